@@ -1,0 +1,50 @@
+"""The exceptions cuaug raises on purpose; all derive from `CuaugError`."""
+
+from __future__ import annotations
+
+__all__ = ["CuaugError", "DecodeError", "DeviceError", "LoaderError", "TransformError"]
+
+
+class CuaugError(Exception):
+    """Base of every exception that cuaug defines."""
+
+
+class TransformError(CuaugError, ValueError):
+    """A transform's arguments, or the images it was given, do not fit together."""
+
+
+class DeviceError(CuaugError, RuntimeError):
+    """A device cannot do what was asked of it: no driver, no CuPy, a kernel that does not compile."""
+
+
+class LoaderError(CuaugError, RuntimeError):
+    """The loader cannot go on: closed, a worker died, or a source gave something unusable."""
+
+
+class DecodeError(CuaugError, ValueError):
+    """One encoded image could not be read or decoded.
+
+    Attributes:
+        path: the file's path, or None where the bytes came from memory.
+        index: the sample's index in its source, or None where it is not known.
+        cause: one line that says what is wrong.
+    """
+
+    def __init__(self, cause: str, *, path: str | None = None, index: int | None = None) -> None:
+        self.cause = cause
+        self.path = path
+        self.index = index
+        where = "" if path is None else f" {path!r}"
+        which = "" if index is None else f" (sample {index})"
+        super().__init__(f"cannot decode{where}{which}: {cause}")
+
+    def __reduce__(self):
+        return _rebuild_decode_error, (self.cause, self.path, self.index)
+
+    def at(self, path: str | None, index: int | None) -> DecodeError:
+        """The same error, told of the sample it belongs to."""
+        return DecodeError(self.cause, path=path, index=index)
+
+
+def _rebuild_decode_error(cause: str, path: str | None, index: int | None) -> DecodeError:
+    return DecodeError(cause, path=path, index=index)
