@@ -1,0 +1,89 @@
+"""The seam to nvImageCodec: the one place that imports it, and how its decoders are asked for."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import os
+import threading
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+__all__ = ["codec_version", "decode_params", "decoder_options", "gpu_decodes", "nv"]
+
+_nvimgcodec: ModuleType | None = None
+_import_lock = threading.Lock()
+
+
+def nv() -> ModuleType:
+    """nvImageCodec, imported on first use: the import may create a CUDA context, and must not happen before a fork."""
+    global _nvimgcodec
+    if _nvimgcodec is None:
+        with _import_lock:
+            if _nvimgcodec is None:
+                os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
+                # The OpenCV inside reads its log level while it loads, and would print about every damaged file.
+                # Taken back afterwards: the user's own cv2 reads the same variable.
+                quieted = "OPENCV_LOG_LEVEL" not in os.environ
+                if quieted:
+                    os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
+                try:
+                    from nvidia import nvimgcodec
+                finally:
+                    if quieted:
+                        del os.environ["OPENCV_LOG_LEVEL"]
+                _nvimgcodec = nvimgcodec
+    return _nvimgcodec
+
+
+def codec_version() -> str:
+    """The version of nvImageCodec, such as '0.9.0'."""
+    return nv().__version__
+
+
+def decode_params(exif: bool) -> Any:
+    codec = nv()
+    return codec.DecodeParams(apply_exif_orientation=exif, color_spec=codec.ColorSpec.SRGB)
+
+
+def decoder_options(fancy_upsampling: bool) -> str:
+    return f":fancy_upsampling={int(fancy_upsampling)}"
+
+
+def gpu_decodes(device_id: int) -> tuple[bool, str]:
+    """Whether this GPU decodes JPEGs, found out by decoding one with the CPU backends left out.
+
+    Without nvJPEG, nvImageCodec silently decodes on the CPU: only a trial tells. Creates a CUDA context where there is
+    a device, none otherwise.
+
+    Returns:
+        (True, what decoded) or (False, why not), the text being one line for a person.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False, "no NVIDIA driver: libcuda.so.1 cannot be loaded"
+    status = driver.cuInit(0)
+    if status != 0:
+        return False, f"the NVIDIA driver finds no usable device: cuInit returned {status}"
+    encoded = io.BytesIO()
+    Image.new("RGB", (32, 32), (255, 0, 0)).save(encoded, "JPEG")
+    codec = nv()
+    kinds = codec.BackendKind
+    try:
+        decoder = codec.Decoder(
+            device_id=device_id,
+            backends=[codec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)],
+        )
+        image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
+        if image is None:
+            return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
+        red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
+    except Exception as error:  # a doctor reports what ails, whatever it is
+        return False, f"nvImageCodec cannot use device {device_id}: {type(error).__name__}: {error}"
+    if red < 240 or green > 15:
+        return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
+    return True, f"nvImageCodec {codec_version()} decodes JPEG on device {device_id}"

@@ -1,0 +1,106 @@
+"""Decoding by Pillow: the formats nvImageCodec does not decode alike, and the cause of every failure."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from ..errors import DecodeError
+from .exif import file_format
+
+if TYPE_CHECKING:
+    from .header import Header
+
+__all__ = ["pillow_decode", "pillow_open", "pillow_orientation"]
+
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
+
+
+def pillow_open(data: bytes, form: str) -> Any:
+    try:
+        return Image.open(io.BytesIO(data))
+    except UnidentifiedImageError as error:  # its own message names a BytesIO object
+        raise DecodeError(_what_it_is(data, form)) from error
+    except Exception as error:  # its parsers raise whatever a damaged file leads them to
+        raise DecodeError(_message(error)) from error
+
+
+def pillow_orientation(image: Any) -> int:
+    for key in ("XML:com.adobe.xmp", "xmp"):  # Pillow would look for an orientation there; nvImageCodec does not
+        image.info.pop(key, None)
+    try:
+        value = image.getexif().get(0x0112, 1)
+    except Exception:  # damaged EXIF is no reason to lose the picture
+        return 1
+    return value if value in _TURNS else 1
+
+
+def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
+    """The pixels of `region` (y0, x0, y1, x1), or all; a new array (h, w, 3) uint8.
+
+    Raises:
+        DecodeError: Pillow's reason, where it cannot decode the file either.
+    """
+    image = pillow_open(header._data, file_format(header._data))
+    try:
+        if image.format == "TIFF":
+            tagged = pillow_orientation(image)
+            image.load()  # this turns it, for TIFF alone
+            if header._orientation != tagged:
+                image = image.transpose(_UNDO[tagged])
+        elif header._orientation != 1:
+            image = image.transpose(_TURNS[header._orientation])
+        if image.size != (header.width, header.height):
+            raise DecodeError(
+                f"the header claims {header.height} x {header.width} pixels (height x width), "
+                f"the picture holds {image.height} x {image.width}"
+            )
+        if region is not None:
+            y0, x0, y1, x1 = region
+            image = image.crop((x0, y0, x1, y1))
+        return _eight_bit_rgb(image)
+    except DecodeError:
+        raise
+    except Exception as error:
+        raise DecodeError(_message(error)) from error
+
+
+def _eight_bit_rgb(image: Any) -> np.ndarray:
+    mode = image.mode
+    if mode.startswith("I;16") or (mode == "I" and image.format in ("PNG", "PPM")):  # "I" was Pillow's 16-bit gray once
+        gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
+        return np.repeat(gray[:, :, None], 3, axis=2)
+    if mode in ("I", "F"):  # convert("RGB") would clip these to a white picture
+        raise DecodeError("32-bit samples have no fixed range; store the picture with 8 or 16 bits")
+    return np.array(image if mode == "RGB" else image.convert("RGB"))
+
+
+def _what_it_is(data: bytes, form: str) -> str:
+    """One line on bytes that nobody recognises."""
+    if form:
+        return f"it starts as a {form.upper()} file, but its header is damaged or cut short ({len(data)} bytes)"
+    head = data[:16]
+    if head.strip(b"\0") == b"":
+        return f"not an image: it starts with zeros ({len(data)} bytes)"
+    if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
+        return f"not an image: it looks like text, starting with {head.decode('ascii')!r}"
+    return f"not an image format known here: it starts with {head!r}"
+
+
+def _message(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if text and isinstance(error, (OSError, SyntaxError)):  # Pillow's own words; of others the type is half the message
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

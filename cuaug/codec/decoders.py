@@ -1,0 +1,186 @@
+"""The decoders: one image at a time into host memory, or a batch into device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from ..errors import DecodeError
+from ._nvimgcodec import decode_params, decoder_options, nv
+from ._pillow import pillow_decode
+from .header import Header
+
+__all__ = ["CudaDecoder", "HostDecoder"]
+
+_KEEP_BYTES = 64 << 20
+_PATIENCE = 256
+
+
+class HostDecoder:
+    """Decodes one image at a time on the CPU. One per thread and process: it must never be shared.
+
+    Args:
+        fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Without it decoding is
+            somewhat faster, and colours differ by up to 24 levels beside sharp edges.
+    """
+
+    def __init__(self, *, fancy_upsampling: bool = True) -> None:
+        codec = nv()
+        self._decoder = codec.Decoder(
+            device_id=codec.NVIMGCODEC_DEVICE_CPU_ONLY,
+            max_num_cpu_threads=1,
+            backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
+            options=decoder_options(fancy_upsampling),
+        )
+        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
+        self._small_in_a_row = 0
+        self._allocate(3 << 18)
+
+    def decode(self, header: Header, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
+        """The pixels of an image, or of one region of it.
+
+        Args:
+            header: from `read_header`.
+            region: (y0, x0, y1, x1), the end excluded, in pixels of the picture as displayed.
+
+        Returns:
+            (h, w, 3) uint8 RGB, C-contiguous. It may be a view of this decoder's buffer: valid until its next `decode`.
+
+        Raises:
+            DecodeError: neither nvImageCodec nor Pillow can decode it; the cause is Pillow's.
+            ValueError: the region is empty or reaches outside the picture.
+        """
+        height, width = header.height, header.width
+        stream = header._stream
+        if region is not None:
+            y0, x0, y1, x1 = region
+            if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
+                raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {height} x {width} pixels")
+            if stream is not None and (y1 - y0 < height or x1 - x0 < width):
+                stream = stream.get_sub_code_stream(region=nv().Region(y0, x0, y1, x1))
+            height, width = y1 - y0, x1 - x0
+        if stream is not None:
+            size = height * width * 3
+            self._make_room(size)
+            params = self._as_stored if header._orientation == 1 else self._as_displayed
+            try:
+                done = self._decoder.decode([stream], params=params, images=[self._image])[0]
+            except (RuntimeError, ValueError):  # it found more pixels than its own header says, or a damaged file
+                done = None
+            if done is not None and self._image.shape == (height, width, 3):
+                return self._pixels[:size].reshape(height, width, 3)
+        return pillow_decode(header, region)
+
+    def _make_room(self, size: int) -> None:
+        capacity = len(self._pixels)
+        if size > capacity:
+            self._allocate(max(size, min(2 * capacity, _KEEP_BYTES)))
+        elif capacity > _KEEP_BYTES:  # one giant image must not cost its memory for ever
+            self._small_in_a_row = self._small_in_a_row + 1 if size <= _KEEP_BYTES else 0
+            if self._small_in_a_row == _PATIENCE:
+                self._allocate(_KEEP_BYTES)
+
+    def _allocate(self, capacity: int) -> None:
+        capacity = -(-capacity // 3) * 3
+        self._small_in_a_row = 0
+        self._pixels = np.empty(capacity, np.uint8)
+        self._image = nv().as_image(self._pixels.reshape(1, capacity // 3, 3))  # 28 us: once per buffer, not per image
+
+
+class CudaDecoder:
+    """Decodes batches of whole images into device memory. Used by one thread only.
+
+    Args:
+        device_id: the CUDA device.
+        fancy_upsampling: as for `HostDecoder`.
+        threads: CPU threads for the parts the GPU does not do, and for images that go to Pillow.
+        load_hint: the share of JPEGs for the hardware engine, where there is one; the rest go to CUDA kernels.
+    """
+
+    def __init__(
+        self, device_id: int, *, fancy_upsampling: bool = True, threads: int = 4, load_hint: float = 0.65
+    ) -> None:
+        codec = nv()
+        kinds = codec.BackendKind
+        self._decoder = codec.Decoder(
+            device_id=device_id,
+            max_num_cpu_threads=threads,
+            backends=[
+                codec.Backend(kinds.HW_GPU_ONLY, load_hint=load_hint),
+                codec.Backend(kinds.GPU_ONLY),
+                codec.Backend(kinds.HYBRID_CPU_GPU),
+                codec.Backend(kinds.CPU_ONLY),
+            ],
+            options=decoder_options(fancy_upsampling),
+        )
+        self._params = {exif: decode_params(exif) for exif in (False, True)}
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
+
+    def wrap(self, array: Any, stream: int) -> Any:
+        """A slot to decode into; costs tens of microseconds, so make it once.
+
+        Args:
+            array: device memory with `__cuda_array_interface__`, (1, capacity // 3, 3) uint8, kept alive by the slot.
+            stream: the cudaStream_t, as an integer, that will decode into it.
+        """
+        return nv().as_image(array, cuda_stream=stream)
+
+    def decode(
+        self, headers: Sequence[Header], slots: Sequence[Any], stream: int
+    ) -> list[np.ndarray | DecodeError | None]:
+        """Decode a batch on `stream`: image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB.
+
+        Before the call the host must have waited until nothing reads or writes the slots any more: the hardware engine
+        may start before earlier work of its stream has ended.
+
+        Returns:
+            per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
+            where Pillow had to decode it; a DecodeError where nobody could.
+
+        Raises:
+            ValueError: a slot is too small for its image.
+        """
+        if len(headers) != len(slots):
+            raise ValueError(f"{len(headers)} images for {len(slots)} slots")
+        for header, slot in zip(headers, slots, strict=True):
+            if header.height * header.width * 3 > slot.capacity:
+                raise ValueError(f"a slot of {slot.capacity} bytes for {header.height} x {header.width} x 3")
+        outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
+        left = set(range(len(headers)))
+        for exif, params in self._params.items():
+            mine = [i for i, header in enumerate(headers) if header._stream is not None and header._exif == exif]
+            if mine:
+                left.difference_update(self._decoded(headers, slots, mine, params, stream))
+        rest = sorted(left)
+        for i, outcome in zip(rest, self._pool.map(_on_host, [headers[i] for i in rest]), strict=True):
+            outcomes[i] = outcome
+        return outcomes
+
+    def _decoded(self, headers: Any, slots: Any, mine: list[int], params: Any, stream: int) -> list[int]:
+        """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
+        try:
+            done = self._decoder.decode(
+                [headers[i]._stream for i in mine],
+                images=[slots[i] for i in mine],
+                params=params,
+                cuda_stream=stream,
+            )
+        except (RuntimeError, ValueError):  # one bad file must not take its neighbours with it
+            if len(mine) == 1:
+                return []
+            return [i for one in mine for i in self._decoded(headers, slots, [one], params, stream)]
+        return [
+            i
+            for i, image in zip(mine, done, strict=True)
+            if image is not None and slots[i].shape == (headers[i].height, headers[i].width, 3)
+        ]
+
+
+def _on_host(header: Header) -> np.ndarray | DecodeError:
+    try:
+        return pillow_decode(header)
+    except DecodeError as error:
+        return error

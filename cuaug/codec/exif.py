@@ -1,0 +1,134 @@
+"""The EXIF orientation of an encoded image, read from its first bytes in a few microseconds.
+
+nvImageCodec applies the orientation but does not tell it, and the size of the picture depends on it. This parser
+accepts only what every reader understands alike: one EXIF block, whose first directory holds the tag once, as one
+SHORT. For anything odder `orientation` says None, and such an image is left to Pillow altogether: nvImageCodec 0.9.0
+turns a JPEG with two EXIF blocks wrongly, and ignores a big-endian LONG that Pillow obeys.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+__all__ = ["file_format", "orientation", "swaps_axes"]
+
+_ORIENTATION, _SHORT = 0x0112, 3
+_BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
+_LAYOUTS = {order: (Struct(order + "I"), Struct(order + "H"), Struct(order + "HHIH")) for order in "<>"}
+_BE32, _LE32 = Struct(">I"), Struct("<I")
+_PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
+
+
+def file_format(data: bytes) -> str:
+    """'jpeg', 'png', 'webp', 'tiff', 'jp2' by the first bytes, '' for anything else."""
+    if data[:3] == b"\xff\xd8\xff":
+        return "jpeg"
+    if data[:8] == b"\x89PNG\r\n\x1a\n":
+        return "png"
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    if data[:4] in _BYTE_ORDERS:
+        return "tiff"
+    if data[:12] == b"\0\0\0\x0cjP  \r\n\x87\n":
+        return "jp2"
+    return ""
+
+
+def orientation(data: bytes, form: str) -> int | None:
+    """The EXIF orientation, 1 to 8, of a file whose `file_format` is `form`.
+
+    1 also where there is no tag, or its value means nothing. None where the metadata is not plain: damaged, repeated,
+    or of a type that readers disagree on. Never raises, whatever the bytes.
+    """
+    reader = _READERS.get(form)
+    if reader is None:
+        return 1
+    try:
+        return reader(data)
+    except (IndexError, StructError):
+        return None
+
+
+def swaps_axes(value: int) -> bool:
+    """Whether this orientation makes the stored height the displayed width."""
+    return value >= 5
+
+
+def _directory(tiff: bytes) -> int | None:
+    """The orientation in the first directory of a TIFF structure, which is what EXIF is everywhere."""
+    order = _BYTE_ORDERS.get(tiff[:4])
+    if order is None:
+        return None
+    u32, u16, entry = _LAYOUTS[order]
+    (start,) = u32.unpack_from(tiff, 4)
+    (count,) = u16.unpack_from(tiff, start)
+    start += 2
+    if start + 12 * count > len(tiff):
+        return None
+    found = None
+    for offset in range(start, start + 12 * count, 12):
+        tag, kind, length, value = entry.unpack_from(tiff, offset)
+        if tag == _ORIENTATION:
+            if kind != _SHORT or length != 1 or found is not None:
+                return None
+            found = value
+    return found if found is not None and 1 <= found <= 8 else 1
+
+
+def _jpeg(data: bytes) -> int | None:
+    block = None
+    at = 2
+    while True:
+        if data[at] != 0xFF:
+            return None
+        marker = data[at + 1]
+        if marker == 0xFF:  # a fill byte
+            at += 1
+        elif marker == 0xDA:  # the scan: entropy-coded data from here on
+            return 1 if block is None else _directory(block)
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD9:  # has no length; none of these belongs in a header
+            return None
+        else:
+            end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+            if marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
+                if block is not None:
+                    return None
+                block = data[at + 10 : end]
+            at = end
+
+
+def _png(data: bytes) -> int | None:
+    block = None
+    at = 8
+    while True:
+        (length,) = _BE32.unpack_from(data, at)
+        name = data[at + 4 : at + 8]
+        if name == b"eXIf":  # may also follow the pixels
+            if block is not None:
+                return None
+            block = data[at + 8 : at + 8 + length]
+        elif name in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8):  # EXIF as ImageMagick hides it
+            return None
+        elif name == b"IEND":
+            return 1 if block is None else _directory(block)
+        at += 12 + length
+
+
+def _webp(data: bytes) -> int | None:
+    if data[12:16] != b"VP8X":  # the plain form has no room for metadata
+        return 1
+    animated, has_exif = data[20] & 0x02, data[20] & 0x08
+    if animated:  # what the first frame covers is for Pillow to say
+        return None
+    if not has_exif:
+        return 1
+    at = 12
+    while data[at : at + 4] != b"EXIF":
+        (length,) = _LE32.unpack_from(data, at + 4)
+        at += 8 + length + (length & 1)
+    (length,) = _LE32.unpack_from(data, at + 4)
+    return _directory(data[at + 8 : at + 8 + length])
+
+
+_READERS = {"jpeg": _jpeg, "png": _png, "webp": _webp, "tiff": _directory}

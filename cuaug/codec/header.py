@@ -1,0 +1,107 @@
+"""What an encoded image says of itself before it is decoded: its size, and who is to decode it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import DecodeError
+from ._nvimgcodec import nv
+from ._pillow import pillow_open, pillow_orientation
+from .exif import file_format, orientation, swaps_axes
+
+__all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
+
+DEFAULT_MAX_PIXELS = 178_956_970
+"""Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
+
+
+class Header:
+    """What is known of an encoded image before its pixels: made by `read_header`, taken by the decoders.
+
+    Attributes:
+        height, width: the size in pixels as displayed, that is after the EXIF orientation when it is applied.
+    """
+
+    __slots__ = ("_data", "_exif", "_orientation", "_stream", "height", "width")
+
+    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int, exif: bool) -> None:
+        self.height = height
+        self.width = width
+        self._data = data
+        self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
+        self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
+        self._exif = exif
+
+    def __repr__(self) -> str:
+        return f"Header(height={self.height}, width={self.width})"
+
+
+def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> Header:
+    """Read an encoded image's size, without decoding it and without allocating for it.
+
+    Args:
+        data: the whole file.
+        apply_exif: turn the picture as its EXIF orientation says. Orientation in XMP is not read.
+        max_pixels: refuse a header that claims more than this many pixels.
+
+    Raises:
+        DecodeError: nothing there, not an image, or a size that is zero or above `max_pixels`. It carries no path
+            or index; add them with `.at()`.
+    """
+    if not isinstance(data, bytes):
+        data = bytes(data)
+    form = file_format(data)
+    turn = orientation(data, form)
+    if form and turn is not None:
+        try:
+            stream = nv().CodeStream(data)
+            height, width = stream.height, stream.width
+            if _decodes_like_pillow(form, stream):
+                _check_size(height, width, max_pixels)
+                if not apply_exif:
+                    turn = 1
+                elif swaps_axes(turn):
+                    height, width = width, height
+                return Header(height, width, data, stream, turn, apply_exif)
+        except (RuntimeError, TypeError):  # it cannot read this header, or has no name for the type of its samples
+            pass
+    return _pillow_header(data, form, turn, apply_exif, max_pixels)
+
+
+def _decodes_like_pillow(form: str, stream: Any) -> bool:
+    """Whether nvImageCodec gives the pixels that Pillow's `convert("RGB")` gives, as tried format by format."""
+    if form == "jpeg":  # CMYK is inverted or not by a rule that differs between decoders
+        return stream.num_channels in (1, 3) and stream.precision == 8
+    if form in ("png", "webp"):
+        return True
+    specs = nv().ColorSpec
+    plain = stream.color_spec in (specs.SRGB, specs.GRAY) and stream.dtype in (np.uint8, np.uint16)
+    return plain and stream.num_channels in ((1, 3) if form == "tiff" else (1, 3, 4))
+
+
+def _check_size(height: int, width: int, max_pixels: int) -> None:
+    if height < 1 or width < 1:
+        raise DecodeError(f"the header claims an empty picture, {height} x {width} pixels (height x width)")
+    if height * width > max_pixels:
+        raise DecodeError(
+            f"the header claims {height} x {width} = {height * width} pixels (height x width), "
+            f"above the limit max_pixels={max_pixels}"
+        )
+
+
+def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, max_pixels: int) -> Header:
+    if not data:
+        raise DecodeError("there are no bytes: the file is empty")
+    image = pillow_open(data, form)
+    # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
+    width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
+    _check_size(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
+    if not apply_exif:
+        turn = 1
+    elif turn is None or not form:
+        turn = pillow_orientation(image)
+    if swaps_axes(turn):
+        height, width = width, height
+    return Header(height, width, data, None, turn, apply_exif)

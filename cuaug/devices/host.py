@@ -1,0 +1,60 @@
+"""Runs plans on the CPU with the compiled kernels, one sample a call, so that each worker thread runs its own."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._native import BEST_ISA, ISAS, library
+from cuaug.plan import Tables
+
+__all__ = ["HostProgram"]
+
+
+class HostProgram:
+    """The tables of a batch, ready to run on any thread.
+
+    Args:
+        tables: what to do; kept alive and not written to.
+        isa: "baseline" or "avx2"; None takes the widest that this processor has. All give the same bits.
+        tile: (rows, columns) of the output computed at a time, as on a GPU; None for the whole image. Same bits.
+    """
+
+    def __init__(self, tables: Tables, *, isa: str | None = None, tile: tuple[int, int] | None = None) -> None:
+        self.tables = tables
+        self._rows = tables.rows.ctypes.data
+        self._ops = tables.ops.ctypes.data
+        self._luts = tables.luts.ctypes.data
+        self._passes, self._samples = tables.rows.shape
+        self._row_bytes = tables.rows.itemsize
+        isa = isa or os.environ.get("CUAUG_ISA")
+        self._isa = BEST_ISA if isa is None else min(ISAS[isa], BEST_ISA)
+        self._tile = tile or (0, 0)
+
+    def run(self, sample: int, source: NDArray[np.generic], target: int, *, y: int = 0, x: int = 0) -> None:
+        """Runs every pass of one sample.
+
+        Args:
+            sample: its number in the batch.
+            source: (H, W, 3) uint8 or float32, as the plan was made for; pixels packed, rows any distance apart.
+            target: address of the finished image, which has the type, layout and size that the tables give.
+            y, x: where in the image `source` begins, if only a region was decoded.
+        """
+        status = library.cuaug_run(
+            self._isa,
+            self._rows + sample * self._row_bytes,
+            self._samples,
+            self._passes,
+            self._ops,
+            self._luts,
+            source.__array_interface__["data"][0],
+            source.strides[0],
+            y,
+            x,
+            target,
+            *self._tile,
+        )
+        if status:
+            raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")

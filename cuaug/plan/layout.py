@@ -1,0 +1,105 @@
+"""NumPy mirrors of the structs in kernels/plan.h, field by field, and of its enumerations."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "OpCode", "Type"]
+
+
+class Filter(IntEnum):
+    NEAREST = 0
+    BILINEAR = 1
+    BICUBIC = 2
+
+
+class Border(IntEnum):
+    CONSTANT = 0
+    EDGE = 1
+    REFLECT = 2
+    SYMMETRIC = 3
+
+
+class Type(IntEnum):
+    UINT8 = 0
+    FLOAT16 = 1
+    BFLOAT16 = 2
+    FLOAT32 = 3
+
+
+class Layout(IntEnum):
+    HWC = 0
+    CHW = 1
+
+
+class OpCode(IntEnum):
+    SCALE = 0
+    MATRIX = 1
+    LUT = 2
+    CONTRAST = 3
+    HUE = 4
+    ERASE = 5
+    ERASE_NOISE = 6
+    MASK = 7
+
+
+AXIS = np.dtype(
+    [
+        ("offset", "f8"),
+        ("scale", "f8"),
+        ("origin", "i4"),
+        ("low", "i4"),
+        ("high", "i4"),
+        ("inner_low", "i4"),
+        ("inner_high", "i4"),
+        ("held_low", "i4"),
+        ("start", "i4"),
+        ("step", "i4"),
+        ("out", "i4"),
+        ("seen_low", "i4"),
+        ("seen_high", "i4"),
+        ("taps", "i4"),
+    ],
+    align=True,
+)
+
+SAMPLE = np.dtype(
+    [
+        ("y", AXIS),
+        ("x", AXIS),
+        ("source", "u8"),
+        ("target", "u8"),
+        ("pitch", "i8"),
+        ("source_type", "i4"),
+        ("filter", "i4"),
+        ("antialias", "i4"),
+        ("border_before", "i4"),
+        ("border_after", "i4"),
+        ("fill_before", "f4", 3),
+        ("fill_after", "f4", 3),
+        ("clamp", "f4"),
+        ("op_begin", "i4"),
+        ("op_end", "i4"),
+        ("measure", "i4"),
+        ("measure_scale", "f4"),
+        ("target_type", "i4"),
+        ("target_layout", "i4"),
+        ("target_channels", "i4"),
+        ("active", "i4"),
+    ],
+    align=True,
+)
+
+OP = np.dtype(
+    [
+        ("code", "i4"),
+        ("table", "i4"),
+        ("key", "u4", 2),
+        ("a", "f4", 12),
+        ("limit", "f4"),
+        ("unused", "f4", 3),
+    ],
+    align=True,
+)

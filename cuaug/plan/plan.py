@@ -1,0 +1,331 @@
+"""What will be done to the images of a batch: one small program per sample, written by transforms, run by a device.
+
+A `Plan` holds no pixel. Its methods are the vocabulary that transforms and `cuaug.functional` share; each acts on all
+samples, or on those where `where` is true, with one NumPy expression for the whole batch. Units are those of the
+image as it stands at that point: levels 0 ... 255 for uint8, [0, 1] for float.
+
+What folds into one pass: any crops, pads and flips around one resize (or several of the same kind), then any number
+of pixel operations. A new pass begins only where it must: at an operation that needs the whole image first (contrast's
+mean), and where geometry follows operations it does not commute with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import geometry, operations
+from cuaug.plan.layout import OP, SAMPLE, Border, Filter, Layout, OpCode, Type
+
+__all__ = ["Plan", "Tables"]
+
+# How a pixel operation gets along with geometry that follows it.
+_NO_OPS, _POINTWISE, _POSITIONAL = 0, 1, 2
+# Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
+_MEASURE_STEPS = 65536.0
+
+Where = NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A finished plan, as the kernels read it; the devices fill in addresses.
+
+    Attributes:
+        rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample needs no such pass.
+        ops: (M,) `OP` rows, each sample's program of each pass contiguous.
+        luts: (T, 3, 256) float32 look-up tables.
+    """
+
+    rows: NDArray[Any]
+    ops: NDArray[Any]
+    luts: NDArray[np.float32]
+
+    @property
+    def launches(self) -> int:
+        """How many kernel launches run this plan on a CUDA device, whatever the number of samples."""
+        return len(self.rows)
+
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(N,) heights and (N,) widths of the finished images."""
+        last = self.rows["active"].sum(axis=0) - 1
+        ends = self.rows[last, np.arange(self.rows.shape[1])]
+        return ends["y"]["out"].astype(np.int64), ends["x"]["out"].astype(np.int64)
+
+    def regions(self) -> NDArray[np.int64]:
+        """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
+        first = self.rows[0]
+        borders = first["filter"], first["border_before"], first["border_after"]
+        y0, y1 = geometry.region(first["y"], *borders)
+        x0, x1 = geometry.region(first["x"], *borders)
+        return np.stack([y0, x0, y1, x1], axis=1)
+
+
+class Plan:
+    """The plan of N images, open for writing.
+
+    Args:
+        heights, widths: (N,) source sizes in pixels.
+        source_type: `Type.UINT8`, or `Type.FLOAT32` for images in [0, 1].
+        channels: 3, or 1 for gray images (which the kernels see as three equal channels).
+    """
+
+    def __init__(
+        self, heights: ArrayLike, widths: ArrayLike, *, source_type: Type = Type.UINT8, channels: int = 3
+    ) -> None:
+        heights, widths = np.atleast_1d(heights).astype(np.int64), np.atleast_1d(widths).astype(np.int64)
+        n = len(heights)
+        self.channels = channels
+        self.is_float = source_type != Type.UINT8
+        self._normalized = False
+        self._rows = np.zeros((1, n), dtype=SAMPLE)
+        self._pass = np.zeros(n, dtype=np.int64)
+        self._everyone = np.arange(n)
+        self._resized = np.zeros(n, dtype=bool)
+        self._ops_so_far = np.zeros(n, dtype=np.int8)
+        self._written: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+        self._luts: list[NDArray[np.float32]] = []
+        self._begin_pass(self._everyone, heights, widths, source_type)
+
+    def __len__(self) -> int:
+        return len(self._everyone)
+
+    @property
+    def limit(self) -> float:
+        """The value of white: 255 while the images are uint8, 1 once they are float."""
+        return 1.0 if self.is_float else 255.0
+
+    @property
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(N,) heights and (N,) widths as they are at this point of the chain."""
+        rows = self._rows[self._pass, self._everyone]
+        return rows["y"]["out"].astype(np.int64), rows["x"]["out"].astype(np.int64)
+
+    # --- geometry ---------------------------------------------------------------------------------------------------
+
+    def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
+        """Keeps rows top ... top + height - 1 and columns left ... left + width - 1; they must lie in the image."""
+        chosen = self._choose(where)
+        top, left, height, width = self._per_sample(chosen, top, left, height, width)
+        h, w = (size[chosen] for size in self.sizes)
+        bad = (top < 0) | (left < 0) | (height < 1) | (width < 1) | (top + height > h) | (left + width > w)
+        if bad.any():
+            i = int(np.argmax(bad))
+            raise TransformError(
+                f"crop of {height[i]} x {width[i]} at row {top[i]}, column {left[i]} does not fit "
+                f"an image of {h[i]} x {w[i]} (height x width; image {chosen[i]} of the batch)"
+            )
+        self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
+        rows = self._take(chosen)
+        geometry.crop(rows["y"], top, height)
+        geometry.crop(rows["x"], left, width)
+        self._put(chosen, rows)
+
+    def flip(self, *, vertical: bool = False, where: Where = None) -> None:
+        """Mirrors left and right, or with `vertical` top and bottom."""
+        chosen = self._choose(where)
+        self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
+        rows = self._take(chosen)
+        geometry.flip(rows["y" if vertical else "x"])
+        self._put(chosen, rows)
+
+    def pad(
+        self,
+        left: ArrayLike,
+        top: ArrayLike,
+        right: ArrayLike,
+        bottom: ArrayLike,
+        *,
+        border: Border = Border.CONSTANT,
+        fill: ArrayLike = 0.0,
+        where: Where = None,
+    ) -> None:
+        """Adds pixels on the four sides (0 or more each); `fill` is a number or one per channel, in image units."""
+        chosen = self._choose(where)
+        left, top, right, bottom = self._per_sample(chosen, left, top, right, bottom)
+        if min(side.min(initial=0) for side in (left, top, right, bottom)) < 0:
+            raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
+        color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
+
+        ops = self._ops_so_far[chosen]
+        self._split(chosen[(ops == _POSITIONAL) | ((ops == _POINTWISE) & (border == Border.CONSTANT))])
+        rows = self._take(chosen)
+        padded = geometry.reaches_border(rows["y"]) | geometry.reaches_border(rows["x"])
+        same = (rows["border_after"] == border) & (border <= Border.EDGE)
+        same &= (border == Border.EDGE) | (rows["fill_after"] == color).all(axis=1)
+        visible = np.minimum(geometry.visible_after_pad(rows["y"]), geometry.visible_after_pad(rows["x"])) > 0
+        self._split(chosen[padded & ~(same & visible)])
+
+        rows = self._take(chosen)
+        rows["border_after"], rows["fill_after"] = border, color
+        geometry.pad(rows["y"], top, bottom)
+        geometry.pad(rows["x"], left, right)
+        self._put(chosen, rows)
+
+    def resize(
+        self,
+        height: ArrayLike,
+        width: ArrayLike,
+        *,
+        filter: Filter = Filter.BILINEAR,
+        antialias: bool = True,
+        where: Where = None,
+    ) -> None:
+        """Resamples to height x width. Images of that size already stay as they are."""
+        chosen = self._choose(where)
+        height, width = self._per_sample(chosen, height, width)
+        if min(height.min(initial=1), width.min(initial=1)) < 1:
+            raise TransformError(f"resize to {height.min()} x {width.min()}: both sides must be at least 1 pixel")
+        h, w = (size[chosen] for size in self.sizes)
+        changes = (h != height) | (w != width)
+        chosen, height, width = chosen[changes], height[changes], width[changes]
+
+        rows = self._take(chosen)
+        again = self._resized[chosen]
+        padded = geometry.reaches_border(rows["y"]) | geometry.reaches_border(rows["x"])
+        same_kind = (rows["filter"] == filter) & (rows["antialias"] == antialias) & (filter != Filter.NEAREST)
+        # Nearest rounds down, so it does not commute with a flip.
+        flipped = ((rows["y"]["step"] < 0) | (rows["x"]["step"] < 0)) & (filter == Filter.NEAREST)
+        self._split(
+            chosen[(self._ops_so_far[chosen] != _NO_OPS) | (again & (padded | ~same_kind)) | (~again & flipped)]
+        )
+
+        again = self._resized[chosen]
+        self._resize_rows(chosen[~again], height[~again], width[~again], geometry.resize, filter, antialias)
+        self._resize_rows(chosen[again], height[again], width[again], geometry.compose_resize, filter, antialias)
+
+    def _resize_rows(self, chosen: NDArray[np.int64], height: Any, width: Any, fold: Any, *kind: Any) -> None:
+        if len(chosen) == 0:
+            return
+        rows = self._take(chosen)
+        fold(rows["y"], height)
+        fold(rows["x"], width)
+        if fold is geometry.resize:
+            rows["border_before"], rows["fill_before"] = rows["border_after"], rows["fill_after"]
+        rows["filter"], rows["antialias"] = kind
+        # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
+        rows["clamp"] = self.limit if kind[0] == Filter.BICUBIC and not self.is_float else -1.0
+        self._put(chosen, rows)
+        self._resized[chosen] = True
+
+    # --- pixel operations -------------------------------------------------------------------------------------------
+
+    def append(self, ops: NDArray[Any], where: Where = None) -> None:
+        """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
+        chosen = self._choose(where)
+        ops = ops[chosen]
+        barrier = ops["code"] == OpCode.CONTRAST
+        if barrier.any():
+            measured = chosen[barrier]
+            heights, widths = self.sizes
+            step = self.limit / 255.0 / _MEASURE_STEPS
+            ops["a"][barrier, 1] = step / (heights[measured] * widths[measured])
+            rows = self._take(measured)
+            rows["measure"], rows["measure_scale"] = 1, 1.0 / step
+            self._put(measured, rows)
+            self._split(measured)
+        self._written.append((self._pass[chosen], chosen, ops))
+        kind = np.where(np.isin(ops["code"], operations.POSITIONAL), _POSITIONAL, _POINTWISE)
+        self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], kind)
+
+    def lut(self, table: ArrayLike, where: Where = None) -> None:
+        """table[c][round(v)] in uint8 levels, in and out; `table` is (256,), (3, 256), or (N, 3, 256) per sample."""
+        values = np.asarray(table, dtype=np.float32)
+        per_sample = values.ndim == 3
+        if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
+            raise TransformError(f"a look-up table is (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}")
+        number = sum(map(len, self._luts)) + (self._everyone if per_sample else 0)
+        tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256))
+        self._luts.append(tables * np.float32(self.limit / 255.0))
+        self.append(operations.look_up(len(self), self.limit, number), where)
+
+    # --- value range ------------------------------------------------------------------------------------------------
+
+    def to_float(self, *, scale: bool = True) -> None:
+        """uint8 levels become float: [0, 1] with `scale`, else 0 ... 255 as they are."""
+        if self.is_float:
+            return
+        if scale:
+            self.append(operations.scale(len(self), 1.0 / 255.0))
+        self._normalized |= not scale
+        self.is_float = True
+
+    def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
+        """(v - mean) / std for each channel of images in [0, 1]; uint8 images become that first."""
+        mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
+        if where is not None:
+            self.to_float()  # of everyone, not only of those that are normalized
+        factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
+        self.is_float, self._normalized = True, True
+        self.append(operations.scale(len(self), factor, -mean / std), where)
+
+    def tables(self, target_type: Type, layout: Layout) -> Tables:
+        """Closes the plan: images of `target_type` in `layout`. uint8 <-> float scales by 255, as ToDtype does."""
+        if target_type == Type.UINT8 and self.is_float:
+            if self._normalized:
+                raise TransformError("dtype uint8 cannot hold normalized images: leave Normalize out, or ask for floats")
+            self.append(operations.scale(len(self), 255.0))
+        elif target_type != Type.UINT8:
+            self.to_float()
+
+        rows = self._rows
+        for axis in ("y", "x"):
+            rows[axis]["taps"] = geometry.taps(rows[axis], rows["filter"], rows["antialias"])
+        ends = self._take(self._everyone)
+        ends["target_type"], ends["target_layout"], ends["target_channels"] = target_type, layout, self.channels
+        self._put(self._everyone, ends)
+        return Tables(rows, self._ordered_ops(), np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)]))
+
+    def _ordered_ops(self) -> NDArray[Any]:
+        """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""
+        rows, n = self._rows, len(self)
+        if not self._written:
+            return np.zeros(1, dtype=OP)
+        place = np.concatenate([number * n + sample for number, sample, _ in self._written])
+        ops = np.concatenate([ops for _, _, ops in self._written])
+        count = np.bincount(place, minlength=rows.size)
+        end = np.cumsum(count).reshape(rows.shape)
+        rows["op_begin"], rows["op_end"] = end - count.reshape(rows.shape), end
+        return ops[np.argsort(place, kind="stable")]
+
+    # --- the rows of the current pass -------------------------------------------------------------------------------
+
+    def _choose(self, where: Where) -> NDArray[np.int64]:
+        return self._everyone if where is None else np.flatnonzero(where)
+
+    def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> list[NDArray[np.int64]]:
+        return [np.broadcast_to(np.asarray(value, dtype=np.int64), len(self))[chosen] for value in values]
+
+    def _take(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
+        return self._rows[self._pass[chosen], chosen]
+
+    def _put(self, chosen: NDArray[np.int64], rows: NDArray[Any]) -> None:
+        self._rows[self._pass[chosen], chosen] = rows
+
+    def _split(self, chosen: NDArray[np.int64]) -> None:
+        """Begins a new pass for the chosen samples: what they are now becomes its source."""
+        if len(chosen) == 0:
+            return
+        heights, widths = self.sizes
+        self._pass[chosen] += 1
+        if self._pass[chosen].max() == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros((1, len(self)), dtype=SAMPLE)])
+        self._begin_pass(chosen, heights[chosen], widths[chosen], Type.FLOAT32)
+        self._resized[chosen] = False
+        self._ops_so_far[chosen] = _NO_OPS
+
+    def _begin_pass(self, chosen: NDArray[np.int64], heights: Any, widths: Any, source_type: Type) -> None:
+        rows = np.zeros(len(chosen), dtype=SAMPLE)
+        geometry.reset(rows["y"], heights)
+        geometry.reset(rows["x"], widths)
+        rows["source_type"] = source_type
+        rows["pitch"] = widths * 3 * (1 if source_type == Type.UINT8 else 4)
+        rows["clamp"] = -1.0
+        # Until a later pass follows, or the plan is closed: a float image in the kernels' own layout.
+        rows["target_type"], rows["target_layout"], rows["target_channels"] = Type.FLOAT32, Layout.HWC, 3
+        rows["active"] = 1
+        self._put(chosen, rows)

@@ -1,0 +1,82 @@
+"""Random numbers that are a pure function of (seed, epoch, sample index, position, draw).
+
+`position` counts the transforms of a chain, `draw` the numbers that one transform takes. Nothing else enters: not
+the batch, the thread, the rank or the device. The generator is Philox4x32-10 (kernels/philox.h): the key comes from
+(seed, epoch), the counter from (index, position, draw).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuaug._native import library
+
+__all__ = ["Draws"]
+
+_MASK64 = (1 << 64) - 1
+
+
+def _mix(value: int) -> int:
+    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits that spreads every input bit."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+class Draws:
+    """The draws of some samples of one epoch, handed out transform by transform.
+
+    Args:
+        seed: any integer; taken modulo 2**64.
+        epoch: any integer; taken modulo 2**64.
+        indices: (N,) integers, the samples' indices in their source.
+
+    Every method that draws returns one row per sample and moves on by as many draws as it returns columns, whatever
+    the values are: a sample's numbers do not depend on its neighbours'.
+    """
+
+    def __init__(self, seed: int, epoch: int, indices: ArrayLike) -> None:
+        self.indices: NDArray[np.int64] = np.ascontiguousarray(indices, dtype=np.int64)
+        key = _mix(_mix(seed & _MASK64) ^ (epoch & _MASK64))
+        self._key = key & 0xFFFFFFFF, key >> 32
+        self._position = 0
+        self._draw = 0
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def next_transform(self) -> None:
+        """Moves to the next position: each transform of a chain, nested ones included, draws from its own."""
+        self._position += 1
+        self._draw = 0
+
+    def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:
+        """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32."""
+        columns = 1 if count is None else count
+        out = np.empty((len(self), columns))
+        library.cuaug_draw(
+            *self._key, self.indices.ctypes.data, len(self), self._position, self._draw, columns, out.ctypes.data
+        )
+        self._draw += columns
+        low = np.asarray(low, dtype=np.float64)
+        values = low + out * (high - low)
+        return values[:, 0] if count is None else values
+
+    def bernoulli(self, p: float) -> NDArray[np.bool_]:
+        """(N,): True with probability p."""
+        return self.uniform() < p
+
+    def integers(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
+        """(N,): uniform in low .. high, both included; `low` and `high` are numbers or one per sample."""
+        low, high = np.asarray(low, dtype=np.int64), np.asarray(high, dtype=np.int64)
+        return low + np.floor(self.uniform() * (high - low + 1)).astype(np.int64)
+
+    def permutation(self, count: int) -> NDArray[np.int64]:
+        """(N, count): for each sample an order of 0 .. count - 1."""
+        return np.argsort(self.uniform(count), axis=1, kind="stable")
+
+    def keys(self) -> NDArray[np.uint32]:
+        """(N, 2): keys of per-pixel generators that the kernels run."""
+        return (self.uniform(2) * 4294967296.0).astype(np.uint32)

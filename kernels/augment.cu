@@ -1,0 +1,21 @@
+// The CUDA entry point. Grid: (tiles across, tiles down, samples); a tile is tile_rows x tile_columns output pixels.
+// Dynamic shared memory: the scratch that augment.h describes, for the largest tile of the batch.
+#include "augment.h"
+
+// samples [N], ops [*], tables [T, 3, 256], measured [N] of the pass before (or null), measure_into [N].
+KERNEL augment(const Sample* samples, const Op* ops, const float* tables, const int64* measured, int64* measure_into,
+               int tile_rows, int tile_columns) {
+    extern __shared__ float scratch[];
+    const Sample& sample = samples[blockIdx.z];
+    Tile tile = {int(blockIdx.y) * tile_rows, int(blockIdx.x) * tile_columns, 0, 0};
+    tile.rows = smaller(tile_rows, sample.y.out - tile.y);
+    tile.columns = smaller(tile_columns, sample.x.out - tile.x);
+    if (!sample.active || tile.rows <= 0 || tile.columns <= 0) return;  // the whole block leaves: no barrier waits
+
+    const Block block = {int(threadIdx.x), int(blockDim.x)};
+    const int64* before = measured ? measured + blockIdx.z : nullptr;
+    if (sample.source_type == UINT8)
+        augment_tile<uint8>(block, sample, ops, tables, before, measure_into + blockIdx.z, tile, scratch);
+    else
+        augment_tile<float>(block, sample, ops, tables, before, measure_into + blockIdx.z, tile, scratch);
+}

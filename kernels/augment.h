@@ -1,0 +1,69 @@
+// One tile of one sample of one pass: sample the source, run the program, store.
+//
+// Thread mapping: a block owns `rows` x `columns` output pixels of one sample. Inside it every loop is block-stride,
+// so any number of threads computes the same bits; phases are separated by barriers that every thread reaches.
+//
+// Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
+//   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
+//   line 3 * (the source columns that the tile's columns read) + 1
+#pragma once
+#include "sampling.h"
+#include "store.h"
+
+struct Tile {
+    int y, x, rows, columns;
+};
+
+// The source columns that a tile's columns read together.
+DEVICE Span cover(const Span* spans, int count) {
+    int first = 2147483647, end = -2147483647;
+    for (int i = 0; i < count; ++i) {
+        if (spans[i].count == 0) continue;
+        first = smaller(first, spans[i].first);
+        end = larger(end, spans[i].first + spans[i].count);
+    }
+    return end > first ? Span{first, end - first} : Span{0, 0};
+}
+
+template <class T>
+DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
+                         const int64* measured, int64* measure_into, Tile tile, float* scratch) {
+    Span* row_spans = reinterpret_cast<Span*>(scratch);
+    float* row_weights = scratch + 2 * tile.rows;
+    Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
+    float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
+    float* line = column_weights + int64(tile.columns) * sample.x.taps;
+
+    tabulate(block, sample, sample.y, tile.y, tile.rows, row_spans, row_weights);
+    tabulate(block, sample, sample.x, tile.x, tile.columns, column_spans, column_weights);
+    block.sync();
+
+    const Span columns = cover(column_spans, tile.columns);
+    int64 sum = 0;
+    for (int i = 0; i < tile.rows; ++i) {
+        const Span rows = row_spans[i];
+        if (rows.count > 0 && columns.count > 0)
+            sum_rows<T>(block, sample, rows, row_weights + int64(i) * sample.y.taps, columns, line);
+        block.sync();
+        for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
+            const int count = smaller(PIXELS, tile.columns - j);
+            Strip v = {};
+            for (int p = 0; p < count; ++p) {
+                const Span span = column_spans[j + p];
+                if (rows.count == 0 || span.count == 0) {
+                    for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+                    continue;
+                }
+                const Rgb pixel = sum_columns(span, column_weights + int64(j + p) * sample.x.taps,
+                                              line + 3 * (span.first - columns.first));
+                split(pixel, v[0][p], v[1][p], v[2][p]);
+            }
+            limit_to(sample.clamp, v);
+            run_program(sample, ops, tables, measured ? *measured : 0, tile.y + i, tile.x + j, v);
+            if (sample.measure) sum += measure(sample, v, count);
+            store_strip(sample, v, tile.y + i, tile.x + j, count);
+        }
+        block.sync();  // `line` is read to the end before the next row overwrites it
+    }
+    if (sample.measure) add_to(measure_into, sum);
+}

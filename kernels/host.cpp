@@ -1,0 +1,39 @@
+// The C interface of the host build, called from cuaug/_native.py. `isa` is one of cuaug_best_isa()'s values: the
+// widest instruction set that this processor and this build both have.
+#include "host.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+EXPORT int cuaug_best_isa() {
+#ifdef CUAUG_HAS_AVX2
+    return __builtin_cpu_supports("avx2") ? 1 : 0;
+#else
+    return 0;
+#endif
+}
+
+// rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
+// source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
+// tile_rows, tile_columns: 0 for one tile. Returns 0, or 1 when memory ran out.
+EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
+              const void* source, int64_t pitch, int32_t y, int32_t x, void* target, int tile_rows, int tile_columns) {
+    const Image image = {source, pitch, y, x};
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1)
+        return avx2::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
+#endif
+    (void)isa;
+    return baseline::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
+}
+
+// out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [0, 1) with 32 bits.
+EXPORT void cuaug_draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
+                int64_t count, double* out) {
+    baseline::draw(key0, key1, index, n, position, first, count, out);
+}
+
+// out [3]: bytes of a Sample, an Axis and an Op, for the check that Python's mirror fits.
+EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
+}

@@ -1,0 +1,149 @@
+// The host launcher, compiled once for each instruction set: CUAUG_ISA names the namespace and the entry point, so
+// that no code of one set can stand in for the other's at link time. For the same reason no standard container here.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "host.h"
+
+#ifdef CUAUG_BLOCK_THREADS
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#endif
+
+namespace CUAUG_ISA {
+
+#include "augment.h"
+
+namespace {
+
+// Memory that a worker thread keeps from one image to the next.
+struct Buffer {
+    float* data = nullptr;
+    size_t size = 0;
+
+    bool hold(size_t wanted) {
+        if (wanted <= size) return true;
+        free(data);
+        data = static_cast<float*>(malloc(wanted * sizeof(float)));
+        size = data ? wanted : 0;
+        return data != nullptr;
+    }
+    ~Buffer() { free(data); }
+};
+
+thread_local Buffer scratch, intermediate[2];
+
+size_t scratch_floats(const Sample& sample, Tile tile) {
+    // The line never needs more than the window, which is all that sampling may see.
+    const size_t line = 3 * size_t(sample.x.high - sample.x.low) + 1;
+    return size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps) + line;
+}
+
+#ifdef CUAUG_BLOCK_THREADS
+
+struct RealBarrier : Barrier {
+    std::mutex mutex;
+    std::condition_variable all_here;
+    int waiting = 0, generation = 0;
+
+    void wait() override {
+        std::unique_lock<std::mutex> lock(mutex);
+        const int mine = generation;
+        if (++waiting == CUAUG_BLOCK_THREADS) {
+            waiting = 0, ++generation;
+            all_here.notify_all();
+        } else {
+            all_here.wait(lock, [&] { return generation != mine; });
+        }
+    }
+};
+
+template <class Body>
+void run_block(Body body) {
+    RealBarrier barrier;
+    std::thread threads[CUAUG_BLOCK_THREADS];
+    for (int i = 0; i < CUAUG_BLOCK_THREADS; ++i)
+        threads[i] = std::thread([&, i] { body(Block{i, CUAUG_BLOCK_THREADS, &barrier}); });
+    for (auto& thread : threads) thread.join();
+}
+
+#else
+
+template <class Body>
+void run_block(Body body) {
+    body(Block{});
+}
+
+#endif
+
+bool run_pass(const Sample& sample, const Op* ops, const float* tables, const int64* measured, int64* measure_into,
+              int tile_rows, int tile_columns) {
+    for (int y = 0; y < sample.y.out; y += tile_rows) {
+        for (int x = 0; x < sample.x.out; x += tile_columns) {
+            const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
+            if (!scratch.hold(scratch_floats(sample, tile))) return false;
+            float* const memory = scratch.data;  // a thread_local of this thread: the block's threads share it
+            run_block([&](const Block& block) {
+                if (sample.source_type == UINT8)
+                    augment_tile<uint8>(block, sample, ops, tables, measured, measure_into, tile, memory);
+                else
+                    augment_tile<float>(block, sample, ops, tables, measured, measure_into, tile, memory);
+            });
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+// Runs every pass of one sample. `rows` points at its row of the first pass; the next pass's lies `samples` rows on.
+int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, const Image& image,
+        void* target, int tile_rows, int tile_columns) {
+    int64_t measured = 0;
+    for (int pass = 0; pass < passes; ++pass) {
+        Sample sample = static_cast<const Sample*>(rows)[pass * samples];
+        const bool last = pass + 1 == passes || !static_cast<const Sample*>(rows)[(pass + 1) * samples].active;
+        if (pass == 0) {
+            sample.source = uint64(reinterpret_cast<uintptr_t>(image.data));
+            sample.pitch = image.pitch;
+            sample.y.held_low = image.y, sample.x.held_low = image.x;
+        } else {
+            sample.source = uint64(reinterpret_cast<uintptr_t>(intermediate[(pass - 1) % 2].data));
+        }
+        if (last) {
+            sample.target = uint64(reinterpret_cast<uintptr_t>(target));
+        } else {
+            Buffer& buffer = intermediate[pass % 2];
+            if (!buffer.hold(3 * size_t(sample.y.out) * sample.x.out)) return 1;
+            sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
+        }
+        int64 sum = 0;
+        const int high = tile_rows > 0 ? tile_rows : sample.y.out, wide = tile_columns > 0 ? tile_columns : sample.x.out;
+        if (!run_pass(sample, static_cast<const Op*>(ops), tables, &measured, &sum, high, wide)) return 1;
+        measured = sum;
+        if (last) break;
+    }
+    return 0;
+}
+
+void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
+          int64_t count, double* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        const uint32 low = uint32(index[i]), high = uint32(uint64(index[i]) >> 32);
+        Philox block = {};
+        for (int64_t k = 0; k < count; ++k) {
+            const uint32 draw = first + uint32(k);
+            if (k == 0 || draw % 4 == 0) block = philox(key0, key1, low, high, position, draw / 4);
+            out[i * count + k] = block.word[draw % 4] * (1.0 / 4294967296.0);
+        }
+    }
+}
+
+void sizes(int64_t* out) {
+    const int64_t all[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
+    memcpy(out, all, sizeof all);
+}
+
+}  // namespace CUAUG_ISA

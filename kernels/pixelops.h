@@ -1,0 +1,135 @@
+// The operations on single pixels, and the interpreter that runs a sample's program of them.
+//
+// A thread holds PIXELS neighbouring pixels of one output row, planar, in v[channel][pixel]. Each operation is a loop
+// over them: on the host it vectorises, on CUDA it is one pixel in registers. Values are floats all the way: nothing is
+// rounded between operations.
+//
+// To add one: an OpCode in plan.h, a function here and its line in run_op, a Plan method, a reference in
+// tests/references/.
+//
+// Tested against cv2.LUT, cv2.transform, Pillow and tests/references/.
+#pragma once
+#include "philox.h"
+#include "plan.h"
+
+typedef float Strip[3][PIXELS];
+
+#define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
+
+DEVICE void limit_to(float limit, Strip& v) {
+    if (limit < 0.0f) return;
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = clamp(v[c][p], limit);
+}
+
+// ITU-R BT.601 luma with the digits that torchvision uses.
+DEVICE float gray(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
+
+DEVICE void scale(const Op& op, Strip& v) {
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] * op.a[c] + op.a[4 + c];
+    limit_to(op.limit, v);
+}
+
+DEVICE void matrix(const Op& op, Strip& v) {
+    const float* m = op.a;
+    FOR_PIXELS(p) {
+        const float r = v[0][p], g = v[1][p], b = v[2][p];
+        for (int i = 0; i < 3; ++i) v[i][p] = m[4 * i] * r + m[4 * i + 1] * g + m[4 * i + 2] * b + m[4 * i + 3];
+    }
+    limit_to(op.limit, v);
+}
+
+DEVICE void look_up(const Op& op, const float* tables, Strip& v) {
+    for (int c = 0; c < 3; ++c) {
+        const float* table = tables + (int64(op.table) * 3 + c) * 256;
+        FOR_PIXELS(p) v[c][p] = table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f))];
+    }
+}
+
+DEVICE void contrast(const Op& op, int64 measured, Strip& v) {
+    const float mean = float(double(measured) * double(op.a[1]));
+    const float factor = op.a[0], rest = (1.0f - factor) * mean;
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = factor * v[c][p] + rest;
+    limit_to(op.limit, v);
+}
+
+// One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
+DEVICE float from_hsv(float n, float hue, float chroma, float value) {
+    float k = n + 6.0f * hue;
+    k = k >= 6.0f ? k - 6.0f : k;
+    const float slope = smaller(smaller(k, 4.0f - k), 1.0f);
+    return value - chroma * larger(slope, 0.0f);
+}
+
+DEVICE void turn_hue(const Op& op, Strip& v) {
+    FOR_PIXELS(p) {
+        const float r = v[0][p], g = v[1][p], b = v[2][p];
+        const float high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
+        const float per = 1.0f / (chroma > 0.0f ? chroma : 1.0f);
+        const float sector = high == r ? (g - b) * per : high == g ? 2.0f + (b - r) * per : 4.0f + (r - g) * per;
+        float hue = sector * (1.0f / 6.0f) + op.a[0] + 1.0f;
+        hue -= floor_of(hue);
+        v[0][p] = from_hsv(5.0f, hue, chroma, high);
+        v[1][p] = from_hsv(3.0f, hue, chroma, high);
+        v[2][p] = from_hsv(1.0f, hue, chroma, high);
+    }
+    limit_to(op.limit, v);
+}
+
+DEVICE bool in_rectangle(const Op& op, float y, float x) {
+    return y >= op.a[0] && y < op.a[2] && x >= op.a[1] && x < op.a[3];
+}
+
+DEVICE void erase(const Op& op, int y, int x, Strip& v) {
+    FOR_PIXELS(p) {
+        const bool inside = in_rectangle(op, float(y), float(x + p));
+        for (int c = 0; c < 3; ++c) v[c][p] = inside ? op.a[4 + c] : v[c][p];
+    }
+}
+
+DEVICE void erase_with_noise(const Op& op, int y, int x, Strip& v) {
+    FOR_PIXELS(p) {
+        if (!in_rectangle(op, float(y), float(x + p))) continue;
+        const Philox a = philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 0, 0);
+        const Philox b = philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 1, 0);
+        v[0][p] = op.a[4] + op.a[5] * normal(a.word[0], a.word[1]);
+        v[1][p] = op.a[4] + op.a[5] * normal(a.word[2], a.word[3]);
+        v[2][p] = op.a[4] + op.a[5] * normal(b.word[0], b.word[1]);
+    }
+}
+
+DEVICE void mask(const Op& op, int y, int x, Strip& v) {
+    FOR_PIXELS(p) {
+        const bool drop = uniform(philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 0, 0).word[0]) < op.a[0];
+        for (int c = 0; c < 3; ++c) v[c][p] = drop ? op.a[4 + c] : v[c][p];
+    }
+}
+
+// Runs the sample's program on PIXELS pixels of output row y from column x on. `measured` is what the pass before
+// added up.
+DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables, int64 measured, int y, int x,
+                        Strip& v) {
+    for (int i = sample.op_begin; i < sample.op_end; ++i) {
+        const Op& op = ops[i];
+        switch (op.code) {
+            case SCALE: scale(op, v); break;
+            case MATRIX: matrix(op, v); break;
+            case LUT: look_up(op, tables, v); break;
+            case CONTRAST: contrast(op, measured, v); break;
+            case HUE: turn_hue(op, v); break;
+            case ERASE: erase(op, y, x, v); break;
+            case ERASE_NOISE: erase_with_noise(op, y, x, v); break;
+            case MASK: mask(op, y, x, v); break;
+        }
+    }
+}
+
+// The strip's gray levels as integers: their sum does not depend on the order of adding. 2^30 bounds what values far
+// outside [0, limit] can do to it.
+DEVICE int64 measure(const Sample& sample, const Strip& v, int count) {
+    int64 sum = 0;
+    for (int p = 0; p < count; ++p) {
+        const float level = gray(v[0][p], v[1][p], v[2][p]) * sample.measure_scale;
+        sum += int64(floor_of(larger(smaller(level, 1073741824.0f), -1073741824.0f) + 0.5f));
+    }
+    return sum;
+}

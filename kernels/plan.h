@@ -1,0 +1,65 @@
+// What will be done to a batch, as the kernels read it. Mirrored field by field in cuaug/plan/layout.py;
+// tests/test_layout.py compares every size and offset.
+//
+// One Sample row says how one image of the batch passes through one launch: where its pixels come from (two Axis
+// rows), what they look like between taps (filter, borders), which operations then run on each output pixel (a range
+// of Op rows), and where the result goes.
+//
+// Coordinates along an axis, from output to source:
+//   output index o in [0, out)
+//     -> resized index  r = start + step * o           crop, flip and pad made after the resize
+//                       outside [seen_low, seen_high): `border_after` decides
+//     -> centre         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
+//     -> taps           source indices in [low, high): the window that sampling may see
+//                       outside [inner_low, inner_high): `border_before` decides (padding made before the resize)
+//     -> memory         held_low is the first index that lies in memory: a decoder may have decoded just a region
+#pragma once
+#include "shim.h"
+
+struct Axis {
+    double offset, scale;
+    int origin, low, high, inner_low, inner_high, held_low;
+    int start, step, out, seen_low, seen_high;
+    int taps;  // the most source pixels that one output pixel needs
+};
+
+enum Filter { NEAREST, BILINEAR, BICUBIC };
+enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC };
+enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
+enum Layout { HWC, CHW };
+
+struct Sample {
+    Axis y, x;
+    uint64 source, target;  // addresses, filled in by the device
+    int64 pitch;            // bytes from one source row to the next; within a row pixels are packed RGB
+    int source_type;        // UINT8 or FLOAT32
+    int filter, antialias;
+    int border_before, border_after;
+    float fill_before[3], fill_after[3];
+    float clamp;             // limit the sampled values to [0, clamp]; below 0: leave them
+    int op_begin, op_end;
+    int measure;             // 1: add up this pass's gray levels for the operation that starts the next pass
+    float measure_scale;     // gray level to the integer that is added up
+    int target_type, target_layout, target_channels;
+    int active;              // 0: this sample has no such pass
+};
+
+enum OpCode {
+    SCALE,        // v[c] * a[c] + a[4 + c]
+    MATRIX,       // a[4i + 0..2] . v + a[4i + 3] for channel i
+    LUT,          // tables[table][c][round(v[c] * a[0])]
+    CONTRAST,     // mean + (v - mean) * a[0]; mean = measured sum * a[1]
+    HUE,          // turn by a[0] of the circle, in HSV, of values in [0, limit]
+    ERASE,        // rows a[0]..a[2], columns a[1]..a[3]: v[c] = a[4 + c]
+    ERASE_NOISE,  // the same rectangle: v[c] = a[4] + a[5] * a standard normal draw
+    MASK,         // each pixel alone, with probability a[0]: v[c] = a[4 + c]
+};
+
+struct Op {
+    int code;
+    int table;
+    uint32 key[2];  // of the per-pixel random numbers
+    float a[12];
+    float limit;    // the result is clamped to [0, limit]; below 0: left as it is
+    float unused[3];
+};

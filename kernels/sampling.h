@@ -1,0 +1,173 @@
+// Separable resampling: which source pixels an output row or column reads, with which weights, and the two sums.
+//
+// A block owns a tile of output pixels. It first tabulates, for each of the tile's rows and columns, the span of
+// source indices and their weights. Then, for each output row, it sums source rows downwards into `line` (contiguous
+// reads, every thread its own columns), and each output pixel sums its span of `line` sideways.
+//
+// Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
+#pragma once
+#include "plan.h"
+
+// Index i of a row of pixels [low, high), 0 <= low < high, continued beyond its ends by a border; -1 where the constant
+// fill stands.
+DEVICE int continued(int i, int low, int high, int border) {
+    if (i >= low && i < high) return i;
+    if (border == CONSTANT) return -1;
+    const int n = high - low;
+    if (border == EDGE || n == 1) return i < low ? low : high - 1;
+    // REFLECT turns at the centre of the last pixel, SYMMETRIC at its edge.
+    const int period = border == REFLECT ? 2 * n - 2 : 2 * n;
+    int k = (i - low) % period;
+    if (k < 0) k += period;
+    if (k >= n) k = (border == REFLECT ? period : period - 1) - k;
+    return low + k;
+}
+
+// Keys' cubic convolution kernel (1981); a = -0.5 is Pillow's and antialiasing's, -0.75 OpenCV's and PyTorch's without.
+DEVICE float cubic(float x, float a) {
+    x = x < 0.0f ? -x : x;
+    if (x < 1.0f) return ((a + 2.0f) * x - (a + 3.0f)) * x * x + 1.0f;
+    if (x < 2.0f) return ((a * x - 5.0f * a) * x + 8.0f * a) * x - 4.0f * a;
+    return 0.0f;
+}
+
+DEVICE float triangle(float x) {
+    x = x < 0.0f ? -x : x;
+    return x < 1.0f ? 1.0f - x : 0.0f;
+}
+
+// The source span of one output index; count 0 where the fill colour stands.
+struct Span {
+    int first, count;
+};
+
+// Pillow's rule: the filter widens with the scale, what falls outside the window is dropped and the rest renormalised.
+DEVICE Span antialiased(const Axis& axis, double centre, int filter, float* weights) {
+    const double stretch = axis.scale > 1.0 ? axis.scale : 1.0;
+    const double support = (filter == BICUBIC ? 2.0 : 1.0) * stretch;
+    int first = larger(axis.low, axis.origin + int(floor_of(centre - support + 0.5)));
+    int end = smaller(axis.high, axis.origin + int(floor_of(centre + support + 0.5)));
+    first = smaller(first, axis.high - 1);
+    end = larger(end, first + 1);
+    float total = 0.0f;
+    for (int k = 0; k < end - first; ++k) {
+        const float x = float(((first - axis.origin) + k - centre + 0.5) / stretch);
+        weights[k] = filter == BICUBIC ? cubic(x, -0.5f) : triangle(x);
+        total += weights[k];
+    }
+    for (int k = 0; k < end - first; ++k) weights[k] = total == 0.0f ? float(k == 0) : weights[k] / total;
+    return {first, end - first};
+}
+
+// OpenCV's rule: 2 or 4 neighbours of the centre; those outside the window are the window's edge.
+DEVICE Span interpolated(const Axis& axis, double centre, int filter, float* weights) {
+    const int taps = filter == BICUBIC ? 4 : 2;
+    const double left = floor_of(centre - 0.5);
+    const float fraction = float(centre - 0.5 - left);
+    const int wanted = axis.origin + int(left) - (taps / 2 - 1);
+    const int first = smaller(larger(wanted, axis.low), axis.high - 1);
+    const int count = larger(1, smaller(wanted + taps, axis.high) - first);
+    for (int k = 0; k < count; ++k) weights[k] = 0.0f;
+    for (int k = 0; k < taps; ++k) {
+        const float x = float(k - (taps / 2 - 1)) - fraction;
+        const int at = smaller(larger(wanted + k, axis.low), axis.high - 1) - first;
+        weights[at] += filter == BICUBIC ? cubic(x, -0.75f) : triangle(x);
+    }
+    return {first, count};
+}
+
+DEVICE Span nearest(const Axis& axis, int r, float* weights) {
+    const int at = axis.origin + int(floor_of(axis.offset + r * axis.scale));
+    weights[0] = 1.0f;
+    return {smaller(larger(at, axis.low), axis.high - 1), 1};
+}
+
+// Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count).
+DEVICE void tabulate(const Block& block, const Sample& sample, const Axis& axis, int begin, int count, Span* spans,
+                     float* weights) {
+    for (int i = block.thread; i < count; i += block.threads) {
+        const int r = continued(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high,
+                                sample.border_after);
+        float* w = weights + int64(i) * axis.taps;
+        const double centre = axis.offset + (r + 0.5) * axis.scale;
+        if (r == -1)
+            spans[i] = {0, 0};
+        else if (sample.filter == NEAREST)
+            spans[i] = nearest(axis, r, w);
+        else
+            spans[i] = sample.antialias ? antialiased(axis, centre, sample.filter, w)
+                                        : interpolated(axis, centre, sample.filter, w);
+    }
+}
+
+// Where source row `y` (an inner index) begins; the pixel that lies there is column x.held_low.
+template <class T>
+DEVICE const T* row_of(const Sample& sample, int y) {
+    return reinterpret_cast<const T*>(sample.source + uint64(int64(y - sample.y.held_low) * sample.pitch));
+}
+
+// One value of the source as sampling sees it: inside the image, or its border.
+template <class T>
+DEVICE float seen_value(const Sample& sample, int y, int x, int channel) {
+    y = continued(y, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+    x = continued(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+    const bool inside = y != -1 && x != -1;
+    return inside ? float(row_of<T>(sample, y)[int64(x - sample.x.held_low) * 3 + channel])
+                  : sample.fill_before[channel];
+}
+
+// Sums `rows` downwards over LANES * groups neighbouring values that start `at` values into each row.
+template <class T, int groups>
+DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, int64 at, float* line) {
+    Lanes sums[groups];
+    for (int g = 0; g < groups; ++g) sums[g] = zero_lanes();
+    for (int k = 0; k < rows.count; ++k) {
+        const int y = continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+        const T* row = row_of<T>(sample, y) + at;
+        for (int g = 0; g < groups; ++g) multiply_add(sums[g], weights[k], row + g * LANES);
+    }
+    for (int g = 0; g < groups; ++g) store(line + g * LANES, sums[g]);
+}
+
+// The slow way, for values that a constant border takes part in.
+template <class T>
+DEVICE float sum_seen(const Sample& sample, Span rows, const float* weights, int x, int channel) {
+    float sum = 0.0f;
+    for (int k = 0; k < rows.count; ++k)
+        sum += weights[k] * seen_value<T>(sample, rows.first + k, x, channel);
+    return sum;
+}
+
+// line[3 * i + c] = sum over `rows` of source column columns.first + i, channel c.
+template <class T>
+DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const float* weights, Span columns,
+                     float* line) {
+    const int begin = columns.first, end = columns.first + columns.count;
+    const bool rows_inside = sample.border_before != CONSTANT ||
+                             (rows.first >= sample.y.inner_low && rows.first + rows.count <= sample.y.inner_high);
+    // [low, high): the columns that lie in memory and need no border.
+    const int low = rows_inside ? smaller(larger(begin, sample.x.inner_low), end) : end;
+    const int high = larger(low, smaller(end, sample.x.inner_high));
+    for (int x = begin + block.thread; x < low; x += block.threads)
+        for (int c = 0; c < 3; ++c) line[3 * (x - begin) + c] = sum_seen<T>(sample, rows, weights, x, c);
+    for (int x = high + block.thread; x < end; x += block.threads)
+        for (int c = 0; c < 3; ++c) line[3 * (x - begin) + c] = sum_seen<T>(sample, rows, weights, x, c);
+
+    float* inner = line + 3 * int64(low - begin);
+    const int64 at = 3 * int64(low - sample.x.held_low);
+    const int n = 3 * (high - low);
+    constexpr int wide = LANES * GROUPS;
+    int j = block.thread * wide;
+    for (; j + wide <= n; j += block.threads * wide) sum_strip<T, GROUPS>(sample, rows, weights, at + j, inner + j);
+    const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
+    for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
+        sum_strip<T, 1>(sample, rows, weights, at + j, inner + j);
+    for (j = lanes_end + block.thread; j < n; j += block.threads)
+        inner[j] = sum_seen<T>(sample, rows, weights, low + j / 3, j % 3);
+}
+
+DEVICE Rgb sum_columns(Span columns, const float* weights, const float* line) {
+    Rgb sum = zero_rgb();
+    for (int k = 0; k < columns.count; ++k) multiply_add(sum, weights[k], line + 3 * k);
+    return sum;
+}

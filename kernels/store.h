@@ -1,0 +1,45 @@
+// Writes finished pixels in the type and layout of the batch: uint8, float16, bfloat16 or float32; NCHW or NHWC.
+//
+// Tested against NumPy's and torch's own conversions.
+#pragma once
+#include "pixelops.h"
+
+// To nearest, halves up; saturated. A NaN becomes 0.
+DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
+
+DEVICE void convert(float value, uint8& out) { out = to_uint8(value); }
+DEVICE void convert(float value, float& out) { out = value; }
+
+struct Half {
+    uint16 bits;
+};
+struct Bfloat16 {
+    uint16 bits;
+};
+DEVICE void convert(float value, Half& out) { out.bits = half_bits(value); }
+DEVICE void convert(float value, Bfloat16& out) { out.bits = bfloat16_bits(value); }
+
+template <class Out>
+DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int count) {
+    Out* target = reinterpret_cast<Out*>(sample.target);
+    const int64 at = int64(y) * sample.x.out + x, plane = int64(sample.y.out) * sample.x.out;
+    const int channels = sample.target_channels;
+    if (sample.target_layout == CHW) {
+        for (int c = 0; c < channels; ++c)
+            for (int p = 0; p < count; ++p) convert(v[c][p], target[c * plane + at + p]);
+    } else if (channels == 3) {
+        for (int p = 0; p < count; ++p)
+            for (int c = 0; c < 3; ++c) convert(v[c][p], target[(at + p) * 3 + c]);
+    } else {
+        for (int p = 0; p < count; ++p) convert(v[0][p], target[at + p]);
+    }
+}
+
+DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int count) {
+    switch (sample.target_type) {
+        case UINT8: store_as<uint8>(sample, v, y, x, count); break;
+        case FLOAT16: store_as<Half>(sample, v, y, x, count); break;
+        case BFLOAT16: store_as<Bfloat16>(sample, v, y, x, count); break;
+        case FLOAT32: store_as<float>(sample, v, y, x, count); break;
+    }
+}

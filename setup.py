@@ -1,0 +1,85 @@
+"""Builds the host kernels and puts the kernel sources, which NVRTC compiles at run time, into the wheel.
+
+The library is plain C behind ctypes: one build serves every Python 3, so the wheel is tagged py3-none-<platform>.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from setuptools import Distribution, Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+KERNELS = Path(__file__).parent / "kernels"
+# No contraction into fused multiply-adds and no reassociation: every processor computes the same bits.
+FLAGS = ["-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno", "-Wno-psabi"]
+ISAS: dict[str, list[str]] = {"baseline": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    ISAS["avx2"] = ["-mavx2"]
+
+
+class BuildKernels(build_ext):
+    """Compiles host_run.cpp once for each instruction set and links them behind host.cpp, which chooses at run time."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return fullname.replace(".", "/") + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        compiler = os.environ.get("CXX", "g++")
+        if shutil.which(compiler) is None:
+            sys.exit(
+                f"cuaug: building from source needs a C++17 compiler and {compiler!r} was not found: "
+                "`apt-get install g++`, or set CXX to the one to use"
+            )
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        extra = os.environ.get("CUAUG_CXXFLAGS", "").split()
+        with tempfile.TemporaryDirectory() as scratch:
+            objects = []
+            for isa, flags in ISAS.items():
+                objects.append(f"{scratch}/{isa}.o")
+                source = KERNELS / "host_run.cpp"
+                self._run([compiler, *FLAGS, *flags, *extra, f"-DCUAUG_ISA={isa}", "-c", source, "-o", objects[-1]])
+            have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS]
+            self._run([compiler, *FLAGS, *extra, *have, "-shared", KERNELS / "host.cpp", *objects, "-o", target])
+
+    @staticmethod
+    def _run(command: list[object]) -> None:
+        words = [str(word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"cuaug: the C++ compiler failed on the host kernels: {' '.join(words)}\n{done.stderr}")
+
+
+class BuildPython(build_py):
+    """Adds kernels/ as cuaug/_kernels/; an editable install reads kernels/ where it stands."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            shutil.copytree(KERNELS, Path(self.build_lib) / "cuaug" / "_kernels", dirs_exist_ok=True)
+
+
+class AnyPython3(bdist_wheel):
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
+class Binary(Distribution):
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(
+    ext_modules=[Extension("cuaug._host", sources=[])],
+    cmdclass={"build_ext": BuildKernels, "build_py": BuildPython, "bdist_wheel": AnyPython3},
+    distclass=Binary,
+)
