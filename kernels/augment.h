@@ -36,6 +36,10 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
 
     tabulate(block, sample, sample.y, tile.y, tile.rows, row_spans, row_weights);
     tabulate(block, sample, sample.x, tile.x, tile.columns, column_spans, column_weights);
+    const int count = common_count(sample.x);
+    for (int j = block.thread; j < tile.columns; j += block.threads)  // the columns this thread has just tabulated
+        if (column_spans[j].count > 0)
+            column_spans[j] = lengthened(sample.x, column_spans[j], count, column_weights + int64(j) * sample.x.taps);
     block.sync();
 
     const Span columns = cover(column_spans, tile.columns);
@@ -46,22 +50,20 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
             sum_rows<T>(block, sample, rows, row_weights + int64(i) * sample.y.taps, columns, line);
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
-            const int count = smaller(PIXELS, tile.columns - j);
-            Strip v = {};
-            for (int p = 0; p < count; ++p) {
-                const Span span = column_spans[j + p];
-                if (rows.count == 0 || span.count == 0) {
-                    for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
-                    continue;
-                }
-                const Rgb pixel = sum_columns(span, column_weights + int64(j + p) * sample.x.taps,
-                                              line + 3 * (span.first - columns.first));
-                split(pixel, v[0][p], v[1][p], v[2][p]);
-            }
+            const int pixels = smaller(PIXELS, tile.columns - j);
+            Strip v;
+            for (int c = 0; c < 3; ++c)
+                for (int p = pixels; p < PIXELS; ++p) v[c][p] = 0.0f;  // computed with, never stored
+            if (rows.count > 0)
+                sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, line,
+                            columns.first, pixels, v);
+            else
+                for (int c = 0; c < 3; ++c)
+                    for (int p = 0; p < pixels; ++p) v[c][p] = sample.fill_after[c];
             limit_to(sample.clamp, v);
             run_program(sample, ops, tables, measured ? *measured : 0, tile.y + i, tile.x + j, v);
-            if (sample.measure) sum += measure(sample, v, count);
-            store_strip(sample, v, tile.y + i, tile.x + j, count);
+            if (sample.measure) sum += measure(sample, v, pixels);
+            store_strip(sample, v, tile.y + i, tile.x + j, pixels);
         }
         block.sync();  // `line` is read to the end before the next row overwrites it
     }

@@ -10,9 +10,7 @@
 // Tested against cv2.LUT, cv2.transform, Pillow and tests/references/.
 #pragma once
 #include "philox.h"
-#include "plan.h"
-
-typedef float Strip[3][PIXELS];
+#include "sampling.h"
 
 #define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
 

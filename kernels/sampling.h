@@ -8,6 +8,9 @@
 #pragma once
 #include "plan.h"
 
+// PIXELS neighbouring pixels of an output row, planar.
+typedef float Strip[3][PIXELS];
+
 // Index i of a row of pixels [low, high), 0 <= low < high, continued beyond its ends by a border; -1 where the constant
 // fill stands.
 DEVICE int continued(int i, int low, int high, int border) {
@@ -48,7 +51,7 @@ DEVICE Span antialiased(const Axis& axis, double centre, int filter, float* weig
     int first = larger(axis.low, axis.origin + int(floor_of(centre - support + 0.5)));
     int end = smaller(axis.high, axis.origin + int(floor_of(centre + support + 0.5)));
     first = smaller(first, axis.high - 1);
-    end = larger(end, first + 1);
+    end = smaller(larger(end, first + 1), first + axis.taps);
     float total = 0.0f;
     for (int k = 0; k < end - first; ++k) {
         const float x = float(((first - axis.origin) + k - centre + 0.5) / stretch);
@@ -80,6 +83,18 @@ DEVICE Span nearest(const Axis& axis, int r, float* weights) {
     const int at = axis.origin + int(floor_of(axis.offset + r * axis.scale));
     weights[0] = 1.0f;
     return {smaller(larger(at, axis.low), axis.high - 1), 1};
+}
+
+// As many source indices as every span of this axis has room for.
+DEVICE int common_count(const Axis& axis) { return smaller(axis.taps, axis.high - axis.low); }
+
+// Lengthens a span to `count` with weights of 0, inside the window. A loop over a count that never changes is predicted;
+// one whose count is now 3, now 4, costs more in mispredictions than in arithmetic.
+DEVICE Span lengthened(const Axis& axis, Span span, int count, float* weights) {
+    const int first = smaller(span.first, axis.high - count), shift = span.first - first;
+    for (int k = count - 1; k >= 0; --k)
+        weights[k] = k >= shift && k - shift < span.count ? weights[k - shift] : 0.0f;
+    return {first, count};
 }
 
 // Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count).
@@ -166,8 +181,33 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const 
         inner[j] = sum_seen<T>(sample, rows, weights, low + j / 3, j % 3);
 }
 
-DEVICE Rgb sum_columns(Span columns, const float* weights, const float* line) {
-    Rgb sum = zero_rgb();
-    for (int k = 0; k < columns.count; ++k) multiply_add(sum, weights[k], line + 3 * k);
-    return sum;
+// v[c][p] = sum over spans[p] of `line`, which begins at source column `begin`; the fill colour where a span is empty.
+// `fixed` is the count of every other span, known to the compiler so that it unrolls the sum; 0: it is `count`.
+template <int fixed>
+DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* line,
+                      int begin, int pixels, Strip& v) {
+    const int n = fixed ? fixed : count;
+    for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
+        if (spans[p].count == 0) {
+            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            continue;
+        }
+        const float* pixel = line + 3 * (spans[p].first - begin);
+        Rgb sum = zero_rgb();
+        for (int k = 0; k < n; ++k) multiply_add(sum, weights[k], pixel + 3 * k);
+        split(sum, v[0][p], v[1][p], v[2][p]);
+    }
+}
+
+DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* line,
+                        int begin, int pixels, Strip& v) {
+    switch (count) {
+        case 1: sum_spans<1>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 2: sum_spans<2>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 3: sum_spans<3>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 4: sum_spans<4>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 5: sum_spans<5>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 6: sum_spans<6>(sample, spans, weights, count, line, begin, pixels, v); break;
+        default: sum_spans<0>(sample, spans, weights, count, line, begin, pixels, v); break;
+    }
 }

@@ -73,6 +73,9 @@ DEVICE void add_to(int64* sum, int64 value) {
 
 #include <cstdint>
 #include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 #define DEVICE static inline
 
@@ -104,13 +107,28 @@ struct Block {
 
 // GCC's and Clang's vector extension: portable across instruction sets, split into narrower registers where needed.
 typedef float Lanes __attribute__((vector_size(32)));
-typedef uint8 Bytes __attribute__((vector_size(8)));
 DEVICE Lanes zero_lanes() { return Lanes{}; }
-DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) {
+// Compilers turn a plain conversion of bytes to floats into eight scalar ones; hence by hand.
+DEVICE Lanes widen(const uint8* p) {
+#if defined(__AVX2__)
+    return Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
+#elif defined(__SSE2__)
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), zero);
+    const __m128 low = _mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero));
+    const __m128 high = _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero));
+    Lanes lanes;
+    memcpy(&lanes, &low, sizeof low);
+    memcpy(reinterpret_cast<char*>(&lanes) + sizeof low, &high, sizeof high);
+    return lanes;
+#else
+    typedef uint8 Bytes __attribute__((vector_size(8)));
     Bytes bytes;
     memcpy(&bytes, p, sizeof bytes);
-    sum += weight * __builtin_convertvector(bytes, Lanes);
+    return __builtin_convertvector(bytes, Lanes);
+#endif
 }
+DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { sum += weight * widen(p); }
 DEVICE void multiply_add(Lanes& sum, float weight, const float* p) {
     Lanes values;
     memcpy(&values, p, sizeof values);

@@ -104,9 +104,9 @@ def _whole(axis: Axis, size: Any) -> None:
 
 
 def taps(axis: Axis, filter: NDArray[np.int32], antialias: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The most source pixels that one output pixel needs: as Pillow counts with antialiasing, else 1, 2 or 4."""
+    """The most source pixels that one output pixel needs: the filter's width with antialiasing, else 1, 2 or 4."""
     radius = np.choose(filter, [_RADIUS[kind] for kind in Filter])
-    wide = np.ceil(radius * np.maximum(axis["scale"], 1.0)) * 2 + 1
+    wide = np.ceil(2 * radius * np.maximum(axis["scale"], 1.0))
     plain = 2 * radius
     return np.where((antialias != 0) & (filter != Filter.NEAREST), wide, plain).astype(np.int32)
 
