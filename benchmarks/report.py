@@ -1,0 +1,69 @@
+"""What every benchmark writes down: where and when it ran, how it was called, and medians with their spread."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["circumstances", "spread", "write_json"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def circumstances(packages: Iterable[str]) -> dict[str, Any]:
+    """Commit, machine, versions, date and command line of this run."""
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)),
+            "system": platform.system(),
+            "load_average_before": os.getloadavg()[0],
+        },
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """The median and the range of repeated measurements."""
+    return {"median": round(statistics.median(values), 3), "min": round(min(values), 3), "max": round(max(values), 3)}
+
+
+def write_json(path: Path, result: dict[str, Any]) -> None:
+    """Write a result, making its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def _git(*arguments: str) -> str | None:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
