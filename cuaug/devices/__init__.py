@@ -1,0 +1,36 @@
+"""The devices that plans run on: the only place that launches a kernel or touches a stream.
+
+    host.py   the compiled kernels, on the calling thread
+    cuda.py   the same kernels through NVRTC and CuPy
+    nvrtc.py  how they are compiled for a GPU
+"""
+
+from __future__ import annotations
+
+import torch
+
+from cuaug.devices.host import HostProgram
+from cuaug.plan import Tables
+
+__all__ = ["HostProgram", "run"]
+
+
+def run(tables: Tables, images: torch.Tensor, target: torch.Tensor) -> None:
+    """Runs a plan on a stack of images, (N, H, W, 3), into `target`, where the images are.
+
+    On CUDA the launches are queued on torch's current stream.
+    """
+    if images.is_cuda:
+        from cuaug.devices.cuda import CudaProgram  # CuPy, and a context, only once there is a GPU to use
+
+        size = images.stride(0) * images.element_size()
+        with torch.cuda.device(images.device):
+            stream = torch.cuda.current_stream().cuda_stream
+            addresses = images.data_ptr() + size * torch.arange(len(images)).numpy()
+            CudaProgram(tables).run(addresses, target, stream)
+        return
+    program = HostProgram(tables)
+    array = images.numpy()
+    step = target.stride(0) * target.element_size()
+    for i in range(len(images)):
+        program.run(i, array[i], target.data_ptr() + i * step)

@@ -39,11 +39,13 @@ class Tables:
         rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample needs no such pass.
         ops: (M,) `OP` rows, each sample's program of each pass contiguous.
         luts: (T, 3, 256) float32 look-up tables.
+        target_type: the finished images' type.
     """
 
     rows: NDArray[Any]
     ops: NDArray[Any]
     luts: NDArray[np.float32]
+    target_type: Type
 
     @property
     def launches(self) -> int:
@@ -81,6 +83,8 @@ class Plan:
         n = len(heights)
         self.channels = channels
         self.is_float = source_type != Type.UINT8
+        #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
+        self.target_type: Type | None = None
         self._normalized = False
         self._rows = np.zeros((1, n), dtype=SAMPLE)
         self._pass = np.zeros(n, dtype=np.int64)
@@ -149,6 +153,8 @@ class Plan:
         left, top, right, bottom = self._per_sample(chosen, left, top, right, bottom)
         if min(side.min(initial=0) for side in (left, top, right, bottom)) < 0:
             raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
+        some = (left + top + right + bottom) > 0
+        chosen, left, top, right, bottom = (values[some] for values in (chosen, left, top, right, bottom))
         color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
 
         ops = self._ops_so_far[chosen]
@@ -254,6 +260,15 @@ class Plan:
         self._normalized |= not scale
         self.is_float = True
 
+    def to_uint8(self, *, scale: bool = True) -> None:
+        """Floats in [0, 1] become levels 0 ... 255 with `scale`, else stay as they are; either way they saturate."""
+        if not self.is_float:
+            return
+        if self._normalized and scale:
+            raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
+        self.append(operations.scale(len(self), 255.0 if scale else 1.0, limit=255.0))
+        self.is_float, self._normalized = False, False
+
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """(v - mean) / std for each channel of images in [0, 1]; uint8 images become that first."""
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
@@ -263,13 +278,17 @@ class Plan:
         self.is_float, self._normalized = True, True
         self.append(operations.scale(len(self), factor, -mean / std), where)
 
-    def tables(self, target_type: Type, layout: Layout) -> Tables:
-        """Closes the plan: images of `target_type` in `layout`. uint8 <-> float scales by 255, as ToDtype does."""
-        if target_type == Type.UINT8 and self.is_float:
-            if self._normalized:
-                raise TransformError("dtype uint8 cannot hold normalized images: leave Normalize out, or ask for floats")
-            self.append(operations.scale(len(self), 255.0))
-        elif target_type != Type.UINT8:
+    def tables(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> Tables:
+        """Closes the plan: images of `target_type` (None: `self.target_type`) in `layout`.
+
+        uint8 and float are scaled into each other by 255, as `ToDtype(scale=True)` does.
+        """
+        target_type = self.target_type if target_type is None else target_type
+        if target_type is None:
+            target_type = Type.FLOAT32 if self.is_float else Type.UINT8
+        if target_type == Type.UINT8:
+            self.to_uint8()
+        else:
             self.to_float()
 
         rows = self._rows
@@ -278,7 +297,8 @@ class Plan:
         ends = self._take(self._everyone)
         ends["target_type"], ends["target_layout"], ends["target_channels"] = target_type, layout, self.channels
         self._put(self._everyone, ends)
-        return Tables(rows, self._ordered_ops(), np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)]))
+        luts = np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)])
+        return Tables(rows, self._ordered_ops(), luts, target_type)
 
     def _ordered_ops(self) -> NDArray[Any]:
         """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""

@@ -1,0 +1,96 @@
+"""Checks and normal forms of transforms' arguments, with errors that name the value and what was allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from numbers import Integral, Real
+from typing import Any
+
+from cuaug.errors import TransformError
+from cuaug.plan import Border, Filter
+
+__all__ = ["InterpolationMode", "border", "color", "interpolation", "pair", "probability", "sides", "span"]
+
+
+class InterpolationMode(Enum):
+    """How pixels between pixels are made; torchvision's names and values."""
+
+    NEAREST = "nearest"
+    BILINEAR = "bilinear"
+    BICUBIC = "bicubic"
+
+
+_FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}
+_PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_BORDERS = {
+    "constant": Border.CONSTANT,
+    "edge": Border.EDGE,
+    "reflect": Border.REFLECT,
+    "symmetric": Border.SYMMETRIC,
+}
+
+
+def interpolation(value: Any) -> Filter:
+    """A name, an `InterpolationMode` (torchvision's too), or Pillow's number."""
+    name = getattr(value, "value", value)
+    name = _PIL_FILTERS.get(name, name) if isinstance(name, int) else name
+    if name not in _FILTERS:
+        raise TransformError(f"interpolation is one of {', '.join(map(repr, _FILTERS))}, not {value!r}")
+    return _FILTERS[name]
+
+
+def border(padding_mode: str) -> Border:
+    if padding_mode not in _BORDERS:
+        raise TransformError(f"padding_mode is one of {', '.join(map(repr, _BORDERS))}, not {padding_mode!r}")
+    return _BORDERS[padding_mode]
+
+
+def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
+    """(height, width) in pixels from one number or two."""
+    values = (value, value) if isinstance(value, Integral) else tuple(value)
+    if len(values) == 1:
+        values = (values[0], values[0])
+    if len(values) != 2 or not all(isinstance(v, Integral) and v >= 1 for v in values):
+        raise TransformError(f"{name} is an integer of at least 1, or (height, width) of two, not {value!r}")
+    return int(values[0]), int(values[1])
+
+
+def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
+    values = (padding,) if isinstance(padding, Integral) else tuple(padding)
+    if len(values) not in (1, 2, 4) or not all(isinstance(v, Integral) and v >= 0 for v in values):
+        raise TransformError(
+            f"padding is one integer, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each, "
+            f"not {padding!r}"
+        )
+    left, top, right, bottom = (list(values) * 4)[:4]
+    return int(left), int(top), int(right), int(bottom)
+
+
+def color(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
+    """A number, or one per channel, in the image's units; None is 0."""
+    if value is None:
+        return 0.0
+    if isinstance(value, Real):
+        return float(value)
+    values = tuple(float(v) for v in value)
+    if len(values) == 1:
+        return values[0]
+    if len(values) != 3:
+        raise TransformError(f"{name} is a number or a sequence of 3, not {value!r}")
+    return values
+
+
+def probability(name: str, value: float) -> float:
+    if not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
+        raise TransformError(f"{name} is a probability in [0, 1], not {value!r}")
+    return float(value)
+
+
+def span(name: str, value: Sequence[float], *, low: float = 0.0, high: float = float("inf")) -> tuple[float, float]:
+    """(lower, upper) with low <= lower <= upper <= high."""
+    values = tuple(float(v) for v in value)
+    if len(values) != 2 or not low <= values[0] <= values[1] <= high:
+        raise TransformError(f"{name} is (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}")
+    return values[0], values[1]

@@ -1,0 +1,141 @@
+"""Colour: jitter, grayscale, look-up tables and colour spaces. Per-sample draws; torchvision v2's names and meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan, operations
+from cuaug.random import Draws
+from cuaug.transforms import arguments
+from cuaug.transforms.base import RandomTransform, Transform, Where
+
+__all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale"]
+
+_JITTERS = {
+    "brightness": operations.brightness,
+    "contrast": operations.contrast,
+    "saturation": operations.saturation,
+    "hue": operations.hue,
+}
+
+
+class ColorJitter(Transform):
+    """Changes brightness, contrast, saturation and hue by random amounts, in an order drawn for each sample.
+
+    Args:
+        brightness, contrast, saturation: a number v draws the factor from [max(0, 1 - v), 1 + v]; (lower, upper)
+            draws from that. None or 0: left alone.
+        hue: a number v up to 0.5 draws the turn from [-v, v], in parts of the full circle; or (lower, upper).
+    """
+
+    def __init__(
+        self,
+        brightness: float | Sequence[float] | None = None,
+        contrast: float | Sequence[float] | None = None,
+        saturation: float | Sequence[float] | None = None,
+        hue: float | Sequence[float] | None = None,
+    ) -> None:
+        self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
+        spans = {name: self._span(name, getattr(self, name)) for name in _JITTERS}
+        self._spans = {name: bounds for name, bounds in spans.items() if bounds is not None}
+
+    @staticmethod
+    def _span(name: str, value: float | Sequence[float] | None) -> tuple[float, float] | None:
+        none, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
+        if value is None:
+            return None
+        if isinstance(value, Real):
+            if value < 0:
+                raise TransformError(f"{name} is 0 or more, or (lower, upper), not {value!r}")
+            value = (max(low, none - value) if name != "hue" else none - value, none + value)
+        bounds = arguments.span(name, value, low=low, high=high)
+        return None if bounds == (none, none) else bounds
+
+    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+        params = {name: draws.uniform(None, *bounds) for name, bounds in self._spans.items()}
+        return {"order": draws.permutation(len(self._spans)), **params}
+
+    def write(self, plan: Plan, where: Where, *, order: NDArray[np.int64], **params: NDArray[np.float64]) -> None:
+        if not params:
+            return
+        steps = np.stack([_JITTERS[name](len(plan), plan.limit, values) for name, values in params.items()], axis=1)
+        for ops in np.take_along_axis(steps, order, axis=1).T:
+            plan.append(ops, where)
+
+
+class Grayscale(Transform):
+    """Gray by ITU-R BT.601 luma; `num_output_channels` 1, or 3 equal ones."""
+
+    def __init__(self, num_output_channels: int = 1) -> None:
+        if num_output_channels not in (1, 3):
+            raise TransformError(f"num_output_channels is 1 or 3, not {num_output_channels!r}")
+        self.num_output_channels = num_output_channels
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if self.num_output_channels != plan.channels and where is not None:
+            raise TransformError(
+                "Grayscale(num_output_channels=1) changes the number of channels, which all images of a batch share: "
+                "inside RandomApply use num_output_channels=3"
+            )
+        plan.append(operations.grayscale(len(plan)), where)
+        plan.channels = self.num_output_channels
+
+
+class RandomGrayscale(RandomTransform):
+    """Gray, in as many channels as the image has, with probability p."""
+
+    def __init__(self, p: float = 0.1) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.grayscale(len(plan)), where)
+
+
+class LUT(Transform):
+    """Replaces every level by its entry in `table`, (256,) for all channels or (3, 256), in uint8 levels.
+
+    Values between levels, such as a resize makes, take the entry of the nearest. Entries may be fractions.
+    """
+
+    def __init__(self, table: ArrayLike) -> None:
+        self.table = np.array(table, dtype=np.float32)
+        if self.table.shape not in ((256,), (3, 256)):
+            raise TransformError(f"table is (256,) or (3, 256), not {self.table.shape}")
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.lut(self.table, where)
+
+    def __repr__(self) -> str:
+        return f"LUT(table=<{' x '.join(map(str, self.table.shape))}>)"
+
+
+# Full-range ITU-R BT.601 as OpenCV's COLOR_RGB2YUV has it: U = 0.492 (B - Y), V = 0.877 (R - Y), around mid-gray.
+_Y = np.array([0.299, 0.587, 0.114])
+_RGB_TO_YUV = np.stack([_Y, 0.492 * (np.array([0, 0, 1]) - _Y), 0.877 * (np.array([1, 0, 0]) - _Y)])
+
+
+class ConvertColor(Transform):
+    """Converts between "RGB" and "YUV" (full-range BT.601, U and V around mid-gray: 128, or 0.5 for floats)."""
+
+    def __init__(self, source: str = "RGB", target: str = "YUV") -> None:
+        if {source, target} != {"RGB", "YUV"}:
+            raise TransformError(f"ConvertColor goes from 'RGB' to 'YUV' or back, not from {source!r} to {target!r}")
+        self.source = source
+        self.target = target
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if plan.channels != 3:
+            raise TransformError(f"ConvertColor needs 3 channels; the image has {plan.channels} here")
+        gray = np.array([0.0, 1.0, 1.0]) * (0.5 if plan.is_float else 128.0)
+        if self.target == "YUV":
+            values = np.column_stack([_RGB_TO_YUV, gray])
+        else:
+            inverse = np.linalg.inv(_RGB_TO_YUV)
+            values = np.column_stack([inverse, -inverse @ gray])
+        plan.append(operations.matrix(len(plan), plan.limit, values), where)

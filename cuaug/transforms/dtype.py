@@ -1,0 +1,58 @@
+"""Value ranges: to floats, to bytes, and to zero mean and unit deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuaug.errors import TransformError
+from cuaug.interop import type_of
+from cuaug.plan import Plan, Type
+from cuaug.transforms.base import Transform, Where
+
+__all__ = ["Normalize", "ToDtype"]
+
+
+class ToDtype(Transform):
+    """Converts to a torch dtype: uint8, float16, bfloat16 or float32.
+
+    Args:
+        dtype: the type.
+        scale: also map [0, 255] of uint8 to [0, 1] of floats, or back.
+    """
+
+    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
+        self.dtype = dtype
+        self.scale = scale
+        self._type = type_of(dtype)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if where is not None:
+            raise TransformError("ToDtype changes the type, which all images of a batch share: not inside RandomApply")
+        if self._type == Type.UINT8:
+            plan.to_uint8(scale=self.scale)
+        else:
+            plan.to_float(scale=self.scale)
+        plan.target_type = self._type
+
+
+class Normalize(Transform):
+    """(v - mean) / std for each channel. uint8 images are scaled to [0, 1] first.
+
+    Args:
+        mean, std: one number per channel, for values in [0, 1].
+    """
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        self.mean = [float(v) for v in np.atleast_1d(mean)]
+        self.std = [float(v) for v in np.atleast_1d(std)]
+        if len(self.mean) not in (1, 3) or len(self.std) not in (1, 3):
+            raise TransformError(f"mean and std have 1 or 3 entries, not {len(self.mean)} and {len(self.std)}")
+        if min(self.std) <= 0.0:
+            raise TransformError(f"std must be above 0 in every channel, not {self.std}")
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.normalize(self.mean, self.std, where)

@@ -1,0 +1,232 @@
+"""Crops, resizes, flips and padding. Arguments, defaults and meaning are torchvision v2's, drawn for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan
+from cuaug.random import Draws
+from cuaug.transforms import arguments
+from cuaug.transforms.base import RandomTransform, Transform, Where
+
+__all__ = [
+    "CenterCrop",
+    "Pad",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomVerticalFlip",
+    "Resize",
+]
+
+Sizes = NDArray[np.int64]
+
+
+class Resize(Transform):
+    """Resizes to `size`.
+
+    Args:
+        size: (height, width), or one number for the shorter side, the longer in proportion (rounded down).
+        interpolation: "nearest", "bilinear" or "bicubic".
+        max_size: with a single number: the longer side is at most this, the shorter in proportion.
+        antialias: widen the filter when shrinking, as Pillow does.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        interpolation: Any = "bilinear",
+        max_size: int | None = None,
+        antialias: bool = True,
+    ) -> None:
+        self.size = size if isinstance(size, int) else tuple(size)
+        self.interpolation = interpolation
+        self.max_size = max_size
+        self.antialias = antialias
+        self._filter = arguments.interpolation(interpolation)
+        self._pair = arguments.pair("size", size)
+        self._shorter = isinstance(size, int) or len(tuple(size)) == 1
+        if max_size is not None and (not self._shorter or max_size <= self._pair[0]):
+            raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        if not self._shorter:
+            return {"height": self._pair[0], "width": self._pair[1]}
+        short = np.full(len(heights), self._pair[0])
+        shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
+        long = short * longer // shorter
+        if self.max_size is not None:
+            over = long > self.max_size
+            short = np.where(over, np.maximum(self.max_size * short // long, 1), short)
+            long = np.where(over, self.max_size, long)
+        tall = heights > widths
+        return {"height": np.where(tall, long, short), "width": np.where(tall, short, long)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.resize(**params, filter=self._filter, antialias=self.antialias, where=where)
+
+
+class CenterCrop(Transform):
+    """The `size` pixels in the middle; smaller images are padded with 0 first."""
+
+    def __init__(self, size: int | Sequence[int]) -> None:
+        self.size = arguments.pair("size", size)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        height, width = self.size
+        h, w = plan.sizes
+        down, across = np.maximum(height - h, 0), np.maximum(width - w, 0)
+        if down.any() or across.any():
+            plan.pad(across // 2, down // 2, (across + 1) // 2, (down + 1) // 2, where=where)
+            h, w = np.maximum(h, height), np.maximum(w, width)
+        # Halves go to the even side, as Python's round() does in torchvision.
+        top, left = np.rint((h - height) / 2.0), np.rint((w - width) / 2.0)
+        plan.crop(top, left, height, width, where=where)
+
+
+class RandomCrop(Transform):
+    """A window of `size` at a random place.
+
+    Args:
+        size: (height, width), or one number for both.
+        padding: pixels added first: one number, (left/right, top/bottom), or (left, top, right, bottom).
+        pad_if_needed: also pad both sides of an image that is smaller than `size` by what it lacks.
+        fill: the padding's value, a number or one per channel, in image units.
+        padding_mode: "constant", "edge", "reflect" or "symmetric".
+
+    Raises:
+        TransformError: when run on an image smaller than `size`, without `pad_if_needed`.
+    """
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        padding: int | Sequence[int] | None = None,
+        pad_if_needed: bool = False,
+        fill: float | Sequence[float] = 0,
+        padding_mode: str = "constant",
+    ) -> None:
+        self.size = arguments.pair("size", size)
+        self.padding = padding
+        self.pad_if_needed = pad_if_needed
+        self.fill = fill
+        self.padding_mode = padding_mode
+        self._sides = None if padding is None else arguments.sides(padding)
+        self._fill = arguments.color("fill", fill)
+        self._border = arguments.border(padding_mode)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        left, top, right, bottom = self._sides or (0, 0, 0, 0)
+        height, width = self.size
+        padded_h, padded_w = heights + top + bottom, widths + left + right
+        down = np.maximum(height - padded_h, 0) if self.pad_if_needed else np.zeros_like(heights)
+        across = np.maximum(width - padded_w, 0) if self.pad_if_needed else np.zeros_like(widths)
+        sides = [left + across, top + down, right + across, bottom + down]
+        room_y, room_x = padded_h + 2 * down - height, padded_w + 2 * across - width
+        # An image too small gets place 0, and Plan.crop names it.
+        place_y = draws.integers(0, np.maximum(room_y, 0))
+        place_x = draws.integers(0, np.maximum(room_x, 0))
+        return {"sides": sides, "top": place_y, "left": place_x}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if self._sides or self.pad_if_needed:
+            plan.pad(*params["sides"], border=self._border, fill=self._fill, where=where)
+        plan.crop(params["top"], params["left"], *self.size, where=where)
+
+
+class RandomResizedCrop(Transform):
+    """A window of random area and aspect ratio at a random place, resized to `size` (Szegedy et al. 2015).
+
+    Args:
+        size: (height, width), or one number for both.
+        scale: bounds of the window's share of the image's area.
+        ratio: bounds of the window's width / height; drawn uniformly on a logarithmic scale.
+        interpolation, antialias: as for `Resize`.
+    """
+
+    _TRIES = 10  # as torchvision; then the largest window in the middle with a ratio within bounds
+
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
+        interpolation: Any = "bilinear",
+        antialias: bool = True,
+    ) -> None:
+        self.size = arguments.pair("size", size)
+        self.scale = arguments.span("scale", scale)
+        self.ratio = arguments.span("ratio", ratio, low=1e-6)
+        self.interpolation = interpolation
+        self.antialias = antialias
+        self._filter = arguments.interpolation(interpolation)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        area = (heights * widths)[:, None] * draws.uniform(self._TRIES, *self.scale)
+        aspect = np.exp(draws.uniform(self._TRIES, *np.log(self.ratio)))
+        place = draws.uniform(2)
+        w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
+        fits = (w > 0) & (w <= widths[:, None]) & (h > 0) & (h <= heights[:, None])
+        first, everyone = fits.argmax(axis=1), np.arange(len(heights))
+
+        whole_ratio = widths / heights
+        middle_h = np.where(whole_ratio < self.ratio[0], np.rint(widths / self.ratio[0]), heights)
+        middle_w = np.where(whole_ratio > self.ratio[1], np.rint(heights * self.ratio[1]), widths)
+        found = fits.any(axis=1)
+        height = np.where(found, h[everyone, first], np.clip(middle_h, 1, heights))
+        width = np.where(found, w[everyone, first], np.clip(middle_w, 1, widths))
+        top = np.where(found, np.floor(place[:, 0] * (heights - height + 1)), (heights - height) // 2)
+        left = np.where(found, np.floor(place[:, 1] * (widths - width + 1)), (widths - width) // 2)
+        return {"top": top, "left": left, "height": height, "width": width}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.crop(**params, where=where)
+        plan.resize(*self.size, filter=self._filter, antialias=self.antialias, where=where)
+
+
+class RandomHorizontalFlip(RandomTransform):
+    """Mirrors left and right with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.flip(where=where)
+
+
+class RandomVerticalFlip(RandomTransform):
+    """Mirrors top and bottom with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.flip(vertical=True, where=where)
+
+
+class Pad(Transform):
+    """Adds pixels on the sides.
+
+    Args:
+        padding: one number, (left/right, top/bottom), or (left, top, right, bottom), in pixels.
+        fill: a number or one per channel, in image units.
+        padding_mode: "constant", "edge", "reflect" (without repeating the edge pixel) or "symmetric" (with).
+    """
+
+    def __init__(
+        self, padding: int | Sequence[int], fill: float | Sequence[float] = 0, padding_mode: str = "constant"
+    ) -> None:
+        self.padding = padding
+        self.fill = fill
+        self.padding_mode = padding_mode
+        self._sides = arguments.sides(padding)
+        self._fill = arguments.color("fill", fill)
+        self._border = arguments.border(padding_mode)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.pad(*self._sides, border=self._border, fill=self._fill, where=where)
