@@ -4,10 +4,12 @@ Whatever the file holds, the result is (H, W, 3) uint8 RGB, as Pillow's `convert
 alpha is dropped (not blended), CMYK and palettes are converted, the first frame of an animation is taken. One
 difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it to a white picture.
 
-nvImageCodec decodes what it was seen to decode like Pillow: JPEG with 1 or 3 channels, PNG, WebP, TIFF of plain gray
-or RGB, JPEG 2000 of named colour space. Pillow decodes the rest (CMYK, palette and 1-bit TIFF, BMP, PNM, GIF, AVIF,
-...), files whose EXIF is odd (see `exif.py`), and every file that nvImageCodec fails on: its failures carry no reason,
-so Pillow either decodes the file after all or names the cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then.
+nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
+- TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
+  as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
+- CMYK JPEG, animated WebP, BMP, PNM, GIF, AVIF and what else Pillow opens, and files whose EXIF is odd (see `exif.py`).
+- Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
+  cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..errors import DecodeError
 from ._nvimgcodec import nv
 from ._pillow import pillow_open, pillow_orientation
@@ -54,36 +52,26 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
         data = bytes(data)
     form = file_format(data)
     turn = orientation(data, form)
-    if form and turn is not None:
+    if turn is not None:
         try:
             stream = nv().CodeStream(data)
             height, width = stream.height, stream.width
-            if _decodes_like_pillow(form, stream):
+            # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
+            if form != "jpeg" or stream.num_channels in (1, 3):
                 _check_size(height, width, max_pixels)
                 if not apply_exif:
                     turn = 1
                 elif swaps_axes(turn):
                     height, width = width, height
                 return Header(height, width, data, stream, turn, apply_exif)
-        except (RuntimeError, TypeError):  # it cannot read this header, or has no name for the type of its samples
+        except RuntimeError:  # it cannot read this header; Pillow reads it or says what is wrong
             pass
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
 
 
-def _decodes_like_pillow(form: str, stream: Any) -> bool:
-    """Whether nvImageCodec gives the pixels that Pillow's `convert("RGB")` gives, as tried format by format."""
-    if form == "jpeg":  # CMYK is inverted or not by a rule that differs between decoders
-        return stream.num_channels in (1, 3) and stream.precision == 8
-    if form in ("png", "webp"):
-        return True
-    specs = nv().ColorSpec
-    plain = stream.color_spec in (specs.SRGB, specs.GRAY) and stream.dtype in (np.uint8, np.uint16)
-    return plain and stream.num_channels in ((1, 3) if form == "tiff" else (1, 3, 4))
-
-
 def _check_size(height: int, width: int, max_pixels: int) -> None:
     if height < 1 or width < 1:
-        raise DecodeError(f"the header claims an empty picture, {height} x {width} pixels (height x width)")
+        raise DecodeError(f"the header claims {height} x {width} pixels (height x width), which is no picture")
     if height * width > max_pixels:
         raise DecodeError(
             f"the header claims {height} x {width} = {height * width} pixels (height x width), "
@@ -100,7 +88,7 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
     _check_size(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
     if not apply_exif:
         turn = 1
-    elif turn is None or not form:
+    elif turn is None:
         turn = pillow_orientation(image)
     if swaps_axes(turn):
         height, width = width, height

@@ -1,0 +1,155 @@
+"""Every bad file is a DecodeError with a cause a person can act on; none costs memory, and none spoils the next."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import resource
+import struct
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import HostDecoder, read_header
+from cuaug.errors import DecodeError
+
+PICTURE = Image.radial_gradient("L").resize((61, 47)).convert("RGB")
+
+
+def encode(form: str, image: Image.Image = PICTURE, **options) -> bytes:
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+JPEG, PNG = encode("JPEG"), encode("PNG")
+SIZE_AT = JPEG.index(b"\xff\xc0") + 5
+
+
+def jpeg_claiming(height: int, width: int) -> bytes:
+    return JPEG[:SIZE_AT] + struct.pack(">HH", height, width) + JPEG[SIZE_AT + 4 :]
+
+
+def png_claiming(height: int, width: int) -> bytes:
+    return PNG[:16] + struct.pack(">II", width, height) + PNG[24:]
+
+
+def bmp_claiming(height: int, width: int) -> bytes:
+    data = encode("BMP")
+    return data[:18] + struct.pack("<ii", width, height) + data[26:]
+
+
+def load(data: bytes, **options) -> np.ndarray:
+    return HostDecoder().decode(read_header(data, **options))
+
+
+@pytest.mark.parametrize(
+    ("data", "cause"),
+    [
+        (b"", "the file is empty"),
+        (b"hello, I am a label file", "looks like text, starting with 'hello, I am a la'"),
+        (b"<!DOCTYPE html><html>404</html>", "looks like text, starting with '<!DOCTYPE"),
+        (b"\0" * 4096, "starts with zeros"),
+        (b"\x93NUMPY\x01\x00" + b"\x80" * 99, r"not an image format known here: it starts with b'\\x93NUMPY"),
+        (JPEG[:40], "(?i)truncated"),
+        (PNG[:20], "(?i)truncated"),
+        (PNG[:20] + b"\xff" * 40, "starts as a PNG file, but its header is damaged or cut short"),
+        (JPEG[: len(JPEG) * 2 // 3], "(?i)truncated"),
+        (JPEG[:-40], "image file is truncated"),
+        (PNG[: len(PNG) // 2], "truncated"),
+        (encode("WEBP")[:200], "could not create decoder"),
+        (encode("TIFF")[:2000], "."),
+        (encode("JPEG2000")[:900], "."),
+        (encode("GIF")[:900], "truncated"),
+        (encode("BMP")[:900], "truncated"),
+        (jpeg_claiming(0, 61), "."),
+        (encode("TIFF", PICTURE.convert("F")), "32-bit samples have no fixed range"),
+        (encode("TIFF", PICTURE.convert("I")), "32-bit samples have no fixed range"),
+    ],
+    ids=lambda value: value[:24] if isinstance(value, str) else None,
+)
+def test_says_what_is_wrong(data, cause):
+    with pytest.raises(DecodeError, match=cause) as caught:
+        load(data)
+    error = caught.value
+    assert error.path is None and error.index is None and "BytesIO" not in str(error) and "\n" not in error.cause
+    told = pickle.loads(pickle.dumps(error.at("a/b.jpg", 7)))
+    assert "'a/b.jpg' (sample 7)" in str(told)
+
+
+@pytest.mark.parametrize("bomb", [jpeg_claiming(65_500, 65_500), png_claiming(65_500, 65_500)], ids=["jpeg", "png"])
+def test_a_header_bomb_is_refused_before_anything_is_allocated(bomb):
+    read_header(JPEG)  # the import of the codec is not the bomb's
+    peak, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    with pytest.raises(DecodeError, match=r"65500 x 65500 = 4290250000 pixels.*max_pixels=178956970"):
+        read_header(bomb)
+    assert time.perf_counter() - start < 0.5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000  # KiB
+
+
+def test_bombs_that_pillow_reads_are_refused_too():
+    with pytest.raises(DecodeError, match="pixels"):
+        read_header(bmp_claiming(30_000, 30_000))
+    with pytest.raises(DecodeError, match=r"9000 x 9001 = 81009000 pixels.*max_pixels=1000000"):
+        read_header(bmp_claiming(9_000, 9_001), max_pixels=1_000_000)
+
+
+def test_the_limit_is_inclusive():
+    assert read_header(JPEG, max_pixels=61 * 47).width == 61
+    for data in (JPEG, PNG, encode("BMP"), encode("TIFF")):
+        with pytest.raises(DecodeError, match=r"47 x 61 = 2867 pixels.*max_pixels=2866"):
+            read_header(data, max_pixels=61 * 47 - 1)
+
+
+def test_a_header_that_lies_about_the_size():
+    """More rows than the data holds, or fewer: the header's shape, filled as Pillow fills it (nobody can tell)."""
+    for height, width in ((400, 400), (16, 61)):
+        data = jpeg_claiming(height, width)
+        np.testing.assert_array_equal(load(data), np.asarray(Image.open(io.BytesIO(data))))
+
+
+def test_a_stray_marker_is_not_filled_with_gray():
+    """nvImageCodec alone returns this picture gray from the middle on, as a success."""
+    at = JPEG.index(b"\xff\xda") + 300
+    damaged = JPEG[:at] + b"\xff\xc5" + JPEG[at + 2 :]
+    with pytest.raises(DecodeError, match="broken data stream"):
+        load(damaged)
+
+
+def test_the_decoder_survives_bad_files():
+    decoder = HostDecoder()
+    expected = np.asarray(Image.open(io.BytesIO(JPEG)))
+    for bad in (JPEG[:-50], PNG[:300], b"nothing", jpeg_claiming(0, 0), encode("WEBP")[:100], b""):
+        with pytest.raises(DecodeError):
+            decoder.decode(read_header(bad))
+        np.testing.assert_array_equal(decoder.decode(read_header(JPEG)), expected)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damage_gives_pillows_picture_or_an_error(data):
+    """Cut or flipped anywhere, a JPEG gives what Pillow gives, or a DecodeError where Pillow fails."""
+    damaged = bytearray(JPEG[: data.draw(st.integers(2, len(JPEG)))] if data.draw(st.booleans()) else JPEG)
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(JPEG) - 1), st.integers(0, 255)), max_size=3)):
+        if at < len(damaged) and not SIZE_AT <= at < SIZE_AT + 4:
+            damaged[at] = value
+    try:
+        expected = np.asarray(Image.open(io.BytesIO(bytes(damaged))).convert("RGB"))
+    except Exception:
+        expected = None
+    try:
+        pixels = load(bytes(damaged))
+    except DecodeError:
+        assert expected is None
+        return
+    if expected is not None:
+        np.testing.assert_array_equal(pixels, expected)
+
+
+def test_bytes_like_input():
+    for kind in (bytearray, memoryview):
+        np.testing.assert_array_equal(load(kind(JPEG)), load(JPEG))
