@@ -1,7 +1,7 @@
 """The arithmetic by which crops, pads, flips and resizes fold into one sampling step, one axis at a time.
 
-Every function takes `axis`, a structured array of `AXIS` rows (one per sample), and changes it in place; lengths and
-positions are numbers or arrays with one entry per row. kernels/plan.h says what the fields mean.
+`axis` is an array of `AXIS` rows, one per sample, changed in place where `i` (an index array, or a slice) says; lengths
+and positions are numbers or arrays with one entry per chosen row. kernels/plan.h says what the fields mean.
 """
 
 from __future__ import annotations
@@ -23,91 +23,93 @@ __all__ = [
     "reset",
     "resize",
     "taps",
-    "visible_after_pad",
+    "visible",
 ]
 
 Axis = NDArray[Any]
-_RADIUS = {Filter.NEAREST: 0.5, Filter.BILINEAR: 1.0, Filter.BICUBIC: 2.0}
+Chosen = NDArray[np.int64] | slice
+_RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
 
 
-def reset(axis: Axis, size: NDArray[np.int64]) -> None:
+def reset(axis: Axis, i: Chosen, size: Any) -> None:
     """The identity on a source of `size` pixels."""
-    axis["offset"], axis["scale"] = 0.0, 1.0
-    axis["origin"] = axis["low"] = axis["inner_low"] = axis["held_low"] = axis["start"] = axis["seen_low"] = 0
-    axis["high"] = axis["inner_high"] = axis["out"] = axis["seen_high"] = size
-    axis["step"] = 1
+    axis["offset"][i], axis["scale"][i], axis["step"][i] = 0.0, 1.0, 1
+    for begin in ("origin", "low", "inner_low", "held_low", "start", "seen_low"):
+        axis[begin][i] = 0
+    for end in ("high", "inner_high", "out", "seen_high"):
+        axis[end][i] = size
 
 
-def _range(axis: Axis) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _range(axis: Axis, i: Chosen = slice(None)) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The resized indices [low, high) that the output reads, whichever way it runs."""
-    low = np.where(axis["step"] > 0, axis["start"], axis["start"] - (axis["out"] - 1)).astype(np.int64)
-    return low, low + axis["out"]
+    start, step, out = axis["start"][i].astype(np.int64), axis["step"][i], axis["out"][i]
+    low = np.where(step > 0, start, start - (out - 1))
+    return low, low + out
 
 
-def crop(axis: Axis, begin: Any, length: Any) -> None:
-    axis["start"] += axis["step"] * begin
-    axis["out"] = length
+def crop(axis: Axis, i: Chosen, begin: Any, length: Any) -> None:
+    axis["start"][i] += axis["step"][i] * begin
+    axis["out"][i] = length
 
 
-def flip(axis: Axis) -> None:
-    axis["start"] += axis["step"] * (axis["out"] - 1)
-    axis["step"] *= -1
+def flip(axis: Axis, i: Chosen) -> None:
+    axis["start"][i] += axis["step"][i] * (axis["out"][i] - 1)
+    axis["step"][i] *= -1
 
 
-def reaches_border(axis: Axis) -> NDArray[np.bool_]:
+def reaches_border(axis: Axis, i: Chosen = slice(None)) -> NDArray[np.bool_]:
     """Whether the output shows pixels that padding made."""
-    low, high = _range(axis)
-    return (low < axis["seen_low"]) | (high > axis["seen_high"])
+    low, high = _range(axis, i)
+    return (low < axis["seen_low"][i]) | (high > axis["seen_high"][i])
 
 
-def visible_after_pad(axis: Axis) -> NDArray[np.int64]:
-    """How many real pixels a pad of what the output shows now would continue from."""
-    low, high = _range(axis)
-    return np.minimum(high, axis["seen_high"]) - np.maximum(low, axis["seen_low"])
+def visible(axis: Axis, i: Chosen) -> NDArray[np.int64]:
+    """How many pixels of the output padding did not make; 0 or less: none."""
+    low, high = _range(axis, i)
+    return np.minimum(high, axis["seen_high"][i]) - np.maximum(low, axis["seen_low"][i])
 
 
-def pad(axis: Axis, before: Any, after: Any) -> None:
+def pad(axis: Axis, i: Chosen, before: Any, after: Any) -> None:
     """Padding continues what is visible now: pixels that a crop has cut off do not come back."""
-    low, high = _range(axis)
-    axis["seen_low"] = np.maximum(axis["seen_low"], low)
-    axis["seen_high"] = np.minimum(axis["seen_high"], high)
-    axis["start"] -= axis["step"] * before
-    axis["out"] += before + after
+    low, high = _range(axis, i)
+    axis["seen_low"][i] = np.maximum(axis["seen_low"][i], low)
+    axis["seen_high"][i] = np.minimum(axis["seen_high"][i], high)
+    axis["start"][i] -= axis["step"][i] * before
+    axis["out"][i] += before + after
 
 
-def resize(axis: Axis, size: Any) -> None:
+def resize(axis: Axis, i: Chosen, size: Any) -> None:
     """The first resize of a pass: what the output shows now becomes the window, its border the border before."""
-    low, high = _range(axis)
-    origin = axis["origin"]
-    axis["inner_low"], axis["inner_high"] = origin + axis["seen_low"], origin + axis["seen_high"]
-    axis["low"], axis["high"] = origin + low, origin + high
-    axis["origin"] = axis["low"]
+    low, high = _range(axis, i)
+    origin = axis["origin"][i]
+    axis["inner_low"][i], axis["inner_high"][i] = origin + axis["seen_low"][i], origin + axis["seen_high"][i]
+    axis["low"][i], axis["high"][i] = origin + low, origin + high
+    axis["origin"][i] = origin + low
+    axis["offset"][i] = 0.0
     # 1 / (new / old) and not old / new: nearest must fall on OpenCV's pixel to the last bit.
-    axis["scale"] = 1.0 / (np.asarray(size, dtype=np.float64) / axis["out"])
-    axis["offset"] = 0.0
-    _whole(axis, size)
+    axis["scale"][i] = 1.0 / (size / axis["out"][i])
+    _whole(axis, i, size)
 
 
-def compose_resize(axis: Axis, size: Any) -> None:
+def compose_resize(axis: Axis, i: Chosen, size: Any) -> None:
     """A later resize of the same kind: one interpolation by the product of the scales, in the same window."""
-    low, _ = _range(axis)
-    axis["offset"] += low * axis["scale"]
-    axis["scale"] *= axis["out"] / np.asarray(size, dtype=np.float64)
-    _whole(axis, size)
+    low, _ = _range(axis, i)
+    axis["offset"][i] += low * axis["scale"][i]
+    axis["scale"][i] *= axis["out"][i] / size
+    _whole(axis, i, size)
 
 
-def _whole(axis: Axis, size: Any) -> None:
+def _whole(axis: Axis, i: Chosen, size: Any) -> None:
     """The output is the whole resized axis, running the way it ran before."""
-    axis["start"] = np.where(axis["step"] > 0, 0, np.asarray(size) - 1)
-    axis["out"] = axis["seen_high"] = size
-    axis["seen_low"] = 0
+    axis["start"][i] = np.where(axis["step"][i] > 0, 0, size - 1)
+    axis["out"][i] = axis["seen_high"][i] = size
+    axis["seen_low"][i] = 0
 
 
 def taps(axis: Axis, filter: NDArray[np.int32], antialias: NDArray[np.int32]) -> NDArray[np.int32]:
     """The most source pixels that one output pixel needs: the filter's width with antialiasing, else 1, 2 or 4."""
-    radius = np.choose(filter, [_RADIUS[kind] for kind in Filter])
-    wide = np.ceil(2 * radius * np.maximum(axis["scale"], 1.0))
-    plain = 2 * radius
+    plain = 2 * _RADIUS[filter]
+    wide = np.ceil(plain * np.maximum(axis["scale"], 1.0))
     return np.where((antialias != 0) & (filter != Filter.NEAREST), wide, plain).astype(np.int32)
 
 
@@ -119,8 +121,8 @@ def region(
     turns_back = reaches_border(axis) & (border_after >= Border.REFLECT)
     low = np.where(turns_back, axis["seen_low"], np.clip(low, axis["seen_low"], axis["seen_high"] - 1))
     high = np.where(turns_back, axis["seen_high"], np.clip(high, axis["seen_low"] + 1, axis["seen_high"]))
-    # Half the taps and a pixel of rounding to either side of the outermost centres.
-    reach = axis["taps"] // 2 + 1
+    # The taps and a pixel of rounding to either side of the outermost centres.
+    reach = axis["taps"] + 1
     first = axis["origin"] + np.floor(axis["offset"] + low * axis["scale"]).astype(np.int64) - reach
     end = axis["origin"] + np.ceil(axis["offset"] + high * axis["scale"]).astype(np.int64) + reach
     exact = (filter == Filter.NEAREST) & (axis["scale"] == 1.0)

@@ -28,6 +28,7 @@ __all__ = [
     "matrix",
     "saturation",
     "scale",
+    "shuffled",
 ]
 
 Ops = NDArray[Any]
@@ -123,3 +124,10 @@ def mask(n: int, ratio: ArrayLike, keys: NDArray[np.uint32], fill: ArrayLike = 0
     ops["a"][:, 4:7] = fill
     ops["key"] = keys
     return ops
+
+
+def shuffled(steps: list[Ops], order: NDArray[np.int64]) -> list[Ops]:
+    """The steps, each (N,) rows, in an order of its own for each sample; `order` is (N, len(steps))."""
+    raw = np.stack([ops.view(f"V{OP.itemsize}") for ops in steps])
+    samples = np.arange(raw.shape[1])
+    return [raw[which, samples].view(OP) for which in order.T]

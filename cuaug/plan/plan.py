@@ -25,6 +25,15 @@ __all__ = ["Plan", "Tables"]
 
 # How a pixel operation gets along with geometry that follows it.
 _NO_OPS, _POINTWISE, _POSITIONAL = 0, 1, 2
+_KINDS = np.array([_POSITIONAL if code in operations.POSITIONAL else _POINTWISE for code in OpCode], dtype=np.int8)
+# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast.
+_RAW_SAMPLE, _RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
+
+_FRESH = np.zeros(1, dtype=SAMPLE)
+_FRESH["clamp"] = -1.0
+_FRESH["active"] = 1
+_FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
+
 # Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
 _MEASURE_STEPS = 65536.0
 
@@ -86,7 +95,10 @@ class Plan:
         #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
         self.target_type: Type | None = None
         self._normalized = False
-        self._rows = np.zeros((1, n), dtype=SAMPLE)
+        #: Each sample's row of its current pass, and the rows of the passes before.
+        self._now = np.zeros(n, dtype=SAMPLE)
+        self._y, self._x = self._now["y"], self._now["x"]
+        self._before: list[NDArray[Any]] = []
         self._pass = np.zeros(n, dtype=np.int64)
         self._everyone = np.arange(n)
         self._resized = np.zeros(n, dtype=bool)
@@ -106,8 +118,7 @@ class Plan:
     @property
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
-        rows = self._rows[self._pass, self._everyone]
-        return rows["y"]["out"].astype(np.int64), rows["x"]["out"].astype(np.int64)
+        return self._y["out"].astype(np.int64), self._x["out"].astype(np.int64)
 
     # --- geometry ---------------------------------------------------------------------------------------------------
 
@@ -124,18 +135,14 @@ class Plan:
                 f"an image of {h[i]} x {w[i]} (height x width; image {chosen[i]} of the batch)"
             )
         self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
-        rows = self._take(chosen)
-        geometry.crop(rows["y"], top, height)
-        geometry.crop(rows["x"], left, width)
-        self._put(chosen, rows)
+        geometry.crop(self._y, chosen, top, height)
+        geometry.crop(self._x, chosen, left, width)
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen = self._choose(where)
         self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
-        rows = self._take(chosen)
-        geometry.flip(rows["y" if vertical else "x"])
-        self._put(chosen, rows)
+        geometry.flip(self._y if vertical else self._x, chosen)
 
     def pad(
         self,
@@ -159,18 +166,15 @@ class Plan:
 
         ops = self._ops_so_far[chosen]
         self._split(chosen[(ops == _POSITIONAL) | ((ops == _POINTWISE) & (border == Border.CONSTANT))])
-        rows = self._take(chosen)
-        padded = geometry.reaches_border(rows["y"]) | geometry.reaches_border(rows["x"])
-        same = (rows["border_after"] == border) & (border <= Border.EDGE)
-        same &= (border == Border.EDGE) | (rows["fill_after"] == color).all(axis=1)
-        visible = np.minimum(geometry.visible_after_pad(rows["y"]), geometry.visible_after_pad(rows["x"])) > 0
-        self._split(chosen[padded & ~(same & visible)])
+        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
+        same = (self._now["border_after"][chosen] == border) & (border <= Border.EDGE)
+        same &= (border == Border.EDGE) | (self._now["fill_after"][chosen] == color).all(axis=1)
+        some_left = np.minimum(geometry.visible(self._y, chosen), geometry.visible(self._x, chosen)) > 0
+        self._split(chosen[padded & ~(same & some_left)])
 
-        rows = self._take(chosen)
-        rows["border_after"], rows["fill_after"] = border, color
-        geometry.pad(rows["y"], top, bottom)
-        geometry.pad(rows["x"], left, right)
-        self._put(chosen, rows)
+        self._now["border_after"][chosen], self._now["fill_after"][chosen] = border, color
+        geometry.pad(self._y, chosen, top, bottom)
+        geometry.pad(self._x, chosen, left, right)
 
     def resize(
         self,
@@ -190,53 +194,45 @@ class Plan:
         changes = (h != height) | (w != width)
         chosen, height, width = chosen[changes], height[changes], width[changes]
 
-        rows = self._take(chosen)
-        again = self._resized[chosen]
-        padded = geometry.reaches_border(rows["y"]) | geometry.reaches_border(rows["x"])
-        same_kind = (rows["filter"] == filter) & (rows["antialias"] == antialias) & (filter != Filter.NEAREST)
+        now, again = self._now, self._resized[chosen]
+        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
+        same_kind = (now["filter"][chosen] == filter) & (now["antialias"][chosen] == antialias)
+        same_kind &= filter != Filter.NEAREST
         # Nearest rounds down, so it does not commute with a flip.
-        flipped = ((rows["y"]["step"] < 0) | (rows["x"]["step"] < 0)) & (filter == Filter.NEAREST)
+        flipped = ((self._y["step"][chosen] < 0) | (self._x["step"][chosen] < 0)) & (filter == Filter.NEAREST)
         self._split(
             chosen[(self._ops_so_far[chosen] != _NO_OPS) | (again & (padded | ~same_kind)) | (~again & flipped)]
         )
 
         again = self._resized[chosen]
-        self._resize_rows(chosen[~again], height[~again], width[~again], geometry.resize, filter, antialias)
-        self._resize_rows(chosen[again], height[again], width[again], geometry.compose_resize, filter, antialias)
-
-    def _resize_rows(self, chosen: NDArray[np.int64], height: Any, width: Any, fold: Any, *kind: Any) -> None:
-        if len(chosen) == 0:
-            return
-        rows = self._take(chosen)
-        fold(rows["y"], height)
-        fold(rows["x"], width)
-        if fold is geometry.resize:
-            rows["border_before"], rows["fill_before"] = rows["border_after"], rows["fill_after"]
-        rows["filter"], rows["antialias"] = kind
+        if again.any():
+            geometry.compose_resize(self._y, chosen[again], height[again])
+            geometry.compose_resize(self._x, chosen[again], width[again])
+        first = chosen[~again]
+        geometry.resize(self._y, first, height[~again])
+        geometry.resize(self._x, first, width[~again])
+        now["border_before"][first], now["fill_before"][first] = now["border_after"][first], now["fill_after"][first]
+        now["filter"][first], now["antialias"][first] = filter, antialias
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
-        rows["clamp"] = self.limit if kind[0] == Filter.BICUBIC and not self.is_float else -1.0
-        self._put(chosen, rows)
-        self._resized[chosen] = True
+        now["clamp"][first] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        self._resized[first] = True
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
         """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
         chosen = self._choose(where)
-        ops = ops[chosen]
+        ops = ops.view(_RAW_OP)[chosen].view(OP)
         barrier = ops["code"] == OpCode.CONTRAST
         if barrier.any():
             measured = chosen[barrier]
             heights, widths = self.sizes
             step = self.limit / 255.0 / _MEASURE_STEPS
             ops["a"][barrier, 1] = step / (heights[measured] * widths[measured])
-            rows = self._take(measured)
-            rows["measure"], rows["measure_scale"] = 1, 1.0 / step
-            self._put(measured, rows)
+            self._now["measure"][measured], self._now["measure_scale"][measured] = 1, 1.0 / step
             self._split(measured)
-        self._written.append((self._pass[chosen], chosen, ops))
-        kind = np.where(np.isin(ops["code"], operations.POSITIONAL), _POSITIONAL, _POINTWISE)
-        self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], kind)
+        self._written.append((self._pass[chosen], chosen, ops.view(_RAW_OP)))
+        self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], _KINDS[ops["code"]])
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
         """table[c][round(v)] in uint8 levels, in and out; `table` is (256,), (3, 256), or (N, 3, 256) per sample."""
@@ -291,26 +287,29 @@ class Plan:
         else:
             self.to_float()
 
-        rows = self._rows
+        self._now["target_type"], self._now["target_layout"] = target_type, layout
+        self._now["target_channels"] = self.channels
+        rows = self._finished_rows()
+        luts = np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)])
+        return Tables(rows, self._ordered_ops(rows), luts, target_type)
+
+    def _finished_rows(self) -> NDArray[Any]:
+        self._keep(self._everyone)
+        rows = np.stack([kept.view(_RAW_SAMPLE) for kept in self._before]).view(SAMPLE)
         for axis in ("y", "x"):
             rows[axis]["taps"] = geometry.taps(rows[axis], rows["filter"], rows["antialias"])
-        ends = self._take(self._everyone)
-        ends["target_type"], ends["target_layout"], ends["target_channels"] = target_type, layout, self.channels
-        self._put(self._everyone, ends)
-        luts = np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)])
-        return Tables(rows, self._ordered_ops(), luts, target_type)
+        return rows
 
-    def _ordered_ops(self) -> NDArray[Any]:
+    def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:
         """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""
-        rows, n = self._rows, len(self)
         if not self._written:
             return np.zeros(1, dtype=OP)
-        place = np.concatenate([number * n + sample for number, sample, _ in self._written])
+        place = np.concatenate([number * len(self) + sample for number, sample, _ in self._written])
         ops = np.concatenate([ops for _, _, ops in self._written])
         count = np.bincount(place, minlength=rows.size)
-        end = np.cumsum(count).reshape(rows.shape)
-        rows["op_begin"], rows["op_end"] = end - count.reshape(rows.shape), end
-        return ops[np.argsort(place, kind="stable")]
+        end = np.cumsum(count)
+        rows["op_begin"], rows["op_end"] = (end - count).reshape(rows.shape), end.reshape(rows.shape)
+        return ops[np.argsort(place, kind="stable")].view(OP)
 
     # --- the rows of the current pass -------------------------------------------------------------------------------
 
@@ -320,32 +319,29 @@ class Plan:
     def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> list[NDArray[np.int64]]:
         return [np.broadcast_to(np.asarray(value, dtype=np.int64), len(self))[chosen] for value in values]
 
-    def _take(self, chosen: NDArray[np.int64]) -> NDArray[Any]:
-        return self._rows[self._pass[chosen], chosen]
-
-    def _put(self, chosen: NDArray[np.int64], rows: NDArray[Any]) -> None:
-        self._rows[self._pass[chosen], chosen] = rows
+    def _keep(self, chosen: NDArray[np.int64]) -> None:
+        """Copies the chosen samples' rows to those of the passes before."""
+        while len(self._before) <= self._pass[chosen].max(initial=-1):
+            self._before.append(np.zeros(len(self), dtype=SAMPLE))
+        for number, rows in enumerate(self._before):
+            here = chosen[self._pass[chosen] == number]
+            rows.view(_RAW_SAMPLE)[here] = self._now.view(_RAW_SAMPLE)[here]
 
     def _split(self, chosen: NDArray[np.int64]) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
         if len(chosen) == 0:
             return
-        heights, widths = self.sizes
+        self._keep(chosen)
         self._pass[chosen] += 1
-        if self._pass[chosen].max() == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.zeros((1, len(self)), dtype=SAMPLE)])
+        heights, widths = self.sizes
         self._begin_pass(chosen, heights[chosen], widths[chosen], Type.FLOAT32)
         self._resized[chosen] = False
         self._ops_so_far[chosen] = _NO_OPS
 
     def _begin_pass(self, chosen: NDArray[np.int64], heights: Any, widths: Any, source_type: Type) -> None:
-        rows = np.zeros(len(chosen), dtype=SAMPLE)
-        geometry.reset(rows["y"], heights)
-        geometry.reset(rows["x"], widths)
-        rows["source_type"] = source_type
-        rows["pitch"] = widths * 3 * (1 if source_type == Type.UINT8 else 4)
-        rows["clamp"] = -1.0
-        # Until a later pass follows, or the plan is closed: a float image in the kernels' own layout.
-        rows["target_type"], rows["target_layout"], rows["target_channels"] = Type.FLOAT32, Layout.HWC, 3
-        rows["active"] = 1
-        self._put(chosen, rows)
+        # Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
+        self._now.view(_RAW_SAMPLE)[chosen] = _FRESH.view(_RAW_SAMPLE)
+        geometry.reset(self._y, chosen, heights)
+        geometry.reset(self._x, chosen, widths)
+        self._now["source_type"][chosen] = source_type
+        self._now["pitch"][chosen] = widths * (3 if source_type == Type.UINT8 else 12)

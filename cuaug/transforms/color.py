@@ -64,8 +64,8 @@ class ColorJitter(Transform):
     def write(self, plan: Plan, where: Where, *, order: NDArray[np.int64], **params: NDArray[np.float64]) -> None:
         if not params:
             return
-        steps = np.stack([_JITTERS[name](len(plan), plan.limit, values) for name, values in params.items()], axis=1)
-        for ops in np.take_along_axis(steps, order, axis=1).T:
+        steps = [_JITTERS[name](len(plan), plan.limit, values) for name, values in params.items()]
+        for ops in operations.shuffled(steps, order):
             plan.append(ops, where)
 
 
