@@ -96,7 +96,7 @@ def summarise(rates: dict[str, list[float]]) -> dict[str, Any]:
 
 def table(summary: dict[str, Any]) -> str:
     """The summary as text."""
-    lines = [f"  {'':10}{'images/s':>10}{'min - max':>16}{'cuaug is':>12}{'min - max':>15}"]
+    lines = [f"  {'':10}{'images/s':>10}{'min - max':>16}{'cuaug':>12}{'min - max':>15}"]
     for name, row in summary.items():
         rate, ratio = row["images_per_second"], row.get("cuaug_to_this")
         line = f"  {name:10}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"

@@ -1,0 +1,210 @@
+"""Demo: train a small network on JPEGs that cuaug loads, then the same with a Pillow `DataLoader`, and compare.
+
+Writes 2,400 photos of eight classes (see photos.py), holds every fifth of a class back for validation, and prints
+the accuracy, the images per second and where the time went. A labelled grid of one augmented batch goes to preview.png.
+Runs on a CPU in about three minutes, `--quick` in one; on a GPU where there is one.
+
+    python examples/train.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from baseline import IMAGENET_MEAN, IMAGENET_STD, PillowImages, Sample, worker_loader
+from photos import write_classes
+from PIL import Image, ImageDraw
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+import cuaug
+from cuaug import transforms as T
+
+SIZE, BATCH, WORKERS = 64, 64, 2
+SCALE, JITTER = (0.3, 1.0), (0.3, 0.3, 0.3)  # area of the crop; brightness, contrast, saturation
+Batches = cuaug.Loader | DataLoader[tuple[Tensor, Tensor]]
+
+
+@dataclass
+class Run:
+    """What one training took."""
+
+    name: str
+    images: int = 0
+    seconds: float = 0.0
+    waiting_seconds: float = 0.0  # for the next batch
+    accuracy: float = 0.0
+
+    @property
+    def images_per_second(self) -> float:
+        return self.images / self.seconds
+
+
+def split(root: Path) -> tuple[list[str], list[Sample], list[Sample]]:
+    """Class names, training and validation samples: of each class, every fifth file is for validation."""
+    classes = sorted(folder.name for folder in root.iterdir() if folder.is_dir())
+    train: list[Sample] = []
+    validation: list[Sample] = []
+    for label, name in enumerate(classes):
+        for index, path in enumerate(sorted((root / name).glob("*.jpg"))):
+            (validation if index % 5 == 0 else train).append((str(path), label))
+    return classes, train, validation
+
+
+def training_loader(samples: list[Sample], device: str | None, batch_size: int = BATCH) -> cuaug.Loader:
+    """The chain under comparison, by cuaug."""
+    chain = [
+        T.RandomResizedCrop(SIZE, scale=SCALE),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(*JITTER),
+        T.Normalize(IMAGENET_MEAN, IMAGENET_STD),
+    ]
+    return cuaug.Loader(
+        samples, transforms=chain, batch_size=batch_size, shuffle=True, drop_last=True, threads=WORKERS, device=device
+    )
+
+
+def validation_loader(samples: list[Sample], device: str | None) -> cuaug.Loader:
+    """Whole images, only resized; both trainings are judged by it."""
+    chain = [T.Resize((SIZE, SIZE)), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
+    return cuaug.Loader(
+        samples, transforms=chain, batch_size=BATCH, shuffle=False, drop_last=False, threads=WORKERS, device=device
+    )
+
+
+def network(classes: int) -> nn.Module:
+    """Four convolutions, each halving the picture, then an average and a linear layer."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (16, 32, 64, 128):
+        layers += [nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))
+
+
+def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: torch.device) -> Run:
+    """Train and keep the time, split into waiting for batches and everything else."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    run = Run(name)
+    model.train()
+    start = time.perf_counter()
+    for epoch in range(epochs):
+        progress = tqdm(desc=f"{name}, epoch {epoch + 1}/{epochs}", total=len(batches) * BATCH, unit=" images")
+        iterator = iter(batches)
+        while True:
+            asked = time.perf_counter()
+            batch = next(iterator, None)
+            run.waiting_seconds += time.perf_counter() - asked
+            if batch is None:
+                break
+            images, labels = (tensor.to(device) for tensor in batch)
+            loss = nn.functional.cross_entropy(model(images), labels.long())
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            run.images += len(images)
+            progress.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
+            progress.update(len(images))
+        progress.close()
+    run.seconds = time.perf_counter() - start
+    return run
+
+
+@torch.inference_mode()
+def accuracy(batches: Batches, model: nn.Module, device: torch.device) -> float:
+    """The share of images whose class is found."""
+    model.eval()
+    right = total = 0
+    for images, labels in batches:
+        right += int((model(images.to(device)).argmax(1) == labels.to(device)).sum())
+        total += len(labels)
+    return right / total
+
+
+def loading_rate(batches: Batches) -> float:
+    """Images per second over one epoch in which nothing is computed from them."""
+    start = time.perf_counter()
+    images = sum(len(images) for images, _ in batches)
+    return images / (time.perf_counter() - start)
+
+
+def preview(samples: list[Sample], classes: list[str], device: str | None, path: Path) -> None:
+    """Write a grid of one augmented batch, each picture with its class below."""
+    columns, rows, cell, caption = 8, 4, 2 * SIZE, 18
+    with training_loader(samples, device, batch_size=columns * rows) as loader:
+        images, labels = next(iter(loader))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (IMAGENET_MEAN, IMAGENET_STD))
+    pixels = ((images.float().cpu() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    sheet = Image.new("RGB", (columns * (cell + 4), rows * (cell + caption + 4)), "white")
+    draw = ImageDraw.Draw(sheet)
+    for index, (picture, label) in enumerate(zip(pixels, labels.tolist(), strict=True)):
+        x, y = index % columns * (cell + 4) + 2, index // columns * (cell + caption + 4) + 2
+        sheet.paste(Image.fromarray(picture.numpy()).resize((cell, cell), Image.Resampling.LANCZOS), (x, y))
+        draw.text((x + 2, y + cell + 2), classes[label], fill="black")
+    sheet.save(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("demo-data"), help="where the photos are or go")
+    parser.add_argument("--count", type=int, default=2400, help="how many photos to write")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda where there is one")
+    parser.add_argument("--quick", action="store_true", help="two epochs and one round of loading")
+    parser.add_argument("--preview", type=Path, default=Path("preview.png"))
+    args = parser.parse_args()
+    epochs, rounds = (2, 1) if args.quick else (args.epochs, 3)
+    device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+    start = time.perf_counter()
+    root = write_classes(args.data / "classes", args.count)
+    classes, samples, held_back = split(root)
+    print(f"{len(samples)} photos to train on, {len(held_back)} held back; classes: {', '.join(classes)}")
+    print(f"in {root}, ready after {time.perf_counter() - start:.0f} s; training on {device.type}")
+    preview(samples, classes, device.type, args.preview)
+    print(f"one augmented batch: {args.preview}\n")
+
+    pillow = worker_loader(PillowImages(samples, SIZE, SCALE, JITTER), BATCH, WORKERS)
+    with training_loader(samples, device.type) as loader, validation_loader(held_back, device.type) as validation:
+        loaders: dict[str, Batches] = {"cuaug": loader, "Pillow": pillow}
+        print(f"Loading only, {WORKERS} threads or workers: a warm-up epoch each, then {rounds} in turns")
+        for batches in loaders.values():
+            loading_rate(batches)
+        rates: dict[str, list[float]] = {name: [] for name in loaders}
+        for _ in range(rounds):
+            for name, batches in loaders.items():
+                rates[name].append(loading_rate(batches))
+        for name, values in rates.items():
+            print(f"  {name:8}{statistics.median(values):7.0f} images/s")
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(*rates.values(), strict=True))
+        print(f"  cuaug loads {ratio:.2f} times as fast as Pillow\n")
+
+        runs = []
+        for name, batches in loaders.items():
+            torch.manual_seed(0)
+            model = network(len(classes)).to(device)
+            run = train(name, batches, model, epochs, device)
+            run.accuracy = accuracy(validation, model, device)
+            runs.append(run)
+        stages = loader.stats()
+
+    print(f"\nTraining, {epochs} epochs of {len(samples)} photos (guessing would give {1 / len(classes):.1%})")
+    for run in runs:
+        print(
+            f"  {run.name:8}{run.accuracy:6.1%} right,{run.images_per_second:7.0f} images/s,{run.seconds:6.1f} s: "
+            f"{run.waiting_seconds:.1f} s waiting for data, {run.seconds - run.waiting_seconds:.1f} s training"
+        )
+    ratio = runs[0].images_per_second / runs[1].images_per_second
+    print(f"  training runs {ratio:.2f} times as fast with cuaug as with Pillow")
+    print(f"\nInside cuaug's loader:\n{stages}")
+    print(f"\n{time.perf_counter() - start:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()
