@@ -338,6 +338,21 @@ def _shared() -> HostDecoder:
     return _decoders[0]
 
 
+def test_narrow_regions_of_subsampled_jpegs(decoder):
+    """libjpeg drops the chroma smoothing in a crop one pixel wide; found by the test above."""
+    for value in (1, 6):
+        for subsampling in (1, 2, "4:1:1"):
+            data = encode(Image.fromarray(photo(40, 50)), "JPEG", subsampling=subsampling)
+            header = read_header(data[:2] + app1(tiff_block(value)) + data[2:])
+            whole = decoder.decode(header).copy()
+            for at in range(0, 32):
+                for thin in (1, 2, 5, 8):
+                    rows = decoder.decode(header, (at, 3, at + thin, 33))
+                    np.testing.assert_array_equal(rows, whole[at : at + thin, 3:33])
+                    columns = decoder.decode(header, (3, at, 33, at + thin))
+                    np.testing.assert_array_equal(columns, whole[3:33, at : at + thin])
+
+
 @pytest.mark.parametrize(
     "region", [(0, 0, 0, 5), (5, 5, 5, 9), (-1, 0, 5, 5), (0, 0, H + 1, 5), (0, 9, 5, W + 1), (9, 0, 3, 5)]
 )
