@@ -8,15 +8,18 @@
 Importing it imports neither CuPy nor nvImageCodec, and creates no CUDA context.
 """
 
-from cuaug import transforms
+from cuaug import functional, transforms
 from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, TransformError
+from cuaug.loader import Loader
 
 __version__ = "0.1.0"
 __all__ = [
     "CuaugError",
     "DecodeError",
     "DeviceError",
+    "Loader",
     "LoaderError",
     "TransformError",
+    "functional",
     "transforms",
 ]

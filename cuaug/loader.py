@@ -1,0 +1,197 @@
+"""The front door: image files in, augmented batches out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from cuaug import sampling
+from cuaug.codec import DEFAULT_MAX_PIXELS
+from cuaug.errors import DeviceError, LoaderError
+from cuaug.interop import type_of
+from cuaug.pipeline.host import HostJob
+from cuaug.pipeline.job import Settings
+from cuaug.pipeline.stats import Recorder, Stats
+from cuaug.pipeline.workers import Workers
+from cuaug.plan import Layout
+from cuaug.prefetch import in_order
+from cuaug.sources import Source, open_source
+from cuaug.transforms import Compose, Transform
+
+__all__ = ["Loader"]
+
+log = logging.getLogger("cuaug")
+
+_LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise LoaderError(f"{name} is an integer of at least {least}, not {value!r}")
+    return value
+
+
+def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
+    if value not in allowed:
+        raise LoaderError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value
+
+
+class Loader:
+    """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
+
+    Args:
+        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs; or
+            any object with `__len__` and `read(i) -> (path or bytes, label)`.
+        transforms: a chain of `cuaug.transforms` that leaves all images with one size.
+        batch_size: images per batch; the last batch may be smaller.
+        shuffle: a new order each epoch.
+        seed: what shuffling and transforms draw from, with the epoch and the sample's index, and nothing else.
+        drop_last: leave a smaller last batch out.
+        device: "cpu", "cuda", "cuda:1", ...; None takes CUDA where decoding and kernels truly run there.
+        dtype: torch.uint8, float16, bfloat16 or float32; None: what the chain makes (uint8 without ToDtype or
+            Normalize). uint8 becomes [0, 1] as a float, and back.
+        layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
+        threads: worker threads that read and decode; None: one per available core.
+        prefetch: batches that are made ready ahead of the one you hold.
+        on_error: "raise" a `DecodeError` when an image cannot be read or decoded, or "skip" it: its batch is then
+            smaller by one, `stats()` counts it, and the log names it once.
+        apply_exif: turn pictures as their EXIF orientation says.
+        fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
+        max_pixels: refuse files whose header claims more.
+
+    Iterating yields (images, labels): an (N, C, H, W) tensor on the device, yours to keep, and a CPU tensor of labels.
+    Each iteration is the next epoch; `set_epoch` chooses it. It is a context manager; `close()` ends its threads.
+
+    Raises:
+        LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
+    """
+
+    def __init__(
+        self,
+        files: str | os.PathLike[str] | Sequence[Any] | Source,
+        transforms: Sequence[Transform] | Transform = (),
+        *,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+        layout: str = "NCHW",
+        threads: int | None = None,
+        prefetch: int = 2,
+        on_error: str = "raise",
+        apply_exif: bool = True,
+        fancy_upsampling: bool = True,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
+    ) -> None:
+        self.source = open_source(files)
+        self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
+        self.batch_size = _at_least("batch_size", batch_size, 1)
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.prefetch = _at_least("prefetch", prefetch, 1)
+        self.on_error = _one_of("on_error", on_error, ("raise", "skip"))
+        self.threads = _cores() if threads is None else _at_least("threads", threads, 1)
+        self.device = _device(device)
+        self.epoch = 0
+        self._settings = Settings(
+            source=self.source,
+            transforms=self.transforms,
+            seed=seed,
+            target_type=None if dtype is None else type_of(dtype),
+            layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
+            apply_exif=apply_exif,
+            fancy_upsampling=fancy_upsampling,
+            max_pixels=_at_least("max_pixels", max_pixels, 1),
+        )
+        self._recorder = Recorder()
+        self._workers = Workers(self.threads)
+        self._named: set[int] = set()
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The class folders' names, in the order of their labels, where the source has them."""
+        return getattr(self.source, "classes", None)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return sampling.batch_count(len(self.source), self.batch_size, drop_last=self.drop_last)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch that the next iteration is: it decides the order and what is drawn."""
+        self.epoch = _at_least("epoch", epoch, 0)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        return self._batches(epoch)
+
+    def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        order = sampling.epoch_order(len(self.source), shuffle=self.shuffle, seed=self.seed, epoch=epoch)
+        batches = sampling.batches(order, self.batch_size, drop_last=self.drop_last)
+        away = time.perf_counter()
+        for job in in_order(batches, lambda indices: self._start(epoch, indices), self.prefetch):
+            asked = time.perf_counter()
+            images, labels = job.result()
+            self._report(job)
+            self._recorder.add_seconds(wait_for_consumer=asked - away, wait_for_data=time.perf_counter() - asked)
+            if images is not None:
+                self._recorder.count(batches=1, samples=len(images))
+                yield images, labels
+            away = time.perf_counter()
+
+    def _start(self, epoch: int, indices: Any) -> Any:
+        return self._job_class(self._settings, self._workers, self._recorder, epoch, indices).start()
+
+    @property
+    def _job_class(self) -> type[HostJob]:
+        return HostJob
+
+    def _report(self, job: Any) -> None:
+        """Raises or counts a batch's damaged samples."""
+        for k in sorted(job.errors):
+            error = job.errors[k]
+            if self.on_error == "raise":
+                raise error
+            self._recorder.count(skipped=1)
+            if error.index not in self._named:
+                self._named.add(error.index)
+                log.warning("skipped: %s", error)
+
+    def stats(self) -> Stats:
+        """What was done so far, and how long each stage took."""
+        return self._recorder.stats()
+
+    def close(self) -> None:
+        """Ends the threads. Batches already yielded stay valid."""
+        self._workers.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+
+def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
+    return [transforms] if isinstance(transforms, Transform) else list(transforms)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return torch.device("cpu")
+    chosen = torch.device(device)
+    if chosen.type not in ("cpu", "cuda"):
+        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}")
+    return chosen

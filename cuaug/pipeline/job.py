@@ -1,0 +1,195 @@
+"""One batch on its way, up to its plan: what both devices share.
+
+`Job` reads its samples' bytes and headers on the worker threads. When the last is in, it plans the batch, over the
+samples that can be decoded, and goes on to `_run`, which each device defines.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.codec import Header, read_header
+from cuaug.errors import DecodeError, LoaderError, TransformError
+from cuaug.interop import dtype_of
+from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.workers import Workers
+from cuaug.plan import Layout, Plan, Tables, Type
+from cuaug.random import Draws
+from cuaug.sources import Source
+from cuaug.transforms import Compose
+
+__all__ = ["Job", "Settings"]
+
+# Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
+SAMPLES_PER_TASK = 8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a loader's jobs have in common."""
+
+    source: Source
+    transforms: Compose
+    seed: int
+    target_type: Type | None
+    layout: Layout
+    apply_exif: bool
+    fancy_upsampling: bool
+    max_pixels: int
+
+
+class Job:
+    """The batch of some samples of one epoch. `start` it, then ask for its `result`.
+
+    Attributes:
+        errors: position in the batch -> what was wrong with that sample; complete once `result` has returned.
+    """
+
+    def __init__(
+        self, settings: Settings, workers: Workers, recorder: Recorder, epoch: int, indices: NDArray[np.int64]
+    ) -> None:
+        self.settings = settings
+        self.indices = indices
+        self.errors: dict[int, DecodeError] = {}
+        self._workers = workers
+        self._recorder = recorder
+        self._epoch = epoch
+        self._labels: list[Any] = [None] * len(indices)
+        self._headers: list[Header | None] = [None] * len(indices)
+        self._failure: BaseException | None = None
+        self._cancelled = False
+        self._done = threading.Event()
+        self._lock = threading.Lock()
+        self._open_tasks = 0
+
+    def start(self) -> Job:
+        self._each_part(len(self.indices), self._read, self._plan_and_run)
+        return self
+
+    def cancel(self) -> None:
+        """Nobody will ask for the result: what has not begun need not."""
+        self._cancelled = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._done.wait(timeout)
+
+    # --- stages, on worker threads ----------------------------------------------------------------------------------
+
+    def _each_part(self, count: int, work: Any, then: Any) -> None:
+        """Runs work(positions) for 0 ... count - 1 in parts, in parallel, and `then()` after the last."""
+        parts = [range(i, min(i + SAMPLES_PER_TASK, count)) for i in range(0, count, SAMPLES_PER_TASK)]
+        self._open_tasks = len(parts)
+
+        def run(part: range) -> None:
+            try:
+                if not self._cancelled and self._failure is None:
+                    work(part)
+            except BaseException as error:
+                self._failure = error
+            with self._lock:
+                self._open_tasks -= 1
+                last = self._open_tasks == 0
+            if last:
+                self._go_on(then)
+
+        for part in parts:
+            self._workers.submit(lambda part=part: run(part))
+        if not parts:
+            self._go_on(then)
+
+    def _go_on(self, then: Any) -> None:
+        if self._failure is None and not self._cancelled:
+            try:
+                then()
+                return
+            except BaseException as error:
+                self._failure = error
+        self._done.set()
+
+    def _read(self, part: range) -> None:
+        """Bytes, labels and headers of some samples."""
+        settings, read, parse = self.settings, 0.0, 0.0
+        for k in part:
+            index = int(self.indices[k])
+            start = time.perf_counter()
+            path: str | None = None
+            try:
+                data, self._labels[k] = settings.source.read(index)
+                if isinstance(data, str):
+                    path = data
+                    with open(path, "rb") as file:
+                        data = file.read()
+                read += (now := time.perf_counter()) - start
+                self._headers[k] = read_header(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
+                parse += time.perf_counter() - now
+            except OSError as error:
+                self._fail(k, DecodeError(error.strerror or str(error)), path)
+            except DecodeError as error:
+                self._fail(k, error, path)
+        self._recorder.add_seconds(read=read, parse=parse)
+
+    def _fail(self, k: int, error: DecodeError, path: str | None = None) -> None:
+        index = int(self.indices[k])
+        named = getattr(self.settings.source, "path", None)
+        if path is None and named is not None:
+            path = named(index)
+        self.errors[k] = error.at(path, index)
+
+    def _plan_and_run(self) -> None:
+        good = np.array([k for k, header in enumerate(self._headers) if header is not None], dtype=np.int64)
+        headers = [header for header in self._headers if header is not None]
+        if not headers:
+            self._finish_empty()
+            return
+        with self._recorder.stage("plan"):
+            tables, channels = self._plan(headers, self.indices[good])
+        self._run(good, headers, tables, channels)
+
+    def _plan(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> tuple[Tables, int]:
+        settings = self.settings
+        plan = Plan([header.height for header in headers], [header.width for header in headers])
+        settings.transforms.plan(plan, Draws(settings.seed, self._epoch, indices))
+        tables = plan.tables(settings.target_type, settings.layout)
+        heights, widths = tables.sizes()
+        if (heights != heights[0]).any() or (widths != widths[0]).any():
+            k = int(np.argmax((heights != heights[0]) | (widths != widths[0])))
+            raise TransformError(
+                f"the transforms leave images of different sizes, which cannot be one batch: sample {indices[0]} is "
+                f"{heights[0]} x {widths[0]}, sample {indices[k]} is {heights[k]} x {widths[k]} (height x width); "
+                "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
+                "Resize((height, width))"
+            )
+        return tables, plan.channels
+
+    def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
+        """Decodes and augments the samples at positions `good`; ends with `self._done.set()`, on whatever thread."""
+        raise NotImplementedError
+
+    def _finish_empty(self) -> None:
+        """Not one sample of the batch could be read."""
+        raise NotImplementedError
+
+    # --- for the devices and the loader -----------------------------------------------------------------------------
+
+    def _shape(self, tables: Tables, channels: int) -> tuple[int, ...]:
+        heights, widths = tables.sizes()
+        n, h, w = len(heights), int(heights[0]), int(widths[0])
+        return (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
+
+    def _empty(self, tables: Tables, channels: int, device: torch.device | str) -> torch.Tensor:
+        return torch.empty(self._shape(tables, channels), dtype=dtype_of(tables.target_type), device=device)
+
+    def _good_labels(self, good: NDArray[np.int64]) -> torch.Tensor:
+        labels = [self._labels[k] for k in good]
+        try:
+            return torch.from_numpy(np.asarray(labels))
+        except (TypeError, ValueError) as error:
+            raise LoaderError(f"labels do not make a tensor ({error}); the batch's first is {labels[0]!r}") from error

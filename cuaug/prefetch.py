@@ -1,0 +1,36 @@
+"""Keeps batches under way ahead of the consumer, and ends cleanly however the consumer stops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+__all__ = ["in_order"]
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+J = TypeVar("J", bound=_Cancellable)
+I = TypeVar("I")  # noqa: E741
+
+
+def in_order(items: Iterable[I], start: Callable[[I], J], depth: int) -> Iterator[J]:
+    """start(item) for each item, yielded in order, `depth` of them begun ahead of the one that is being consumed.
+
+    What was begun and never yielded is cancelled when the iteration ends: at its end, at a `break`, at an exception.
+    """
+    under_way: deque[J] = deque()
+    waiting = iter(items)
+    try:
+        for item in waiting:
+            under_way.append(start(item))
+            if len(under_way) > depth:
+                yield under_way.popleft()
+        while under_way:
+            yield under_way.popleft()
+    finally:
+        for job in under_way:
+            job.cancel()

@@ -1,0 +1,89 @@
+"""Image files: a list of paths, (path, label) pairs, or a directory with one folder per class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from cuaug.errors import LoaderError
+
+__all__ = ["EXTENSIONS", "Files"]
+
+#: File name endings that count as images in a directory.
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k")
+
+
+class Files:
+    """Files with a label each.
+
+    Args:
+        paths: the files.
+        labels: one per path; None: each file's index, as DALI's reader does.
+        classes: names of the labels 0, 1, ..., where there are any.
+
+    Raises:
+        LoaderError: no path, or not as many labels as paths.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], labels: Sequence[Any] | None = None, classes: Sequence[str] | None = None
+    ) -> None:
+        self.paths = [os.fspath(path) for path in paths]
+        self.labels = range(len(self.paths)) if labels is None else labels
+        self.classes = None if classes is None else list(classes)
+        if not self.paths:
+            raise LoaderError("there is nothing to load: the list of files is empty")
+        if len(self.labels) != len(self.paths):
+            raise LoaderError(f"{len(self.paths)} paths but {len(self.labels)} labels")
+
+    @classmethod
+    def from_entries(cls, entries: Sequence[Any]) -> Files:
+        """From paths, or (path, label) pairs."""
+        pairs = [not isinstance(entry, (str, os.PathLike)) for entry in entries]
+        if any(pairs) and not all(pairs):
+            where = pairs.index(not pairs[0])
+            raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
+        if not any(pairs):
+            return cls(entries)
+        for i, entry in enumerate(entries):
+            if not isinstance(entry, Sequence) or len(entry) != 2 or not isinstance(entry[0], (str, os.PathLike)):
+                raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entry!r}")
+        return cls([path for path, _ in entries], [label for _, label in entries])
+
+    @classmethod
+    def from_directory(cls, root: str | os.PathLike[str]) -> Files:
+        """Every image below root/<class>/, at any depth; classes and files in the order of their names."""
+        root = os.fspath(root)
+        if not os.path.isdir(root):
+            raise LoaderError(f"{root!r} is not a directory: give one with a folder per class, or a list of paths")
+        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        if not classes:
+            raise LoaderError(f"{root!r} has no folders: it should hold one folder of images per class")
+        paths: list[str] = []
+        labels: list[int] = []
+        for label, name in enumerate(classes):
+            found = sorted(_images_below(os.path.join(root, name)))
+            if not found:
+                raise LoaderError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
+            paths += found
+            labels += [label] * len(found)
+        return cls(paths, labels, classes)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, index: int) -> tuple[str, Any]:
+        return self.paths[index], self.labels[index]
+
+    def path(self, index: int) -> str:
+        return self.paths[index]
+
+
+def _images_below(folder: str) -> list[str]:
+    return [
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(folder, followlinks=True)
+        for name in names
+        if name.lower().endswith(EXTENSIONS)
+    ]
