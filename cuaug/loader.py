@@ -6,22 +6,24 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from cuaug import sampling
-from cuaug.codec import DEFAULT_MAX_PIXELS
+from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
 from cuaug.errors import DeviceError, LoaderError
 from cuaug.interop import type_of
-from cuaug.pipeline.host import HostJob
-from cuaug.pipeline.job import Settings
+from cuaug.pipeline.host import HostPipeline
+from cuaug.pipeline.job import Job, Settings
 from cuaug.pipeline.stats import Recorder, Stats
-from cuaug.pipeline.workers import Workers
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
 from cuaug.sources import Source, open_source
 from cuaug.transforms import Compose, Transform
+
+if TYPE_CHECKING:
+    from cuaug.pipeline.cuda import CudaPipeline
 
 __all__ = ["Loader"]
 
@@ -113,7 +115,7 @@ class Loader:
             max_pixels=_at_least("max_pixels", max_pixels, 1),
         )
         self._recorder = Recorder()
-        self._workers = Workers(self.threads)
+        self._pipeline = self._make_pipeline()
         self._named: set[int] = set()
 
     @property
@@ -137,7 +139,7 @@ class Loader:
         order = sampling.epoch_order(len(self.source), shuffle=self.shuffle, seed=self.seed, epoch=epoch)
         batches = sampling.batches(order, self.batch_size, drop_last=self.drop_last)
         away = time.perf_counter()
-        for job in in_order(batches, lambda indices: self._start(epoch, indices), self.prefetch):
+        for job in in_order(batches, lambda indices: self._pipeline.start(epoch, indices), self.prefetch):
             asked = time.perf_counter()
             images, labels = job.result()
             self._report(job)
@@ -147,14 +149,14 @@ class Loader:
                 yield images, labels
             away = time.perf_counter()
 
-    def _start(self, epoch: int, indices: Any) -> Any:
-        return self._job_class(self._settings, self._workers, self._recorder, epoch, indices).start()
+    def _make_pipeline(self) -> HostPipeline | CudaPipeline:
+        if self.device.type == "cpu":
+            return HostPipeline(self._settings, self._recorder, self.threads)
+        from cuaug.pipeline.cuda import CudaPipeline  # CuPy, and a context, only where a GPU is to be used
 
-    @property
-    def _job_class(self) -> type[HostJob]:
-        return HostJob
+        return CudaPipeline(self._settings, self._recorder, self.threads, self.device)
 
-    def _report(self, job: Any) -> None:
+    def _report(self, job: Job) -> None:
         """Raises or counts a batch's damaged samples."""
         for k in sorted(job.errors):
             error = job.errors[k]
@@ -171,7 +173,7 @@ class Loader:
 
     def close(self) -> None:
         """Ends the threads. Batches already yielded stay valid."""
-        self._workers.close()
+        self._pipeline.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -189,9 +191,25 @@ def _cores() -> int:
 
 
 def _device(device: str | torch.device | None) -> torch.device:
-    if device is None:
+    """The device to use; None: CUDA where it truly works.
+
+    Raises:
+        DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
+    """
+    chosen = torch.device("cuda" if device is None else device)
+    if chosen.type == "cpu" or (device is None and not torch.cuda.is_available()):
         return torch.device("cpu")
-    chosen = torch.device(device)
-    if chosen.type not in ("cpu", "cuda"):
+    if chosen.type != "cuda":
         raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}")
-    return chosen
+    from cuaug.devices import cuda
+
+    reason = cuda.unavailable(chosen)
+    if not reason:
+        index = torch.cuda.current_device() if chosen.index is None else chosen.index
+        works, reason = gpu_decodes(index)
+        if works:
+            return torch.device("cuda", index)
+    if device is None:
+        log.warning("using the CPU, although torch sees a GPU: %s (`python -m cuaug doctor` tells more)", reason)
+        return torch.device("cpu")
+    raise DeviceError(f"cannot use {device}: {reason} (`python -m cuaug doctor` tells more)")

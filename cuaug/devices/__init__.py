@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from cuaug.devices.host import HostProgram
@@ -23,11 +24,10 @@ def run(tables: Tables, images: torch.Tensor, target: torch.Tensor) -> None:
     if images.is_cuda:
         from cuaug.devices.cuda import CudaProgram  # CuPy, and a context, only once there is a GPU to use
 
-        size = images.stride(0) * images.element_size()
+        step = np.uint64(images.stride(0) * images.element_size())
+        addresses = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64) * step
         with torch.cuda.device(images.device):
-            stream = torch.cuda.current_stream().cuda_stream
-            addresses = images.data_ptr() + size * torch.arange(len(images)).numpy()
-            CudaProgram(tables).run(addresses, target, stream)
+            CudaProgram(tables).run(addresses, target)
         return
     program = HostProgram(tables)
     array = images.numpy()

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from cuaug.codec import Header, HostDecoder
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
-from cuaug.pipeline.job import Job
-from cuaug.plan import Layout, Tables
+from cuaug.pipeline.job import Job, Settings
+from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.workers import Workers
+from cuaug.plan import Tables
 
-__all__ = ["HostJob"]
+__all__ = ["HostPipeline"]
 
 _per_thread = threading.local()
 
@@ -28,58 +30,45 @@ def _decoder(fancy_upsampling: bool) -> HostDecoder:
     return decoders[fancy_upsampling]
 
 
-class HostJob(Job):
+class HostPipeline:
+    """Starts jobs on worker threads that read, plan, decode and augment."""
+
+    def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._workers = Workers(threads)
+
+    def start(self, epoch: int, indices: NDArray[np.int64]) -> Job:
+        return _HostJob(self._settings, self._workers, self._recorder, epoch, indices).start()
+
+    def close(self) -> None:
+        self._workers.close()
+
+
+class _HostJob(Job):
     """A batch in host memory."""
 
-    _images: torch.Tensor | None = None
-    _kept: NDArray[np.int64]
-
-    def result(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Waits for the batch: (images, labels) of its good samples, in order; None where there are none.
-
-        Raises:
-            whatever a stage raised that was not one sample's fault.
-        """
-        self.wait()
-        if self._failure is not None:
-            raise self._failure
-        if self._images is None or len(self._kept) == 0:
-            return None, None
-        return self._images, self._good_labels(self._kept)
-
     def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        images = self._empty(tables, channels, "cpu")
+        images = self.empty(tables, channels, "cpu")
         program = HostProgram(tables)
         regions = tables.regions().tolist()
         address, step = images.data_ptr(), images.stride(0) * images.element_size()
-        fancy_upsampling = self.settings.fancy_upsampling
 
         def decode_and_run(part: range) -> None:
-            decoder, decode, augment = _decoder(fancy_upsampling), 0.0, 0.0
+            decoder, decode, augment = _decoder(self.settings.fancy_upsampling), 0.0, 0.0
             for i in part:
                 if self._cancelled:
                     return
                 start = time.perf_counter()
-                region = regions[i]
+                y0, x0, y1, x1 = regions[i]
                 try:
-                    pixels = decoder.decode(headers[i], tuple(region))
+                    pixels = decoder.decode(headers[i], (y0, x0, y1, x1))
                 except DecodeError as error:
-                    self._fail(int(good[i]), error)
+                    self.fail(int(good[i]), error)
                     continue
                 decode += (now := time.perf_counter()) - start
-                program.run(i, pixels, address + i * step, y=region[0], x=region[1])
+                program.run(i, pixels, address + i * step, y=y0, x=x0)
                 augment += time.perf_counter() - now
             self._recorder.add_seconds(decode=decode, augment=augment)
 
-        def finish() -> None:
-            decoded = np.array([int(k) not in self.errors for k in good])
-            self._kept = good[decoded]
-            whole = images if self.settings.layout == Layout.CHW else images.permute(0, 3, 1, 2)
-            self._images = whole if decoded.all() else whole[torch.from_numpy(decoded)]
-            self._headers = []  # the encoded bytes
-            self._done.set()
-
-        self._each_part(len(headers), decode_and_run, finish)
-
-    def _finish_empty(self) -> None:
-        self._done.set()
+        self._each_part(len(headers), decode_and_run, lambda: self.finish(images, good))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,8 @@ class Job:
         self._epoch = epoch
         self._labels: list[Any] = [None] * len(indices)
         self._headers: list[Header | None] = [None] * len(indices)
+        self._images: torch.Tensor | None = None
+        self._labels_tensor: torch.Tensor | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
         self._done = threading.Event()
@@ -78,12 +80,20 @@ class Job:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
 
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._done.wait(timeout)
+    def result(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Waits for the batch: (images, labels) of its good samples, in order; None where there are none.
+
+        Raises:
+            whatever a stage raised that was not one sample's fault.
+        """
+        self._done.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._images, self._labels_tensor
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
-    def _each_part(self, count: int, work: Any, then: Any) -> None:
+    def _each_part(self, count: int, work: Callable[[range], None], then: Callable[[], None]) -> None:
         """Runs work(positions) for 0 ... count - 1 in parts, in parallel, and `then()` after the last."""
         parts = [range(i, min(i + SAMPLES_PER_TASK, count)) for i in range(0, count, SAMPLES_PER_TASK)]
         self._open_tasks = len(parts)
@@ -105,7 +115,11 @@ class Job:
         if not parts:
             self._go_on(then)
 
-    def _go_on(self, then: Any) -> None:
+    def _after(self, workers: Workers, then: Callable[[], None]) -> None:
+        """Goes on with `then()` on another thread."""
+        workers.submit(lambda: self._go_on(then))
+
+    def _go_on(self, then: Callable[[], None]) -> None:
         if self._failure is None and not self._cancelled:
             try:
                 then()
@@ -131,12 +145,12 @@ class Job:
                 self._headers[k] = read_header(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
                 parse += time.perf_counter() - now
             except OSError as error:
-                self._fail(k, DecodeError(error.strerror or str(error)), path)
+                self.fail(k, DecodeError(error.strerror or str(error)), path)
             except DecodeError as error:
-                self._fail(k, error, path)
+                self.fail(k, error, path)
         self._recorder.add_seconds(read=read, parse=parse)
 
-    def _fail(self, k: int, error: DecodeError, path: str | None = None) -> None:
+    def fail(self, k: int, error: DecodeError, path: str | None = None) -> None:
         index = int(self.indices[k])
         named = getattr(self.settings.source, "path", None)
         if path is None and named is not None:
@@ -147,7 +161,7 @@ class Job:
         good = np.array([k for k, header in enumerate(self._headers) if header is not None], dtype=np.int64)
         headers = [header for header in self._headers if header is not None]
         if not headers:
-            self._finish_empty()
+            self._done.set()
             return
         with self._recorder.stage("plan"):
             tables, channels = self._plan(headers, self.indices[good])
@@ -170,25 +184,36 @@ class Job:
         return tables, plan.channels
 
     def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        """Decodes and augments the samples at positions `good`; ends with `self._done.set()`, on whatever thread."""
+        """Decodes and augments the samples at positions `good`; ends with `finish`, on whatever thread."""
         raise NotImplementedError
 
-    def _finish_empty(self) -> None:
-        """Not one sample of the batch could be read."""
-        raise NotImplementedError
+    # --- for the devices --------------------------------------------------------------------------------------------
 
-    # --- for the devices and the loader -----------------------------------------------------------------------------
-
-    def _shape(self, tables: Tables, channels: int) -> tuple[int, ...]:
+    def empty(self, tables: Tables, channels: int, device: torch.device | str) -> torch.Tensor:
+        """Memory for the finished images, in the layout they are made in."""
         heights, widths = tables.sizes()
         n, h, w = len(heights), int(heights[0]), int(widths[0])
-        return (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
+        shape = (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
+        return torch.empty(shape, dtype=dtype_of(tables.target_type), device=device)
 
-    def _empty(self, tables: Tables, channels: int, device: torch.device | str) -> torch.Tensor:
-        return torch.empty(self._shape(tables, channels), dtype=dtype_of(tables.target_type), device=device)
+    def finish(self, images: torch.Tensor, good: NDArray[np.int64]) -> None:
+        """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile."""
+        decoded = np.array([int(k) not in self.errors for k in good], dtype=bool)
+        if self.settings.layout == Layout.HWC:
+            images = images.permute(0, 3, 1, 2)
+        if not decoded.all():
+            images = images[torch.from_numpy(np.flatnonzero(decoded)).to(images.device)]
+        if decoded.any():
+            self._images, self._labels_tensor = images, self._labels_of(good[decoded])
+        self._headers = []  # the encoded bytes
+        self._queued()
+        self._done.set()
 
-    def _good_labels(self, good: NDArray[np.int64]) -> torch.Tensor:
-        labels = [self._labels[k] for k in good]
+    def _queued(self) -> None:
+        """Called when all that makes the images is done, or queued on the current stream."""
+
+    def _labels_of(self, positions: NDArray[np.int64]) -> torch.Tensor:
+        labels = [self._labels[k] for k in positions]
         try:
             return torch.from_numpy(np.asarray(labels))
         except (TypeError, ValueError) as error:

@@ -1,0 +1,87 @@
+"""Compiles the CUDA kernels with NVRTC, through CuPy's binding of it. Needs no driver and no device."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from cuaug._native import KERNEL_DIRECTORY
+from cuaug.errors import DeviceError
+
+__all__ = ["cached", "compile", "options", "sources"]
+
+
+def options(arch: int | str) -> list[str]:
+    """The compiler's options for compute capability `arch` (75, 80, ...): the only place where they stand."""
+    return [
+        f"--gpu-architecture=sm_{arch}",
+        "--std=c++17",
+        # As the host build's -ffp-contract=off: a product and a sum are rounded one by one, on every device.
+        "--fmad=false",
+        # Registers and spills go into the log.
+        "--ptxas-options=-v",
+    ]
+
+
+def sources() -> tuple[str, dict[str, str]]:
+    """The text of augment.cu, and the headers that it includes, by name."""
+    headers = {path.name: path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("*.h")) if path.name != "host.h"}
+    return (KERNEL_DIRECTORY / "augment.cu").read_text(), headers
+
+
+def compile(arch: int | str) -> tuple[bytes, str]:
+    """Machine code (a cubin) for compute capability `arch`, and the compiler's log.
+
+    Raises:
+        DeviceError: CuPy or NVRTC is not installed, or the kernels do not compile.
+    """
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError as error:
+        raise DeviceError(f"the CUDA kernels need CuPy and NVRTC ({error}): `pip install cuaug[cuda12]`") from error
+    text, headers = sources()
+    program = nvrtc.createProgram(
+        text, "augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
+    )
+    try:
+        try:
+            nvrtc.compileProgram(program, options(arch))
+        except nvrtc.NVRTCError as error:
+            log = nvrtc.getProgramLog(program)
+            raise DeviceError(f"NVRTC cannot compile the kernels for sm_{arch}: {error}\n{log}") from error
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def cached(arch: int | str) -> bytes:
+    """`compile(arch)`'s machine code, kept on disk: in CUAUG_CACHE_DIR, or the user's cache directory.
+
+    Processes that start together may all compile; each writes a file of its own and renames it into place, so that a
+    reader never sees half of one.
+    """
+    text, headers = sources()
+    recipe = "\0".join([text, *headers.values(), *options(arch), _compiler()])
+    name = f"augment-sm_{arch}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.cubin"
+    folder = Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug")
+    path = folder / name
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    code, _ = compile(arch)
+    with contextlib.suppress(OSError):  # a read-only or full disk costs time, nothing else
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(code)
+        os.replace(file.name, path)
+    return code
+
+
+def _compiler() -> str:
+    try:
+        from cupy.cuda import nvrtc
+    except ImportError:
+        return "none"  # `compile` says what is missing
+    return ".".join(map(str, nvrtc.getVersion()))

@@ -1,0 +1,165 @@
+"""Batches on a GPU: workers read and parse, one producer thread decodes and launches, events hand over.
+
+The producer owns a stream and a ring of arenas; an arena holds a slot of device memory for each image of a batch. For
+each batch it waits on the host until the arena's last reader has run (the hardware JPEG decoder may not wait for work
+queued on its stream), decodes, launches the kernels into fresh memory of torch's, and records an event. Taking the
+result makes the consumer's current stream wait for that event and tells torch's allocator of that stream, so the memory
+is not reused before the consumer's queued work is done with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.codec import CudaDecoder, Header
+from cuaug.devices.cuda import CudaProgram
+from cuaug.errors import DecodeError
+from cuaug.pipeline.job import Job, Settings
+from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.workers import Workers
+from cuaug.plan import Tables
+
+__all__ = ["CudaPipeline"]
+
+# While the kernels read one arena, the decoder fills the other.
+_ARENAS = 2
+# A slot grown beyond this by one giant image is given back after its batch.
+_KEEP_BYTES = 64 << 20
+
+
+class CudaPipeline:
+    """Starts jobs whose images are decoded and augmented on one GPU."""
+
+    def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
+        self._settings = settings
+        self._recorder = recorder
+        self._workers = Workers(threads)
+        self._producer_thread = Workers(1)
+        self._producer = _Producer(settings, recorder, threads, device)
+
+    def start(self, epoch: int, indices: NDArray[np.int64]) -> Job:
+        job = _CudaJob(self._settings, self._workers, self._recorder, epoch, indices)
+        job.producer, job.producer_thread = self._producer, self._producer_thread
+        return job.start()
+
+    def close(self) -> None:
+        self._workers.close()
+        self._producer_thread.close()
+        self._producer.release()
+
+
+class _Slot:
+    """Device memory for one decoded image, wrapped for the decoder once."""
+
+    def __init__(self) -> None:
+        self.memory: torch.Tensor | None = None
+        self.wrapped: Any = None
+
+    def hold(self, size: int, producer: _Producer) -> None:
+        if self.memory is None or self.memory.nelement() < size or self.memory.nelement() > max(size, _KEEP_BYTES):
+            capacity = -(-size // 3) * 3
+            self.memory = torch.empty((1, capacity // 3, 3), dtype=torch.uint8, device=producer.device)
+            self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
+
+    @property
+    def address(self) -> int:
+        assert self.memory is not None
+        return self.memory.data_ptr()
+
+
+class _Arena:
+    def __init__(self) -> None:
+        self.slots: list[_Slot] = []
+        self.free = torch.cuda.Event()
+
+
+class _Producer:
+    """What the producer thread owns. It is made empty: the CUDA objects belong to that thread."""
+
+    def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
+        self.device = device
+        self._settings = settings
+        self._recorder = recorder
+        self._threads = threads
+        self._ready = False
+        self._turn = 0
+
+    def _prepare(self) -> None:
+        torch.cuda.set_device(self.device)
+        # Priority 0 is the lowest there is: training keeps its multiprocessors.
+        self.stream = torch.cuda.Stream(self.device, priority=0)
+        self.decoder = CudaDecoder(
+            self.device.index, fancy_upsampling=self._settings.fancy_upsampling, threads=self._threads
+        )
+        self._arenas = [_Arena() for _ in range(_ARENAS)]
+        self._ready = True
+
+    def release(self) -> None:
+        """Gives the device memory back, once what is queued has run."""
+        if self._ready:
+            self.stream.synchronize()
+            self._ready = False
+            del self._arenas, self.decoder
+
+    def produce(
+        self, job: _CudaJob, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int
+    ) -> None:
+        if not self._ready:
+            self._prepare()
+        arena = self._arenas[self._turn % _ARENAS]
+        self._turn += 1
+        with torch.cuda.stream(self.stream):
+            with self._recorder.stage("decode"):
+                arena.free.synchronize()
+                slots = self._slots(arena, headers)
+                outcomes = self.decoder.decode(headers, [s.wrapped for s in slots], self.stream.cuda_stream)
+                failed = np.zeros(len(headers), dtype=bool)
+                for i, outcome in enumerate(outcomes):
+                    if isinstance(outcome, DecodeError):
+                        job.fail(int(good[i]), outcome)
+                        failed[i] = True
+                    elif outcome is not None:
+                        pixels = torch.from_numpy(np.ascontiguousarray(outcome)).reshape(-1)
+                        memory = slots[i].memory
+                        assert memory is not None
+                        memory.view(-1)[: len(pixels)].copy_(pixels)
+            with self._recorder.stage("augment"):
+                images = job.empty(tables, channels, self.device)
+                addresses = np.array([slot.address for slot in slots], dtype=np.uint64)
+                CudaProgram(tables).run(addresses, images, skip=failed)
+                arena.free.record(self.stream)
+                job.finish(images, good)
+
+    def _slots(self, arena: _Arena, headers: list[Header]) -> list[_Slot]:
+        arena.slots += [_Slot() for _ in range(len(headers) - len(arena.slots))]
+        for slot, header in zip(arena.slots, headers, strict=False):
+            slot.hold(header.height * header.width * 3, self)
+        return arena.slots[: len(headers)]
+
+
+class _CudaJob(Job):
+    """A batch in device memory."""
+
+    producer: _Producer
+    producer_thread: Workers
+
+    def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
+        self._after(
+            self.producer_thread, lambda: self.producer.produce(self, good, headers, tables, channels)
+        )
+
+    def _queued(self) -> None:
+        self._ready = torch.cuda.Event()
+        self._ready.record()  # on the producer's stream, after everything that makes the images
+
+    def result(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        images, labels = super().result()
+        if images is not None:
+            current = torch.cuda.current_stream(images.device)
+            current.wait_event(self._ready)
+            images.record_stream(current)
+        return images, labels
