@@ -39,8 +39,8 @@ __all__ = [
 def resize(image: Any, size: int | Sequence[int], interpolation: Any = "bilinear", antialias: bool = True) -> Any:
     """Resizes to (height, width)."""
     height, width = arguments.pair("size", size)
-    kind = {"filter": arguments.interpolation(interpolation), "antialias": antialias}
-    return apply(image, lambda plan: plan.resize(height, width, **kind))
+    filter = arguments.interpolation(interpolation)
+    return apply(image, lambda plan: plan.resize(height, width, filter=filter, antialias=antialias))
 
 
 def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:
@@ -60,11 +60,11 @@ def resized_crop(
 ) -> Any:
     """The window, resized to `size`; sampling stops at the window's edge."""
     h, w = arguments.pair("size", size)
-    kind = {"filter": arguments.interpolation(interpolation), "antialias": antialias}
+    filter = arguments.interpolation(interpolation)
 
     def write(plan: Plan) -> None:
         plan.crop(top, left, height, width)
-        plan.resize(h, w, **kind)
+        plan.resize(h, w, filter=filter, antialias=antialias)
 
     return apply(image, write)
 

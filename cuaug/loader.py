@@ -116,7 +116,7 @@ class Loader:
         )
         self._recorder = Recorder()
         self._pipeline = self._make_pipeline()
-        self._named: set[int] = set()
+        self._named: set[int | None] = set()
 
     @property
     def classes(self) -> list[str] | None:
@@ -141,12 +141,12 @@ class Loader:
         away = time.perf_counter()
         for job in in_order(batches, lambda indices: self._pipeline.start(epoch, indices), self.prefetch):
             asked = time.perf_counter()
-            images, labels = job.result()
+            batch = job.result()
             self._report(job)
             self._recorder.add_seconds(wait_for_consumer=asked - away, wait_for_data=time.perf_counter() - asked)
-            if images is not None:
-                self._recorder.count(batches=1, samples=len(images))
-                yield images, labels
+            if batch is not None:
+                self._recorder.count(batches=1, samples=len(batch[0]))
+                yield batch
             away = time.perf_counter()
 
     def _make_pipeline(self) -> HostPipeline | CudaPipeline:

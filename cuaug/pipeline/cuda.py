@@ -156,10 +156,11 @@ class _CudaJob(Job):
         self._ready = torch.cuda.Event()
         self._ready.record()  # on the producer's stream, after everything that makes the images
 
-    def result(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        images, labels = super().result()
-        if images is not None:
+    def result(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        result = super().result()
+        if result is not None:
+            images, _ = result
             current = torch.cuda.current_stream(images.device)
             current.wait_event(self._ready)
             images.record_stream(current)
-        return images, labels
+        return result

@@ -6,7 +6,6 @@ import threading
 import time
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cuaug.codec import Header, HostDecoder

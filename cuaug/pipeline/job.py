@@ -6,6 +6,7 @@ samples that can be decoded, and goes on to `_run`, which each device defines.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -64,8 +65,7 @@ class Job:
         self._epoch = epoch
         self._labels: list[Any] = [None] * len(indices)
         self._headers: list[Header | None] = [None] * len(indices)
-        self._images: torch.Tensor | None = None
-        self._labels_tensor: torch.Tensor | None = None
+        self._result: tuple[torch.Tensor, torch.Tensor] | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
         self._done = threading.Event()
@@ -80,8 +80,8 @@ class Job:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
 
-    def result(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Waits for the batch: (images, labels) of its good samples, in order; None where there are none.
+    def result(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Waits for the batch: (images, labels) of its good samples, in order; None if there are none.
 
         Raises:
             whatever a stage raised that was not one sample's fault.
@@ -89,7 +89,7 @@ class Job:
         self._done.wait()
         if self._failure is not None:
             raise self._failure
-        return self._images, self._labels_tensor
+        return self._result
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Job:
                 self._go_on(then)
 
         for part in parts:
-            self._workers.submit(lambda part=part: run(part))
+            self._workers.submit(functools.partial(run, part))
         if not parts:
             self._go_on(then)
 
@@ -204,7 +204,7 @@ class Job:
         if not decoded.all():
             images = images[torch.from_numpy(np.flatnonzero(decoded)).to(images.device)]
         if decoded.any():
-            self._images, self._labels_tensor = images, self._labels_of(good[decoded])
+            self._result = images, self._labels_of(good[decoded])
         self._headers = []  # the encoded bytes
         self._queued()
         self._done.set()

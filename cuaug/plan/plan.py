@@ -157,11 +157,11 @@ class Plan:
     ) -> None:
         """Adds pixels on the four sides (0 or more each); `fill` is a number or one per channel, in image units."""
         chosen = self._choose(where)
-        left, top, right, bottom = self._per_sample(chosen, left, top, right, bottom)
-        if min(side.min(initial=0) for side in (left, top, right, bottom)) < 0:
+        sides = self._per_sample(chosen, left, top, right, bottom)
+        if min(side.min(initial=0) for side in sides) < 0:
             raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
-        some = (left + top + right + bottom) > 0
-        chosen, left, top, right, bottom = (values[some] for values in (chosen, left, top, right, bottom))
+        some = sum(sides) > 0
+        chosen, (add_left, add_top, add_right, add_bottom) = chosen[some], (side[some] for side in sides)
         color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
 
         ops = self._ops_so_far[chosen]
@@ -173,8 +173,8 @@ class Plan:
         self._split(chosen[padded & ~(same & some_left)])
 
         self._now["border_after"][chosen], self._now["fill_after"][chosen] = border, color
-        geometry.pad(self._y, chosen, top, bottom)
-        geometry.pad(self._x, chosen, left, right)
+        geometry.pad(self._y, chosen, add_top, add_bottom)
+        geometry.pad(self._x, chosen, add_left, add_right)
 
     def resize(
         self,
@@ -187,12 +187,12 @@ class Plan:
     ) -> None:
         """Resamples to height x width. Images of that size already stay as they are."""
         chosen = self._choose(where)
-        height, width = self._per_sample(chosen, height, width)
-        if min(height.min(initial=1), width.min(initial=1)) < 1:
-            raise TransformError(f"resize to {height.min()} x {width.min()}: both sides must be at least 1 pixel")
+        new_h, new_w = self._per_sample(chosen, height, width)
+        if min(new_h.min(initial=1), new_w.min(initial=1)) < 1:
+            raise TransformError(f"resize to {new_h.min()} x {new_w.min()}: both sides must be at least 1 pixel")
         h, w = (size[chosen] for size in self.sizes)
-        changes = (h != height) | (w != width)
-        chosen, height, width = chosen[changes], height[changes], width[changes]
+        changes = (h != new_h) | (w != new_w)
+        chosen, new_h, new_w = chosen[changes], new_h[changes], new_w[changes]
 
         now, again = self._now, self._resized[chosen]
         padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
@@ -206,11 +206,11 @@ class Plan:
 
         again = self._resized[chosen]
         if again.any():
-            geometry.compose_resize(self._y, chosen[again], height[again])
-            geometry.compose_resize(self._x, chosen[again], width[again])
+            geometry.compose_resize(self._y, chosen[again], new_h[again])
+            geometry.compose_resize(self._x, chosen[again], new_w[again])
         first = chosen[~again]
-        geometry.resize(self._y, first, height[~again])
-        geometry.resize(self._x, first, width[~again])
+        geometry.resize(self._y, first, new_h[~again])
+        geometry.resize(self._x, first, new_w[~again])
         now["border_before"][first], now["fill_before"][first] = now["border_after"][first], now["fill_after"][first]
         now["filter"][first], now["antialias"][first] = filter, antialias
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from numbers import Integral, Real
 from typing import Any
 
 from cuaug.errors import TransformError
@@ -48,18 +47,18 @@ def border(padding_mode: str) -> Border:
 
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
-    values = (value, value) if isinstance(value, Integral) else tuple(value)
+    values: tuple[Any, ...] = (value, value) if isinstance(value, int) else tuple(value)
     if len(values) == 1:
         values = (values[0], values[0])
-    if len(values) != 2 or not all(isinstance(v, Integral) and v >= 1 for v in values):
+    if len(values) != 2 or not all(isinstance(v, int) and v >= 1 for v in values):
         raise TransformError(f"{name} is an integer of at least 1, or (height, width) of two, not {value!r}")
     return int(values[0]), int(values[1])
 
 
 def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
-    values = (padding,) if isinstance(padding, Integral) else tuple(padding)
-    if len(values) not in (1, 2, 4) or not all(isinstance(v, Integral) and v >= 0 for v in values):
+    values: tuple[Any, ...] = (padding,) if isinstance(padding, int) else tuple(padding)
+    if len(values) not in (1, 2, 4) or not all(isinstance(v, int) and v >= 0 for v in values):
         raise TransformError(
             f"padding is one integer, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each, "
             f"not {padding!r}"
@@ -72,7 +71,7 @@ def color(name: str, value: float | Sequence[float] | None) -> float | tuple[flo
     """A number, or one per channel, in the image's units; None is 0."""
     if value is None:
         return 0.0
-    if isinstance(value, Real):
+    if isinstance(value, (int, float)):
         return float(value)
     values = tuple(float(v) for v in value)
     if len(values) == 1:
@@ -83,7 +82,7 @@ def color(name: str, value: float | Sequence[float] | None) -> float | tuple[flo
 
 
 def probability(name: str, value: float) -> float:
-    if not isinstance(value, Real) or not 0.0 <= float(value) <= 1.0:
+    if not isinstance(value, (int, float)) or not 0.0 <= float(value) <= 1.0:
         raise TransformError(f"{name} is a probability in [0, 1], not {value!r}")
     return float(value)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
@@ -50,10 +49,10 @@ class ColorJitter(Transform):
         none, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
         if value is None:
             return None
-        if isinstance(value, Real):
+        if isinstance(value, (int, float)):
             if value < 0:
                 raise TransformError(f"{name} is 0 or more, or (lower, upper), not {value!r}")
-            value = (max(low, none - value) if name != "hue" else none - value, none + value)
+            value = (none - value if name == "hue" else max(low, none - value), none + value)
         bounds = arguments.span(name, value, low=low, high=high)
         return None if bounds == (none, none) else bounds
 
@@ -61,11 +60,11 @@ class ColorJitter(Transform):
         params = {name: draws.uniform(None, *bounds) for name, bounds in self._spans.items()}
         return {"order": draws.permutation(len(self._spans)), **params}
 
-    def write(self, plan: Plan, where: Where, *, order: NDArray[np.int64], **params: NDArray[np.float64]) -> None:
-        if not params:
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if not self._spans:
             return
-        steps = [_JITTERS[name](len(plan), plan.limit, values) for name, values in params.items()]
-        for ops in operations.shuffled(steps, order):
+        steps = [_JITTERS[name](len(plan), plan.limit, params[name]) for name in self._spans]
+        for ops in operations.shuffled(steps, params["order"]):
             plan.append(ops, where)
 
 

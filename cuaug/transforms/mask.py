@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
@@ -25,7 +24,7 @@ class RandomErasing(RandomTransform):
         scale: bounds of the rectangle's share of the image's area.
         ratio: bounds of its height / width; drawn uniformly on a logarithmic scale.
         value: a number or one per channel, in the units that the image has at that point; or "random": a normal draw
-            for each pixel and channel, standard on float images, around mid-gray (mean 127.5, deviation 63.75) on uint8.
+            for each pixel and channel, standard on float images; on uint8 with mean 127.5 and deviation 63.75.
     """
 
     _TRIES = 10  # as torchvision; an image into which none fits stays as it is
@@ -58,9 +57,8 @@ class RandomErasing(RandomTransform):
         left = np.floor(place[:, 1] * (widths - width + 1))
         return {"rectangle": np.stack([top, left, top + height, left + width], axis=1), "keys": draws.keys()}
 
-    def write(
-        self, plan: Plan, where: Where, *, rectangle: NDArray[np.float64], keys: NDArray[np.uint32], **_: Any
-    ) -> None:
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        rectangle, keys = params["rectangle"], params["keys"]
         if self._color is not None:
             ops = operations.erase(len(plan), rectangle, self._color)
         else:
@@ -87,5 +85,5 @@ class RandomMask(RandomTransform):
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
         return {"keys": draws.keys()}
 
-    def write(self, plan: Plan, where: Where, *, keys: NDArray[np.uint32], **_: Any) -> None:
-        plan.append(operations.mask(len(plan), self.ratio, keys, self._fill), where)
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.mask(len(plan), self.ratio, params["keys"], self._fill), where)

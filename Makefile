@@ -1,0 +1,43 @@
+# Everything is set up in .venv, from a bare checkout: Debian-like, Python 3.10 or newer with pip, make and g++.
+#
+#   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
+#   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
+#   make test-fast  the everyday subset
+#   make bench      cuaug against DALI, Pillow and OpenCV, end to end
+#   make clean      remove what was built
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The development version. The CPU build, where the package index has one by that number.
+TORCH ?= torch==2.13.0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: all demo test test-fast lint bench clean
+all: $(VENV)/installed-test
+
+# One marker file for each set of extras; `pip install -e` also compiles the host kernels.
+$(VENV)/installed-%: pyproject.toml setup.py $(wildcard kernels/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$(TORCH)" numpy setuptools wheel
+	$(BIN)/pip install --quiet --no-build-isolation --editable ".[$*]"
+	touch $@
+
+demo: $(VENV)/installed-demo
+	$(BIN)/python examples/train.py
+
+lint: $(VENV)/installed-test
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/installed-test
+	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(VENV)/installed-bench
+	$(BIN)/python benchmarks/end_to_end.py --out benchmarks/results/end_to_end.json
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data
