@@ -53,16 +53,16 @@ class Draws:
         self._draw = 0
 
     def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:
-        """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32."""
+        """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32; the bounds broadcast."""
         columns = 1 if count is None else count
         out = np.empty((len(self), columns))
         library.cuaug_draw(
             *self._key, self.indices.ctypes.data, len(self), self._position, self._draw, columns, out.ctypes.data
         )
         self._draw += columns
+        unit = out[:, 0] if count is None else out
         low = np.asarray(low, dtype=np.float64)
-        values = low + out * (high - low)
-        return values[:, 0] if count is None else values
+        return low + unit * (high - low)
 
     def bernoulli(self, p: float) -> NDArray[np.bool_]:
         """(N,): True with probability p."""

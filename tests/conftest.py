@@ -1,0 +1,38 @@
+"""Hypothesis profiles, and the devices that tests run on."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+_common = {"deadline": None, "print_blob": True, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", max_examples=100, **_common)
+settings.register_profile("thorough", max_examples=2000, **_common)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@functools.cache
+def cuda_is_missing() -> str:
+    """Why no CUDA device can be used; empty where one can."""
+    try:
+        import cupy
+
+        cupy.cuda.runtime.getDevice()
+    except Exception as error:
+        return f"no CUDA device: {error}"
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("cuda") and cuda_is_missing():
+        if os.environ.get("CUAUG_REQUIRE_CUDA") == "1":
+            pytest.fail(f"CUAUG_REQUIRE_CUDA=1, but {cuda_is_missing()}", pytrace=False)
+        pytest.skip(cuda_is_missing())
+
+
+@pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param

@@ -1,0 +1,20 @@
+"""Plain NumPy versions of everything the kernels compute, written to be read, not to be fast.
+
+`OPERATIONS` names the reference of each pixel operation, so that a test can see that none is missing.
+"""
+
+from __future__ import annotations
+
+from cuaug.plan.layout import OpCode
+from tests.references import color, masks
+
+OPERATIONS = {
+    OpCode.SCALE: color.scale,
+    OpCode.MATRIX: color.matrix,
+    OpCode.LUT: color.look_up,
+    OpCode.CONTRAST: color.contrast,
+    OpCode.HUE: color.hue,
+    OpCode.ERASE: masks.erase,
+    OpCode.ERASE_NOISE: masks.erase_with_noise,
+    OpCode.MASK: masks.mask,
+}

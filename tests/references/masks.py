@@ -1,0 +1,46 @@
+"""Operations that know where a pixel stands, on (H, W, 3) arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.references.philox import pixel_words
+
+
+def inside(h: int, w: int, rectangle) -> np.ndarray:
+    """(H, W): rows y0 ... y1 - 1 and columns x0 ... x1 - 1."""
+    y0, x0, y1, x1 = rectangle
+    y, x = np.mgrid[:h, :w]
+    return (y >= y0) & (y < y1) & (x >= x0) & (x < x1)
+
+
+def erase(image: np.ndarray, rectangle, value) -> np.ndarray:
+    result = image.copy()
+    result[inside(*image.shape[:2], rectangle)] = value
+    return result
+
+
+def uniform(words: np.ndarray) -> np.ndarray:
+    """The upper 24 bits, as a fraction."""
+    return (words >> np.uint32(8)) / 2.0**24
+
+
+def normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Box and Muller's transform of two words."""
+    radius = np.sqrt(-2 * np.log(uniform(first) + 0.5 / 2**24))
+    return radius * np.cos(2 * np.pi * uniform(second))
+
+
+def erase_with_noise(image: np.ndarray, rectangle, key, mean: float, std: float) -> np.ndarray:
+    h, w, _ = image.shape
+    a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
+    noise = np.stack(
+        [normal(a[..., 0], a[..., 1]), normal(a[..., 2], a[..., 3]), normal(b[..., 0], b[..., 1])], axis=-1
+    )
+    return np.where(inside(h, w, rectangle)[..., None], mean + std * noise, image)
+
+
+def mask(image: np.ndarray, ratio: float, key, fill) -> np.ndarray:
+    result = image.copy()
+    result[uniform(pixel_words(*image.shape[:2], key)[..., 0]) < ratio] = fill
+    return result

@@ -1,0 +1,87 @@
+"""Resize, crop, flip and pad on (H, W, 3) arrays. A resize is two matrix products in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def triangle(x: float) -> float:
+    return max(0.0, 1.0 - abs(x))
+
+
+def cubic(x: float, a: float) -> float:
+    """Keys (1981), equation 15 with its free parameter."""
+    x = abs(x)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    if x < 2:
+        return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+    return 0.0
+
+
+def nearest_matrix(old: int, new: int) -> np.ndarray:
+    """Output i shows input floor(i * old / new), with OpenCV's rounding of the quotient."""
+    matrix = np.zeros((new, old))
+    for i in range(new):
+        matrix[i, min(math.floor(i * (1.0 / (new / old))), old - 1)] = 1
+    return matrix
+
+
+def interpolation_matrix(old: int, new: int, filter: str) -> np.ndarray:
+    """2 or 4 neighbours of the centre; beyond the ends, the end again."""
+    matrix = np.zeros((new, old))
+    for i in range(new):
+        centre = (i + 0.5) * old / new - 0.5
+        around = range(math.floor(centre), math.floor(centre) + 2)
+        if filter == "bicubic":
+            around = range(math.floor(centre) - 1, math.floor(centre) + 3)
+        for k in around:
+            weight = triangle(k - centre) if filter == "bilinear" else cubic(k - centre, -0.75)
+            matrix[i, min(max(k, 0), old - 1)] += weight
+    return matrix
+
+
+def antialias_matrix(old: int, new: int, filter: str) -> np.ndarray:
+    """The filter stretched by the reduction, centred on each output, cut at the ends and normalised."""
+    stretch = max(1.0, old / new)
+    matrix = np.zeros((new, old))
+    for i in range(new):
+        centre = (i + 0.5) * old / new
+        for k in range(old):
+            x = (k + 0.5 - centre) / stretch
+            matrix[i, k] = triangle(x) if filter == "bilinear" else cubic(x, -0.5)
+        matrix[i] /= matrix[i].sum()
+    return matrix
+
+
+def resize(image: np.ndarray, height: int, width: int, filter: str, antialias: bool) -> np.ndarray:
+    """filter: "nearest", "bilinear" or "bicubic"."""
+
+    def matrix(old: int, new: int) -> np.ndarray:
+        if filter == "nearest":
+            return nearest_matrix(old, new)
+        return antialias_matrix(old, new, filter) if antialias else interpolation_matrix(old, new, filter)
+
+    down, across = matrix(image.shape[0], height), matrix(image.shape[1], width)
+    return np.einsum("Yy,yxc,Xx->YXc", down, image.astype(np.float64), across, optimize=True)
+
+
+def crop(image: np.ndarray, top: int, left: int, height: int, width: int) -> np.ndarray:
+    return image[top : top + height, left : left + width]
+
+
+def flip(image: np.ndarray, vertical: bool) -> np.ndarray:
+    return image[::-1] if vertical else image[:, ::-1]
+
+
+def pad(image: np.ndarray, left: int, top: int, right: int, bottom: int, border: str, fill=0.0) -> np.ndarray:
+    """border: "constant", "edge", "reflect" or "symmetric", as np.pad understands them."""
+    if border != "constant":
+        return np.pad(image, ((top, bottom), (left, right), (0, 0)), mode=border)
+    h, w, _ = image.shape
+    padded = np.empty((top + h + bottom, left + w + right, 3), dtype=image.dtype)
+    padded[:] = fill
+    padded[top : top + h, left : left + w] = image
+    return padded
