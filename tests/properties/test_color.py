@@ -1,0 +1,286 @@
+"""Operations on the colours of single pixels against OpenCV, Pillow and tests/references/color.py."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance
+
+from cuaug.errors import TransformError
+from cuaug.plan import Layout, Type, operations
+from tests import references, tolerances
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.references import color as reference
+from tests.strategies import images, sizes
+
+factors = st.floats(0, 2)
+turns = st.floats(-0.5, 0.5)
+uint8_images = images(sizes(5000))
+float_images = images(sizes(5000), dtype=np.float32)
+seeds = st.integers(0, 2**32 - 1)
+
+# Every level of every channel, in (16, 16, 3), beside grays and beside the other channels' levels.
+RAMP = np.stack([np.arange(256), np.arange(256)[::-1], np.roll(np.arange(256), 85)], axis=1).reshape(16, 16, 3)
+GRAYS = np.repeat(np.arange(256), 3).reshape(16, 16, 3)
+ALL_LEVELS = np.concatenate([RAMP, GRAYS]).astype(np.uint8)
+
+# name -> (the operation in a plan, its reference), for one parameter
+ONE_PARAMETER = {
+    "brightness": (operations.brightness, reference.brightness),
+    "contrast": (operations.contrast, reference.contrast),
+    "saturation": (operations.saturation, reference.saturation),
+    "hue": (operations.hue, reference.hue),
+}
+
+
+def applied(make, image, *parameters, dtype=None):
+    """`image` after one operation."""
+    plan = plan_for(image)
+    plan.append(make(1, plan.limit, *parameters))
+    return run_one(plan, image, dtype if dtype is not None else _same_type(image))
+
+
+def _same_type(image):
+    return Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32
+
+
+def looked_up(image, table):
+    plan = plan_for(image)
+    plan.lut(table)
+    return run_one(plan, image, _same_type(image))
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+def test_every_operation_has_a_reference():
+    from cuaug.plan.layout import OpCode
+
+    assert set(references.OPERATIONS) == set(OpCode)
+
+
+@pytest.mark.parametrize("name", ONE_PARAMETER)
+@pytest.mark.parametrize("parameter", [-0.5, -0.3, 0.0, 0.1, 0.37, 0.5, 1.0, 1.001, 1.9])
+def test_all_levels_are_rounded_and_saturated(name, parameter):
+    if parameter < 0 and name != "hue":
+        parameter = 2 - parameter
+    make, formula = ONE_PARAMETER[name]
+    want = formula(ALL_LEVELS.astype(np.float64), parameter, 255.0)
+    assert_close(applied(make, ALL_LEVELS, parameter), want, tolerances.ROUNDING_LEVELS)
+
+
+def test_truncation_would_be_noticed():
+    want = reference.brightness(ALL_LEVELS.astype(np.float64), 0.37, 255.0)
+    with pytest.raises(AssertionError):
+        assert_close(want.astype(np.uint8), want, tolerances.ROUNDING_LEVELS)
+
+
+@pytest.mark.parametrize("name", ONE_PARAMETER)
+@given(image=uint8_images, factor=factors)
+def test_on_bytes(name, image, factor):
+    make, formula = ONE_PARAMETER[name]
+    factor = factor / 2 - 0.5 if name == "hue" else factor
+    want = reference.levels(formula(image.astype(np.float64), factor, 255.0))
+    assert_close(applied(make, image, factor), want, tolerances.COLOR_LEVELS)
+
+
+@pytest.mark.parametrize("name", ONE_PARAMETER)
+@given(image=float_images, factor=factors)
+def test_on_floats(name, image, factor):
+    make, formula = ONE_PARAMETER[name]
+    factor = factor / 2 - 0.5 if name == "hue" else factor
+    want = formula(image.astype(np.float64), factor, 1.0)
+    assert_close(applied(make, image, factor), want, tolerances.HUE if name == "hue" else tolerances.COLOR)
+
+
+@pytest.mark.parametrize("name", ONE_PARAMETER)
+@given(image=uint8_images)
+def test_the_neutral_parameter_changes_nothing(name, image):
+    make, _ = ONE_PARAMETER[name]
+    assert_same(applied(make, image, 0.0 if name == "hue" else 1.0), image)
+
+
+# --- brightness, contrast, saturation, gray: Pillow ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "enhance"),
+    [
+        ("brightness", ImageEnhance.Brightness),
+        ("contrast", ImageEnhance.Contrast),
+        ("saturation", ImageEnhance.Color),
+    ],
+)
+@given(image=uint8_images, factor=factors)
+def test_enhancements_are_pillows(name, enhance, image, factor):
+    want = np.asarray(enhance(Image.fromarray(image)).enhance(factor))
+    assert_close(applied(ONE_PARAMETER[name][0], image, factor), want, tolerances.PILLOW_COLOR_LEVELS)
+
+
+@given(uint8_images)
+def test_gray_is_pillows(image):
+    plan = plan_for(image)
+    plan.append(operations.grayscale(1))
+    got = run_one(plan, image, Type.UINT8)
+    want = np.asarray(Image.fromarray(image).convert("L"))
+    assert_close(got, np.repeat(want[..., None], 3, axis=2), tolerances.COLOR_LEVELS)
+    exact = reference.grayscale(image.astype(np.float64))
+    assert_close(got, exact, tolerances.ROUNDING_LEVELS)
+
+
+# --- hue -------------------------------------------------------------------------------------------------------------
+
+
+@given(uint8_images, turns)
+def test_hue_is_opencvs(image, turn):
+    hsv = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
+    hsv[..., 0] = (hsv[..., 0] + 360 * turn) % 360
+    want = reference.levels(255.0 * cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB).astype(np.float64))
+    assert_close(applied(operations.hue, image, turn), want, tolerances.OPENCV_HUE_LEVELS)
+
+
+@pytest.mark.parametrize(("turn", "order"), [(1 / 3, [2, 0, 1]), (-1 / 3, [1, 2, 0]), (1.0, [0, 1, 2])])
+def test_a_third_of_the_circle_exchanges_channels(turn, order):
+    assert_same(applied(operations.hue, ALL_LEVELS, turn), ALL_LEVELS[..., order])
+
+
+# --- matrix ----------------------------------------------------------------------------------------------------------
+
+
+@given(uint8_images, st.lists(st.floats(-1, 1), min_size=12, max_size=12))
+def test_matrix_is_opencvs(image, values):
+    values = np.array(values).reshape(3, 4)
+    values[:, 3] *= 100
+    got = applied(operations.matrix, image, values)
+    assert_close(got, cv2.transform(image, values), tolerances.OPENCV_MATRIX_LEVELS)
+
+
+@given(float_images, st.lists(st.floats(-2, 2), min_size=12, max_size=12))
+def test_matrix_is_the_references(image, values):
+    values = np.array(values).reshape(3, 4)
+    want = reference.matrix(image.astype(np.float64), values, 1.0)
+    assert_close(applied(operations.matrix, image, values), want, tolerances.MATRIX)
+
+
+# --- look-up tables --------------------------------------------------------------------------------------------------
+
+
+@given(uint8_images, seeds)
+def test_lut_is_opencvs(image, seed):
+    table = np.random.default_rng(seed).integers(0, 256, (3, 256), dtype=np.uint8)
+    assert_same(looked_up(image, table), cv2.LUT(image, np.ascontiguousarray(table.T[None])))
+    assert_same(looked_up(image, table[0]), cv2.LUT(image, table[0]))
+
+
+@given(float_images, seeds)
+def test_lut_of_floats_is_the_references(image, seed):
+    table = np.random.default_rng(seed).integers(0, 256, (3, 256), dtype=np.uint8)
+    want = reference.look_up(image.astype(np.float64), table, 1.0)
+    assert_close(looked_up(image, table), want, tolerances.COLOR)
+
+
+@given(uint8_images)
+def test_identity_lut(image):
+    assert_same(looked_up(image, np.arange(256)), image)
+
+
+def test_lut_saturates_its_index():
+    image = np.array([[[-3.0, 1.7, np.nan], [np.inf, -np.inf, 0.5]]], dtype=np.float32)
+    table = np.arange(256)[::-1]
+    assert_close(looked_up(image, table), np.array([[[255, 0, 255], [0, 255, 127]]]) / 255, tolerances.COLOR)
+
+
+@given(st.lists(uint8_images, min_size=2, max_size=4), seeds)
+def test_each_sample_has_its_own_lut(batch, seed):
+    from tests.helpers import run
+
+    rng = np.random.default_rng(seed)
+    first, second = (rng.integers(0, 256, (len(batch), 3, 256), dtype=np.uint8) for _ in range(2))
+    where = rng.integers(0, 2, len(batch)).astype(bool)
+    plan = plan_for(*batch)
+    plan.lut(np.arange(256))
+    plan.lut(first)
+    plan.lut(second, where=where)
+    for i, got in enumerate(run(plan, batch, Type.UINT8)):
+        want = cv2.LUT(batch[i], np.ascontiguousarray(first[i].T[None]))
+        if where[i]:
+            want = cv2.LUT(want, np.ascontiguousarray(second[i].T[None]))
+        assert_same(got, want)
+
+
+def test_a_table_of_another_shape_is_refused():
+    with pytest.raises(TransformError, match=r"not \(3, 255\)"):
+        plan_for(ALL_LEVELS).lut(np.zeros((3, 255)))
+
+
+# --- normalize -------------------------------------------------------------------------------------------------------
+
+means = st.lists(st.floats(0, 1), min_size=3, max_size=3)
+stds = st.lists(st.floats(0.05, 1), min_size=3, max_size=3)
+
+
+@given(uint8_images, means, stds, st.sampled_from(Layout))
+def test_normalize(image, mean, std, layout):
+    plan = plan_for(image)
+    plan.normalize(mean, std)
+    got = run_one(plan, image, Type.FLOAT32, layout)
+    got = got.transpose(1, 2, 0) if layout == Layout.CHW else got
+    want = (image / 255.0 - mean) / std
+    assert_close(got * std, want * std, tolerances.NORMALIZE)
+
+
+@given(float_images, means, stds)
+def test_normalize_floats(image, mean, std):
+    plan = plan_for(image)
+    plan.normalize(mean, std)
+    want = (image.astype(np.float64) - mean) / std
+    assert_close(run_one(plan, image) * std, want * std, tolerances.NORMALIZE)
+
+
+@given(uint8_images, st.booleans())
+def test_to_float_scales(image, scale):
+    plan = plan_for(image)
+    plan.to_float(scale=scale)
+    plan.to_float()
+    assert_close(run_one(plan, image), image / (255.0 if scale else 1.0), tolerances.COLOR)
+
+
+def test_normalized_images_do_not_become_bytes():
+    plan = plan_for(ALL_LEVELS)
+    plan.normalize([0.5] * 3, [0.5] * 3)
+    with pytest.raises(TransformError, match="normalized images"):
+        plan.tables(Type.UINT8, Layout.HWC)
+
+
+# --- one after the other ---------------------------------------------------------------------------------------------
+
+
+@given(uint8_images, factors, factors, turns)
+def test_nothing_is_rounded_between_operations(image, brightness, saturation, turn):
+    plan = plan_for(image)
+    for ops in (
+        operations.brightness(1, 255.0, brightness),
+        operations.saturation(1, 255.0, saturation),
+        operations.hue(1, 255.0, turn),
+    ):
+        plan.append(ops)
+    assert plan.tables(Type.UINT8, Layout.HWC).launches == 1
+    want = reference.brightness(image.astype(np.float64), brightness, 255.0)
+    want = reference.hue(reference.saturation(want, saturation, 255.0), turn, 255.0)
+    assert_close(run_one(plan, image, Type.UINT8), want, tolerances.ROUNDING_LEVELS)
+
+
+@given(float_images, factors, factors)
+def test_contrast_means_the_image_as_it_is_then(image, first, second):
+    assume(image.size)
+    plan = plan_for(image)
+    plan.flip()
+    plan.append(operations.brightness(1, 1.0, first))
+    plan.append(operations.contrast(1, 1.0, second))
+    plan.append(operations.contrast(1, 1.0, first))
+    want = reference.brightness(image[:, ::-1].astype(np.float64), first, 1.0)
+    want = reference.contrast(reference.contrast(want, second, 1.0), first, 1.0)
+    assert_close(run_one(plan, image), want, tolerances.COLOR)

@@ -1,0 +1,207 @@
+"""What a plan folds together, and how it is cut up to be run, does not change the result."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug._native import ISAS
+from cuaug.plan import Layout, Type
+from tests import tolerances
+from tests.helpers import assert_close, assert_same, plan_for, run, run_one
+from tests.strategies import Chain, Step, chains, images, sizes, write
+
+some_sizes = sizes(3000)
+types = st.sampled_from(list(Type))
+layouts = st.sampled_from(list(Layout))
+tiles = st.tuples(st.integers(1, 40), st.integers(1, 70))
+
+
+@st.composite
+def image_and_chain(draw, dtype=np.float32, longest=7):
+    image = draw(images(some_sizes, dtype=dtype))
+    return image, draw(chains(image.shape[:2], longest))
+
+
+def one_by_one(image: np.ndarray, chain: Chain) -> np.ndarray:
+    """Each step as a plan of its own, on float32 images."""
+    for step in chain.steps:
+        plan = plan_for(image)
+        step.write(plan)
+        image = run_one(plan, image)
+    return image
+
+
+@given(image_and_chain())
+def test_folded_is_one_by_one(case):
+    """Bit for bit, unless a smooth resize follows a flip: see `strategies.chains`."""
+    image, chain = case
+    got, want = run_one(write(plan_for(image), chain.steps), image), one_by_one(image, chain)
+    if chain.exact:
+        assert_same(got, want)
+    else:
+        assert_close(got, want, tolerances.MIRRORED_CHAIN)
+
+
+def test_folded_is_one_by_one_sees_a_wrong_order():
+    image = np.random.default_rng(0).random((9, 9, 3), dtype=np.float32)
+    chain = [Step("flip", {"vertical": False}), Step("crop", {"top": 0, "left": 0, "height": 9, "width": 4})]
+    with pytest.raises(AssertionError):
+        assert_close(
+            run_one(write(plan_for(image), chain), image),
+            one_by_one(image, Chain(chain[::-1], True)),
+            tolerances.MIRRORED_CHAIN,
+        )
+
+
+# --- a batch ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts)
+def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
+    """Different sizes and programs; each step is written with `where` for the samples whose turn it is."""
+    cases = data.draw(st.lists(image_and_chain(dtype, 4), min_size=1, max_size=4))
+    batch = [image for image, _ in cases]
+    plan = plan_for(*batch)
+    turns = [i for i, (_, chain) in enumerate(cases) for _ in chain.steps]
+    waiting = [list(chain.steps) for _, chain in cases]
+    for i in data.draw(st.permutations(turns)):
+        waiting[i].pop(0).write(plan, np.arange(len(cases)) == i)
+    for (image, chain), got in zip(cases, run(plan, batch, target, layout), strict=True):
+        assert_same(got, run_one(write(plan_for(image), chain.steps), image, target, layout))
+
+
+@given(st.data())
+def test_shared_steps_apply_where_they_should(data):
+    batch = data.draw(st.lists(images(some_sizes), min_size=2, max_size=5))
+    height = min(image.shape[0] for image in batch)
+    width = min(image.shape[1] for image in batch)
+    first = [Step("crop", {"top": 0, "left": 0, "height": height, "width": width})]
+    rest = data.draw(chains((height, width), 4)).steps
+    masks = [np.array(data.draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))) for _ in rest]
+    # A step that was drawn for the size that the others leave may not fit an image that skipped one of them.
+    pairs = [(s, m) for s, m in zip(rest, masks, strict=True) if s.name not in ("crop", "resize", "pad")]
+    plan = write(plan_for(*batch), first)
+    for step, mask in pairs:
+        step.write(plan, mask)
+    for i, got in enumerate(run(plan, batch, Type.UINT8)):
+        alone = write(plan_for(batch[i]), first)
+        write(alone, [step for step, mask in pairs if mask[i]])
+        assert_same(got, run_one(alone, batch[i], Type.UINT8))
+
+
+@given(st.data())
+def test_arguments_may_be_one_per_sample(data):
+    cases = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        image = data.draw(images(some_sizes))
+        h, w = image.shape[:2]
+        top, left = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
+        box = top, left, data.draw(st.integers(1, h - top)), data.draw(st.integers(1, w - left))
+        margins = data.draw(st.tuples(*[st.integers(0, 6)] * 4))
+        size = data.draw(st.tuples(*[st.integers(1, 30)] * 2))
+        cases.append((image, box, margins, size, data.draw(st.booleans())))
+    batch = [case[0] for case in cases]
+    boxes, margins, sizes = (np.array([case[k] for case in cases]).T for k in (1, 2, 3))
+    mask = np.array([case[4] for case in cases])
+    plan = plan_for(*batch)
+    plan.crop(*boxes, where=mask)
+    plan.pad(*margins, fill=(1, 2, 3))
+    plan.resize(*sizes, where=~mask)
+    for (image, box, margin, size, cropped), got in zip(cases, run(plan, batch, Type.UINT8), strict=True):
+        alone = plan_for(image)
+        if cropped:
+            alone.crop(*box)
+        alone.pad(*margin, fill=(1, 2, 3))
+        if not cropped:
+            alone.resize(*size)
+        assert_same(got, run_one(alone, image, Type.UINT8))
+
+
+# --- how it is run ---------------------------------------------------------------------------------------------------
+
+
+@given(image_and_chain(), tiles, types, layouts)
+def test_tiles_do_not_show(case, tile, target, layout):
+    image, chain = case
+    whole, cut = (run_one(write(plan_for(image), chain.steps), image, target, layout, tile=t) for t in (None, tile))
+    assert_same(cut, whole)
+
+
+@given(image_and_chain(np.uint8), tiles, types, layouts)
+def test_tiles_of_bytes_do_not_show(case, tile, target, layout):
+    image, chain = case
+    whole, cut = (run_one(write(plan_for(image), chain.steps), image, target, layout, tile=t) for t in (None, tile))
+    assert_same(cut, whole)
+
+
+@given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), types)
+def test_instruction_sets_do_not_show(case, target):
+    image, chain = case
+    results = [run_one(write(plan_for(image), chain.steps), image, target, isa=isa) for isa in ISAS]
+    for result in results[1:]:
+        assert_same(result, results[0])
+
+
+# --- regions ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), st.booleans())
+def test_the_region_is_all_that_is_read(case, tiled):
+    image, chain = case
+    tile = (7, 13) if tiled else None
+    whole = run_one(write(plan_for(image), chain.steps), image, tile=tile)
+    region = run_one(write(plan_for(image), chain.steps), image, tile=tile, only_regions=True)
+    assert_same(region, whole)
+
+
+def poisoned(image: np.ndarray, region: np.ndarray) -> np.ndarray:
+    """`image` with NaN in place of what lies outside the region."""
+    y0, x0, y1, x1 = region
+    result = np.full_like(image, np.nan)
+    result[y0:y1, x0:x1] = image[y0:y1, x0:x1]
+    return result
+
+
+@given(image_and_chain())
+def test_nothing_outside_the_region_matters(case):
+    image, chain = case
+    want = run_one(write(plan_for(image), chain.steps), image)
+    plan = write(plan_for(image), chain.steps)
+    (region,) = write(plan_for(image), chain.steps).tables(Type.FLOAT32, Layout.HWC).regions()
+    assert_same(run_one(plan, poisoned(image, region)), want)
+
+
+@given(image_and_chain())
+def test_regions_are_not_larger_than_the_image(case):
+    image, chain = case
+    ((y0, x0, y1, x1),) = write(plan_for(image), chain.steps).tables(Type.FLOAT32, Layout.HWC).regions()
+    assert 0 <= y0 < y1 <= image.shape[0] and 0 <= x0 < x1 <= image.shape[1]
+
+
+def test_the_region_of_a_crop_is_the_crop():
+    image = np.zeros((50, 60, 3), np.uint8)
+    plan = plan_for(image)
+    plan.crop(10, 20, 30, 25)
+    plan.resize(7, 9)
+    np.testing.assert_array_equal(plan.tables(Type.UINT8, Layout.HWC).regions(), [[10, 20, 40, 45]])
+
+
+@pytest.mark.parametrize("left", [0, 15])
+def test_a_stretched_filter_at_the_windows_edge_stays_in_the_region(left):
+    """One column of a strong reduction: its taps are cut off at the edge, on the other side they end in the region."""
+    image = np.random.default_rng(1).random((64, 64, 3), dtype=np.float32)
+
+    def plan():
+        from cuaug.plan import Filter
+
+        plan = plan_for(image)
+        plan.resize(16, 16, filter=Filter.BICUBIC)
+        plan.crop(left, left, 1, 1)
+        return plan
+
+    want = run_one(plan(), image)
+    (region,) = plan().tables(Type.FLOAT32, Layout.HWC).regions()
+    assert_same(run_one(plan(), poisoned(image, region)), want)

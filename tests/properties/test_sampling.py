@@ -1,0 +1,243 @@
+"""Crop, flip, pad and resize against OpenCV, Pillow and tests/references/sampling.py."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.errors import TransformError
+from cuaug.plan import Border, Filter, Layout, Type
+from tests import tolerances
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.references import sampling as reference
+from tests.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sides, sizes, small_sides
+
+OPENCV = {Filter.NEAREST: cv2.INTER_NEAREST, Filter.BILINEAR: cv2.INTER_LINEAR, Filter.BICUBIC: cv2.INTER_CUBIC}
+OPENCV_BORDER = {
+    Border.CONSTANT: cv2.BORDER_CONSTANT,
+    Border.EDGE: cv2.BORDER_REPLICATE,
+    Border.REFLECT: cv2.BORDER_REFLECT_101,
+    Border.SYMMETRIC: cv2.BORDER_REFLECT,
+}
+SEED = np.random.default_rng(5)
+WIDE = SEED.integers(0, 256, (4, 941, 3), dtype=np.uint8)
+
+
+def resized(image, height, width, *, dtype=None, **how):
+    plan = plan_for(image)
+    plan.resize(height, width, **how)
+    return run_one(
+        plan, image, dtype if dtype is not None else (Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32)
+    )
+
+
+def levels(values):
+    return np.floor(np.clip(values, 0, 255) + 0.5).astype(np.uint8)
+
+
+# --- against OpenCV --------------------------------------------------------------------------------------------------
+
+
+@given(images(), sides, small_sides)
+@example(WIDE, 4, 10)
+def test_nearest_is_opencvs(image, height, width):
+    want = cv2.resize(image, (width, height), interpolation=cv2.INTER_NEAREST)
+    assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
+
+
+@given(images(dtype=np.float32), small_sides, sides)
+def test_nearest_of_floats_is_opencvs(image, height, width):
+    want = cv2.resize(image, (width, height), interpolation=cv2.INTER_NEAREST)
+    assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
+
+
+@given(images(), sides, small_sides, SMOOTH)
+def test_interpolation_of_bytes_is_opencvs(image, height, width, filter):
+    got = resized(image, height, width, filter=filter, antialias=False)
+    assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE_LEVELS)
+
+
+@given(images(dtype=np.float32), small_sides, sides, SMOOTH)
+def test_interpolation_of_floats_is_opencvs(image, height, width, filter):
+    got = resized(image, height, width, filter=filter, antialias=False)
+    assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE)
+
+
+# --- against Pillow --------------------------------------------------------------------------------------------------
+
+
+@given(images(), small_sides, sides)
+@example(WIDE, 4, 10)
+def test_antialiased_bilinear_is_pillows(image, height, width):
+    want = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    assert_close(resized(image, height, width), want, tolerances.PILLOW_BILINEAR_LEVELS)
+
+
+@given(images(), sides, small_sides)
+@example(WIDE, 4, 10)
+def test_antialiased_bicubic_is_pillows(image, height, width):
+    # In mode F, channel by channel: of uint8 images Pillow saturates the result of its first pass, so that an
+    # overshoot which the second pass would have averaged away is cut off. The kernels saturate once, at the end.
+    planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
+    want = np.stack([np.asarray(p.resize((width, height), Image.Resampling.BICUBIC)) for p in planes], axis=2)
+    got = resized(image, height, width, filter=Filter.BICUBIC)
+    assert_close(got, levels(want), tolerances.PILLOW_BICUBIC_LEVELS)
+
+
+# --- against the reference -------------------------------------------------------------------------------------------
+
+
+@given(images(dtype=np.float32), small_sides, small_sides, FILTERS, st.booleans())
+def test_resize_is_the_references(image, height, width, filter, antialias):
+    got = resized(image, height, width, filter=filter, antialias=antialias)
+    assert_close(got, reference.resize(image, height, width, filter.name.lower(), antialias), tolerances.RESIZE)
+
+
+@given(images(), small_sides, small_sides, SMOOTH, st.booleans())
+def test_resized_bytes_are_rounded_and_saturated(image, height, width, filter, antialias):
+    got = resized(image, height, width, filter=filter, antialias=antialias)
+    want = reference.resize(image, height, width, filter.name.lower(), antialias)
+    assert_close(got, np.clip(want, 0, 255), tolerances.ROUNDING_LEVELS)
+
+
+@given(images(dtype=np.float32), st.data(), small_sides, small_sides, FILTERS, st.booleans())
+def test_resize_after_crop_stops_at_the_crops_edge(image, data, height, width, filter, antialias):
+    box = data.draw(boxes(*image.shape[:2]))
+    plan = plan_for(image)
+    plan.crop(*box)
+    plan.resize(height, width, filter=filter, antialias=antialias)
+    want = reference.resize(reference.crop(image, *box), height, width, filter.name.lower(), antialias)
+    assert_close(run_one(plan, image), want, tolerances.RESIZE)
+
+
+@given(images(dtype=np.float32), st.data(), small_sides, small_sides, FILTERS, st.booleans())
+def test_crop_after_resize_reads_past_the_crop(image, data, height, width, filter, antialias):
+    box = data.draw(boxes(height, width))
+    plan = plan_for(image)
+    plan.resize(height, width, filter=filter, antialias=antialias)
+    plan.crop(*box)
+    assert_same(
+        run_one(plan, image),
+        resized(image, height, width, filter=filter, antialias=antialias)[
+            box[0] : box[0] + box[2], box[1] : box[1] + box[3]
+        ],
+    )
+
+
+# --- crop, flip, pad -------------------------------------------------------------------------------------------------
+
+
+@given(images(), st.data())
+def test_crop_and_flip_move_pixels(image, data):
+    plan, want = plan_for(image), image
+    for _ in range(data.draw(st.integers(1, 5))):
+        if data.draw(st.booleans()):
+            box = data.draw(boxes(*want.shape[:2]))
+            plan.crop(*box)
+            want = reference.crop(want, *box)
+        else:
+            vertical = data.draw(st.booleans())
+            plan.flip(vertical=vertical)
+            want = reference.flip(want, vertical)
+    assert_same(run_one(plan, image, Type.UINT8), want)
+
+
+margins = st.one_of(st.integers(0, 5), st.integers(0, 90))
+
+
+@given(images(sizes(2000)), margins, margins, margins, margins, BORDERS)
+@example(SEED.integers(0, 256, (1, 1, 3), dtype=np.uint8), 3, 4, 5, 6, Border.REFLECT)
+@example(SEED.integers(0, 256, (2, 3, 3), dtype=np.uint8), 30, 41, 52, 63, Border.SYMMETRIC)
+def test_pad_is_opencvs(image, left, top, right, bottom, border):
+    plan = plan_for(image)
+    plan.pad(left, top, right, bottom, border=border, fill=(10, 20, 30))
+    got = run_one(plan, image, Type.UINT8)
+    want = cv2.copyMakeBorder(image, top, bottom, left, right, OPENCV_BORDER[border], value=(10, 20, 30))
+    assert_same(got, want)
+    assert_same(got, reference.pad(image, left, top, right, bottom, border.name.lower(), (10, 20, 30)))
+
+
+@given(images(sizes(2000), dtype=np.float32), margins, margins, st.data(), BORDERS, FILTERS, st.booleans())
+def test_resize_after_pad_sees_the_padding(image, before, after, data, border, filter, antialias):
+    plan = plan_for(image)
+    plan.pad(before, after, after, before, border=border, fill=0.25)
+    padded = reference.pad(image, before, after, after, before, border.name.lower(), 0.25)
+    box = data.draw(boxes(*padded.shape[:2]))
+    plan.crop(*box)
+    plan.resize(9, 14, filter=filter, antialias=antialias)
+    want = reference.resize(reference.crop(padded, *box), 9, 14, filter.name.lower(), antialias)
+    assert_close(run_one(plan, image), want, tolerances.RESIZE)
+
+
+# --- identities ------------------------------------------------------------------------------------------------------
+
+
+@given(images(), st.booleans(), FILTERS, st.booleans())
+def test_identities(image, vertical, filter, antialias):
+    h, w = image.shape[:2]
+    plan = plan_for(image)
+    plan.flip(vertical=vertical)
+    plan.flip(vertical=vertical)
+    plan.crop(0, 0, h, w)
+    plan.pad(0, 0, 0, 0)
+    plan.resize(h, w, filter=filter, antialias=antialias)
+    assert plan.tables(Type.UINT8, Layout.HWC).launches == 1
+    assert_same(run_one(plan_for(image), image, Type.UINT8), image)
+    assert_same(run_one(plan, image, Type.UINT8), image)
+
+
+@given(images(), FILTERS, st.booleans(), st.booleans())
+def test_a_resized_axis_leaves_the_other_alone(image, filter, antialias, vertical):
+    """The axis whose length stays is copied: equal rows stay equal to the row of a one-row image."""
+    row = np.ascontiguousarray(image[:1])
+    tall = np.ascontiguousarray(np.repeat(row, 6, axis=0))
+    got = resized(tall, 6, 11, filter=filter, antialias=antialias)
+    one = resized(row, 1, 11, filter=filter, antialias=antialias)
+    assert_same(got, np.repeat(one, 6, axis=0))
+
+
+@given(images(dtype=np.float32), small_sides, small_sides, SMOOTH, st.booleans(), st.booleans())
+def test_flip_of_resize_is_resize_of_flip(image, height, width, filter, antialias, vertical):
+    first, last = plan_for(image), plan_for(image)
+    first.flip(vertical=vertical)
+    first.resize(height, width, filter=filter, antialias=antialias)
+    last.resize(height, width, filter=filter, antialias=antialias)
+    last.flip(vertical=vertical)
+    mirrored = np.ascontiguousarray(reference.flip(image, vertical))
+    apart = resized(mirrored, height, width, filter=filter, antialias=antialias)
+    assert_same(run_one(first, image), run_one(last, image))
+    assert_close(run_one(last, image), apart, tolerances.FLIPPED_RESIZE)
+
+
+@given(images(), small_sides, small_sides, FILTERS, st.booleans())
+def test_one_colour_stays_that_colour(image, height, width, filter, antialias):
+    flat = np.ascontiguousarray(np.broadcast_to(image[0, 0], image.shape))
+    got = resized(flat, height, width, filter=filter, antialias=antialias)
+    assert_same(got, np.broadcast_to(image[0, 0], (height, width, 3)))
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.data(), st.sampled_from([np.uint8, np.float32]), st.integers(1, 70), FILTERS, st.booleans())
+def test_rows_may_lie_apart(data, dtype, gap, filter, antialias):
+    image = data.draw(images(dtype=dtype))
+    h, w, _ = image.shape
+    memory = np.full((h, w + gap, 3), 200 if dtype == np.uint8 else np.nan, dtype=dtype)
+    memory[:, :w] = image
+    how = {"height": 17, "width": 23, "filter": filter, "antialias": antialias, "dtype": Type.FLOAT32}
+    assert_same(resized(memory[:, :w], **how), resized(image, **how))
+
+
+def test_what_does_not_fit_is_refused():
+    plan = plan_for(WIDE)
+    with pytest.raises(TransformError, match=r"crop of 5 x 3 at row 0, column 2 does not fit an image of 4 x 941"):
+        plan.crop(0, 2, 5, 3)
+    with pytest.raises(TransformError, match="0 or more"):
+        plan.pad(0, -1, 0, 0)
+    with pytest.raises(TransformError, match="at least 1"):
+        plan.resize(0, 3)

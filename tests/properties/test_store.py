@@ -1,0 +1,143 @@
+"""The last step: float32 to the type and layout of the batch, against torch's own conversions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug.plan import Layout, Type
+from tests import tolerances
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.references import conversions as reference
+from tests.strategies import images, sizes
+
+TORCH = {Type.FLOAT16: torch.float16, Type.BFLOAT16: torch.bfloat16}
+
+
+def stored(values, dtype, layout=Layout.HWC, channels=3):
+    """`values`, any float32s, as a float image that passes through an empty plan."""
+    pixels = -(-values.size // 3)
+    image = np.zeros((1, pixels, 3), dtype=np.float32)
+    image.reshape(-1)[: values.size] = values.reshape(-1)
+    out = run_one(plan_for(image, channels=channels), image, dtype, layout)
+    return (out.transpose(1, 2, 0) if layout == Layout.CHW else out).reshape(-1)[: values.size]
+
+
+def by_torch(values, dtype):
+    """Bits, (..., ) uint16."""
+    return torch.from_numpy(values).to(TORCH[dtype]).view(torch.int16).numpy().view(np.uint16)
+
+
+def assert_same_numbers(got_bits, want_bits, infinity):
+    """The same bit patterns; any NaN for a NaN; +0 for -0, which a weighted sum does not tell apart."""
+    got, want = (np.asarray(bits).view(np.uint16).astype(np.int64) for bits in (got_bits, want_bits))
+    nan = (want & 0x7FFF) > infinity
+    assert (((got & 0x7FFF) > infinity) == nan).all(), "NaNs in different places"
+    zero = ((want & 0x7FFF) == 0) & ((got & 0x7FFF) == 0)
+    wrong = (got != want) & ~nan & ~zero
+    assert not wrong.any(), f"{wrong.sum()} differ, such as {got[wrong][0]:#06x}, wanted {want[wrong][0]:#06x}"
+
+
+INFINITY = {Type.FLOAT16: 0x7C00, Type.BFLOAT16: 0x7F80}
+
+
+def test_same_numbers_rejects():
+    good = np.array([0x3C00, 0x8000, 0x7C01], np.uint16)
+    assert_same_numbers(good, np.array([0x3C00, 0x0000, 0x7E00], np.uint16), 0x7C00)
+    for wrong in (
+        [0x3C01, 0, 0x7C01],
+        [0x3C00, 1, 0x7C01],
+        [0x3C00, 0, 0x7C00],
+        [0x7C01, 0, 0x7C01],
+        [0xBC00, 0, 0x7C01],
+    ):
+        with pytest.raises(AssertionError):
+            assert_same_numbers(good, np.array(wrong, np.uint16), 0x7C00)
+
+
+def around(values):
+    """Each value, the float32s next to it, and each midpoint to the next value with its neighbours; both signs."""
+    values = values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        middle = ((values[:-1].astype(np.float64) + values[1:]) / 2).astype(np.float32)
+        some = np.concatenate([values, middle])
+        some = np.concatenate([some, np.nextafter(some, np.float32(np.inf)), np.nextafter(some, np.float32(-np.inf))])
+    return np.concatenate([some, -some])
+
+
+SPECIAL = np.array(
+    [0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 1e-45, 1e-38, 3.4028235e38, 65504, 65519.996, 65520, 65536, 2.0**-25],
+    dtype=np.float32,
+)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_every_half_and_what_lies_between(layout):
+    values = np.concatenate([around(reference.half_values()), SPECIAL])
+    got = stored(values, Type.FLOAT16, layout)
+    assert_same_numbers(got, by_torch(values, Type.FLOAT16), INFINITY[Type.FLOAT16])
+    finite = ~np.isnan(values)
+    assert_same_numbers(got[finite], reference.half_bits(values[finite]), INFINITY[Type.FLOAT16])
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_every_bfloat16_and_what_lies_between(layout):
+    values = np.concatenate([around(reference.bfloat16_values()), SPECIAL])
+    got = stored(values, Type.BFLOAT16, layout)
+    assert_same_numbers(got, by_torch(values, Type.BFLOAT16), INFINITY[Type.BFLOAT16])
+    finite = ~np.isnan(values)
+    assert_same_numbers(got[finite], reference.bfloat16_bits(values[finite]), INFINITY[Type.BFLOAT16])
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=200), st.sampled_from(list(TORCH)))
+def test_any_bits(bits, dtype):
+    values = np.array(bits, dtype=np.uint32).view(np.float32)
+    assert_same_numbers(stored(values, dtype), by_torch(values, dtype), INFINITY[dtype])
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=200))
+def test_float32_is_left_alone(values):
+    values = np.array(values, dtype=np.float32)
+    assert_same(stored(values, Type.FLOAT32), values)
+
+
+def test_bytes_are_rounded_and_saturated():
+    levels = around(np.arange(0, 257, dtype=np.float32))
+    values = np.concatenate([levels / np.float32(255), SPECIAL])
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = values * np.float32(255)
+    # float32's 0.49999997 + 0.5 is 1: half a step too early, and the same on every device.
+    early = scaled == np.nextafter(np.float32(0.5), np.float32(0))
+    got = stored(values, Type.UINT8)
+    assert_same(got[~early], reference.to_uint8(scaled[~early]))
+    number = ~np.isnan(values) & ~early
+    by_torch = torch.from_numpy(scaled[number]).clamp(0, 255).add(0.5).to(torch.uint8).numpy()
+    assert_same(got[number], by_torch)
+
+
+@given(images(sizes(8000)), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from([1, 3]))
+def test_layouts_and_channels(image, dtype, layout, channels):
+    """All channels, or the first, go where the layout says; each type holds the levels as well as it can."""
+    plan = plan_for(image, channels=channels)
+    got = run_one(plan, image, dtype, layout)
+    h, w, _ = image.shape
+    assert got.shape == ((h, w, channels) if layout == Layout.HWC else (channels, h, w))
+    got = got if layout == Layout.HWC else got.transpose(1, 2, 0)
+    want = image[..., :channels]
+    if dtype == Type.UINT8:
+        assert_same(got, want)
+        return
+    exact = want.astype(np.float32) * np.float32(1 / 255)
+    if dtype == Type.FLOAT32:
+        assert_close(got, exact, tolerances.EXACT)
+    else:
+        assert_same_numbers(got, by_torch(exact, dtype), INFINITY[dtype])
+
+
+@given(images(sizes(8000)), st.sampled_from(list(Type)))
+def test_layouts_hold_the_same_numbers(image, dtype):
+    how = [run_one(plan_for(image), image, dtype, layout) for layout in (Layout.HWC, Layout.CHW)]
+    assert_same(how[0].transpose(2, 0, 1), how[1])

@@ -1,0 +1,166 @@
+"""Hypothesis strategies: sizes, images, and chains of steps that know what they do to a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from cuaug.plan import Border, Filter, Plan, operations
+
+FILTERS = st.sampled_from(list(Filter))
+SMOOTH = st.sampled_from([Filter.BILINEAR, Filter.BICUBIC])
+BORDERS = st.sampled_from(list(Border))
+
+sides = st.one_of(st.integers(1, 9), st.integers(1, 70), st.sampled_from([127, 128, 129, 511, 512, 513, 514]))
+small_sides = st.integers(1, 40)
+
+
+@st.composite
+def sizes(draw, largest: int = 60_000) -> tuple[int, int]:
+    """(height, width), at least 1 x 1; the other side is shortened where one is long."""
+    h, w = draw(sides), draw(sides)
+    if h * w > largest:
+        h = max(1, largest // w)
+    return h, w
+
+
+@st.composite
+def images(draw, size: Any = None, dtype: type = np.uint8) -> np.ndarray:
+    """(H, W, 3): noise, black and white only, a slope, or one colour; float32 images are in [0, 1]."""
+    h, w = draw(sizes()) if size is None else draw(size) if isinstance(size, st.SearchStrategy) else size
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    kind = draw(st.sampled_from(["noise", "extremes", "slope", "flat"]))
+    if kind == "noise":
+        image = rng.integers(0, 256, (h, w, 3))
+    elif kind == "extremes":
+        image = rng.integers(0, 2, (h, w, 3)) * 255
+    elif kind == "slope":
+        y, x, c = np.ogrid[:h, :w, :3]
+        image = (3 * y + 5 * x + 70 * c) % 256
+    else:
+        image = np.broadcast_to(rng.integers(0, 256, 3), (h, w, 3))
+    image = np.ascontiguousarray(image, dtype=np.uint8)
+    return image if dtype == np.uint8 else image.astype(np.float32) / np.float32(255)
+
+
+@st.composite
+def boxes(draw, h: int, w: int) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of a box inside h x w."""
+    top, left = draw(st.integers(0, h - 1)), draw(st.integers(0, w - 1))
+    return top, left, draw(st.integers(1, h - top)), draw(st.integers(1, w - left))
+
+
+GEOMETRY = ("crop", "flip", "pad", "resize")
+POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "lut")
+POSITIONAL = ("erase", "noise", "mask")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a `Plan` method."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def write(self, plan: Plan, where: Any = None) -> None:
+        n, limit, a = len(plan), plan.limit, dict(self.arguments)
+        if self.name in GEOMETRY:
+            getattr(plan, self.name)(**a, where=where)
+        elif self.name == "lut":
+            plan.lut(np.random.default_rng(a["seed"]).integers(0, 256, (3, 256)), where=where)
+        elif self.name == "grayscale":
+            plan.append(operations.grayscale(n), where)
+        elif self.name in POINTWISE:
+            plan.append(getattr(operations, self.name)(n, limit, **a), where)
+        else:
+            make = {"noise": operations.erase_with_noise}.get(self.name) or getattr(operations, self.name)
+            if "keys" in a:
+                a["keys"] = np.array([a["keys"]], dtype=np.uint32)
+            plan.append(make(n, **a), where)
+
+
+def write(plan: Plan, chain: list[Step], where: Any = None) -> Plan:
+    for step in chain:
+        step.write(plan, where)
+    return plan
+
+
+_words = st.integers(0, 2**32 - 1)
+_levels = st.integers(0, 16).map(lambda n: n / 16)
+
+
+@st.composite
+def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
+    """A step that fits an image of h x w in [0, 1], and the size after it."""
+    if name == "crop":
+        top, left, height, width = draw(boxes(h, w))
+        return Step(name, {"top": top, "left": left, "height": height, "width": width}), height, width
+    if name == "flip":
+        return Step(name, {"vertical": draw(st.booleans())}), h, w
+    if name == "pad":
+        a = {side: draw(st.integers(0, 12)) for side in ("left", "top", "right", "bottom")}
+        rest = {"border": draw(BORDERS), "fill": draw(st.sampled_from([0.0, 0.5, (0.25, 0.5, 1.0)]))}
+        return Step(name, a | rest), h + a["top"] + a["bottom"], w + a["left"] + a["right"]
+    if name == "resize":
+        height, width = draw(small_sides), draw(small_sides)
+        how = {"filter": draw(FILTERS), "antialias": draw(st.booleans())}
+        return Step(name, {"height": height, "width": width, **how}), height, width
+    if name in ("brightness", "contrast", "saturation"):
+        return Step(name, {"factor": draw(st.floats(0, 2))}), h, w
+    if name == "hue":
+        return Step(name, {"turn": draw(st.floats(-0.5, 0.5))}), h, w
+    if name == "matrix":
+        values = draw(st.lists(st.floats(-1, 1), min_size=12, max_size=12))
+        return Step(name, {"values": values}), h, w
+    if name == "lut":
+        return Step(name, {"seed": draw(_words)}), h, w
+    if name == "mask":
+        return Step(name, {"ratio": draw(_levels), "keys": (draw(_words), draw(_words)), "fill": draw(_levels)}), h, w
+    if name in ("erase", "noise"):
+        top, left, height, width = draw(boxes(h, w))
+        box = {"rectangle": (top, left, top + height, left + width)}
+        if name == "erase":
+            return Step(name, box | {"value": draw(_levels)}), h, w
+        return Step(name, box | {"keys": (draw(_words), draw(_words)), "mean": 0.5, "std": 0.25}), h, w
+    return Step(name), h, w
+
+
+@dataclass
+class Chain:
+    """Steps, and whether running them one by one must give the same bits as running them folded."""
+
+    steps: list[Step]
+    exact: bool
+
+
+@st.composite
+def chains(draw, size: tuple[int, int], longest: int = 7) -> Chain:
+    """Random steps, without a second resize that would fold into the first (that is one interpolation, not two).
+
+    A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no LUT, which
+    would make a level of that.
+    """
+    names = list(GEOMETRY + POINTWISE + POSITIONAL)
+    if mirrored := draw(st.booleans()):
+        names.remove("lut")
+    (h, w), chain, flipped, kind = size, [], False, None
+    for _ in range(draw(st.integers(1, longest))):
+        # Geometry is what folds: half of the steps.
+        name = draw(st.sampled_from(draw(st.sampled_from([list(GEOMETRY), names]))))
+        if flipped and not mirrored and name == "resize":
+            continue
+        step, new_h, new_w = draw(steps(name, h, w))
+        if name == "resize":
+            this = step.arguments["filter"], step.arguments["antialias"]
+            if this == kind and (new_h, new_w) != (h, w):
+                continue
+            kind = this if (new_h, new_w) != (h, w) else kind
+        elif name not in GEOMETRY:
+            kind = None
+        flipped |= name == "flip"
+        h, w = new_h, new_w
+        chain.append(step)
+    return Chain(chain, exact=not mirrored)

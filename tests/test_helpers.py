@@ -1,0 +1,67 @@
+"""The comparisons that the other tests rest on reject what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cuaug.plan import Type
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.tolerances import COLOR, COLOR_LEVELS, EXACT
+
+IMAGE = np.random.default_rng(0).integers(2, 250, (5, 7, 3), dtype=np.uint8)
+
+
+def changed(value, at=(3, 2, 1)):
+    image = IMAGE.astype(np.result_type(IMAGE, value))
+    image[at] = value
+    return image
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        IMAGE[:, ::-1],
+        IMAGE[..., ::-1],
+        IMAGE[:4],
+        IMAGE.transpose(2, 0, 1),
+        IMAGE + np.uint8(2),
+        changed(IMAGE[3, 2, 1] + 2),
+        changed(np.float32(np.nan)),
+        changed(np.float32(np.inf)),
+        np.zeros_like(IMAGE),
+    ],
+)
+def test_close_rejects(wrong):
+    with pytest.raises(AssertionError):
+        assert_close(wrong, IMAGE, COLOR_LEVELS)
+    with pytest.raises(AssertionError):
+        assert_same(wrong, IMAGE)
+
+
+def test_close_accepts_what_is_close():
+    assert_close(IMAGE, IMAGE.astype(float), EXACT)
+    assert_close(IMAGE + np.uint8(1), IMAGE, COLOR_LEVELS)
+    assert_close([np.nan, np.inf, 0.5], [np.nan, np.inf, 0.5 + COLOR.most / 2], COLOR)
+
+
+def test_unsigned_differences_do_not_wrap():
+    with pytest.raises(AssertionError):
+        assert_close(np.array([0], np.uint8), np.array([255], np.uint8), COLOR_LEVELS)
+
+
+def test_same_rejects_another_type_and_one_step():
+    assert_same(IMAGE, IMAGE.copy())
+    with pytest.raises(AssertionError):
+        assert_same(IMAGE.astype(np.int16), IMAGE)
+    with pytest.raises(AssertionError):
+        assert_same(np.nextafter(np.float32(1), np.float32(2)), np.float32(1))
+
+
+def test_run_notices_a_write_out_of_bounds(monkeypatch):
+    from cuaug.devices.host import HostProgram
+
+    run = HostProgram.run
+    monkeypatch.setattr(HostProgram, "run", lambda self, i, source, target, **k: run(self, i, source, target + 1, **k))
+    with pytest.raises(AssertionError, match="out of bounds"):
+        run_one(plan_for(IMAGE), IMAGE, Type.UINT8)

@@ -1,0 +1,36 @@
+"""How far a result may be from an independent one, and why. In uint8 levels, or in the units of a float image."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tolerance(NamedTuple):
+    most: float
+    reason: str
+
+
+EXACT = Tolerance(0.0, "the same numbers are computed in the same way, or only moved")
+
+# uint8 levels
+OPENCV_RESIZE_LEVELS = Tolerance(1, "OpenCV's uint8 resize has weights of 11 bits, the kernels have floats")
+PILLOW_BILINEAR_LEVELS = Tolerance(1, "Pillow rounds to uint8 between its two passes, the kernels once at the end")
+PILLOW_BICUBIC_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either side of it")
+PILLOW_COLOR_LEVELS = Tolerance(2, "Pillow truncates where the kernels round, and rounds the gray it blends with")
+OPENCV_MATRIX_LEVELS = Tolerance(1, "cv2.transform rounds halves to even and adds up in another order")
+COLOR_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either side of it")
+OPENCV_HUE_LEVELS = Tolerance(1, "OpenCV's float HSV has the hue in degrees and adds epsilon to each divisor")
+ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's error before it")
+
+# float images in [0, 1]
+OPENCV_RESIZE = Tolerance(
+    1e-4, "OpenCV computes sampling positions in float32: 514 * 2^-24 of a pixel, and the weights"
+)
+RESIZE = Tolerance(1e-5, "float32 weights and sums of up to a few hundred taps against float64")
+COLOR = Tolerance(1e-5, "a few float32 operations against float64")
+HUE = Tolerance(2e-5, "as COLOR; the six sectors multiply the error of the hue")
+MATRIX = Tolerance(1e-5, "as COLOR, with coefficients up to 2")
+NORMALIZE = Tolerance(1e-5, "relative to 1 / std: one float32 product and sum instead of a difference and a quotient")
+NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine against float64")
+FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the taps are added in the other order")
+MIRRORED_CHAIN = Tolerance(2e-4, "FLIPPED_RESIZE, carried through up to five point operations that multiply it")
