@@ -5,7 +5,7 @@
 //
 // Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
-//   line 3 * (the source columns that the tile's columns read) + 1
+//   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
 #pragma once
 #include "sampling.h"
 #include "store.h"
@@ -25,6 +25,10 @@ DEVICE Span cover(const Span* spans, int count) {
     return end > first ? Span{first, end - first} : Span{0, 0};
 }
 
+DEVICE void fill(const Sample& sample, Strip& v) {
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
+}
+
 template <class T>
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                          const int64* measured, int64* measure_into, Tile tile, float* scratch) {
@@ -32,7 +36,7 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
     float* row_weights = scratch + 2 * tile.rows;
     Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
     float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
-    float* line = column_weights + int64(tile.columns) * sample.x.taps;
+    float* lines = column_weights + int64(tile.columns) * sample.x.taps;
 
     tabulate(block, sample, sample.y, tile.y, tile.rows, row_spans, row_weights);
     tabulate(block, sample, sample.x, tile.x, tile.columns, column_spans, column_weights);
@@ -43,29 +47,30 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
     block.sync();
 
     const Span columns = cover(column_spans, tile.columns);
+    const int64 below = 3 * int64(columns.count) + 1;
     int64 sum = 0;
-    for (int i = 0; i < tile.rows; ++i) {
-        const Span rows = row_spans[i];
-        if (rows.count > 0 && columns.count > 0)
-            sum_rows<T>(block, sample, rows, row_weights + int64(i) * sample.y.taps, columns, line);
+    for (int i = 0; i < tile.rows; i += ROWS) {
+        const int height = smaller(ROWS, tile.rows - i);
+        for (int row = 0; row < height; ++row)
+            if (row_spans[i + row].count > 0 && columns.count > 0)
+                sum_rows<T>(block, sample, row_spans[i + row], row_weights + int64(i + row) * sample.y.taps, columns,
+                            lines + row * below);
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
             const int pixels = smaller(PIXELS, tile.columns - j);
-            Strip v;
-            for (int c = 0; c < 3; ++c)
-                for (int p = pixels; p < PIXELS; ++p) v[c][p] = 0.0f;  // computed with, never stored
-            if (rows.count > 0)
-                sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, line,
-                            columns.first, pixels, v);
-            else
-                for (int c = 0; c < 3; ++c)
-                    for (int p = 0; p < pixels; ++p) v[c][p] = sample.fill_after[c];
-            limit_to(sample.clamp, v);
-            run_program(sample, ops, tables, measured ? *measured : 0, tile.y + i, tile.x + j, v);
-            if (sample.measure) sum += measure(sample, v, pixels);
-            store_strip(sample, v, tile.y + i, tile.x + j, pixels);
+            Strip v[ROWS];
+            sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines, below,
+                        columns.first, pixels, v);
+            for (int row = 0; row < height; ++row) {
+                const int y = tile.y + i + row, x = tile.x + j;
+                if (row_spans[i + row].count == 0) fill(sample, v[row]);
+                limit_to(sample.clamp, v[row]);
+                run_program(sample, ops, tables, measured ? *measured : 0, y, x, v[row]);
+                if (sample.measure) sum += measure(sample, v[row], pixels);
+                store_strip(sample, v[row], y, x, pixels);
+            }
         }
-        block.sync();  // `line` is read to the end before the next row overwrites it
+        block.sync();  // the lines are read to the end before the next rows overwrite them
     }
     if (sample.measure) add_to(measure_into, sum);
 }

@@ -139,8 +139,10 @@ DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, int
     for (int k = 0; k < rows.count; ++k) {
         const int y = continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
         const T* row = row_of<T>(sample, y) + at;
+        keep_in_register(row);
         for (int g = 0; g < groups; ++g) multiply_add(sums[g], weights[k], row + g * LANES);
     }
+#pragma GCC unroll 8
     for (int g = 0; g < groups; ++g) store(line + g * LANES, sums[g]);
 }
 
@@ -181,33 +183,38 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const 
         inner[j] = sum_seen<T>(sample, rows, weights, low + j / 3, j % 3);
 }
 
-// v[c][p] = sum over spans[p] of `line`, which begins at source column `begin`; the fill colour where a span is empty.
-// `fixed` is the count of every other span, known to the compiler so that it unrolls the sum; 0: it is `count`.
+// out[p] = for each of ROWS rows the sum over spans[p] of its line. The lines begin at source column `begin` and lie `below` floats
+// apart. Where a span is empty stands the fill colour. `fixed` is the count of every other span, known to the compiler
+// so that it unrolls the sum; 0: it is `count`.
 template <int fixed>
-DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* line,
-                      int begin, int pixels, Strip& v) {
+DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
+                      int64 below, int begin, int pixels, Pixel* out) {
     const int n = fixed ? fixed : count;
     for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
         if (spans[p].count == 0) {
-            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            out[p] = pixel_of(sample.fill_after);
             continue;
         }
-        const float* pixel = line + 3 * (spans[p].first - begin);
-        Rgb sum = zero_rgb();
-        for (int k = 0; k < n; ++k) multiply_add(sum, weights[k], pixel + 3 * k);
-        split(sum, v[0][p], v[1][p], v[2][p]);
+        const float* pixel = lines + 3 * (spans[p].first - begin);
+        Pixel sum = zero_pixel();
+        for (int k = 0; k < n; ++k) multiply_add(sum, weights[k], pixel + 3 * k, below);
+        out[p] = sum;
     }
 }
 
-DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* line,
-                        int begin, int pixels, Strip& v) {
+// v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
+DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
+                        int64 below, int begin, int pixels, Strip* v) {
+    Pixel out[PIXELS];
+    for (int p = pixels; p < PIXELS; ++p) out[p] = zero_pixel();
     switch (count) {
-        case 1: sum_spans<1>(sample, spans, weights, count, line, begin, pixels, v); break;
-        case 2: sum_spans<2>(sample, spans, weights, count, line, begin, pixels, v); break;
-        case 3: sum_spans<3>(sample, spans, weights, count, line, begin, pixels, v); break;
-        case 4: sum_spans<4>(sample, spans, weights, count, line, begin, pixels, v); break;
-        case 5: sum_spans<5>(sample, spans, weights, count, line, begin, pixels, v); break;
-        case 6: sum_spans<6>(sample, spans, weights, count, line, begin, pixels, v); break;
-        default: sum_spans<0>(sample, spans, weights, count, line, begin, pixels, v); break;
+        case 1: sum_spans<1>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        case 2: sum_spans<2>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        case 3: sum_spans<3>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        case 4: sum_spans<4>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        case 5: sum_spans<5>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        case 6: sum_spans<6>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
+        default: sum_spans<0>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
     }
+    split(out, v);
 }

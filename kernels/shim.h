@@ -3,9 +3,10 @@
 // Everything else in this folder is written once, against what this file defines:
 //   KERNEL, DEVICE    function qualifiers
 //   Block             which thread of which block this is, and the barrier
-//   LANES, PIXELS     how many source values, and output pixels, one thread handles at a time: one on CUDA, where
-//                     neighbouring threads make the width; a vector register's worth on the host
-//   Lanes, Rgb        small vectors, with load, multiply-add and store
+//   LANES, GROUPS     how many source values, in how many vectors, a thread sums at a time
+//   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
+//                     All are 1 on CUDA, where neighbouring threads make the width, and fill registers on the host
+//   Lanes, Pixel      small vectors, with load, multiply-add and store
 //   add_to            a sum that many threads add to, exact and so independent of their order
 //
 // The host build has three forms: one thread a block, so that block-stride loops become plain loops (shipped), and
@@ -25,6 +26,7 @@ typedef long long int64;
 
 constexpr int LANES = 1;
 constexpr int GROUPS = 1;
+constexpr int ROWS = 1;
 constexpr int PIXELS = 1;
 
 struct Block {
@@ -39,17 +41,20 @@ DEVICE Lanes zero_lanes() { return {0.0f}; }
 DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { sum.value += weight * float(*p); }
 DEVICE void multiply_add(Lanes& sum, float weight, const float* p) { sum.value += weight * *p; }
 DEVICE void store(float* p, Lanes lanes) { *p = lanes.value; }
+template <class T>
+DEVICE void keep_in_register(T*&) {}
 
-struct Rgb {
-    float r, g, b;
+struct Pixel {
+    float value[3];
 };
-DEVICE Rgb zero_rgb() { return {0.0f, 0.0f, 0.0f}; }
-DEVICE void multiply_add(Rgb& sum, float weight, const float* p) {
-    sum.r += weight * p[0];
-    sum.g += weight * p[1];
-    sum.b += weight * p[2];
+DEVICE Pixel zero_pixel() { return {{0.0f, 0.0f, 0.0f}}; }
+DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64) {
+    for (int c = 0; c < 3; ++c) sum.value[c] += weight * p[c];
 }
-DEVICE void split(const Rgb& pixel, float& r, float& g, float& b) { r = pixel.r, g = pixel.g, b = pixel.b; }
+DEVICE Pixel pixel_of(const float* rgb) { return {{rgb[0], rgb[1], rgb[2]}}; }
+DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
+    for (int c = 0; c < 3; ++c) v[0][c][0] = pixels[0].value[c];
+}
 
 DEVICE uint16 half_bits(float value) {
     uint16 bits;
@@ -86,7 +91,12 @@ typedef uint64_t uint64;
 typedef int64_t int64;
 
 constexpr int LANES = 8;
-constexpr int GROUPS = 4;
+#if defined(__AVX2__)
+constexpr int GROUPS = 8;
+#else
+constexpr int GROUPS = 4;  // registers of half the width
+#endif
+constexpr int ROWS = 2;
 constexpr int PIXELS = 32;
 
 #ifdef CUAUG_BLOCK_THREADS
@@ -105,46 +115,101 @@ struct Block {
 };
 #endif
 
-// GCC's and Clang's vector extension: portable across instruction sets, split into narrower registers where needed.
-typedef float Lanes __attribute__((vector_size(32)));
-DEVICE Lanes zero_lanes() { return Lanes{}; }
-// Compilers turn a plain conversion of bytes to floats into eight scalar ones; hence by hand.
-DEVICE Lanes widen(const uint8* p) {
+// Four floats: GCC's and Clang's vector extension, which every instruction set has registers for.
+typedef float Quad __attribute__((vector_size(16)));
+
+template <class T>
+DEVICE T load(const void* p) {
+    T value;
+    memcpy(&value, p, sizeof value);
+    return value;
+}
+
+// GCC would compute the address of each vector of a row beforehand, and spill them all.
+template <class T>
+DEVICE void keep_in_register(T*& p) {
+    asm("" : "+r"(p));
+}
+
+// Lanes: LANES neighbouring values. Pixel: ROWS pixels, one below the other, of four floats each, the fourth unused, so
+// that one weight serves both; whoever loads leaves a float of slack after a line's last pixel, and `below` is the
+// distance between the lines. Compilers turn a conversion of bytes to floats into scalar ones; hence by hand.
 #if defined(__AVX2__)
+
+typedef float Lanes __attribute__((vector_size(32)));
+typedef Lanes Pixel;
+
+DEVICE Lanes widen(const uint8* p) {
     return Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
-#elif defined(__SSE2__)
-    const __m128i zero = _mm_setzero_si128();
-    const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), zero);
-    const __m128 low = _mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero));
-    const __m128 high = _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero));
-    Lanes lanes;
-    memcpy(&lanes, &low, sizeof low);
-    memcpy(reinterpret_cast<char*>(&lanes) + sizeof low, &high, sizeof high);
-    return lanes;
-#else
-    typedef uint8 Bytes __attribute__((vector_size(8)));
-    Bytes bytes;
-    memcpy(&bytes, p, sizeof bytes);
-    return __builtin_convertvector(bytes, Lanes);
-#endif
 }
+DEVICE Lanes zero_lanes() { return Lanes{}; }
 DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { sum += weight * widen(p); }
-DEVICE void multiply_add(Lanes& sum, float weight, const float* p) {
-    Lanes values;
-    memcpy(&values, p, sizeof values);
-    sum += weight * values;
-}
+DEVICE void multiply_add(Lanes& sum, float weight, const float* p) { sum += weight * load<Lanes>(p); }
 DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes); }
 
-// Four floats, the fourth unused: one unaligned load a pixel. Whoever loads leaves a float of slack after the last.
-typedef float Rgb __attribute__((vector_size(16)));
-DEVICE Rgb zero_rgb() { return Rgb{}; }
-DEVICE void multiply_add(Rgb& sum, float weight, const float* p) {
-    Rgb values;
-    memcpy(&values, p, sizeof values);
-    sum += weight * values;
+DEVICE Pixel zero_pixel() { return Pixel{}; }
+DEVICE Pixel pixel_of(const float* rgb) { return Pixel{rgb[0], rgb[1], rgb[2], 0, rgb[0], rgb[1], rgb[2], 0}; }
+DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) {
+    sum += weight * __builtin_shufflevector(load<Quad>(p), load<Quad>(p + below), 0, 1, 2, 3, 4, 5, 6, 7);
 }
-DEVICE void split(const Rgb& pixel, float& r, float& g, float& b) { r = pixel[0], g = pixel[1], b = pixel[2]; }
+// v[row][c][p] = channel c of pixels[p]: four pixels a step, a 4 x 4 transpose in each half of the register.
+DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
+    for (int p = 0; p < PIXELS; p += 4) {
+        const Pixel rg01 = __builtin_shufflevector(pixels[p], pixels[p + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        const Pixel rg23 = __builtin_shufflevector(pixels[p + 2], pixels[p + 3], 0, 8, 1, 9, 4, 12, 5, 13);
+        const Pixel b01 = __builtin_shufflevector(pixels[p], pixels[p + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+        const Pixel b23 = __builtin_shufflevector(pixels[p + 2], pixels[p + 3], 2, 10, 3, 11, 6, 14, 7, 15);
+        const Pixel planes[3] = {__builtin_shufflevector(rg01, rg23, 0, 1, 8, 9, 4, 5, 12, 13),
+                                 __builtin_shufflevector(rg01, rg23, 2, 3, 10, 11, 6, 7, 14, 15),
+                                 __builtin_shufflevector(b01, b23, 0, 1, 8, 9, 4, 5, 12, 13)};
+        for (int c = 0; c < 3; ++c) {
+            memcpy(&v[0][c][p], &planes[c], sizeof(Quad));
+            memcpy(&v[1][c][p], reinterpret_cast<const char*>(&planes[c]) + sizeof(Quad), sizeof(Quad));
+        }
+    }
+}
+
+#else
+
+struct Lanes {
+    Quad low, high;
+};
+typedef Lanes Pixel;
+
+DEVICE Lanes widen(const uint8* p) {
+#if defined(__SSE2__)
+    const __m128i zero = _mm_setzero_si128();
+    const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), zero);
+    return {Quad(_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero))), Quad(_mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero)))};
+#else
+    typedef uint8 Bytes __attribute__((vector_size(4)));
+    return {__builtin_convertvector(load<Bytes>(p), Quad), __builtin_convertvector(load<Bytes>(p + 4), Quad)};
+#endif
+}
+DEVICE void multiply_add(Lanes& sum, float weight, const Lanes& values) {
+    sum.low += weight * values.low;
+    sum.high += weight * values.high;
+}
+DEVICE Lanes zero_lanes() { return {Quad{}, Quad{}}; }
+DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { multiply_add(sum, weight, widen(p)); }
+DEVICE void multiply_add(Lanes& sum, float weight, const float* p) { multiply_add(sum, weight, load<Lanes>(p)); }
+DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes); }
+
+DEVICE Pixel zero_pixel() { return zero_lanes(); }
+DEVICE Pixel pixel_of(const float* rgb) {
+    const Quad quad = {rgb[0], rgb[1], rgb[2], 0.0f};
+    return {quad, quad};
+}
+DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) {
+    multiply_add(sum, weight, Pixel{load<Quad>(p), load<Quad>(p + below)});
+}
+// v[row][c][p] = channel c of pixels[p].
+DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) v[0][c][p] = pixels[p].low[c], v[1][c][p] = pixels[p].high[c];
+}
+
+#endif
 
 DEVICE uint32 float_bits(float value) {
     uint32 bits;
