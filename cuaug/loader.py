@@ -114,8 +114,7 @@ class Loader:
             fancy_upsampling=fancy_upsampling,
             max_pixels=_at_least("max_pixels", max_pixels, 1),
         )
-        self._recorder = Recorder()
-        self._pipeline = self._make_pipeline()
+        self._begin()
         self._named: set[int | None] = set()
 
     @property
@@ -132,6 +131,8 @@ class Loader:
         self.epoch = _at_least("epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        if self._process != os.getpid():
+            self._begin()
         epoch, self.epoch = self.epoch, self.epoch + 1
         return self._batches(epoch)
 
@@ -148,6 +149,12 @@ class Loader:
                 self._recorder.count(batches=1, samples=len(batch[0]))
                 yield batch
             away = time.perf_counter()
+
+    def _begin(self) -> None:
+        """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
+        self._process = os.getpid()
+        self._recorder = Recorder()
+        self._pipeline = self._make_pipeline()
 
     def _make_pipeline(self) -> HostPipeline | CudaPipeline:
         if self.device.type == "cpu":
@@ -169,11 +176,18 @@ class Loader:
 
     def stats(self) -> Stats:
         """What was done so far, and how long each stage took."""
+        if self._process != os.getpid():
+            self._begin()
         return self._recorder.stats()
 
     def close(self) -> None:
-        """Ends the threads. Batches already yielded stay valid."""
+        """Ends the threads, and every iteration under way with a LoaderError. Batches already yielded stay valid."""
+        if self._process != os.getpid():
+            self._begin()
         self._pipeline.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Loader owns threads and does not pickle: make it in the process that iterates over it")
 
     def __enter__(self) -> Loader:
         return self

@@ -7,6 +7,7 @@ samples that can be decoded, and goes on to `_run`, which each device defines.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ __all__ = ["Job", "Settings"]
 
 # Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
 SAMPLES_PER_TASK = 8
+# How often a waiting consumer looks whether somebody has closed the loader.
+_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Job:
         self._result: tuple[torch.Tensor, torch.Tensor] | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
+        self._process = os.getpid()
         self._done = threading.Event()
         self._lock = threading.Lock()
         self._open_tasks = 0
@@ -84,9 +88,14 @@ class Job:
         """Waits for the batch: (images, labels) of its good samples, in order; None if there are none.
 
         Raises:
+            LoaderError: the loader was closed, or this process is a fork of the one that began the batch.
             whatever a stage raised that was not one sample's fault.
         """
-        self._done.wait()
+        if self._process != os.getpid():
+            raise LoaderError("this iteration began before the process was forked: begin a new one")
+        self._workers.check()
+        while not self._done.wait(_LOOK_SECONDS):
+            self._workers.check()
         if self._failure is not None:
             raise self._failure
         return self._result

@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -14,6 +15,9 @@ from cuaug.errors import LoaderError
 __all__ = ["Workers"]
 
 Task = Callable[[], None]
+
+# How long stopping waits for tasks that are running: a source may be stuck in a read, and the process must end.
+_PATIENCE_SECONDS = 2.0
 
 
 class Workers:
@@ -29,10 +33,14 @@ class Workers:
         self._closed = False
         self._lock = threading.Lock()
 
+    def check(self) -> None:
+        """Raises a LoaderError once it is closed."""
+        if self._closed:
+            raise LoaderError("the loader is closed")
+
     def submit(self, task: Task) -> None:
         with self._lock:
-            if self._closed:
-                raise LoaderError("the loader is closed")
+            self.check()
             if self._pool is None or self._pool.process != os.getpid():
                 self._pool = _Pool(self.threads)
                 # Runs when this object goes away, and at exit while threads can still end in order: native code must
@@ -41,7 +49,7 @@ class Workers:
             self._pool.tasks.put(task)
 
     def close(self) -> None:
-        """Drops what is queued and waits for what is running."""
+        """Drops what is queued and waits for what is running, but no longer than 2 s."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -74,6 +82,7 @@ class _Pool:
                 self.tasks.get_nowait()
         for _ in self._threads:
             self.tasks.put(None)
+        end = time.monotonic() + _PATIENCE_SECONDS
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(max(0.0, end - time.monotonic()))

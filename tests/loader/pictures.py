@@ -1,0 +1,85 @@
+"""Pictures whose colour tells their label, and sources that hold them in memory."""
+
+from __future__ import annotations
+
+import functools
+import io
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+
+def color_of(number: int) -> tuple[int, int, int]:
+    """One colour for each number below 2**16; red and green are the number."""
+    return number % 256, number // 256, 77
+
+
+def numbers_of(images: torch.Tensor) -> list[int]:
+    """The numbers of a uint8 batch of constant-colour pictures, each checked to be of one colour."""
+    assert images.dtype == torch.uint8 and images.ndim == 4
+    corners = images[:, :, :1, :1]
+    assert (images == corners).all(), "a picture is not of one colour"
+    assert (corners[:, 2] == 77).all()
+    return (corners[:, 0, 0, 0].long() + 256 * corners[:, 1, 0, 0].long()).tolist()
+
+
+@functools.cache
+def png(number: int, height: int = 4, width: int = 5) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), color_of(number)).save(out, "PNG", compress_level=1)
+    return out.getvalue()
+
+
+def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
+    """Smooth random colours: (height, width, 3) uint8."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def write_photos(folder: Path, count: int, seed: int = 0, **options: Any) -> list[str]:
+    """JPEGs of varied sizes, all at least 48 x 48."""
+    rng = np.random.default_rng(seed)
+    paths = []
+    for i in range(count):
+        height, width = (int(v) for v in rng.integers(48, 150, 2))
+        paths.append(str(folder / f"{i}.jpg"))
+        Image.fromarray(photo(height, width, seed + i)).save(paths[-1], quality=90, **options)
+    return paths
+
+
+class Memory:
+    """Constant-colour pictures in memory; number i has label i.
+
+    Args:
+        damaged: the numbers that hold no picture.
+        slow: each read sleeps for a random time up to this many seconds.
+    """
+
+    def __init__(self, count: int, damaged: Any = (), slow: float = 0.0) -> None:
+        self.count, self.damaged, self.slow = count, frozenset(damaged), slow
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        if self.slow:
+            time.sleep(random.random() * self.slow)
+        return b"nothing" if index in self.damaged else png(index), index
+
+
+class Bytes:
+    """Encoded pictures in memory, labelled by their index."""
+
+    def __init__(self, *data: bytes) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self.data[index], index
