@@ -81,7 +81,9 @@ def _run_cuda(
     if tile and max(scratch_bytes(rows[rows["active"] != 0], *tile) for rows in tables.rows) > 48 << 10:
         tile = None
     sources = [torch.from_numpy(np.ascontiguousarray(image)).cuda() for image in images]
-    shapes = [(h, w, channels) if layout == Layout.HWC else (channels, h, w) for h, w in zip(*tables.sizes())]
+    shapes = [
+        (h, w, channels) if layout == Layout.HWC else (channels, h, w) for h, w in zip(*tables.sizes(), strict=True)
+    ]
     sizes = [int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize for shape in shapes]
     room = -(-max(sizes) // 256) * 256 + 256
     target = torch.full((len(images), room), 0xA5, dtype=torch.uint8, device="cuda")

@@ -1,0 +1,113 @@
+"""Plans that together reach every line of the kernels, run by test_sanitizers.py in a process of its own.
+
+Each image lies in an allocation of exactly its size, or is the exact region that the plan says it reads, so that one
+byte too many is a byte out of bounds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+
+import numpy as np
+
+from cuaug.devices.host import HostProgram
+from cuaug.plan import Border, Filter, Layout, Plan, Type, operations
+
+KEYS = np.array([[1, 2]], dtype=np.uint32)
+TILES = (None, (7, 13), (8, 64))
+SIZES = ((1, 1), (1, 9), (13, 2), (31, 45), (40, 131))
+BYTES = {Type.UINT8: 1, Type.FLOAT16: 2, Type.BFLOAT16: 2, Type.FLOAT32: 4}
+
+
+def image(h: int, w: int, kind: Type) -> np.ndarray:
+    pixels = np.random.default_rng(h * w).integers(0, 256, (h, w, 3), dtype=np.uint8)
+    return pixels if kind == Type.UINT8 else pixels.astype(np.float32) / np.float32(255)
+
+
+def geometries(h: int, w: int):
+    """Names and what they write into a plan."""
+    for filter, antialias in itertools.product(Filter, (False, True)):
+        for size in ((1, 1), (5, 70), (h, 3), (33, w + 1)):
+            yield (
+                f"resize {filter.name} {antialias} {size}",
+                lambda p, f=filter, a=antialias, s=size: p.resize(*s, filter=f, antialias=a),
+            )
+
+        def corner(p, f=filter, a=antialias):
+            p.resize(12, 18, filter=f, antialias=a)
+            p.crop(0, 17, 1, 1)
+            p.flip()
+
+        def part(p, f=filter, a=antialias):
+            p.crop(h // 2, w // 3, h - h // 2, w - w // 3)
+            p.flip(vertical=True)
+            p.resize(9, 7, filter=f, antialias=a)
+
+        yield f"corner {filter.name} {antialias}", corner
+        yield f"part {filter.name} {antialias}", part
+    for before, after in itertools.product(Border, Border):
+
+        def borders(p, before=before, after=after):
+            p.pad(3, 0, 50, 2, border=before, fill=0.25)
+            p.resize(11, 17, filter=Filter.BICUBIC)
+            p.pad(4, 30, 0, 2, border=after, fill=(0.1, 0.2, 0.3))
+
+        yield f"borders {before.name} {after.name}", borders
+
+
+def every_operation(p: Plan) -> None:
+    p.append(operations.brightness(1, p.limit, 1.2))
+    p.append(operations.saturation(1, p.limit, 0.3))
+    p.append(operations.hue(1, p.limit, 0.2))
+    p.append(operations.contrast(1, p.limit, 1.5))
+    p.lut(np.arange(256)[::-1])
+    p.append(operations.erase(1, (0, 1, 9, 7), 0.5))
+    p.append(operations.erase_with_noise(1, (2, 0, 30, 40), KEYS, 0.5, 0.2))
+    p.append(operations.mask(1, 0.3, KEYS, 0.5))
+    p.flip()
+    p.append(operations.contrast(1, p.limit, 0.5))
+    p.append(operations.grayscale(1))
+
+
+def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, channels: int, isa: str, tile) -> bytes:
+    plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind, channels=channels)
+    write(plan)
+    tables = plan.tables(target, layout)
+    (h,), (w,) = tables.sizes()
+    out = np.empty(h * w * channels * BYTES[target], dtype=np.uint8)
+    ((y0, x0, y1, x1),) = tables.regions().tolist()
+    exact = source[y0:y1, x0:x1].copy()
+    HostProgram(tables, isa=isa, tile=tile).run(0, exact, out.ctypes.data, y=y0, x=x0)
+    return out.tobytes()
+
+
+def main(every: int, isas: list[str]) -> None:
+    """Runs each `every`-th plan."""
+    count = number = 0
+    outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
+    for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
+        source = image(h, w, kind)
+        for name, write in [*geometries(h, w), ("operations", every_operation)]:
+            number += 1
+            if number % every and name != "operations":
+                continue
+            target, layout, channels = next(outputs)
+            results = {run(write, source, kind, target, layout, channels, isa, tile) for isa in isas for tile in TILES}
+            assert len(results) == 1, f"{name} of {h} x {w} {kind.name}: tiles or instruction sets show"
+            count += 1
+    for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
+        run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
+        count += 1
+    wild = image(31, 45, Type.FLOAT32)
+    wild[::5, ::3] = [np.nan, np.inf, -np.inf]
+    wild[1::5, ::3] = [1e30, -1e30, 1e-45]
+    for target in Type:
+        for write in (every_operation, lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
+            run(write, wild, Type.FLOAT32, target, Layout.CHW, 3, isas[0], None)
+            count += 1
+    print(count, "plans")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
