@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from cuaug.codec import CudaDecoder, Header
 from cuaug.devices.cuda import CudaProgram
 from cuaug.errors import DecodeError
+from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
@@ -128,7 +129,8 @@ class _Producer:
                         assert memory is not None
                         memory.view(-1)[: len(pixels)].copy_(pixels)
             with self._recorder.stage("augment"):
-                images = job.empty(tables, channels, self.device)
+                shape, dtype = job.shape(tables, channels), dtype_of(tables.target_type)
+                images = torch.empty(shape, dtype=dtype, device=self.device)
                 addresses = np.array([slot.address for slot in slots], dtype=np.uint64)
                 CudaProgram(tables).run(addresses, images, skip=failed)
                 arena.free.record(self.stream)

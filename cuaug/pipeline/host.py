@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from cuaug.codec import Header, HostDecoder
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
+from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Settings
+from cuaug.pipeline.memory import Recycler
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Tables
@@ -19,6 +21,8 @@ from cuaug.plan import Tables
 __all__ = ["HostPipeline"]
 
 _per_thread = threading.local()
+# A block in the consumer's hands, one on its way, one to spare.
+_KEEP_BLOCKS = 3
 
 
 def _decoder(fancy_upsampling: bool) -> HostDecoder:
@@ -36,9 +40,12 @@ class HostPipeline:
         self._settings = settings
         self._recorder = recorder
         self._workers = Workers(threads)
+        self._memory = Recycler(keep=_KEEP_BLOCKS)
 
     def start(self, epoch: int, indices: NDArray[np.int64]) -> Job:
-        return _HostJob(self._settings, self._workers, self._recorder, epoch, indices).start()
+        job = _HostJob(self._settings, self._workers, self._recorder, epoch, indices)
+        job.memory = self._memory
+        return job.start()
 
     def close(self) -> None:
         self._workers.close()
@@ -47,8 +54,10 @@ class HostPipeline:
 class _HostJob(Job):
     """A batch in host memory."""
 
+    memory: Recycler
+
     def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        images = self.empty(tables, channels, "cpu")
+        images = self.memory.empty(self.shape(tables, channels), dtype_of(tables.target_type))
         program = HostProgram(tables)
         regions = tables.regions().tolist()
         address, step = images.data_ptr(), images.stride(0) * images.element_size()

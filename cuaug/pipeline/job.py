@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from cuaug.codec import Header, read_header
 from cuaug.errors import DecodeError, LoaderError, TransformError
-from cuaug.interop import dtype_of
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Layout, Plan, Tables, Type
@@ -198,12 +197,11 @@ class Job:
 
     # --- for the devices --------------------------------------------------------------------------------------------
 
-    def empty(self, tables: Tables, channels: int, device: torch.device | str) -> torch.Tensor:
-        """Memory for the finished images, in the layout they are made in."""
+    def shape(self, tables: Tables, channels: int) -> tuple[int, ...]:
+        """Of the finished images, in the layout they are made in."""
         heights, widths = tables.sizes()
         n, h, w = len(heights), int(heights[0]), int(widths[0])
-        shape = (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
-        return torch.empty(shape, dtype=dtype_of(tables.target_type), device=device)
+        return (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
 
     def finish(self, images: torch.Tensor, good: NDArray[np.int64]) -> None:
         """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile."""
