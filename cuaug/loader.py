@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import operator
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,10 +33,15 @@ log = logging.getLogger("cuaug")
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise LoaderError(f"{name} is an integer of at least {least}, not {value!r}")
-    return value
+def _integer(name: str, value: Any, least: int | None = None) -> int:
+    """A Python int, from any kind of integer but a bool."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or (least is not None and number < least):
+        raise LoaderError(f"{name} is an integer{'' if least is None else f' of at least {least}'}, not {value!r}")
+    return number
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
@@ -95,27 +101,27 @@ class Loader:
     ) -> None:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
-        self.batch_size = _at_least("batch_size", batch_size, 1)
+        self.batch_size = _integer("batch_size", batch_size, 1)
         self.shuffle = shuffle
-        self.seed = seed
+        self.seed = _integer("seed", seed)
         self.drop_last = drop_last
-        self.prefetch = _at_least("prefetch", prefetch, 1)
+        self.prefetch = _integer("prefetch", prefetch, 1)
         self.on_error = _one_of("on_error", on_error, ("raise", "skip"))
-        self.threads = _cores() if threads is None else _at_least("threads", threads, 1)
+        self.threads = _cores() if threads is None else _integer("threads", threads, 1)
         self.device = _device(device)
         self.epoch = 0
         self._settings = Settings(
             source=self.source,
             transforms=self.transforms,
-            seed=seed,
+            seed=self.seed,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             apply_exif=apply_exif,
             fancy_upsampling=fancy_upsampling,
-            max_pixels=_at_least("max_pixels", max_pixels, 1),
+            max_pixels=_integer("max_pixels", max_pixels, 1),
         )
         self._begin()
-        self._named: set[int | None] = set()
+        self._named: set[str | int | None] = set()
 
     @property
     def classes(self) -> list[str] | None:
@@ -128,7 +134,7 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration is: it decides the order and what is drawn."""
-        self.epoch = _at_least("epoch", epoch, 0)
+        self.epoch = _integer("epoch", epoch, 0)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         if self._process != os.getpid():
@@ -170,8 +176,9 @@ class Loader:
             if self.on_error == "raise":
                 raise error
             self._recorder.count(skipped=1)
-            if error.index not in self._named:
-                self._named.add(error.index)
+            name = error.path or error.index
+            if name not in self._named:
+                self._named.add(name)
                 log.warning("skipped: %s", error)
 
     def stats(self) -> Stats:
@@ -197,7 +204,7 @@ class Loader:
 
 
 def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
-    return [transforms] if isinstance(transforms, Transform) else list(transforms)
+    return list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
 def _cores() -> int:
@@ -210,7 +217,10 @@ def _device(device: str | torch.device | None) -> torch.device:
     Raises:
         DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
     """
-    chosen = torch.device("cuda" if device is None else device)
+    try:
+        chosen = torch.device("cuda" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}") from error
     if chosen.type == "cpu" or (device is None and not torch.cuda.is_available()):
         return torch.device("cpu")
     if chosen.type != "cuda":

@@ -6,6 +6,7 @@ samples that can be decoded, and goes on to `_run`, which each device defines.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -47,6 +48,17 @@ class Settings:
     apply_exif: bool
     fancy_upsampling: bool
     max_pixels: int
+
+
+def _sample(given: Any, index: int) -> tuple[Any, Any]:
+    """(path or bytes, label) as a source gave them."""
+    if isinstance(given, (tuple, list)) and len(given) == 2:
+        if isinstance(given[0], (str, os.PathLike)):
+            return given[0], given[1]
+        with contextlib.suppress(TypeError):
+            memoryview(given[0])  # bytes, or anything that lends them
+            return given[0], given[1]
+    raise LoaderError(f"a source's read(i) returns (path or encoded bytes, label); read({index}) gave {given!r:.200}")
 
 
 class Job:
@@ -144,26 +156,30 @@ class Job:
             start = time.perf_counter()
             path: str | None = None
             try:
-                data, self._labels[k] = settings.source.read(index)
-                if isinstance(data, str):
-                    path = data
+                data, self._labels[k] = _sample(settings.source.read(index), index)
+                if isinstance(data, (str, os.PathLike)):
+                    path = os.fspath(data)
                     with open(path, "rb") as file:
                         data = file.read()
                 read += (now := time.perf_counter()) - start
                 self._headers[k] = read_header(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
                 parse += time.perf_counter() - now
             except OSError as error:
-                self.fail(k, DecodeError(error.strerror or str(error)), path)
+                cause = DecodeError(error.strerror or str(error) or type(error).__name__)
+                cause.__cause__ = error
+                self.fail(k, cause, path)
             except DecodeError as error:
                 self.fail(k, error, path)
         self._recorder.add_seconds(read=read, parse=parse)
 
     def fail(self, k: int, error: DecodeError, path: str | None = None) -> None:
         index = int(self.indices[k])
+        self.errors[k] = error.at(path or self._path(index), index)
+        self.errors[k].__cause__ = error.__cause__
+
+    def _path(self, index: int) -> str | None:
         named = getattr(self.settings.source, "path", None)
-        if path is None and named is not None:
-            path = named(index)
-        self.errors[k] = error.at(path, index)
+        return None if named is None else os.fspath(named(index))
 
     def _plan_and_run(self) -> None:
         good = np.array([k for k, header in enumerate(self._headers) if header is not None], dtype=np.int64)
@@ -176,10 +192,11 @@ class Job:
         self._run(good, headers, tables, channels)
 
     def _plan(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> tuple[Tables, int]:
-        settings = self.settings
-        plan = Plan([header.height for header in headers], [header.width for header in headers])
-        settings.transforms.plan(plan, Draws(settings.seed, self._epoch, indices))
-        tables = plan.tables(settings.target_type, settings.layout)
+        try:
+            tables, channels = self._write_plan(headers, indices)
+        except TransformError:
+            self._name_culprit(headers, indices)
+            raise
         heights, widths = tables.sizes()
         if (heights != heights[0]).any() or (widths != widths[0]).any():
             k = int(np.argmax((heights != heights[0]) | (widths != widths[0])))
@@ -189,7 +206,23 @@ class Job:
                 "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
                 "Resize((height, width))"
             )
-        return tables, plan.channels
+        return tables, channels
+
+    def _write_plan(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> tuple[Tables, int]:
+        settings = self.settings
+        plan = Plan([header.height for header in headers], [header.width for header in headers])
+        settings.transforms.plan(plan, Draws(settings.seed, self._epoch, indices))
+        return plan.tables(settings.target_type, settings.layout), plan.channels
+
+    def _name_culprit(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> None:
+        """Raises the error of the first sample that cannot be planned on its own: its draws are the same there."""
+        for i, index in enumerate(indices.tolist()):
+            try:
+                self._write_plan(headers[i : i + 1], indices[i : i + 1])
+            except TransformError as error:
+                path = self._path(index)
+                which = f"sample {index}" if path is None else f"{path!r} (sample {index})"
+                raise TransformError(f"{which}: {error}") from error
 
     def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
         """Decodes and augments the samples at positions `good`; ends with `finish`, on whatever thread."""

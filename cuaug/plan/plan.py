@@ -130,9 +130,10 @@ class Plan:
         bad = (top < 0) | (left < 0) | (height < 1) | (width < 1) | (top + height > h) | (left + width > w)
         if bad.any():
             i = int(np.argmax(bad))
+            which = f"; image {chosen[i]} of the batch" if len(self) > 1 else ""
             raise TransformError(
                 f"crop of {height[i]} x {width[i]} at row {top[i]}, column {left[i]} does not fit "
-                f"an image of {h[i]} x {w[i]} (height x width; image {chosen[i]} of the batch)"
+                f"an image of {h[i]} x {w[i]} (height x width{which})"
             )
         self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
         geometry.crop(self._y, chosen, top, height)

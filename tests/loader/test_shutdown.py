@@ -53,7 +53,10 @@ class Script:
     def __init__(self, body: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PREAMBLE + body],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         self.first = self.process.stdout.readline().strip()
@@ -189,7 +192,7 @@ def test_an_abandoned_iterator_stops_its_work():
 
 
 def test_pickling_says_why_not():
-    with pytest.raises(TypeError, match="Loader.*make it in the process"), Loader(Memory(3)) as loader:
+    with pytest.raises(TypeError, match="make it in the process"), Loader(Memory(3)) as loader:
         pickle.dumps(loader)
 
 

@@ -1,0 +1,325 @@
+"""Bad files, bad arguments and bad sources: each gets an error that names the file or the value."""
+
+from __future__ import annotations
+
+import io
+import logging
+import pickle
+import struct
+import traceback
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import CuaugError, DecodeError, DeviceError, Loader, LoaderError, TransformError
+from cuaug import transforms as T
+from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
+
+
+def jpeg(height: int = 40, width: int = 60) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(photo(height, width)).save(out, "JPEG")
+    return out.getvalue()
+
+
+def bomb() -> bytes:
+    data = jpeg()
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + struct.pack(">HH", 65_500, 65_500) + data[at + 4 :]
+
+
+BAD_FILES = {
+    "missing": (None, "No such file"),
+    "empty": (b"", "the file is empty"),
+    "text": (b"label,path\n1,a.jpg\n", "not an image: it looks like text"),
+    "truncated": (jpeg(4, 5)[:-20], "truncated"),
+    "bomb": (bomb(), r"65500 x 65500 = 4290250000 pixels.*above the limit max_pixels"),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Eight good files; `put(k, data)` puts a bad one in place k."""
+    paths = [tmp_path / f"{k}.jpg" for k in range(8)]
+    for k, path in enumerate(paths):
+        path.write_bytes(png(k))
+
+    def put(k: int, data: bytes | None) -> list[str]:
+        if data is None:
+            paths[k].unlink()
+        else:
+            paths[k].write_bytes(data)
+        return [str(path) for path in paths]
+
+    return put
+
+
+# --- files that are no pictures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_raise_names_path_index_and_cause(files, kind):
+    data, cause = BAD_FILES[kind]
+    paths = files(5, data)
+    got = []
+    with (
+        Loader(paths, batch_size=2, threads=2) as loader,
+        pytest.raises(DecodeError, match=f"(?i){cause}") as caught,
+    ):
+        for images, _ in loader:
+            got += numbers_of(images)
+    error = caught.value
+    assert got == [0, 1, 2, 3], "the batches before it come out first"
+    assert error.path == paths[5] and error.index == 5 and error.cause in str(error) and paths[5] in str(error)
+    assert isinstance(error, (CuaugError, ValueError)) and str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert loader.stats().samples == 4
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_skip_leaves_it_out_counts_it_and_names_it_once(files, kind, caplog):
+    paths = files(5, BAD_FILES[kind][0])
+    with Loader(paths, batch_size=4, on_error="skip", threads=2) as loader:
+        for epoch in range(3):
+            batches = [(numbers_of(images), labels.tolist()) for images, labels in loader]
+            assert batches == [([0, 1, 2, 3], [0, 1, 2, 3]), ([4, 6, 7], [4, 6, 7])]
+            assert loader.stats().skipped == epoch + 1
+    (record,) = caplog.records
+    assert record.name == "cuaug" and record.levelno == logging.WARNING and paths[5] in record.getMessage()
+
+
+def test_the_same_file_twice_is_named_once(files, caplog):
+    path = files(0, b"")[0]
+    with Loader([path, path, path], batch_size=3, on_error="skip") as loader:
+        assert list(loader) == [] and loader.stats().skipped == 3
+    assert len(caplog.records) == 1
+
+
+def test_a_batch_in_which_every_sample_fails(caplog):
+    """It is left out: there are fewer batches than len() says."""
+    with Loader(Memory(12, damaged=range(4, 8)), batch_size=4, on_error="skip") as loader:
+        assert [numbers_of(images) for images, _ in loader] == [[0, 1, 2, 3], [8, 9, 10, 11]]
+        assert len(loader) == 3 and loader.stats().skipped == 4 and loader.stats().batches == 2
+    assert len(caplog.records) == 4
+    with Loader(Memory(4, damaged=range(4)), batch_size=4, on_error="skip") as loader:
+        assert list(loader) == []
+
+
+def test_of_several_bad_files_the_first_is_raised():
+    for _ in range(5):
+        with Loader(Memory(64, damaged=[60, 41, 33, 52]), batch_size=32, threads=4) as loader:
+            batches = iter(loader)
+            next(batches)
+            with pytest.raises(DecodeError) as caught:
+                next(batches)
+            assert caught.value.index == 33 and caught.value.path is None
+            assert list(batches) == [], "an iteration that raised is over"
+
+
+def test_max_pixels():
+    with Loader(Bytes(jpeg(40, 60)), max_pixels=2400) as loader:
+        assert len(list(loader)) == 1
+    with Loader(Bytes(jpeg(40, 60)), max_pixels=2399) as loader, pytest.raises(DecodeError, match="max_pixels=2399"):
+        list(loader)
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        *[({"batch_size": v}, LoaderError, rf"batch_size .* at least 1, not {v}") for v in (0, -1, 1.5, True, None)],
+        *[({"threads": v}, LoaderError, rf"threads .* at least 1, not {v}") for v in (0, -2, 0.5, False)],
+        *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
+        *[({"seed": v}, LoaderError, rf"seed is an integer, not {v}") for v in (1.5, None)],
+        ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
+        ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', not 'ignore'"),
+        ({"on_error": None}, LoaderError, "not None"),
+        ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
+        ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
+        ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
+        ({"dtype": torch.float64}, TransformError, "not torch.float64"),
+        *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
+        ({"transforms": lambda image: image}, TransformError, "not a cuaug transform"),
+        ({"transforms": [T.CenterCrop(3), len]}, TransformError, "not a cuaug transform"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_arguments_that_do_not_fit(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Loader(Memory(3), **arguments)
+
+
+def test_numpy_integers_are_integers():
+    one = np.int64(1)
+    with Loader(Memory(2), batch_size=one, threads=one, prefetch=one, seed=np.int64(-1), shuffle=True) as loader:
+        loader.set_epoch(one)
+        assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize("epoch", [-1, 0.5, None])
+def test_set_epoch_takes_numbers_from_0(epoch):
+    with pytest.raises(LoaderError, match=f"epoch .* at least 0, not {epoch}"):
+        Loader(Memory(3)).set_epoch(epoch)
+
+
+def test_cuda_where_there_is_none():
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    for device in ("cuda", "cuda:1", torch.device("cuda")):
+        with pytest.raises(DeviceError, match=r"cannot use cuda.*doctor"):
+            Loader(Memory(3), device=device)
+    assert Loader(Memory(3)).device == torch.device("cpu")
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+def test_directories_without_pictures(tmp_path):
+    def refused(message: str) -> None:
+        with pytest.raises(LoaderError, match=message) as caught:
+            Loader(tmp_path / "d")
+        assert str(tmp_path / "d") in str(caught.value)
+
+    refused("is not a directory")
+    (tmp_path / "d").mkdir()
+    refused("has no folders")
+    (tmp_path / "d" / "cat").mkdir()
+    (tmp_path / "d" / "dog").mkdir()
+    (tmp_path / "d" / "cat" / "1.png").write_bytes(png(0))
+    (tmp_path / "d" / "dog" / "notes.txt").write_text("woof")
+    refused(r"class folder .*dog' holds no .jpg")
+    (tmp_path / "d" / "dog" / "2.jpg").write_bytes(png(1))
+    assert len(Loader(tmp_path / "d")) == 2
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([], "the list of files is empty"),
+        (["a.jpg", ("b.jpg", 1)], r"mixes paths and \(path, label\) pairs: entry 1 is \('b.jpg', 1\)"),
+        ([("a.jpg", 0), "b.jpg"], "mixes .*: entry 1 is 'b.jpg'"),
+        ([("a.jpg", 0, 1)], "entry 0 of files is neither"),
+        ([("a.jpg", 0), (1, "b.jpg")], r"entry 1 .* \(1, 'b.jpg'\)"),
+        ([b"a.jpg"], "entry 0 of files is neither"),
+        ([1, 2], "entry 0 of files is neither"),
+        (3, "files is a directory, paths.*not 3"),
+        (None, "not None"),
+    ],
+)
+def test_files_that_are_none(files, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(files)
+
+
+@pytest.mark.parametrize("labels", [["cat", "dog"], [None, 1], [[1], [1, 2]], [1, {}]], ids=str)
+def test_labels_that_make_no_tensor(labels, tmp_path):
+    (tmp_path / "a.png").write_bytes(png(0))
+    with (
+        Loader([(tmp_path / "a.png", label) for label in labels], batch_size=2) as loader,
+        pytest.raises(LoaderError, match="labels do not make a tensor") as caught,
+    ):
+        next(iter(loader))
+    assert repr(labels[0]) in str(caught.value)
+
+
+class Returns(Memory):
+    """A source whose `read` does as it is told."""
+
+    def __init__(self, act) -> None:
+        super().__init__(4)
+        self.act = act
+
+    def read(self, index):
+        return self.act()
+
+
+def raiser(error: BaseException):
+    def read_the_database():
+        raise error
+
+    return read_the_database
+
+
+@pytest.mark.parametrize(
+    "given", [None, 5, (5, 0), (None, 1), b"ab", (b"x", 0, 1), "ab"], ids=lambda given: repr(given)[:20]
+)
+def test_a_source_that_returns_something_else(given):
+    with Loader(Returns(lambda: given)) as loader, pytest.raises(LoaderError, match=r"read\(0\) gave") as caught:
+        next(iter(loader))
+    assert repr(given) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("row 7"), RuntimeError("gone"), SystemExit(3), KeyboardInterrupt()], ids=repr
+)
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_source_that_raises(error, on_error):
+    """Only unreadable files are skipped; a mistake in a source's own code comes through with its traceback."""
+    with Loader(Returns(raiser(error)), on_error=on_error, threads=2) as loader, pytest.raises(type(error)) as caught:
+        next(iter(loader))
+    assert caught.value is error
+    assert "read_the_database" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_a_source_that_cannot_read():
+    """An OSError is the file's fault, like a missing file, and keeps its origin."""
+    error = ConnectionError("the bucket is gone")
+    with Loader(Returns(raiser(error))) as loader, pytest.raises(DecodeError, match="the bucket is gone") as caught:
+        next(iter(loader))
+    assert caught.value.index == 0 and caught.value.__cause__ is error
+    with Loader(Returns(raiser(TimeoutError()))) as loader, pytest.raises(DecodeError, match="TimeoutError"):
+        next(iter(loader))
+    with Loader(Returns(raiser(error)), on_error="skip") as loader:
+        assert list(loader) == []
+
+
+# --- transforms ------------------------------------------------------------------------------------------------------
+
+
+def test_a_crop_larger_than_the_image_names_the_file(tmp_path):
+    paths = []
+    for k, side in enumerate([64, 64, 30, 64]):
+        paths.append(str(tmp_path / f"{k}.jpg"))
+        Image.fromarray(photo(side, 50)).save(paths[-1])
+    with Loader(paths, T.RandomCrop(40), batch_size=4) as loader, pytest.raises(TransformError) as caught:
+        next(iter(loader))
+    message = str(caught.value)
+    assert f"{paths[2]!r} (sample 2): crop of 40 x 40" in message and "an image of 30 x 50" in message
+    with Loader(Memory(3), T.CenterCrop(40)) as loader:
+        assert next(iter(loader))[0].shape == (1, 3, 40, 40), "CenterCrop pads"
+
+
+def test_transforms_that_leave_different_sizes():
+    data = [jpeg(40, 60), jpeg(40, 61)]
+    with (
+        Loader(Bytes(*data), T.RandomHorizontalFlip(), batch_size=2) as loader,
+        pytest.raises(TransformError, match=r"different sizes.*sample 0 is 40 x 60, sample 1 is 40 x 61.*CenterCrop"),
+    ):
+        next(iter(loader))
+    with Loader(Bytes(*data), batch_size=1) as loader:
+        assert [tuple(images.shape[2:]) for images, _ in loader] == [(40, 60), (40, 61)]
+
+
+class Broken(T.Transform):
+    def write(self, plan, where, **params):
+        raise AttributeError("a mistake of its author")
+
+
+def test_a_transform_that_raises():
+    with Loader(Memory(40), Broken(), threads=3) as loader:
+        for _ in range(2):
+            with pytest.raises(AttributeError, match="a mistake of its author") as caught:
+                next(iter(loader))
+            assert "write" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+
+def test_normalized_images_do_not_become_uint8():
+    chain = [T.Normalize([0.5], [0.5])]
+    with (
+        Loader(Memory(4), chain, dtype=torch.uint8) as loader,
+        pytest.raises(TransformError, match="normalized images are not in"),
+    ):
+        next(iter(loader))

@@ -1,0 +1,301 @@
+"""What comes out of a loader: every sample once, in order, with its own label, in the type and layout asked for."""
+
+from __future__ import annotations
+
+import gc
+import io
+import logging
+import math
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+from cuaug import Loader
+from cuaug import transforms as T
+from tests.loader.pictures import Bytes, Memory, color_of, numbers_of, photo, write_photos
+
+DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
+
+
+def encode(image: Image.Image, form: str = "JPEG", **options) -> bytes:
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
+
+
+# --- order and labels ------------------------------------------------------------------------------------------------
+
+
+def test_in_order_without_shuffle():
+    with Loader(Memory(50), batch_size=8, threads=3) as loader:
+        batches = list(loader)
+    assert [len(labels) for _, labels in batches] == [8] * 6 + [2]
+    assert [n for images, _ in batches for n in numbers_of(images)] == list(range(50))
+    assert torch.cat([labels for _, labels in batches]).tolist() == list(range(50))
+
+
+@pytest.mark.parametrize("damaged", [(), range(0, 5000, 7)], ids=["whole", "with skipping"])
+def test_labels_follow_their_images(damaged, caplog):
+    caplog.set_level(logging.CRITICAL, logger="cuaug")
+    count = 5000
+    with Loader(
+        Memory(count, damaged, slow=1e-4), batch_size=33, shuffle=True, threads=8, prefetch=4, on_error="skip"
+    ) as loader:
+        seen = []
+        for images, labels in loader:
+            assert numbers_of(images) == labels.tolist()
+            seen += labels.tolist()
+        stats = loader.stats()
+    assert sorted(seen) == sorted(set(range(count)) - set(damaged)) and seen != sorted(seen)
+    assert (stats.samples, stats.skipped) == (len(seen), len(damaged))
+
+
+def test_each_epoch_has_its_own_order():
+    def epoch(loader: Loader) -> list[int]:
+        return [n for images, _ in loader for n in numbers_of(images)]
+
+    with Loader(Memory(100), batch_size=9, shuffle=True, seed=3) as loader:
+        first, second = epoch(loader), epoch(loader)
+        assert loader.epoch == 2
+        loader.set_epoch(0)
+        assert epoch(loader) == first and epoch(loader) == second
+    assert first != second and sorted(first) == sorted(second) == list(range(100))
+    with Loader(Memory(100), batch_size=50, shuffle=True, seed=3, threads=1) as loader:
+        assert epoch(loader) == first
+    with Loader(Memory(100), batch_size=9, shuffle=True, seed=4) as loader:
+        assert epoch(loader) != first
+
+
+@given(st.integers(1, 40), st.integers(1, 45), st.booleans(), st.booleans())
+def test_len_is_the_number_of_batches(count, batch_size, drop_last, shuffle):
+    with Loader(Memory(count), batch_size=batch_size, drop_last=drop_last, shuffle=shuffle, threads=1) as loader:
+        sizes = [len(labels) for _, labels in loader]
+    assert len(loader) == len(sizes) == (count // batch_size if drop_last else math.ceil(count / batch_size))
+    assert set(sizes[:-1]) <= {batch_size}
+    assert sum(sizes) == (len(sizes) * batch_size if drop_last else count)
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path) -> Path:
+    """Two classes, nested folders, endings in capitals, and files that are not pictures."""
+    for number, name in enumerate(["zebra/a.png", "ant/nested/b.PNG", "ant/c.png", "zebra/z/d.png"]):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (3, 3), color_of(number)).save(path, "PNG")
+    (tmp_path / "ant" / "notes.txt").write_text("not a picture")
+    (tmp_path / "readme.md").write_text("not a class")
+    return tmp_path
+
+
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_directory_of_class_folders(tree, as_type):
+    with Loader(as_type(tree), batch_size=4) as loader:
+        ((images, labels),) = loader
+    assert loader.classes == ["ant", "zebra"]
+    assert numbers_of(images) == [2, 1, 0, 3] and labels.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda paths: paths,
+        lambda paths: [Path(path) for path in paths],
+        lambda paths: tuple(paths),
+        lambda paths: np.array(paths),
+        lambda paths: (path for path in paths),
+        lambda paths: [(path, i) for i, path in enumerate(paths)],
+        lambda paths: [[Path(path), np.int64(i)] for i, path in enumerate(paths)],
+    ],
+    ids=["list", "Path", "tuple", "numpy", "generator", "pairs", "lists"],
+)
+def test_lists_of_paths_and_pairs(tree, make):
+    paths = [str(tree / name) for name in ("zebra/a.png", "ant/nested/b.PNG", "ant/c.png")]
+    with Loader(make(paths), batch_size=3) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == labels.tolist() == [0, 1, 2] and labels.dtype == torch.int64
+    assert loader.classes is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"),
+    [
+        ([3, 1], torch.tensor([3, 1])),
+        ([0.5, 1.0], torch.tensor([0.5, 1.0], dtype=torch.float64)),
+        ([True, False], torch.tensor([True, False])),
+        ([[1, 0], [0, 1]], torch.tensor([[1, 0], [0, 1]])),
+        ([np.float32(2), np.float32(3)], torch.tensor([2.0, 3.0])),
+        ([torch.tensor(4), torch.tensor(5)], torch.tensor([4, 5])),
+        ([torch.tensor([4, 1]), torch.tensor([5, 1])], torch.tensor([[4, 1], [5, 1]])),
+    ],
+    ids=["int", "float", "bool", "list", "float32", "tensor", "vector"],
+)
+def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
+    with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
+        ((_, got),) = loader
+    assert got.dtype == want.dtype and got.equal(want)
+
+
+@pytest.mark.parametrize("as_type", [str, Path, bytes, bytearray, memoryview])
+def test_a_source_gives_a_path_or_bytes(tree, as_type):
+    path = tree / "zebra/a.png"
+
+    class Source:
+        def __len__(self):
+            return 1
+
+        def read(self, index):
+            return as_type(path.read_bytes() if as_type in (bytes, bytearray, memoryview) else path), 5
+
+    with Loader(Source()) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == [0] and labels.tolist() == [5]
+
+
+# --- what the images are ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("damaged", [(), (1,)], ids=["whole", "skipping"])
+def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog):
+    caplog.set_level(logging.CRITICAL, logger="cuaug")
+    h, w = 5, 7
+    pictures = [photo(h, w, seed) for seed in range(4)]
+    data = [b"x" if i in damaged else encode(Image.fromarray(p), "PNG") for i, p in enumerate(pictures)]
+    chain = [T.Grayscale()] if channels == 1 else []
+    with Loader(Bytes(*data), chain, batch_size=4, dtype=dtype, layout=layout, on_error="skip") as loader:
+        ((images, labels),) = loader
+    n = 4 - len(damaged)
+    assert images.shape == (n, channels, h, w) and images.dtype == (dtype or torch.uint8)
+    assert images.device == labels.device == torch.device("cpu")
+    c = channels
+    assert images.stride() == ((c * h * w, h * w, w, 1) if layout == "NCHW" else (h * w * c, 1, w * c, c))
+    want = np.stack([pictures[i] for i in labels]).transpose(0, 3, 1, 2).astype(np.float64)
+    if channels == 1:
+        want = (want * np.array([0.2989, 0.587, 0.114])[:, None, None]).sum(1, keepdims=True)
+    unit = DTYPES[images.dtype]
+    slack = 0.5 * unit if channels == 1 and unit == 1 else {torch.float16: 3e-4, torch.bfloat16: 2e-3}.get(dtype, 1e-6)
+    assert np.abs(images.double().numpy() - want * unit).max() <= slack + 1e-9
+
+
+def test_a_chain_that_makes_floats_needs_no_dtype():
+    pixels = photo(6, 6)
+    mean, std = [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]
+    with Loader(Bytes(encode(Image.fromarray(pixels), "PNG")), [T.Normalize(mean, std)]) as loader:
+        ((images, _),) = loader
+    want = (pixels / 255.0 - np.array(mean)) / np.array(std)
+    assert images.dtype == torch.float32
+    np.testing.assert_allclose(images[0].permute(1, 2, 0).numpy(), want, atol=1e-5)
+
+
+def test_dtype_overrules_the_chain():
+    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.float16) as loader:
+        assert next(iter(loader))[0].dtype == torch.float16
+    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8) as loader:
+        assert numbers_of(next(iter(loader))[0]) == [0]
+
+
+def test_batches_are_the_users_to_keep():
+    """Batch k keeps its pixels, and can be written to, while later ones are made."""
+    with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
+        kept, sums = [], []
+        for k, (images, labels) in enumerate(loader):
+            kept.append((images, labels))
+            sums.append(images.long().sum().item())
+            if k == 5:
+                images.fill_(9)
+                sums[-1] = 9 * images.numel()
+    del loader
+    gc.collect()
+    assert [images.long().sum().item() for images, _ in kept] == sums
+    pointers = [images.data_ptr() for images, _ in kept]
+    assert len(set(pointers)) == len(kept) == 16
+    assert torch.cat([labels for _, labels in kept]).tolist() == list(range(64))
+
+
+# --- files as they are -----------------------------------------------------------------------------------------------
+
+
+def tagged(orientation: int) -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return encode(Image.fromarray(photo(20, 33)), quality=95, exif=exif)
+
+
+def test_exif_orientation_is_applied_unless_asked_not_to():
+    for orientation in range(1, 9):
+        data = tagged(orientation)
+        picture = Image.open(io.BytesIO(data))
+        for apply_exif in (True, False):
+            want = np.asarray(ImageOps.exif_transpose(picture) if apply_exif else picture)
+            with Loader(Bytes(data), apply_exif=apply_exif, threads=1) as loader:
+                ((images, _),) = loader
+            np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), want)
+
+
+def test_every_kind_of_picture_is_rgb():
+    rgb = Image.fromarray(photo(20, 33))
+    alpha = rgb.copy()
+    alpha.putalpha(128)
+    files = [
+        encode(rgb),
+        encode(rgb.convert("L")),
+        encode(rgb.convert("CMYK")),
+        encode(rgb, "PNG"),
+        encode(rgb.quantize(16), "PNG"),
+        encode(alpha, "PNG"),
+        encode(rgb.convert("LA"), "PNG"),
+        encode(rgb.convert("1"), "PNG"),
+        encode(rgb, "WEBP", lossless=True),
+        encode(rgb, "TIFF"),
+        encode(rgb, "BMP"),
+        encode(rgb, "JPEG2000"),
+        encode(rgb.quantize(16), "GIF"),
+    ]
+    with Loader(Bytes(*files), batch_size=len(files), threads=2) as loader:
+        ((images, _),) = loader
+    for image, data in zip(images, files, strict=True):
+        want = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
+
+
+# --- what it tells, and what it costs --------------------------------------------------------------------------------
+
+
+def test_stats():
+    with Loader(Memory(20, damaged=[3]), batch_size=6, on_error="skip") as loader:
+        assert loader.stats().samples == 0
+        list(loader)
+        stats = loader.stats()
+        assert (stats.samples, stats.batches, stats.skipped) == (19, 4, 1)
+        stages = {"read", "parse", "plan", "decode", "augment", "wait_for_data", "wait_for_consumer"}
+        assert set(stats.seconds) == stages and all(value >= 0 for value in stats.seconds.values())
+        assert min(stats.seconds[stage] for stage in ("parse", "plan", "decode", "augment")) > 0
+        assert "19 samples in 4 batches, 1 skipped" in str(stats) and "decode" in str(stats)
+        list(loader)
+        assert loader.stats().batches == 8 and stats.batches == 4, "stats() is a snapshot of the totals"
+
+
+def test_memory_stays_bounded(tmp_path):
+    """20 epochs of pictures of every size; one batch that stayed alive in each would add 90 MB."""
+    paths = write_photos(tmp_path, 24)
+    process = psutil.Process()
+    chain = [T.RandomResizedCrop(256), T.ColorJitter(0.2, 0.2)]
+    with Loader(paths, chain, batch_size=8, shuffle=True, dtype=torch.float32, threads=2) as loader:
+        levels = []
+        for _ in range(20):
+            for images, _ in loader:
+                assert images.shape == (8, 3, 256, 256)
+            gc.collect()
+            levels.append(process.memory_info().rss / 2**20)
+    assert max(levels[5:]) - levels[4] < 60, f"MiB after each epoch: {levels}"
