@@ -1,0 +1,201 @@
+"""A sample's pixels are a function of (seed, epoch, index) and its file, and the same as those made by hand."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug import Loader, functional
+from cuaug import transforms as T
+from cuaug.apply import apply
+from cuaug.random import Draws
+from tests.loader.pictures import write_photos
+
+COUNT = 13
+ROOT = Path(__file__).parents[2]
+
+
+def training_chain() -> list[T.Transform]:
+    return [
+        T.RandomResizedCrop(24),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        T.RandomApply([T.RandomGrayscale(0.5), T.RandomVerticalFlip()], p=0.5),
+        T.RandomErasing(p=0.5, value="random"),
+        T.RandomMask(0.1, p=0.5),
+        T.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> list[str]:
+    return write_photos(tmp_path_factory.mktemp("photos"), COUNT)
+
+
+def samples(loader: Loader) -> dict[int, torch.Tensor]:
+    """index -> image, of one epoch."""
+    with loader:
+        return {int(label): image for images, labels in loader for image, label in zip(images, labels, strict=True)}
+
+
+@functools.cache
+def _alone(paths: tuple[str, ...], seed: int, epoch: int) -> dict[int, torch.Tensor]:
+    loader = Loader(paths, training_chain(), batch_size=1, threads=1, prefetch=1, seed=seed)
+    loader.set_epoch(epoch)
+    return samples(loader)
+
+
+@settings(max_examples=60)
+@given(
+    seed=st.sampled_from([0, 1]),
+    epoch=st.sampled_from([0, 3]),
+    batch_size=st.integers(1, COUNT + 2),
+    threads=st.integers(1, 6),
+    prefetch=st.integers(1, 6),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+)
+def test_pixels_do_not_depend_on_how_they_are_loaded(photos, seed, epoch, **how):
+    loader = Loader(photos, training_chain(), seed=seed, **how)
+    loader.set_epoch(epoch)
+    got, want = samples(loader), _alone(tuple(photos), seed, epoch)
+    assert len(got) == (COUNT // how["batch_size"] * how["batch_size"] if how["drop_last"] else COUNT)
+    for index, image in got.items():
+        assert image.equal(want[index]), f"sample {index}"
+
+
+def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog):
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(Path(photos[4]).read_bytes()[:-300])
+    paths = [*photos[:4], bad, *photos[5:]]
+    got = samples(Loader(paths, training_chain(), batch_size=5, on_error="skip"))
+    want = _alone(tuple(photos), 0, 0)
+    assert set(want) - set(got) == {4}
+    assert all(image.equal(want[index]) for index, image in got.items())
+
+
+def test_seeds_epochs_and_samples_draw_apart(photos):
+    """The same file under other indices, in other epochs and with other seeds: always another image."""
+    seen = []
+    for seed in (0, 1, 2**40):
+        loader = Loader([photos[0]] * 8, training_chain(), batch_size=8, seed=seed)
+        seen += [image.numpy().tobytes() for _ in range(3) for images, _ in loader for image in images]
+        loader.close()
+    assert len(set(seen)) == len(seen) == 72
+
+
+def test_another_process_makes_the_same():
+    script = """
+import hashlib, torch
+from tests.loader.test_reproducible import training_chain
+from tests.loader.pictures import Memory
+from cuaug import Loader, transforms as T
+loader = Loader(Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=6, shuffle=True, seed=5)
+print(hashlib.sha256(b"".join(images.numpy().tobytes() for _ in range(2) for images, _ in loader)).hexdigest())
+"""
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    run = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    from tests.loader.pictures import Memory
+
+    torch.manual_seed(123)
+    np.random.seed(4)
+    loader = Loader(
+        Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=4, shuffle=True, seed=5, threads=3
+    )
+    with loader:
+        images = [images.numpy().tobytes() for _ in range(2) for images, _ in loader]
+    assert hashlib.sha256(b"".join(images)).hexdigest() == run.stdout.strip()
+
+
+# --- the same by hand ------------------------------------------------------------------------------------------------
+
+
+def by_hand(path: str, chain: T.Compose, seed: int, epoch: int, index: int) -> torch.Tensor:
+    """Pillow decodes the whole picture, and the chain runs on it with the loader's draws."""
+    pixels = torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
+    return apply(pixels, lambda plan: chain.plan(plan, Draws(seed, epoch, [index])))
+
+
+geometry = st.sampled_from(
+    [
+        T.RandomCrop(40),
+        T.RandomCrop(44, padding=7, padding_mode="reflect"),
+        T.RandomCrop(70, pad_if_needed=True, fill=40),
+        T.RandomHorizontalFlip(),
+        T.RandomVerticalFlip(0.7),
+        T.CenterCrop((41, 45)),
+        T.RandomResizedCrop(48, interpolation="bicubic"),
+        T.RandomResizedCrop((50, 45), antialias=False),
+        T.Resize(60),
+        T.Resize((52, 49), interpolation="nearest"),
+        T.Pad((3, 4, 5, 6), padding_mode="symmetric"),
+        T.RandomErasing(0.8),
+        T.ColorJitter(0.3, 0.3, 0.3, 0.2),
+        T.RandomApply([T.Pad(4), T.RandomCrop(40)], 0.5),
+    ]
+)
+
+
+@settings(max_examples=60)
+@given(
+    chain=st.lists(geometry, max_size=4),
+    seed=st.integers(0, 5),
+    end=st.sampled_from([T.CenterCrop(39), T.Resize((33, 44))]),
+)
+def test_a_region_of_a_jpeg_gives_the_pixels_of_the_whole(photos, chain, seed, end):
+    """What the decoder is asked for depends on the plan; what comes out does not. Bit for bit."""
+    compose = T.Compose([*chain, end])
+    got = samples(Loader(photos[:6], compose, batch_size=6, seed=seed, threads=1))
+    for index, image in got.items():
+        assert image.equal(by_hand(photos[index], compose, seed, 0, index))
+
+
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_regions_of_every_chroma_subsampling(tmp_path, subsampling, progressive):
+    paths = write_photos(tmp_path, 8, seed=50, subsampling=subsampling, progressive=progressive)
+    chain = T.Compose([T.RandomResizedCrop(32, scale=(0.01, 0.5)), T.RandomHorizontalFlip(), T.Normalize([0.5], [0.5])])
+    for epoch in range(4):
+        loader = Loader(paths, chain, batch_size=8, seed=9)
+        loader.set_epoch(epoch)
+        for index, image in samples(loader).items():
+            assert image.equal(by_hand(paths[index], chain, 9, epoch, index))
+
+
+def test_a_crop_of_one_pixel(photos):
+    chain = T.Compose([T.RandomCrop(1)])
+    for index, image in samples(Loader(photos, chain, batch_size=4)).items():
+        assert image.equal(by_hand(photos[index], chain, 0, 0, index))
+
+
+def test_the_loader_is_the_functional_with_the_same_draws(photos):
+    """Each step by its own function, on uint8 images that only move."""
+    chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
+    for index, image in samples(Loader(photos, chain, batch_size=5, seed=2)).items():
+        draws = Draws(2, 0, [index])
+        want = np.array(Image.open(photos[index]))
+        sizes = [np.array([side]) for side in want.shape[:2]]
+        draws.next_transform()
+        place = chain[0].make_params(draws, *sizes)
+        want = functional.crop(want, int(place["top"][0]), int(place["left"][0]), 40, 40)
+        draws.next_transform()
+        if draws.bernoulli(0.5)[0]:
+            want = functional.horizontal_flip(want)
+        draws.next_transform()
+        draws.bernoulli(1.0)
+        top, left, bottom, right = chain[2].make_params(draws, np.array([40]), np.array([40]))["rectangle"][0]
+        want = functional.erase(want, top, left, bottom - top, right - left, (1, 2, 3))
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
