@@ -71,17 +71,20 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
         return False, f"the NVIDIA driver finds no usable device: cuInit returned {status}"
     encoded = io.BytesIO()
     Image.new("RGB", (32, 32), (255, 0, 0)).save(encoded, "JPEG")
-    codec = nv()
-    kinds = codec.BackendKind
     try:
-        decoder = codec.Decoder(
-            device_id=device_id,
-            backends=[codec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)],
-        )
-        image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
-        if image is None:
-            return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
-        red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
+        import torch
+
+        with torch.cuda.device(device_id):  # nvImageCodec may make a context on whichever device is current
+            codec = nv()
+            kinds = codec.BackendKind
+            decoder = codec.Decoder(
+                device_id=device_id,
+                backends=[codec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)],
+            )
+            image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
+            if image is None:
+                return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
+            red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
     except Exception as error:  # a doctor reports what ails, whatever it is
         return False, f"nvImageCodec cannot use device {device_id}: {type(error).__name__}: {error}"
     if red < 240 or green > 15:

@@ -7,7 +7,7 @@ current stream and nothing waits for the device.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan import Tables
 
-__all__ = ["THREADS", "CudaProgram", "kernel", "unavailable"]
+__all__ = ["THREADS", "CudaProgram", "forked", "kernel", "unavailable"]
 
 #: Threads a block. The kernels take any number.
 THREADS = 128
@@ -25,11 +25,25 @@ THREADS = 128
 _TILES = ((8, 128), (4, 64), (2, 32), (1, 16), (1, 4), (1, 1))
 # Shared memory that every architecture grants without asking.
 _DEFAULT_SHARED_BYTES = 48 << 10
+# The grid's third side: a larger batch takes more launches.
+_MOST_SAMPLES = 65535
 _ALIGN = 256
+
+
+def forked() -> str:
+    """What keeps a forked process from CUDA; empty where nothing does."""
+    if not torch.cuda._is_in_bad_fork():
+        return ""
+    return (
+        "this process was forked from one that had used CUDA already, and cannot use it itself: start processes with "
+        "spawn (DataLoader(multiprocessing_context='spawn')), or load on the GPU in the parent"
+    )
 
 
 def unavailable(device: torch.device) -> str:
     """Why plans cannot run on this device; empty where they can."""
+    if reason := forked():
+        return reason
     if not torch.cuda.is_available():
         return "torch finds no CUDA device" if torch.version.cuda else "this torch is built without CUDA"
     if (device.index or 0) >= torch.cuda.device_count():
@@ -48,17 +62,26 @@ def kernel(device_index: int) -> Any:
     Raises:
         DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
     """
-    major, minor = torch.cuda.get_device_capability(device_index)
-    cubin = nvrtc.cached(f"{major}{minor}")
-    import cupy
-
     try:
-        with cupy.cuda.Device(device_index):
-            module = cupy.cuda.function.Module()
+        major, minor = torch.cuda.get_device_capability(device_index)
+        cubin = nvrtc.cached(f"{major}{minor}")
+        from cupy.cuda import function
+
+        # Not CuPy's guard: on leaving, that makes a context on the device that was current before.
+        with torch.cuda.device(device_index):
+            module = function.Module()
             module.load(cubin)
             return module.get_function("augment")
-    except cupy.cuda.driver.CUDADriverError as error:
+    except DeviceError:
+        raise
+    except RuntimeError as error:  # torch's, or CuPy's of the driver or of its runtime
         raise DeviceError(f"the kernels do not load on CUDA device {device_index}: {error}") from error
+
+
+class _Stream(NamedTuple):
+    """All that CuPy's launcher asks of a stream. The public ways to wrap one differ between CuPy 13 and 14."""
+
+    ptr: int
 
 
 class CudaProgram:
@@ -73,9 +96,7 @@ class CudaProgram:
         self.tables = tables
         self._tile = tile
 
-    def run(
-        self, sources: NDArray[np.uint64], target: torch.Tensor, *, skip: NDArray[np.bool_] | None = None
-    ) -> int:
+    def run(self, sources: NDArray[np.uint64], target: torch.Tensor, *, skip: NDArray[np.bool_] | None = None) -> int:
         """Queues the launches on torch's current stream of the target's device.
 
         Args:
@@ -86,8 +107,6 @@ class CudaProgram:
         Returns:
             how many kernels were launched.
         """
-        import cupy
-
         device = target.device
         rows = self.tables.rows.copy()
         if skip is not None:
@@ -100,50 +119,54 @@ class CudaProgram:
         scratch = _address(rows, sources, finals, device)
         memory, (rows_at, ops_at, luts_at, sums_at) = _upload(rows, self.tables.ops, self.tables.luts, device)
 
-        stream = cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream, device.index)
-        n, row_bytes = rows.shape[1], rows.itemsize
-        with cupy.cuda.Device(device.index):
-            for number, batch in enumerate(rows):
-                tile_rows, tile_columns, shared = self._fit(batch, function)
-                active = batch[batch["active"] != 0]
-                down = -(-int(active["y"]["out"].max()) // tile_rows)
-                across = -(-int(active["x"]["out"].max()) // tile_columns)
-                function(
-                    (across, down, n),
-                    (THREADS, 1, 1),
-                    (
-                        np.uint64(rows_at + number * n * row_bytes),
-                        np.uint64(ops_at),
-                        np.uint64(luts_at),
-                        np.uint64(sums_at + (number - 1) * n * 8 if number else 0),
-                        np.uint64(sums_at + number * n * 8),
-                        np.int32(tile_rows),
-                        np.int32(tile_columns),
-                    ),
-                    shared_mem=shared,
-                    stream=stream,
-                )
+        stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
+        (passes, n), launches = rows.shape, 0
+        with torch.cuda.device(device):
+            for number in range(passes):
+                tile_rows, tile_columns, shared = self._fit(rows[number], function, device)
+                down = -(-int(rows["y"]["out"][number].max()) // tile_rows)
+                across = -(-int(rows["x"]["out"][number].max()) // tile_columns)
+                for first in range(0, n, _MOST_SAMPLES):
+                    at = number * n + first
+                    function(
+                        (across, down, min(n - first, _MOST_SAMPLES)),
+                        (THREADS, 1, 1),
+                        (
+                            np.uint64(rows_at + at * rows.itemsize),
+                            np.uint64(ops_at),
+                            np.uint64(luts_at),
+                            np.uint64(sums_at + (at - n) * 8 if number else 0),
+                            np.uint64(sums_at + at * 8),
+                            np.int32(tile_rows),
+                            np.int32(tile_columns),
+                        ),
+                        shared_mem=shared,
+                        stream=stream,
+                    )
+                    launches += 1
         # Freed memory is handed out again only to work queued later on this same stream.
         del memory, scratch
-        return len(rows)
+        return launches
 
-    def _fit(self, rows: NDArray[Any], function: Any) -> tuple[int, int, int]:
+    def _fit(self, rows: NDArray[Any], function: Any, device: torch.device) -> tuple[int, int, int]:
         """(tile rows, tile columns, bytes of shared memory): the first tile whose scratch fits."""
-        active = rows[rows["active"] != 0]
+        from cupy.cuda import driver, runtime
+
+        height, width = int(rows["y"]["out"].max()), int(rows["x"]["out"].max())
         for high, wide in [self._tile] if self._tile else _TILES:
             # Equal tiles, instead of full ones and a narrow rest.
-            width = int(active["x"]["out"].max())
-            columns = wide if self._tile else -(-width // -(-width // wide))
-            shared = scratch_bytes(active, high, columns)
+            high, columns = min(high, height), -(-width // -(-width // wide))
+            shared = scratch_bytes(rows, high, columns)
             if shared <= _DEFAULT_SHARED_BYTES:
                 return high, columns, shared
-        most = torch.cuda.get_device_properties(torch.cuda.current_device()).shared_memory_per_block_optin
+        most = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index)
         if shared > most:
             raise DeviceError(
                 f"a resize shrinks so much that one output pixel needs {shared} bytes of shared memory; this GPU has "
                 f"{most} for a block. Resize in two steps, or on the CPU"
             )
-        function.max_dynamic_shared_size_bytes = max(function.max_dynamic_shared_size_bytes, shared)
+        # Always the most: another thread may be about to launch with more than this one needs.
+        driver.funcSetAttribute(function.ptr, driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, most)
         return high, columns, shared
 
 

@@ -7,6 +7,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from cuaug._native import KERNEL_DIRECTORY
 from cuaug.errors import DeviceError
@@ -38,10 +39,7 @@ def compile(arch: int | str) -> tuple[bytes, str]:
     Raises:
         DeviceError: CuPy or NVRTC is not installed, or the kernels do not compile.
     """
-    try:
-        from cupy.cuda import nvrtc
-    except ImportError as error:
-        raise DeviceError(f"the CUDA kernels need CuPy and NVRTC ({error}): `pip install cuaug[cuda12]`") from error
+    nvrtc = _nvrtc()
     text, headers = sources()
     program = nvrtc.createProgram(
         text, "augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
@@ -64,9 +62,12 @@ def cached(arch: int | str) -> bytes:
     reader never sees half of one.
     """
     text, headers = sources()
-    recipe = "\0".join([text, *headers.values(), *options(arch), _compiler()])
+    version = ".".join(map(str, _nvrtc().getVersion()))
+    recipe = "\0".join([text, *headers.values(), *options(arch), version])
     name = f"augment-sm_{arch}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.cubin"
-    folder = Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug")
+    folder = _cache_folder()
+    if folder is None:
+        return compile(arch)[0]
     path = folder / name
     with contextlib.suppress(OSError):
         return path.read_bytes()
@@ -79,9 +80,22 @@ def cached(arch: int | str) -> bytes:
     return code
 
 
-def _compiler() -> str:
+def _cache_folder() -> Path | None:
+    try:
+        return Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug")
+    except RuntimeError:  # nobody's home, as in some containers
+        return None
+
+
+def _nvrtc() -> Any:
+    """CuPy's binding of NVRTC."""
     try:
         from cupy.cuda import nvrtc
-    except ImportError:
-        return "none"  # `compile` says what is missing
-    return ".".join(map(str, nvrtc.getVersion()))
+
+        nvrtc.getVersion()  # only this looks for the library
+    except (ImportError, RuntimeError) as error:
+        raise DeviceError(
+            f"the CUDA kernels need CuPy and NVRTC ({error}): `pip install 'cuaug[cuda12]'`, or cuda13, "
+            "whichever torch was built for"
+        ) from error
+    return nvrtc

@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.codec import CudaDecoder, Header
-from cuaug.devices.cuda import CudaProgram
-from cuaug.errors import DecodeError
+from cuaug.devices.cuda import CudaProgram, forked
+from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Settings
 from cuaug.pipeline.stats import Recorder
@@ -29,13 +29,15 @@ __all__ = ["CudaPipeline"]
 # While the kernels read one arena, the decoder fills the other.
 _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
-_KEEP_BYTES = 64 << 20
+_KEEP_BYTES = 3 * (21 << 20)
 
 
 class CudaPipeline:
     """Starts jobs whose images are decoded and augmented on one GPU."""
 
     def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
+        if reason := forked():
+            raise DeviceError(reason)
         self._settings = settings
         self._recorder = recorder
         self._workers = Workers(threads)
@@ -60,11 +62,15 @@ class _Slot:
         self.memory: torch.Tensor | None = None
         self.wrapped: Any = None
 
-    def hold(self, size: int, producer: _Producer) -> None:
-        if self.memory is None or self.memory.nelement() < size or self.memory.nelement() > max(size, _KEEP_BYTES):
-            capacity = -(-size // 3) * 3
-            self.memory = torch.empty((1, capacity // 3, 3), dtype=torch.uint8, device=producer.device)
-            self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
+    def hold(self, size: int, producer: _Producer) -> bool:
+        """Makes room for so many bytes; True if that took new memory."""
+        if self.memory is not None and size <= self.memory.nelement() <= max(size, _KEEP_BYTES):
+            return False
+        self.memory = self.wrapped = None
+        capacity = max(size, min(size * 9 // 8, _KEEP_BYTES))  # some more, for a larger one next time
+        self.memory = torch.empty((1, -(-capacity // 3), 3), dtype=torch.uint8, device=producer.device)
+        self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
+        return True
 
     @property
     def address(self) -> int:
@@ -74,8 +80,8 @@ class _Slot:
 
 class _Arena:
     def __init__(self) -> None:
-        self.slots: list[_Slot] = []
-        self.free = torch.cuda.Event()
+        self.slots: list[_Slot] = []  # the largest first
+        self.free = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps instead of spinning
 
 
 class _Producer:
@@ -104,7 +110,8 @@ class _Producer:
         if self._ready:
             self.stream.synchronize()
             self._ready = False
-            del self._arenas, self.decoder
+            with torch.cuda.device(self.device):
+                del self._arenas, self.decoder
 
     def produce(
         self, job: _CudaJob, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int
@@ -117,30 +124,47 @@ class _Producer:
             with self._recorder.stage("decode"):
                 arena.free.synchronize()
                 slots = self._slots(arena, headers)
-                outcomes = self.decoder.decode(headers, [s.wrapped for s in slots], self.stream.cuda_stream)
-                failed = np.zeros(len(headers), dtype=bool)
-                for i, outcome in enumerate(outcomes):
-                    if isinstance(outcome, DecodeError):
-                        job.fail(int(good[i]), outcome)
-                        failed[i] = True
-                    elif outcome is not None:
-                        pixels = torch.from_numpy(np.ascontiguousarray(outcome)).reshape(-1)
-                        memory = slots[i].memory
-                        assert memory is not None
-                        memory.view(-1)[: len(pixels)].copy_(pixels)
+                failed = self._decode(job, good, headers, slots)
             with self._recorder.stage("augment"):
                 shape, dtype = job.shape(tables, channels), dtype_of(tables.target_type)
                 images = torch.empty(shape, dtype=dtype, device=self.device)
                 addresses = np.array([slot.address for slot in slots], dtype=np.uint64)
-                CudaProgram(tables).run(addresses, images, skip=failed)
-                arena.free.record(self.stream)
+                try:
+                    CudaProgram(tables).run(addresses, images, skip=failed)
+                finally:
+                    arena.free.record(self.stream)
                 job.finish(images, good)
 
     def _slots(self, arena: _Arena, headers: list[Header]) -> list[_Slot]:
+        """A slot for each image. The largest of every batch take the same slots: only those grow large."""
         arena.slots += [_Slot() for _ in range(len(headers) - len(arena.slots))]
-        for slot, header in zip(arena.slots, headers, strict=False):
-            slot.hold(header.height * header.width * 3, self)
-        return arena.slots[: len(headers)]
+        sizes = np.array([header.height * header.width * 3 for header in headers])
+        slots: list[_Slot] = [arena.slots[0]] * len(headers)
+        grown = False
+        for slot, i in zip(arena.slots, np.argsort(-sizes, kind="stable").tolist(), strict=False):
+            slots[i] = slot
+            grown |= slot.hold(int(sizes[i]), self)
+        if grown:
+            # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
+            self.stream.synchronize()
+        return slots
+
+    def _decode(
+        self, job: _CudaJob, good: NDArray[np.int64], headers: list[Header], slots: list[_Slot]
+    ) -> NDArray[np.bool_]:
+        """Fills the slots; which of the images could not be decoded."""
+        failed = np.zeros(len(headers), dtype=bool)
+        outcomes = self.decoder.decode(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
+        for i, outcome in enumerate(outcomes):
+            if isinstance(outcome, DecodeError):
+                job.fail(int(good[i]), outcome)
+                failed[i] = True
+            elif outcome is not None:
+                pixels = torch.from_numpy(np.ascontiguousarray(outcome)).reshape(-1)
+                memory = slots[i].memory
+                assert memory is not None
+                memory.view(-1)[: len(pixels)].copy_(pixels)
+        return failed
 
 
 class _CudaJob(Job):
@@ -150,9 +174,7 @@ class _CudaJob(Job):
     producer_thread: Workers
 
     def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        self._after(
-            self.producer_thread, lambda: self.producer.produce(self, good, headers, tables, channels)
-        )
+        self._after(self.producer_thread, lambda: self.producer.produce(self, good, headers, tables, channels))
 
     def _queued(self) -> None:
         self._ready = torch.cuda.Event()
