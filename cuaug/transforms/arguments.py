@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
 from cuaug.errors import TransformError
 from cuaug.plan import Border, Filter
 
-__all__ = ["InterpolationMode", "border", "color", "interpolation", "pair", "probability", "sides", "span"]
+__all__ = ["InterpolationMode", "border", "color", "interpolation", "pair", "probability", "sides", "span", "values"]
 
 
 class InterpolationMode(Enum):
@@ -18,6 +19,9 @@ class InterpolationMode(Enum):
     NEAREST = "nearest"
     BILINEAR = "bilinear"
     BICUBIC = "bicubic"
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 _FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}
@@ -45,51 +49,56 @@ def border(padding_mode: str) -> Border:
     return _BORDERS[padding_mode]
 
 
+def values(value: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """One number or several as a tuple, each made a Python number by `kind`; empty where that cannot be done."""
+    if isinstance(value, str):
+        return ()
+    try:
+        return tuple(kind(v) for v in (value if isinstance(value, Iterable) else (value,)))
+    except (TypeError, ValueError):
+        return ()
+
+
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
-    values: tuple[Any, ...] = (value, value) if isinstance(value, int) else tuple(value)
-    if len(values) == 1:
-        values = (values[0], values[0])
-    if len(values) != 2 or not all(isinstance(v, int) and v >= 1 for v in values):
+    numbers = values(value, operator.index)
+    if len(numbers) not in (1, 2) or min(numbers) < 1:
         raise TransformError(f"{name} is an integer of at least 1, or (height, width) of two, not {value!r}")
-    return int(values[0]), int(values[1])
+    return numbers[0], numbers[-1]
 
 
 def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
-    values: tuple[Any, ...] = (padding,) if isinstance(padding, int) else tuple(padding)
-    if len(values) not in (1, 2, 4) or not all(isinstance(v, int) and v >= 0 for v in values):
+    numbers = values(padding, operator.index)
+    if len(numbers) not in (1, 2, 4) or min(numbers) < 0:
         raise TransformError(
             f"padding is one integer, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each, "
             f"not {padding!r}"
         )
-    left, top, right, bottom = (list(values) * 4)[:4]
-    return int(left), int(top), int(right), int(bottom)
+    left, top, right, bottom = (numbers * 4)[:4]
+    return left, top, right, bottom
 
 
 def color(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
     """A number, or one per channel, in the image's units; None is 0."""
     if value is None:
         return 0.0
-    if isinstance(value, (int, float)):
-        return float(value)
-    values = tuple(float(v) for v in value)
-    if len(values) == 1:
-        return values[0]
-    if len(values) != 3:
+    numbers = values(value, float)
+    if len(numbers) not in (1, 3):
         raise TransformError(f"{name} is a number or a sequence of 3, not {value!r}")
-    return values
+    return numbers if len(numbers) == 3 else numbers[0]
 
 
 def probability(name: str, value: float) -> float:
-    if not isinstance(value, (int, float)) or not 0.0 <= float(value) <= 1.0:
+    numbers = values(value, float)
+    if len(numbers) != 1 or not 0.0 <= numbers[0] <= 1.0:
         raise TransformError(f"{name} is a probability in [0, 1], not {value!r}")
-    return float(value)
+    return numbers[0]
 
 
 def span(name: str, value: Sequence[float], *, low: float = 0.0, high: float = float("inf")) -> tuple[float, float]:
     """(lower, upper) with low <= lower <= upper <= high."""
-    values = tuple(float(v) for v in value)
-    if len(values) != 2 or not low <= values[0] <= values[1] <= high:
+    numbers = values(value, float)
+    if len(numbers) != 2 or not low <= numbers[0] <= numbers[1] <= high:
         raise TransformError(f"{name} is (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}")
-    return values[0], values[1]
+    return numbers[0], numbers[1]

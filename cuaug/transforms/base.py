@@ -53,7 +53,7 @@ class Transform:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
+    return bool(np.array_equal(a, b)) if hasattr(a, "__array__") else a == b
 
 
 class RandomTransform(Transform):
@@ -69,6 +69,8 @@ class RandomTransform(Transform):
 
 
 def _check(transforms: Iterable[Transform]) -> list[Transform]:
+    if not isinstance(transforms, Iterable):
+        raise TransformError(f"transforms is a sequence of transforms, not {transforms!r}")
     chain = list(transforms)
     for transform in chain:
         if not isinstance(transform, Transform):

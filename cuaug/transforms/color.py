@@ -49,10 +49,13 @@ class ColorJitter(Transform):
         none, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
         if value is None:
             return None
-        if isinstance(value, (int, float)):
-            if value < 0:
-                raise TransformError(f"{name} is 0 or more, or (lower, upper), not {value!r}")
-            value = (none - value if name == "hue" else max(low, none - value), none + value)
+        numbers = arguments.values(value, float)
+        if len(numbers) == 1:
+            (amount,) = numbers
+            if not 0 <= amount <= high:
+                allowed = "from 0 to 0.5" if name == "hue" else "0 or more"
+                raise TransformError(f"{name} is {allowed}, or (lower, upper), not {value!r}")
+            value = (none - amount if name == "hue" else max(low, none - amount), none + amount)
         bounds = arguments.span(name, value, low=low, high=high)
         return None if bounds == (none, none) else bounds
 

@@ -44,13 +44,13 @@ class Resize(Transform):
         max_size: int | None = None,
         antialias: bool = True,
     ) -> None:
-        self.size = size if isinstance(size, int) else tuple(size)
+        self._pair = arguments.pair("size", size)
+        self._shorter = len(arguments.values(size, int)) == 1
+        self.size = self._pair[0] if self._shorter else self._pair
         self.interpolation = interpolation
         self.max_size = max_size
         self.antialias = antialias
         self._filter = arguments.interpolation(interpolation)
-        self._pair = arguments.pair("size", size)
-        self._shorter = isinstance(size, int) or len(tuple(size)) == 1
         if max_size is not None and (not self._shorter or max_size <= self._pair[0]):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 

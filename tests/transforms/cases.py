@@ -1,0 +1,180 @@
+"""For every transform: arguments to try, and what it does to one image, written in plain NumPy.
+
+A reference takes an (H, W, 3) float64 image in levels 0 ... 255 and the parameters that were drawn for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuaug import transforms as T
+from tests.references import color, masks, sampling
+
+Image = np.ndarray
+Reference = Callable[..., Image]
+
+TABLE = np.random.default_rng(7).integers(0, 256, (3, 256)).astype(np.float32)
+YUV = np.array([[0.299, 0.587, 0.114], [-0.147108, -0.288804, 0.435912], [0.614777, -0.514799, -0.099978]])
+
+
+def resize(filter: str = "bilinear", antialias: bool = True) -> Reference:
+    def run(image: Image, height: int, width: int) -> Image:
+        return sampling.resize(image, int(height), int(width), filter, antialias)
+
+    return run
+
+
+def center_crop(height: int, width: int) -> Reference:
+    """torchvision's center_crop: padding, the smaller half first, then a window at round((h - height) / 2)."""
+
+    def run(image: Image) -> Image:
+        h, w, _ = image.shape
+        left, right = max((width - w) // 2, 0), max((width - w + 1) // 2, 0)
+        top, bottom = max((height - h) // 2, 0), max((height - h + 1) // 2, 0)
+        image = np.pad(image, ((top, bottom), (left, right), (0, 0)))
+        h, w, _ = image.shape
+        return sampling.crop(image, round((h - height) / 2.0), round((w - width) / 2.0), height, width)
+
+    return run
+
+
+def pad(left: int, top: int, right: int, bottom: int, border: str = "constant", fill: Any = 0.0) -> Reference:
+    return lambda image: sampling.pad(image, left, top, right, bottom, border, fill)
+
+
+def random_crop(height: int, width: int, border: str = "constant", fill: Any = 0.0) -> Reference:
+    def run(image: Image, sides: list[int], top: int, left: int) -> Image:
+        image = sampling.pad(image, *(int(side) for side in sides), border, fill)
+        return sampling.crop(image, int(top), int(left), height, width)
+
+    return run
+
+
+def resized_crop(height: int, width: int, filter: str = "bilinear", antialias: bool = True) -> Reference:
+    def run(image: Image, top: float, left: float, **window: float) -> Image:
+        h, w = int(window["height"]), int(window["width"])
+        image = sampling.crop(image, int(top), int(left), h, w)
+        return sampling.resize(image, height, width, filter, antialias)
+
+    return run
+
+
+def jitter(*names: str) -> Reference:
+    def run(image: Image, order: np.ndarray, **factors: float) -> Image:
+        for k in np.atleast_1d(order):
+            image = getattr(color, names[k])(image, factors[names[k]], 255.0)
+        return image
+
+    return run
+
+
+def yuv(inverse: bool = False) -> Reference:
+    """OpenCV's COLOR_RGB2YUV; V - Y = 0.877 (R - Y), U - Y = 0.492 (B - Y)."""
+
+    def run(image: Image) -> Image:
+        gray = np.array([0.0, 128.0, 128.0])
+        result = (image - gray) @ np.linalg.inv(YUV).T if inverse else image @ YUV.T + gray
+        return color.saturate(result, 255.0)
+
+    return run
+
+
+def erasing(value: Any) -> Reference:
+    def run(image: Image, rectangle: np.ndarray, keys: np.ndarray) -> Image:
+        if value == "random":
+            return masks.erase_with_noise(image, rectangle, keys, 127.5, 63.75)
+        return masks.erase(image, rectangle, value)
+
+    return run
+
+
+def mask(ratio: float, fill: Any = 0.0) -> Reference:
+    return lambda image, keys: masks.mask(image, ratio, keys, fill)
+
+
+def normalize(mean: Any, std: Any) -> Reference:
+    return lambda image: (image / 255.0 - np.asarray(mean)) / np.asarray(std)
+
+
+def mirrored(vertical: bool) -> Reference:
+    return lambda image: sampling.flip(image, vertical)
+
+
+#: Public names that are no transforms, and transforms that only run others.
+BASES = {"InterpolationMode", "RandomTransform", "Transform"}
+WRAPPERS = {"Compose", "RandomApply"}
+
+#: Each transform and its reference. Images are 20 to 30 pixels on a side.
+CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
+    "Resize": [
+        (T.Resize((9, 31)), resize()),
+        (T.Resize(12), resize()),
+        (T.Resize([14], max_size=16), resize()),
+        (T.Resize((40, 17), "bicubic"), resize("bicubic")),
+        (T.Resize((11, 13), T.InterpolationMode.BICUBIC, antialias=False), resize("bicubic", False)),
+        (T.Resize((11, 13), antialias=False), resize("bilinear", False)),
+        (T.Resize((11, 43), interpolation=0), resize("nearest")),
+    ],
+    "CenterCrop": [
+        (T.CenterCrop(10), center_crop(10, 10)),
+        (T.CenterCrop((11, 50)), center_crop(11, 50)),
+        (T.CenterCrop([61]), center_crop(61, 61)),
+    ],
+    "Pad": [
+        (T.Pad(3), pad(3, 3, 3, 3)),
+        (T.Pad((2, 5), fill=40), pad(2, 5, 2, 5, fill=40)),
+        (T.Pad([1, 0, 4, 7], fill=(1, 2, 3)), pad(1, 0, 4, 7, fill=(1, 2, 3))),
+        (T.Pad((1, 2, 3, 4), padding_mode="edge"), pad(1, 2, 3, 4, "edge")),
+        (T.Pad(6, 0, "reflect"), pad(6, 6, 6, 6, "reflect")),
+        (T.Pad(6, padding_mode="symmetric"), pad(6, 6, 6, 6, "symmetric")),
+    ],
+    "RandomCrop": [
+        (T.RandomCrop(12), random_crop(12, 12)),
+        (T.RandomCrop((13, 9), 4, fill=9), random_crop(13, 9, fill=9)),
+        (T.RandomCrop(18, (5, 1), padding_mode="reflect"), random_crop(18, 18, "reflect")),
+        (T.RandomCrop((50, 7), pad_if_needed=True, fill=(5, 6, 7)), random_crop(50, 7, fill=(5, 6, 7))),
+    ],
+    "RandomResizedCrop": [
+        (T.RandomResizedCrop(16), resized_crop(16, 16)),
+        (T.RandomResizedCrop((9, 21), (0.3, 0.5), (1, 1), "bicubic"), resized_crop(9, 21, "bicubic")),
+        (T.RandomResizedCrop(11, ratio=(4, 9), antialias=False), resized_crop(11, 11, antialias=False)),
+    ],
+    "RandomHorizontalFlip": [(T.RandomHorizontalFlip(), mirrored(False)), (T.RandomHorizontalFlip(1), mirrored(False))],
+    "RandomVerticalFlip": [(T.RandomVerticalFlip(), mirrored(True)), (T.RandomVerticalFlip(p=0), mirrored(True))],
+    "ColorJitter": [
+        (T.ColorJitter(0.4, 0.4, 0.4, 0.1), jitter("brightness", "contrast", "saturation", "hue")),
+        (T.ColorJitter(contrast=(0.2, 3.0), hue=0.5), jitter("contrast", "hue")),
+        (T.ColorJitter(brightness=2), jitter("brightness")),
+        (T.ColorJitter(), jitter()),
+    ],
+    "Grayscale": [(T.Grayscale(3), color.grayscale), (T.Grayscale(), lambda image: color.grayscale(image)[..., :1])],
+    "RandomGrayscale": [(T.RandomGrayscale(0.5), color.grayscale), (T.RandomGrayscale(), color.grayscale)],
+    "LUT": [
+        (T.LUT(TABLE), lambda image: color.look_up(image, TABLE, 255.0)),
+        (T.LUT(range(255, -1, -1)), lambda image: 255.0 - image),
+    ],
+    "ConvertColor": [(T.ConvertColor(), yuv()), (T.ConvertColor("YUV", "RGB"), yuv(inverse=True))],
+    "RandomErasing": [
+        (T.RandomErasing(), erasing(0)),
+        (T.RandomErasing(1, (0.1, 0.2), (1, 1), (9, 99, 200)), erasing((9, 99, 200))),
+        (T.RandomErasing(p=0.7, value="random"), erasing("random")),
+    ],
+    "RandomMask": [(T.RandomMask(), mask(0.5)), (T.RandomMask(0.2, fill=(1, 2, 3), p=0.5), mask(0.2, (1, 2, 3)))],
+    "Normalize": [
+        (
+            T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+            normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+        ),
+        (T.Normalize(0.5, 0.5), normalize(0.5, 0.5)),
+    ],
+    "ToDtype": [
+        (T.ToDtype(torch.float32, scale=True), lambda image: image / 255.0),
+        (T.ToDtype(torch.float32), lambda image: image),
+        (T.ToDtype(torch.float16, True), lambda image: (image / 255.0).astype(np.float16)),
+        (T.ToDtype(torch.uint8), lambda image: image),
+    ],
+}

@@ -1,0 +1,234 @@
+"""What holds of every transform: it does what its reference does with the parameters it drew, and follows the rules."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.apply import apply
+from cuaug.random import Draws
+from tests.transforms.cases import BASES, CASES, WRAPPERS
+
+N = 12
+ALL = [pytest.param(*case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
+RANDOM = [
+    T.RandomCrop(9),
+    T.RandomResizedCrop(12),
+    T.RandomHorizontalFlip(),
+    T.RandomVerticalFlip(),
+    T.ColorJitter(0.3, 0.3, 0.3, 0.3),
+    T.RandomGrayscale(0.5),
+    T.RandomErasing(),
+    T.RandomErasing(value="random"),
+    T.RandomMask(),
+    T.RandomApply([T.Grayscale(3)]),
+    T.Compose([T.RandomHorizontalFlip()]),
+]
+
+
+def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.ndarray:
+    """(n, height, width, 3) uint8: noise, and a slope."""
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(0, 256, (n, height, width, 3))
+    slope = np.add.outer(np.arange(height), np.arange(width))[None, :, :, None] * 5
+    return np.where(np.arange(n)[:, None, None, None] % 2, noise, slope).astype(np.uint8)
+
+
+def row(value: Any, i: int) -> Any:
+    """Sample i's part of what `make_params` drew."""
+    if isinstance(value, (list, tuple)):
+        return [row(v, i) for v in value]
+    return value[i] if np.ndim(value) else value
+
+
+def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, seed: int) -> list[np.ndarray]:
+    n, height, width, _ = images.shape
+    draws = Draws(seed, 0, np.arange(n))
+    draws.next_transform()
+    acts = draws.bernoulli(transform.p) if isinstance(transform, T.RandomTransform) else np.ones(n, bool)
+    params = transform.make_params(draws, np.full(n, height), np.full(n, width))
+    drawn = [{name: row(value, i) for name, value in params.items()} for i in range(n)]
+    floats = images.astype(np.float64)
+    return [reference(floats[i], **drawn[i]) if acts[i] else floats[i] for i in range(n)]
+
+
+def run(transform: T.Transform, images: np.ndarray, seed: int) -> np.ndarray:
+    """`transform(images)` with draws from `seed`."""
+    return apply(images, lambda plan: transform.plan(plan, Draws(seed, 0, np.arange(len(plan)))))
+
+
+def test_every_transform_is_here():
+    public = set(T.__all__)
+    assert public == set(CASES) | WRAPPERS | BASES, "a new transform needs a reference in cases.py"
+    assert {type(t).__name__ for cases in CASES.values() for t, _ in cases} == set(CASES)
+    drawing = {name for name in public - BASES if name.startswith("Random")} | {"ColorJitter", "Compose"}
+    assert {type(t).__name__ for t in RANDOM} == drawing
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_does_what_its_reference_does(transform, reference, seed):
+    images = stack(seed=seed)
+    got = run(transform, images, seed).astype(np.float64)
+    want = by_reference(transform, reference, images, seed)
+    # uint8 results are rounded once, at the end; a value beside a boundary may fall to either side.
+    slack = 0.51 if got.max() > 10 else 2e-5
+    for i, (one, other) in enumerate(zip(got, want, strict=True)):
+        assert one.shape == other.shape, f"image {i}"
+        assert np.abs(one - np.clip(other, 0, 255) if slack > 0.5 else one - other).max() <= slack, f"image {i}"
+
+
+def test_the_comparison_rejects_another_draw():
+    transform, reference = CASES["RandomCrop"][0]
+    images = stack()
+    got, want = run(transform, images, 0), by_reference(transform, reference, images, 1)
+    assert max(np.abs(a.astype(float) - b).max() for a, b in zip(got, want, strict=True)) > 50
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+def test_repr_reads_like_the_code_that_makes_it(transform, reference):
+    if isinstance(transform, T.LUT):
+        assert repr(transform) == f"LUT(table=<{' x '.join(map(str, transform.table.shape))}>)"
+        return
+    again = eval(repr(transform), {**vars(T), "torch": torch})
+    assert type(again) is type(transform) and vars(again) == vars(transform) and repr(again) == repr(transform)
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+def test_keeps_each_argument_under_its_name(transform, reference):
+    names = list(inspect.signature(type(transform).__init__).parameters)[1:]
+    assert all(hasattr(transform, name) for name in names)
+    assert type(transform).__doc__ and type(transform).__module__.startswith("cuaug.transforms.")
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+def test_pickles(transform, reference):
+    images = stack(3)
+    again = pickle.loads(pickle.dumps(transform))
+    np.testing.assert_array_equal(run(again, images, 4), run(transform, images, 4))
+
+
+@pytest.mark.parametrize(("transform", "reference"), ALL)
+def test_a_batch_is_its_images_one_by_one_and_untouched(transform, reference):
+    """The draws of sample i are those of index i, whatever is beside it."""
+    images = stack(4)
+    before = images.copy()
+    together = run(transform, images, 3)
+    for i in range(4):
+        alone = apply(images[i], lambda plan, i=i: transform.plan(plan, Draws(3, 0, [i])))
+        np.testing.assert_array_equal(alone, together[i])
+    np.testing.assert_array_equal(images, before)
+
+
+@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+def test_each_image_of_a_batch_is_drawn_for(transform):
+    one = stack(2)[1:]
+    results = {image.tobytes() for image in run(transform, np.repeat(one, 40, axis=0), 0)}
+    assert len(results) >= 2
+
+
+@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+def test_follows_torchs_seed(transform):
+    images = stack(40)
+    torch.manual_seed(5)
+    first, second = transform(images), transform(images)
+    torch.manual_seed(5)
+    np.testing.assert_array_equal(transform(images), first)
+    np.testing.assert_array_equal(transform(images), second)
+    assert (first != second).any()
+    torch.manual_seed(6)
+    assert (transform(images) != first).any()
+
+
+@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+def test_follows_an_explicit_generator(transform):
+    images = stack(40)
+
+    def twice(seed: int) -> list[np.ndarray]:
+        compose = T.Compose([transform], generator=torch.Generator().manual_seed(seed))
+        return [compose(images), compose(images)]
+
+    state = torch.get_rng_state()
+    first, second = twice(1)
+    assert torch.get_rng_state().equal(state), "torch's own generator is left alone"
+    again = twice(1)
+    np.testing.assert_array_equal(again[0], first)
+    np.testing.assert_array_equal(again[1], second)
+    assert (first != second).any() and (twice(2)[0] != first).any()
+
+
+@pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
+def test_where_limits_it(transform):
+    """Inside RandomApply the others keep their pixels, and those it acts on get what they would get anyway."""
+    if isinstance(transform, (T.RandomCrop, T.RandomResizedCrop)):
+        pytest.skip("changes the size")
+    images = stack(16)
+    where = np.arange(16) % 3 == 0
+    everywhere = run(transform, images, 8)
+    limited = apply(images, lambda plan: transform.plan(plan, Draws(8, 0, np.arange(16)), where))
+    np.testing.assert_array_equal(limited[where], everywhere[where])
+    np.testing.assert_array_equal(limited[~where], images[~where])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        *[(lambda v=v: T.Resize(v), f"size is .* not {v!r}") for v in (0, -3, 1.5, None, "a")],
+        (lambda: T.Resize((1, 2, 3)), r"not \(1, 2, 3\)"),
+        (lambda: T.Resize((4, 4), max_size=9), r"max_size \(9\) goes with a single size"),
+        (lambda: T.Resize(9, max_size=9), "max_size"),
+        (lambda: T.Resize(9, "lanczos"), "interpolation is one of 'nearest', 'bilinear', 'bicubic', not 'lanczos'"),
+        (lambda: T.Resize(9, 1), "interpolation is one of .*, not 1"),
+        (lambda: T.Resize(9, None), "interpolation is one of .*, not None"),
+        (lambda: T.CenterCrop((3, 0)), r"not \(3, 0\)"),
+        (lambda: T.Pad(-1), "padding .* not -1"),
+        (lambda: T.Pad(1.5), "padding .* not 1.5"),
+        (lambda: T.Pad((1, 2, 3)), r"padding .* not \(1, 2, 3\)"),
+        (lambda: T.Pad(1, fill="red"), "fill is a number or a sequence of 3, not 'red'"),
+        (lambda: T.Pad(1, fill=(1, 2)), r"fill .* not \(1, 2\)"),
+        (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode is one of 'constant', .*, not 'wrap'"),
+        (lambda: T.RandomCrop(4, padding="1"), "padding .* not '1'"),
+        (lambda: T.RandomResizedCrop(4, scale=0.5), "scale is .* not 0.5"),
+        (lambda: T.RandomResizedCrop(4, scale=(0.9, 0.5)), r"scale .* not \(0.9, 0.5\)"),
+        (lambda: T.RandomResizedCrop(4, ratio=(0, 1)), r"ratio .* not \(0, 1\)"),
+        (lambda: T.RandomResizedCrop(4, scale=(float("nan"), 1)), "scale .* not .nan"),
+        *[(lambda v=v: T.RandomHorizontalFlip(v), f"p is a probability .* not {v}") for v in (1.1, -0.1, None)],
+        *[(lambda v=v: T.ColorJitter(brightness=v), f"brightness is .* not {v!r}") for v in (-0.1, "x")],
+        (lambda: T.ColorJitter(contrast=(-1, 1)), r"contrast .* not \(-1, 1\)"),
+        (lambda: T.ColorJitter(hue=0.6), "hue .* not 0.6"),
+        (lambda: T.ColorJitter(hue=(-0.6, 0)), r"hue .*\[-0.5, 0.5\].* not \(-0.6, 0\)"),
+        (lambda: T.Grayscale(2), "num_output_channels is 1 or 3, not 2"),
+        (lambda: T.LUT(np.zeros(255)), r"table is \(256,\) or \(3, 256\), not \(255,\)"),
+        (lambda: T.ConvertColor("RGB", "HSV"), "not from 'RGB' to 'HSV'"),
+        (lambda: T.RandomErasing(scale=(0.1, 1.2)), r"scale .* not \(0.1, 1.2\)"),
+        (lambda: T.RandomErasing(value="black"), "value .* not 'black'"),
+        (lambda: T.RandomMask(ratio=2), "ratio is a probability .* not 2"),
+        (lambda: T.Normalize([0.5], [0.0]), "std must be above 0"),
+        (lambda: T.Normalize([0.5, 0.5], [1.0]), "mean and std have 1 or 3 entries, not 2 and 1"),
+        (lambda: T.ToDtype(torch.int32), "dtype is one of .*not torch.int32"),
+        (lambda: T.Compose(T.Resize(3)), "a sequence of transforms, not Resize"),
+        (lambda: T.RandomApply(T.Resize(3)), "a sequence of transforms, not Resize"),
+        (lambda: T.Compose([T.Resize(3), str]), "not a cuaug transform"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit(make, message):
+    with pytest.raises(cuaug.TransformError, match=message) as caught:
+        make()
+    assert isinstance(caught.value, ValueError)
+
+
+def test_numbers_of_numpy_are_numbers():
+    three, half = np.int64(3), np.float32(0.5)
+    assert repr(T.Resize(three)) == "Resize(size=3)" and repr(T.Resize(np.array([3, 4]))) == "Resize(size=(3, 4))"
+    assert T.CenterCrop(three).size == (3, 3) and T.Pad(three)._sides == (3, 3, 3, 3)
+    assert T.RandomHorizontalFlip(half).p == 0.5
+    assert T.ColorJitter(half)._spans == T.ColorJitter(0.5)._spans
+    assert T.RandomErasing(value=np.array([1, 2, 3]))._color == (1, 2, 3)
+    assert "value=" in repr(T.RandomErasing(value=torch.tensor([1.0, 2.0, 3.0])))
