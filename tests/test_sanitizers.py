@@ -71,7 +71,7 @@ def test_threads(tmp_path):
         ("store.h", "plane = int64(sample.y.out) * sample.x.out;", "plane = int64(sample.y.out) * sample.x.out + 1;",
          "WRITE of size"),
         ("sampling.h", "border == EDGE || n == 1", "border == EDGE", "division by zero"),
-        ("pixelops.h", "table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f))]", 
+        ("pixelops.h", "table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f))]",
          "table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f)) + 0 * int(v[c][p] * 1e12f)]", "outside the range"),
     ],
     ids=["read", "write", "division", "conversion"],

@@ -104,6 +104,23 @@ def test_resized_bytes_are_rounded_and_saturated(image, height, width, filter, a
     assert_close(got, np.clip(want, 0, 255), tolerances.ROUNDING_LEVELS)
 
 
+@given(images(), small_sides, small_sides, st.booleans())
+def test_a_cubics_overshoot_saturates_at_once_in_bytes_only(image, height, width, antialias):
+    """Not only when stored: what follows sees levels in 0 ... 255. Float images keep the overshoot, as in torchvision."""
+    from cuaug.plan import operations
+
+    halves = []
+    for source in (image, image.astype(np.float32) / np.float32(255)):
+        plan = plan_for(source)
+        plan.resize(height, width, filter=Filter.BICUBIC, antialias=antialias)
+        plan.append(operations.scale(1, 0.5, 0.25 * plan.limit))
+        halves.append(run_one(plan, source))
+    want = reference.resize(image / 255.0, height, width, "bicubic", antialias)
+    if image.shape[:2] != (height, width):
+        assert_close(halves[0], 0.5 * np.clip(want, 0, 1) + 0.25, tolerances.RESIZE)
+    assert_close(halves[1], 0.5 * want + 0.25, tolerances.RESIZE)
+
+
 @given(images(dtype=np.float32), st.data(), small_sides, small_sides, FILTERS, st.booleans())
 def test_resize_after_crop_stops_at_the_crops_edge(image, data, height, width, filter, antialias):
     box = data.draw(boxes(*image.shape[:2]))
