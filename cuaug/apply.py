@@ -16,8 +16,16 @@ __all__ = ["apply", "draw_seed"]
 
 
 def draw_seed(generator: torch.Generator | None) -> int:
-    """A seed from the generator, or from torch's default one."""
-    return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator))
+    """A seed from the generator, or from torch's default one.
+
+    DataLoader workers, and each epoch's, begin with the same copy of an explicit generator: their own seeds tell their
+    draws apart.
+    """
+    if generator is None:
+        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64))
+    seed = torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
+    worker = torch.utils.data.get_worker_info()
+    return int(seed) + (0 if worker is None else worker.seed)
 
 
 def apply(images: Any, write: Callable[[Plan], None]) -> Any:
@@ -32,6 +40,7 @@ def apply(images: Any, write: Callable[[Plan], None]) -> Any:
     plan = Plan([height] * n, [width] * n, source_type=source_type, channels=opened.channels)
     plan.target_type = opened.target_type
     write(plan)
+    as_double = opened.is_double and plan.target_type is None
     tables = plan.tables(layout=opened.layout)
 
     h, w = (sizes[0] for sizes in tables.sizes())
@@ -41,4 +50,4 @@ def apply(images: Any, write: Callable[[Plan], None]) -> Any:
     shape = (n, plan.channels, h, w) if opened.layout == Layout.CHW else (n, h, w, plan.channels)
     target = torch.empty(tuple(int(v) for v in shape), dtype=dtype_of(tables.target_type), device=opened.images.device)
     devices.run(tables, opened.images, target)
-    return opened.finish(target)
+    return opened.finish(target.double() if as_double else target)

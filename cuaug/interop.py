@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class Opened:
         images: (N, H, W, 3) uint8 or float32 tensor, contiguous, on the device that the images came from.
         channels: 1 or 3, as they came; gray ones were spread to three equal channels.
         layout: how the result is to lie in memory.
-        target_type: the result's type where the chain does not change uint8 to float; None for uint8 input.
+        target_type: the result's type unless the chain asks for another; None for uint8 and float64 input.
+        is_double: the input was float64; the result, computed in float32, is to be float64 unless the chain asks.
         finish: makes the result from a tensor, (N, C, H, W) or (N, H, W, C) by `layout`.
     """
 
@@ -58,6 +60,7 @@ class Opened:
     channels: int
     layout: Layout
     target_type: Type | None
+    is_double: bool
     finish: Callable[[torch.Tensor], Any]
 
 
@@ -70,12 +73,11 @@ def open_images(images: Any) -> Opened:
     if isinstance(images, torch.Tensor):
         return _open_tensor(images)
     if isinstance(images, np.ndarray):
-        # torch has no negative strides, and no unsigned integers wider than a byte to complain about.
-        tensor = torch.from_numpy(np.ascontiguousarray(images)) if _numpy_supported(images) else None
-        return _open_array(tensor, images, lambda result: result.numpy())
+        return _open_array(_from_numpy(images) if _numpy_supported(images) else None, images, _to_numpy)
     if hasattr(images, "__cuda_array_interface__"):
         return _open_cupy(images)
-    if type(images).__module__.startswith("PIL."):
+    pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
+    if pillow is not None and isinstance(images, pillow.Image):
         return _open_pil(images)
     raise TransformError(
         f"an image is a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
@@ -83,12 +85,29 @@ def open_images(images: Any) -> Opened:
     )
 
 
-def _numpy_supported(array: np.ndarray) -> bool:
-    return array.dtype == np.uint8 or array.dtype.kind == "f"
+def _numpy_supported(array: Any) -> bool:
+    return array.dtype == np.uint8 or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)
+
+
+def _from_numpy(array: np.ndarray) -> torch.Tensor:
+    # torch has no negative strides, only the native byte order, and a warning for what it may not write to.
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        raise TransformError("NumPy has no bfloat16: ask for another dtype, or pass a torch tensor")
+    return tensor.numpy()
 
 
 def _open_tensor(tensor: torch.Tensor) -> Opened:
     """(C, H, W) or (N, C, H, W); a channels-last batch comes back channels-last."""
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise TransformError(f"a tensor is on the CPU or a CUDA device, not on {tensor.device}")
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise TransformError("no gradient flows through transforms: pass images.detach(), or use torch.no_grad()")
+    tensor = tensor.detach()
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in (1, 3):
         raise TransformError(
             f"a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {tuple(tensor.shape)}"
@@ -132,9 +151,13 @@ def _open_cupy(array: Any) -> Opened:
 
 
 def _open_pil(image: Any) -> Opened:
-    """A PIL image of any mode; gray ones stay gray, others are seen as RGB."""
+    """A PIL image; gray ones stay gray, with 8 bits of 16, and others are seen as RGB."""
     from PIL import Image
 
+    if image.mode in ("I", "F"):  # convert("RGB") would clip these, mostly to a white or black picture
+        raise TransformError(f"a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need")
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     mode = "L" if image.mode in ("1", "L") else "RGB"
     pixels = torch.from_numpy(np.array(image if image.mode == mode else image.convert(mode)))
 
@@ -162,13 +185,6 @@ def _opened(
         stack = stack.expand(-1, -1, -1, 3)
     if not is_uint8:
         stack = stack.to(torch.float32)
-    # A float64 image is computed in float32, and comes back as it came.
-    double = given.dtype == torch.float64
-    target_type = None if is_uint8 else _TYPES.get(given.dtype, Type.FLOAT32)
-    return Opened(
-        stack.contiguous(),
-        channels,
-        layout,
-        target_type,
-        (lambda result: finish(result.double() if result.is_floating_point() else result)) if double else finish,
-    )
+    is_double = given.dtype == torch.float64
+    target_type = None if is_uint8 or is_double else _TYPES.get(given.dtype, Type.FLOAT32)
+    return Opened(stack.contiguous(), channels, layout, target_type, is_double, finish)
