@@ -1,0 +1,193 @@
+"""`cuaug doctor`: exit statuses, what mends what, and that nothing can crash or hang it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from cuaug import cli, doctor
+from cuaug.doctor import Finding
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cuaug", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=240,
+    )
+
+
+def line(text: str, path: str, name: str) -> tuple[str, str, str]:
+    """(verdict, text, mend) of one finding in a report."""
+    section = text.split("GPU\n")[path == "GPU"]
+    lines = section.splitlines()
+    at = next(i for i, words in enumerate(lines) if words[4:].strip().startswith(name))
+    following = lines[at + 1].strip() if at + 1 < len(lines) else ""
+    return (
+        lines[at][2:4].strip(),
+        lines[at][18:].strip(),
+        following.removeprefix("mend: ") if "mend:" in following else "",
+    )
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Examines with some of the checks alone: all take too long to be run by every test."""
+
+    def examine(*names: str, limit_seconds: float = 60.0, **environment: str) -> dict[str, Finding]:
+        program = f"from cuaug import doctor; doctor._CHECKS[:] = [c for c in doctor._CHECKS if c[1] in {names!r}]; "
+        popen = subprocess.Popen
+
+        def with_fewer(command, **options):
+            return popen([command[0], "-c", program + command[2]], **options)
+
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(doctor, "_CHECKS", [check for check in doctor._CHECKS if check[1] in names])
+            patch.setattr(subprocess, "Popen", with_fewer)
+            return {f"{f.needed_by} {f.name}": f for f in doctor.examine(limit_seconds)}
+
+    return examine
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """A directory for PYTHONPATH, with a package that runs this code when it is imported."""
+
+    def make(package: str, code: str) -> str:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(textwrap.dedent(code))
+        return str(tmp_path)
+
+    return make
+
+
+def test_a_whole_examination():
+    done = run("doctor")
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    assert line(done.stdout, "CPU", "host kernels")[0] == "OK"
+    assert line(done.stdout, "CPU", "Loader")[:2] == ("OK", line(done.stdout, "CPU", "Loader")[1])
+    assert "8 files in 2 batches on cpu" in done.stdout
+    assert "loading works on the" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.cuda
+def test_a_gpu_that_works():
+    done = run("doctor", "--require-cuda")
+    assert done.returncode == 0, done.stdout
+    assert "loading works on the GPU" in done.stdout
+
+
+def test_missing_host_kernels(only):
+    found = only("host kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
+    assert found["CPU host kernels"].verdict == "no"
+    assert "/nowhere/_host.so" in found["CPU host kernels"].text
+    assert "pip install" in found["CPU host kernels"].mend
+    assert found["CPU Loader"].verdict == "no"
+
+
+def test_missing_torch(only, stand_in):
+    found = only("cuaug", "torch", PYTHONPATH=stand_in("torch", "raise ImportError('no torch here')"))
+    assert found["CPU cuaug"].verdict == "OK"
+    assert (found["CPU torch"].verdict, found["CPU torch"].mend) == ("no", "pip install torch numpy")
+    assert "no torch here" in found["CPU torch"].text
+
+
+def test_missing_nvimagecodec(only, stand_in):
+    found = only("nvImageCodec", PYTHONPATH=stand_in("nvidia", ""))
+    assert found["CPU nvImageCodec"].verdict == "no"
+    assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].mend
+
+
+def test_missing_cupy(only, stand_in):
+    found = only("CuPy", "NVRTC", PYTHONPATH=stand_in("cupy", "raise ImportError('no cupy here')"))
+    for name in ("GPU CuPy", "GPU NVRTC"):
+        assert found[name].verdict == "no" and "no cupy here" in found[name].text
+        assert found[name].mend.startswith("pip install 'cuaug[cuda1")
+
+
+def test_cupy_for_another_cuda(only, stand_in):
+    cupy = """
+        import sys, types
+        __version__ = "14.0"
+        cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
+        cuda.driver = types.SimpleNamespace(get_build_version=lambda: 11080)
+    """
+    torch = "import types; version = types.SimpleNamespace(cuda='13.0'); __version__ = '2.11'"
+    stand_in("torch", torch)
+    found = only("CuPy", PYTHONPATH=stand_in("cupy", cupy))["GPU CuPy"]
+    assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
+    assert found.mend == "pip install 'cuaug[cuda13]'"
+
+
+def test_a_library_that_crashes(only, stand_in):
+    found = only("cuaug", "CuPy", "driver", PYTHONPATH=stand_in("cupy", "import os; os.abort()"))
+    assert found["GPU CuPy"].verdict == "no" and "SIGABRT" in found["GPU CuPy"].text
+    assert found["CPU cuaug"].verdict == "OK" and "GPU driver" in found  # the others are heard all the same
+
+
+def test_a_library_that_hangs(only, stand_in):
+    hanging = stand_in("cupy", "import time; time.sleep(600)")
+    found = only("cuaug", "CuPy", limit_seconds=5.0, PYTHONPATH=hanging)
+    assert found["GPU CuPy"].text == "no answer in 5 s"
+    assert found["CPU cuaug"].verdict == "OK"
+
+
+def test_a_library_that_prints(only, stand_in):
+    found = only("cuaug", "CuPy", PYTHONPATH=stand_in("cupy", "print('hello', flush=True); raise ImportError('no')"))
+    assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")
+
+
+FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]
+NO_GPU = [FINE[0], Finding("GPU", "driver", "no", "none", "install it"), Finding("GPU", "kernels", "--", "not tried")]
+BROKEN = [Finding("CPU", "host kernels", "no", "none", "pip install cuaug"), FINE[1]]
+
+
+@pytest.mark.parametrize(
+    ("findings", "status", "status_with_cuda"), [(FINE, 0, 0), (NO_GPU, 0, 1), (BROKEN, 1, 1)], ids=str
+)
+def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    assert cli.main(["doctor"]) == status
+    assert cli.main(["doctor", "--require-cuda"]) == status_with_cuda
+    for finding in findings:
+        assert finding.mend in capsys.readouterr().out or not finding.mend
+        cli.main(["doctor"])
+
+
+def test_the_report_names_what_mends():
+    out = io.StringIO()
+    assert doctor.report(NO_GPU, out) == {"CPU": True, "GPU": False}
+    assert "  no  driver        none\n                    mend: install it\n" in out.getvalue()
+    assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("cuaug 0.1.0")
+    assert run().returncode == 2
+    assert "doctor" in run("--help").stdout
+
+
+def test_the_command_imports_nothing_heavy():
+    program = "import sys, cuaug.cli, cuaug; print([m for m in ('numpy', 'torch', 'cupy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_gpu_comparison_runs():
+    """The chain of the check 'GPU kernels', on the CPU: a mistake in it would show on a GPU only."""
+    import torch
+
+    from cuaug.doctor import _kernel_chain
+
+    images = torch.arange(2 * 3 * 61 * 83, dtype=torch.int64).remainder(256).to(torch.uint8).reshape(2, 3, 61, 83)
+    assert _kernel_chain(images).shape == (2, 3, 32, 40)
