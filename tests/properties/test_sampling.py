@@ -106,7 +106,7 @@ def test_resized_bytes_are_rounded_and_saturated(image, height, width, filter, a
 
 @given(images(), small_sides, small_sides, st.booleans())
 def test_a_cubics_overshoot_saturates_at_once_in_bytes_only(image, height, width, antialias):
-    """Not only when stored: what follows sees levels in 0 ... 255. Float images keep the overshoot, as in torchvision."""
+    """What follows the resize sees levels in 0 ... 255. Float images keep the overshoot, as in torchvision."""
     from cuaug.plan import operations
 
     halves = []
