@@ -15,17 +15,17 @@ from cuaug.plan import Layout, Plan, Type
 __all__ = ["apply", "draw_seed"]
 
 
-def draw_seed(generator: torch.Generator | None) -> int:
-    """A seed from the generator, or from torch's default one.
+def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
+    """(seed, epoch) for `Draws`, from the generator, or from torch's default one.
 
-    DataLoader workers, and each epoch's, begin with the same copy of an explicit generator: their own seeds tell their
-    draws apart.
+    DataLoader workers, and each epoch's, begin with the same copy of an explicit generator: the worker's seed, which
+    DataLoader draws anew each epoch, tells their draws apart.
     """
     if generator is None:
-        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64))
+        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64)), 0
     seed = torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
     worker = torch.utils.data.get_worker_info()
-    return int(seed) + (0 if worker is None else worker.seed)
+    return int(seed), 0 if worker is None else worker.seed
 
 
 def apply(images: Any, write: Callable[[Plan], None]) -> Any:

@@ -96,7 +96,9 @@ def probability(name: str, value: float) -> float:
     return numbers[0]
 
 
-def span(name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")) -> tuple[float, float]:
+def span(
+    name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")
+) -> tuple[float, float]:
     """(lower, upper) with low <= lower <= upper <= high."""
     numbers = values(value, float)
     if len(numbers) != 2 or not low <= numbers[0] <= numbers[1] <= high:

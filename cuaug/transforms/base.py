@@ -110,14 +110,14 @@ class Compose(Transform):
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import apply, draw_seed
 
-        seed = draw_seed(self.generator)
-        return apply(image, lambda plan: self.plan(plan, Draws(seed, 0, np.arange(len(plan)))))
+        seed, epoch = draw_seed(self.generator)
+        return apply(image, lambda plan: self.plan(plan, Draws(seed, epoch, np.arange(len(plan)))))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A generator does not pickle into a spawned worker; its state does.
+        # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
         state = self.__dict__.copy()
         if self.generator is not None:
-            state["generator"] = self.generator.get_state()
+            state["generator"] = self.generator.get_state().numpy().tobytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -125,8 +125,8 @@ class Compose(Transform):
             import torch
 
             generator = torch.Generator()
-            generator.set_state(state["generator"])
-            state["generator"] = generator
+            generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
+            state = {**state, "generator": generator}
         self.__dict__.update(state)
 
     def __repr__(self) -> str:

@@ -1,0 +1,150 @@
+"""Compose inside a torch Dataset: in DataLoader workers, under fork and under spawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+from torch.utils.data import DataLoader, Dataset
+
+from cuaug import transforms as T
+
+STARTS = ["fork", "spawn"]
+COUNT = 12
+
+
+class Pictures(Dataset):
+    """One and the same picture under every index: what differs is what was drawn."""
+
+    def __init__(self, transform: T.Transform, kind: str = "PIL") -> None:
+        self.transform = transform
+        self.kind = kind
+
+    def __len__(self) -> int:
+        return COUNT
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+        return self.transform(Image.fromarray(pixels) if self.kind == "PIL" else pixels), index
+
+
+def chain(generator: torch.Generator | None = None) -> T.Compose:
+    return T.Compose(
+        [
+            T.RandomResizedCrop(16),
+            T.RandomHorizontalFlip(),
+            T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+            T.ToDtype(torch.float32, scale=True),
+        ],
+        generator=generator,
+    )
+
+
+def epochs(count: int, transform: T.Compose, workers: int, start: str | None, seed: int) -> list[list[bytes]]:
+    """The samples of each epoch, in the order of their indices."""
+    torch.manual_seed(seed)
+    loader = DataLoader(Pictures(transform), batch_size=3, num_workers=workers, multiprocessing_context=start)
+    result = []
+    for _ in range(count):
+        images = torch.cat([images for images, _ in loader])
+        assert images.shape == (COUNT, 3, 16, 16) and images.min() >= 0 and images.max() <= 1
+        result.append([image.numpy().tobytes() for image in images])
+    return result
+
+
+@pytest.mark.parametrize("start", [None, "fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("explicit", [False, True], ids=["torch's generator", "a generator"])
+def test_workers_and_epochs_never_share_draws(start, explicit):
+    def run(seed: int) -> list[list[bytes]]:
+        generator = torch.Generator().manual_seed(seed) if explicit else None
+        return epochs(2, chain(generator), 0 if start is None else 2, start, seed)
+
+    first = run(1)
+    every = [image for epoch in first for image in epoch]
+    assert len(set(every)) == 2 * COUNT, "some samples were drawn alike"
+    if start != "spawn":
+        assert run(1) == first, "the same seed gives the same samples"
+        assert not set(every) & {image for epoch in run(2) for image in epoch}
+
+
+def test_spawned_workers():
+    """Everything pickles, the generator included; the same samples as under fork."""
+    transform = chain(torch.Generator().manual_seed(4))
+    spawned = epochs(1, transform, 2, "spawn", 4)
+    assert len(set(spawned[0])) == COUNT
+    assert spawned == epochs(1, transform, 2, "fork", 4)
+
+
+def test_persistent_workers_draw_anew_each_epoch():
+    torch.manual_seed(0)
+    transform = chain(torch.Generator().manual_seed(0))
+    loader = DataLoader(Pictures(transform, "NumPy"), batch_size=4, num_workers=2, persistent_workers=True)
+    images = [image.numpy().tobytes() for _ in range(3) for batch, _ in loader for image in batch]
+    assert len(set(images)) == 3 * COUNT
+
+
+def test_a_generator_survives_pickling_with_its_state():
+    import pickle
+
+    transform = chain(torch.Generator().manual_seed(8))
+    picture = np.random.default_rng(1).integers(0, 256, (30, 30, 3), dtype=np.uint8)
+    transform(picture)
+    copy = pickle.loads(pickle.dumps(transform))
+    for _ in range(3):
+        np.testing.assert_array_equal(copy(picture), transform(picture))
+
+
+# --- the same chain in Pillow ----------------------------------------------------------------------------------------
+
+
+def picture(height: int, width: int) -> Image.Image:
+    coarse = np.random.default_rng(height).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def resize_and_crop(image: Image.Image, side: int, filter: Image.Resampling) -> Image.Image:
+    """torchvision's Resize(side) and CenterCrop(side)."""
+    w, h = image.size
+    size = (side, int(side * h / w)) if w <= h else (int(side * w / h), side)
+    image = image.resize(size, filter)
+    left, top = round((image.width - side) / 2), round((image.height - side) / 2)
+    return image.crop((left, top, left + side, top + side))
+
+
+@pytest.mark.parametrize("size", [(97, 140), (150, 71), (64, 64), (333, 500)])
+@pytest.mark.parametrize("name", ["bilinear", "bicubic"])
+def test_evaluation_chain_against_pillow(size, name):
+    """Resize, CenterCrop, ToDtype, Normalize: what nearly every evaluation runs."""
+    image = picture(*size)
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    compose = T.Compose(
+        [
+            T.Resize(64, interpolation=name),
+            T.CenterCrop(64),
+            T.ToDtype(torch.float32, scale=True),
+            T.Normalize(mean, std),
+        ]
+    )
+    filter = Image.Resampling[name.upper()]
+    want = np.asarray(resize_and_crop(image, 64, filter)).transpose(2, 0, 1) / 255.0
+    got = compose(image).numpy() * np.array(std)[:, None, None] + np.array(mean)[:, None, None]
+    assert got.shape == (3, 64, 64)
+    # Not rounded between resize and normalise, as Pillow is: half a level, and a level between its two passes.
+    assert np.abs(np.clip(got, 0, 1) - want).max() * 255 <= 1.51
+
+
+def test_moves_against_pillow_exactly():
+    image = picture(60, 80)
+    compose = T.Compose([T.Pad((3, 7), fill=9), T.CenterCrop(50), T.RandomHorizontalFlip(1), T.RandomVerticalFlip(1)])
+    want = ImageOps.expand(image, (3, 7, 3, 7), (9, 9, 9)).crop((18, 12, 68, 62))
+    want = want.transpose(Image.Transpose.ROTATE_180)
+    np.testing.assert_array_equal(np.asarray(compose(image)), np.asarray(want))
+
+
+def test_lut_and_gray_against_pillow():
+    image = picture(40, 40)
+    table = [(i * 7 + 3) % 256 for i in range(256)]
+    np.testing.assert_array_equal(np.asarray(T.LUT(table)(image)), np.asarray(image.point(table * 3)))
+    gray = np.asarray(T.Grayscale()(image)).astype(int)
+    assert np.abs(gray - np.asarray(image.convert("L")).astype(int)).max() <= 1
