@@ -7,6 +7,7 @@ touches a pixel. A transform that wraps others overrides `plan`.
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -130,7 +131,7 @@ class Compose(Transform):
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
-        inner = ",\n".join("    " + line for t in self.transforms for line in repr(t).splitlines())
+        inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
         return f"Compose([\n{inner},\n])" if self.transforms else "Compose([])"
 
 

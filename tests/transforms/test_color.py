@@ -1,0 +1,125 @@
+"""Colour: the ranges and orders that are drawn, and torchvision's meaning of each factor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import cv2
+import numpy as np
+import pytest
+
+from cuaug import TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+from tests.transforms.test_geometry import params
+
+COLORS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+
+
+def test_color_jitter_draws_from_its_ranges_uniformly():
+    drawn = params(T.ColorJitter(0.4, (0.5, 2.0), 3.0, 0.1), 9, 9, n=20_000)
+    ranges = {"brightness": (0.6, 1.4), "contrast": (0.5, 2.0), "saturation": (0.0, 4.0), "hue": (-0.1, 0.1)}
+    assert set(drawn) == {"order", *ranges}
+    for name, (low, high) in ranges.items():
+        unit = (drawn[name] - low) / (high - low)
+        assert 0 <= unit.min() < 0.01 and 0.99 < unit.max() < 1
+        assert np.abs(np.histogram(unit, bins=5, range=(0, 1))[0] / 20_000 - 0.2).max() < 0.02, name
+    correlation = np.corrcoef([drawn[name] for name in ranges]) - np.eye(4)
+    assert np.abs(correlation).max() < 0.03, "the factors are drawn apart"
+
+
+def test_color_jitter_takes_all_24_orders_equally():
+    n = 12_000
+    order = params(T.ColorJitter(0.1, 0.1, 0.1, 0.1), 9, 9, n)["order"]
+    orders, counts = np.unique(order, axis=0, return_counts=True)
+    assert {tuple(row) for row in orders.tolist()} == set(itertools.permutations(range(4)))
+    assert np.abs(counts - n / 24).max() < 5 * math.sqrt(n / 24)
+
+
+def test_the_order_of_color_jitter_matters_and_is_followed():
+    """With fixed factors every result is one of the two orders', and both occur."""
+    jitter = T.ColorJitter(brightness=(1.8, 1.8), saturation=(0.3, 0.3))
+    got = {image.tobytes() for image in jitter(np.stack([COLORS / np.float32(255)] * 30))}
+    picture = COLORS / np.float32(255)
+    bright_first = F.adjust_saturation(F.adjust_brightness(picture, 1.8), 0.3)
+    bright_last = F.adjust_brightness(F.adjust_saturation(picture, 0.3), 1.8)
+    assert got == {bright_first.tobytes(), bright_last.tobytes()} and len(got) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "drawn"),
+    [
+        ({}, set()),
+        ({"brightness": 0, "contrast": 0.0, "saturation": None, "hue": 0}, set()),
+        ({"contrast": (1, 1)}, set()),
+        ({"brightness": 0.5}, {"brightness"}),
+        ({"hue": (0.1, 0.1), "contrast": [0, 2]}, {"hue", "contrast"}),
+    ],
+)
+def test_color_jitter_leaves_alone_what_is_not_asked_for(arguments, drawn):
+    assert set(params(T.ColorJitter(**arguments), 9, 9)) - {"order"} == drawn
+    if not drawn:
+        np.testing.assert_array_equal(T.ColorJitter(**arguments)(COLORS), COLORS)
+
+
+def test_factors_mean_what_they_mean_in_torchvision():
+    mean = float((COLORS @ np.array([0.2989, 0.587, 0.114])).mean())
+    gray = np.repeat(F.rgb_to_grayscale(COLORS, 3)[..., :1], 3, axis=2).astype(int)
+    assert (F.adjust_brightness(COLORS, 0) == 0).all() and (F.adjust_brightness(COLORS, 1) == COLORS).all()
+    np.testing.assert_array_equal(F.adjust_brightness(COLORS, 2), np.minimum(COLORS * 2.0, 255))
+    assert np.abs(F.adjust_contrast(COLORS, 0) - mean).max() <= 0.51
+    assert np.abs(F.adjust_saturation(COLORS, 0).astype(int) - gray).max() <= 1
+    for same in (F.adjust_contrast(COLORS, 1), F.adjust_saturation(COLORS, 1), F.adjust_hue(COLORS, 0)):
+        np.testing.assert_array_equal(same, COLORS)
+    turned = F.adjust_hue(np.array([[[255, 0, 0]]], np.uint8), 1 / 3)
+    assert turned.tolist() == [[[0, 255, 0]]]
+    with pytest.raises(TransformError, match="hue_factor"):
+        F.adjust_hue(COLORS, 0.6)
+
+
+def test_gray_images_stay_gray():
+    gray = COLORS[..., 0]
+    got = T.ColorJitter(0, 0, 0.5, 0.5)(gray)
+    assert got.shape == gray.shape and np.abs(got.astype(int) - gray).max() <= 1
+    assert T.RandomGrayscale(1)(gray).shape == gray.shape
+
+
+def test_random_grayscale_with_probability_p():
+    n = 4000
+    images = np.tile(np.array([200, 10, 10], np.uint8), (n, 1, 1, 1))
+    gray = (T.RandomGrayscale(0.2)(images)[:, 0, 0] == 67).all(axis=1)  # 0.2989 * 200 + 0.701 * 10
+    assert abs(gray.mean() - 0.2) < 5 * math.sqrt(0.2 * 0.8 / n)
+
+
+def test_grayscale_of_one_channel_inside_random_apply():
+    with pytest.raises(TransformError, match="changes the number of channels"):
+        T.RandomApply([T.Grayscale()])(COLORS)
+    assert T.RandomApply([T.Grayscale(3)])(COLORS).shape == COLORS.shape
+
+
+def test_convert_color_against_opencv_and_back():
+    got = T.ConvertColor()(COLORS)
+    assert np.abs(got.astype(int) - cv2.cvtColor(COLORS, cv2.COLOR_RGB2YUV).astype(int)).max() <= 1
+    again = T.Compose([T.ConvertColor(), T.ConvertColor("YUV", "RGB")])(COLORS / np.float32(255) * 0.2 + 0.4)
+    np.testing.assert_allclose(again, COLORS / 255 * 0.2 + 0.4, atol=1e-5)
+    with pytest.raises(TransformError, match="needs 3 channels; the image has 1"):
+        T.ConvertColor()(COLORS[..., 0])
+
+
+def test_lut_forms():
+    inverse = 255 - np.arange(256)
+    for table in (inverse, inverse.tolist(), np.stack([inverse] * 3), inverse.astype(np.float64)):
+        np.testing.assert_array_equal(T.LUT(table)(COLORS), 255 - COLORS)
+    table = np.stack([np.arange(256), inverse, np.zeros(256)])
+    got = T.LUT(table)(COLORS)
+    np.testing.assert_array_equal(got, np.stack([COLORS[..., 0], 255 - COLORS[..., 1], 0 * COLORS[..., 2]], axis=-1))
+    floats = T.LUT(inverse)(COLORS / np.float32(255))
+    np.testing.assert_allclose(floats, 1 - COLORS / 255, atol=1e-6)
+
+
+def test_lut_keeps_its_own_copy_of_the_table():
+    table = np.arange(256)
+    transform = T.LUT(table)
+    table[:] = 0
+    np.testing.assert_array_equal(transform(COLORS), COLORS)

@@ -1,0 +1,197 @@
+"""Sizes and places: torchvision's arithmetic, and distributions of what is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug import transforms as T
+from cuaug.plan import Plan
+from cuaug.random import Draws
+
+sides = st.integers(1, 700)
+
+
+def draws(n: int, seed: int = 0) -> Draws:
+    result = Draws(seed, 0, np.arange(n))
+    result.next_transform()
+    return result
+
+
+def params(transform: T.Transform, height: int, width: int, n: int = 4000, seed: int = 0) -> dict:
+    return transform.make_params(draws(n, seed), np.full(n, height), np.full(n, width))
+
+
+def sizes_after(transform: T.Transform, height: int, width: int) -> tuple[int, int]:
+    plan = Plan([height], [width])
+    transform.plan(plan, Draws(0, 0, [0]))
+    h, w = plan.sizes
+    return int(h[0]), int(w[0])
+
+
+def even(counts: Counter, places: int, n: int) -> bool:
+    """Every place occurs, each within five standard deviations of n / places."""
+    share = 1 / places
+    return len(counts) == places and all(
+        abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share)) for count in counts.values()
+    )
+
+
+# --- Resize ----------------------------------------------------------------------------------------------------------
+
+
+def torchvision_size(height: int, width: int, size: int, max_size: int | None) -> tuple[int, int]:
+    """torchvision.transforms.functional._compute_resized_output_size, as of 0.20."""
+    short, long = (width, height) if width <= height else (height, width)
+    new_short, new_long = size, int(size * long / short)
+    if max_size is not None and new_long > max_size:
+        new_short, new_long = int(max_size * new_short / new_long), max_size
+    new_w, new_h = (new_short, new_long) if width <= height else (new_long, new_short)
+    return max(new_h, 1), max(new_w, 1)
+
+
+@given(sides, sides, sides, st.none() | st.integers(1, 900))
+def test_resize_to_one_number(height, width, size, more):
+    max_size = None if more is None else size + more
+    got = sizes_after(T.Resize(size, max_size=max_size), height, width)
+    assert got == torchvision_size(height, width, size, max_size)
+
+
+def test_resize_forms():
+    assert sizes_after(T.Resize((30, 40)), 100, 200) == (30, 40)
+    assert sizes_after(T.Resize([30]), 100, 200) == sizes_after(T.Resize(30), 100, 200) == (30, 60)
+    assert sizes_after(T.Resize(30, max_size=45), 100, 200) == (22, 45)
+
+
+# --- CenterCrop, Pad -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "size", "corner"),
+    [
+        ((10, 10), (4, 4), (3, 3)),
+        ((11, 11), (4, 4), (4, 4)),  # 3.5 goes to the even 4
+        ((9, 9), (4, 4), (2, 2)),  # 2.5 goes to the even 2
+        ((10, 9), (5, 4), (2, 2)),
+        ((7, 7), (7, 7), (0, 0)),
+    ],
+)
+def test_center_crop_rounds_as_torchvision(image, size, corner):
+    y, x = np.mgrid[: image[0], : image[1]].astype(np.uint8)
+    got = T.CenterCrop(size)(np.stack([y, x, x], axis=-1))
+    assert got.shape == (*size, 3) and tuple(got[0, 0, :2]) == corner
+
+
+def test_center_crop_of_a_smaller_image_pads_less_on_the_left_and_top():
+    got = T.CenterCrop(6)(np.full((3, 9), 200, np.uint8))
+    assert (got[:1] == 0).all() and (got[1:4] == 200).all() and (got[4:] == 0).all()
+    got = T.CenterCrop((3, 4))(np.full((3, 1), 200, np.uint8))
+    assert got.tolist() == [[0, 200, 0, 0]] * 3
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.tuples(*[st.integers(0, 9)] * 4))
+def test_pad_adds_left_top_right_bottom(height, width, padding):
+    left, top, right, bottom = padding
+    assert sizes_after(T.Pad(padding), height, width) == (height + top + bottom, width + left + right)
+    assert sizes_after(T.Pad((left, top)), height, width) == (height + 2 * top, width + 2 * left)
+    assert sizes_after(T.Pad(left), height, width) == (height + 2 * left, width + 2 * left)
+
+
+# --- RandomCrop ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padding", [None, 1, (1, 0), (2, 0, 0, 1)])
+def test_random_crop_reaches_every_place_equally(padding):
+    n = 6000
+    drawn = params(T.RandomCrop((4, 3), padding), 6, 5, n)
+    left, top, right, bottom = T.Pad(padding)._sides if padding is not None else (0, 0, 0, 0)
+    places = (6 + top + bottom - 4 + 1) * (5 + left + right - 3 + 1)
+    assert even(Counter(zip(drawn["top"].tolist(), drawn["left"].tolist(), strict=True)), places, n)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
+def test_random_crop_pads_if_needed_as_torchvision(height, width, crop_h, crop_w, padding):
+    """Both sides get all that lacks, so that the picture may stand anywhere."""
+    drawn = params(T.RandomCrop((crop_h, crop_w), padding, pad_if_needed=True), height, width, n=16)
+    left, top, right, bottom = (int(side[0]) for side in drawn["sides"])
+    more_h, more_w = max(crop_h - height - 2 * padding, 0), max(crop_w - width - 2 * padding, 0)
+    assert (left, right) == (padding + more_w,) * 2 and (top, bottom) == (padding + more_h,) * 2
+    assert (drawn["top"] >= 0).all() and (drawn["top"] + crop_h <= height + top + bottom).all()
+    assert (drawn["left"] >= 0).all() and (drawn["left"] + crop_w <= width + left + right).all()
+
+
+def test_random_crop_of_a_smaller_image():
+    for chain in ([T.RandomCrop((10, 4))], [T.RandomApply([T.RandomCrop((10, 4))], 1)]):
+        with pytest.raises(TransformError, match=r"crop of 10 x 4 .* an image of 9 x 5"):
+            T.Compose(chain)(np.zeros((9, 5, 3), np.uint8))
+    assert T.RandomCrop((10, 4), pad_if_needed=True)(np.zeros((9, 5, 3), np.uint8)).shape == (10, 4, 3)
+
+
+# --- RandomResizedCrop -----------------------------------------------------------------------------------------------
+
+
+@given(st.integers(8, 600), st.integers(8, 600), st.integers(0, 100))
+def test_random_resized_crop_stays_in_the_image(height, width, seed):
+    drawn = params(T.RandomResizedCrop(9), height, width, n=64, seed=seed)
+    assert (drawn["height"] >= 1).all() and (drawn["width"] >= 1).all()
+    assert (drawn["top"] >= 0).all() and (drawn["top"] + drawn["height"] <= height).all()
+    assert (drawn["left"] >= 0).all() and (drawn["left"] + drawn["width"] <= width).all()
+
+
+def test_random_resized_crop_draws_area_and_ratio_as_documented():
+    scale, ratio = (0.2, 0.4), (0.5, 2.0)
+    drawn = params(T.RandomResizedCrop(9, scale, ratio), 1000, 1000, n=20_000)
+    area = drawn["height"] * drawn["width"] / 1e6
+    aspect = drawn["width"] / drawn["height"]
+    assert scale[0] - 0.002 < area.min() < 0.202 and 0.398 < area.max() < scale[1] + 0.002
+    assert ratio[0] - 0.005 < aspect.min() < 0.51 and 1.96 < aspect.max() < ratio[1] + 0.01
+    assert abs(area.mean() - 0.3) < 0.003, "the area is uniform"
+    quarters = np.histogram(np.log2(aspect), bins=4, range=(-1, 1))[0] / 20_000
+    assert np.abs(quarters - 0.25).max() < 0.02, "the logarithm of the ratio is uniform"
+    free = (1000 - drawn["height"]).clip(1)
+    assert abs((drawn["top"] / free).mean() - 0.5) < 0.01, "the place is uniform"
+
+
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        ((600, 10), (293, 0, 13, 10)),  # tall: the whole width, width / (3 / 4) rows
+        ((10, 600), (0, 293, 10, 13)),  # wide: the whole height, height * 4 / 3 columns
+    ],
+)
+def test_random_resized_crop_of_extreme_shapes(size, window):
+    """No drawn window fits: the largest one in the middle whose ratio is within bounds."""
+    drawn = params(T.RandomResizedCrop(9, scale=(0.9, 1.0)), *size, n=50)
+    assert {tuple(row) for row in np.stack([drawn[k] for k in ("top", "left", "height", "width")], 1)} == {window}
+
+
+def test_random_resized_crop_falls_back_to_the_whole_image():
+    drawn = params(T.RandomResizedCrop(9, scale=(4, 5)), 30, 33, n=50)
+    assert {k: set(v.tolist()) for k, v in drawn.items()} == {"top": {0}, "left": {0}, "height": {30}, "width": {33}}
+
+
+def test_random_resized_crop_of_tiny_images():
+    for height, width in [(1, 1), (1, 7), (9, 1), (2, 2)]:
+        image = np.arange(height * width * 3, dtype=np.uint8).reshape(height, width, 3)
+        assert T.RandomResizedCrop(5)(np.stack([image] * 50)).shape == (50, 5, 5, 3)
+
+
+# --- flips -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transform", [T.RandomHorizontalFlip, T.RandomVerticalFlip])
+@pytest.mark.parametrize("p", [0, 0.25, 0.5, 1])
+def test_flips_with_probability_p(transform, p):
+    n = 4000
+    images = np.zeros((n, 2, 2, 3), np.uint8)
+    images[:, 0, 0] = 255
+    flipped = transform(p)(images)[:, 0, 0, 0] == 0
+    assert abs(flipped.mean() - p) <= 5 * math.sqrt(p * (1 - p) / n)
+    got = transform(1)(images[0])
+    assert got[(0, 1) if transform is T.RandomHorizontalFlip else (1, 0)].tolist() == [255] * 3

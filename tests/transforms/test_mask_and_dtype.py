@@ -1,0 +1,123 @@
+"""RandomErasing, RandomMask, Normalize and ToDtype: what is drawn, and what the values become."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cuaug import TransformError
+from cuaug import transforms as T
+from tests.transforms.test_geometry import params
+
+WHITE = np.full((40, 60, 3), 255, np.uint8)
+
+
+def test_random_erasing_draws_area_ratio_and_place_as_documented():
+    drawn = params(T.RandomErasing(1, (0.1, 0.3), (0.5, 2.0)), 800, 1000, n=20_000)["rectangle"]
+    top, left, bottom, right = drawn.T
+    area, aspect = (bottom - top) * (right - left) / 8e5, (bottom - top) / (right - left)
+    assert 0.099 < area.min() < 0.102 and 0.297 < area.max() < 0.301 and abs(area.mean() - 0.2) < 0.003
+    assert 0.495 < aspect.min() < 0.51 and 1.96 < aspect.max() < 2.01
+    quarters = np.histogram(np.log2(aspect), bins=4, range=(-1, 1))[0] / 20_000
+    assert np.abs(quarters - 0.25).max() < 0.02, "height / width, uniform on a logarithmic scale"
+    assert (top >= 0).all() and (left >= 0).all() and (bottom <= 800).all() and (right <= 1000).all()
+    assert abs((top / (800 - bottom + top)).mean() - 0.5) < 0.01
+
+
+def test_random_erasing_of_what_has_no_room():
+    """torchvision tries ten times for a rectangle smaller than the image on both sides, and then leaves it alone."""
+    for size, scale in [((4, 100), (0.9, 1.0)), ((1, 1), (0.02, 0.33)), ((1, 30), (0.02, 0.33))]:
+        image = np.full((*size, 3), 9, np.uint8)
+        np.testing.assert_array_equal(T.RandomErasing(1, scale, (3.0, 3.3))(image), image)
+
+
+@pytest.mark.parametrize("p", [0, 0.3, 1])
+def test_random_erasing_with_probability_p(p):
+    n = 2000
+    got = T.RandomErasing(p, value=7)(np.full((n, 12, 12, 3), 255, np.uint8))
+    erased = (got == 7).any(axis=(1, 2, 3))
+    assert set(np.unique(got)) <= {7, 255}
+    assert abs(erased.mean() - p) <= 5 * math.sqrt(p * (1 - p) / n)
+
+
+def test_random_erasing_values_are_in_the_units_of_the_image():
+    color = T.RandomErasing(1, (0.3, 0.33), value=(10, 20, 30))(WHITE)
+    assert sorted(map(tuple, np.unique(color.reshape(-1, 3), axis=0))) == [(10, 20, 30), (255, 255, 255)]
+    chain = T.Compose([T.ToDtype(torch.float32, scale=True), T.RandomErasing(1, (0.3, 0.33), value=0.5)])
+    assert np.unique(chain(WHITE)).tolist() == [0.5, 1.0]
+    chain = T.Compose([T.Normalize([0.5], [0.25]), T.RandomErasing(1, (0.3, 0.33), value=-9)])
+    assert np.unique(chain(WHITE)).tolist() == [-9.0, 2.0]
+
+
+def test_random_erasing_with_noise():
+    chain = T.Compose([T.Normalize([1.0], [1.0]), T.RandomErasing(1, (0.3, 0.33), value="random")])
+    images = chain(np.full((40, 40, 60, 3), 255, np.uint8))
+    noise = images[images != 0]
+    assert len(noise) > 20_000 and abs(noise.mean()) < 0.02 and abs(noise.std() - 1) < 0.02
+    levels = T.RandomErasing(1, (0.3, 0.33), value="random")(np.zeros((40, 40, 60, 3), np.uint8))
+    levels = levels[(levels > 0).any(axis=3)]
+    assert abs(levels.mean() - 127.5) < 2 and 58 < levels.std() < 64, "saturated on both sides"
+
+
+@pytest.mark.parametrize("ratio", [0, 0.1, 0.5, 1])
+def test_random_mask_hides_each_pixel_with_its_ratio(ratio):
+    hidden = (T.RandomMask(ratio, fill=(1, 2, 3))(np.stack([WHITE] * 8)) == [1, 2, 3]).all(axis=3)
+    n = hidden.size
+    assert abs(hidden.mean() - ratio) <= 5 * math.sqrt(ratio * (1 - ratio) / n)
+    if ratio == 0.5:
+        for shifted in (hidden[:, 1:] ^ hidden[:, :-1], hidden[:, :, 1:] ^ hidden[:, :, :-1], hidden[1:] ^ hidden[:-1]):
+            assert abs(shifted.mean() - 0.5) < 0.02, "neighbours and images are independent"
+
+
+def test_random_mask_with_probability_p():
+    got = T.RandomMask(1.0, p=0.25)(np.full((4000, 1, 1, 3), 255, np.uint8))
+    assert abs((got == 0).all(axis=(1, 2, 3)).mean() - 0.25) < 0.035
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
+
+
+def test_to_dtype_scales_or_keeps():
+    for dtype, epsilon in ((torch.float32, 1e-7), (torch.float16, 5e-4)):
+        assert np.abs(T.ToDtype(dtype, scale=True)(LEVELS) - LEVELS / 255).max() <= epsilon
+        np.testing.assert_array_equal(T.ToDtype(dtype)(LEVELS), LEVELS)
+    floats = T.ToDtype(torch.float32, scale=True)(LEVELS)
+    np.testing.assert_array_equal(T.ToDtype(torch.uint8, scale=True)(floats), LEVELS)
+    np.testing.assert_array_equal(T.ToDtype(torch.uint8)(LEVELS.astype(np.float32) + 0.4), LEVELS)
+    saturated = T.ToDtype(torch.uint8, scale=True)(np.array([[-0.5, 0.0, 0.501, 1.0, 1.7]], np.float32))
+    assert saturated.tolist() == [[0, 0, 128, 255, 255]]
+
+
+def test_there_and_back_is_the_identity():
+    for dtype in (torch.float16, torch.float32, torch.bfloat16):
+        for scale in (True, False):
+            chain = T.Compose([T.ToDtype(dtype, scale=scale), T.ToDtype(torch.uint8, scale=scale)])
+            np.testing.assert_array_equal(chain(LEVELS), LEVELS)
+
+
+def test_normalize_forms():
+    want = (LEVELS / 255 - 0.4) / 0.2
+    for mean, std in (([0.4], [0.2]), (0.4, 0.2), (np.float32([0.4] * 3), torch.full((3,), 0.2))):
+        np.testing.assert_allclose(T.Normalize(mean, std)(LEVELS), want, atol=1e-5)
+    after = T.Compose([T.ToDtype(torch.float32, scale=True), T.Normalize([0.4], [0.2])])
+    np.testing.assert_allclose(after(LEVELS), want, atol=1e-5)
+
+
+def test_inside_random_apply():
+    """The type belongs to the batch; normalizing does not, though it makes everyone float."""
+    with pytest.raises(TransformError, match="not inside RandomApply"):
+        T.RandomApply([T.ToDtype(torch.float32)])(LEVELS)
+    got = T.RandomApply([T.Normalize([0.5], [0.5])])(np.full((50, 2, 2, 3), 255, np.uint8))
+    assert np.unique(got).tolist() == [1.0]
+    got = T.RandomApply([T.Normalize([0.0], [0.5])])(np.full((50, 2, 2, 3), 255, np.uint8))
+    assert np.unique(got).tolist() == [1.0, 2.0]
+
+
+def test_normalized_images_cannot_become_uint8():
+    with pytest.raises(TransformError, match="normalized images are not in"):
+        T.Compose([T.Normalize([0.5], [0.5]), T.ToDtype(torch.uint8, scale=True)])(LEVELS)
