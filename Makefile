@@ -28,6 +28,8 @@ demo: $(VENV)/installed-demo
 
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run -Werror kernels/*
 	$(BIN)/mypy
 
 test: lint

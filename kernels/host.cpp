@@ -18,11 +18,11 @@ EXPORT int cuaug_best_isa() {
 // source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
 // tile_rows, tile_columns: 0 for one tile. Returns 0, or 1 when memory ran out.
 EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
-              const void* source, int64_t pitch, int32_t y, int32_t x, void* target, int tile_rows, int tile_columns) {
+                     const void* source, int64_t pitch, int32_t y, int32_t x, void* target, int tile_rows,
+                     int tile_columns) {
     const Image image = {source, pitch, y, x};
 #ifdef CUAUG_HAS_AVX2
-    if (isa == 1)
-        return avx2::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
+    if (isa == 1) return avx2::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
 #endif
     (void)isa;
     return baseline::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
@@ -30,7 +30,7 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
 
 // out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [0, 1) with 32 bits.
 EXPORT void cuaug_draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
-                int64_t count, double* out) {
+                       int64_t count, double* out) {
     baseline::draw(key0, key1, index, n, position, first, count, out);
 }
 

@@ -123,8 +123,10 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
             sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
         }
         int64 sum = 0;
-        const int high = tile_rows > 0 ? tile_rows : sample.y.out, wide = tile_columns > 0 ? tile_columns : sample.x.out;
-        if (!run_pass(sample, static_cast<const Op*>(ops), tables, &measured, &sum, high, wide)) return 1;
+        const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
+        const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
+        const Op* program = static_cast<const Op*>(ops);
+        if (!run_pass(sample, program, tables, &measured, &sum, rows_each, columns_each)) return 1;
         measured = sum;
         if (last) break;
     }

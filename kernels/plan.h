@@ -36,12 +36,12 @@ struct Sample {
     int filter, antialias;
     int border_before, border_after;
     float fill_before[3], fill_after[3];
-    float clamp;             // limit the sampled values to [0, clamp]; below 0: leave them
+    float clamp;  // limit the sampled values to [0, clamp]; below 0: leave them
     int op_begin, op_end;
-    int measure;             // 1: add up this pass's gray levels for the operation that starts the next pass
-    float measure_scale;     // gray level to the integer that is added up
+    int measure;          // 1: add up this pass's gray levels for the operation that starts the next pass
+    float measure_scale;  // gray level to the integer that is added up
     int target_type, target_layout, target_channels;
-    int active;              // 0: this sample has no such pass
+    int active;  // 0: this sample has no such pass
 };
 
 enum OpCode {
@@ -60,6 +60,6 @@ struct Op {
     int table;
     uint32 key[2];  // of the per-pixel random numbers
     float a[12];
-    float limit;    // the result is clamped to [0, limit]; below 0: left as it is
+    float limit;  // the result is clamped to [0, limit]; below 0: left as it is
     float unused[3];
 };

@@ -88,12 +88,11 @@ DEVICE Span nearest(const Axis& axis, int r, float* weights) {
 // As many source indices as every span of this axis has room for.
 DEVICE int common_count(const Axis& axis) { return smaller(axis.taps, axis.high - axis.low); }
 
-// Lengthens a span to `count` with weights of 0, inside the window. A loop over a count that never changes is predicted;
-// one whose count is now 3, now 4, costs more in mispredictions than in arithmetic.
+// Lengthens a span to `count` with weights of 0, inside the window. A loop over a count that never changes is
+// predicted; one whose count is now 3, now 4, costs more in mispredictions than in arithmetic.
 DEVICE Span lengthened(const Axis& axis, Span span, int count, float* weights) {
     const int first = smaller(span.first, axis.high - count), shift = span.first - first;
-    for (int k = count - 1; k >= 0; --k)
-        weights[k] = k >= shift && k - shift < span.count ? weights[k - shift] : 0.0f;
+    for (int k = count - 1; k >= 0; --k) weights[k] = k >= shift && k - shift < span.count ? weights[k - shift] : 0.0f;
     return {first, count};
 }
 
@@ -101,8 +100,8 @@ DEVICE Span lengthened(const Axis& axis, Span span, int count, float* weights) {
 DEVICE void tabulate(const Block& block, const Sample& sample, const Axis& axis, int begin, int count, Span* spans,
                      float* weights) {
     for (int i = block.thread; i < count; i += block.threads) {
-        const int r = continued(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high,
-                                sample.border_after);
+        const int r =
+            continued(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.border_after);
         float* w = weights + int64(i) * axis.taps;
         const double centre = axis.offset + (r + 0.5) * axis.scale;
         if (r == -1)
@@ -150,8 +149,7 @@ DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, int
 template <class T>
 DEVICE float sum_seen(const Sample& sample, Span rows, const float* weights, int x, int channel) {
     float sum = 0.0f;
-    for (int k = 0; k < rows.count; ++k)
-        sum += weights[k] * seen_value<T>(sample, rows.first + k, x, channel);
+    for (int k = 0; k < rows.count; ++k) sum += weights[k] * seen_value<T>(sample, rows.first + k, x, channel);
     return sum;
 }
 
@@ -183,9 +181,9 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const 
         inner[j] = sum_seen<T>(sample, rows, weights, low + j / 3, j % 3);
 }
 
-// out[p] = for each of ROWS rows the sum over spans[p] of its line. The lines begin at source column `begin` and lie `below` floats
-// apart. Where a span is empty stands the fill colour. `fixed` is the count of every other span, known to the compiler
-// so that it unrolls the sum; 0: it is `count`.
+// out[p] = for each of ROWS rows the sum over spans[p] of its line. The lines begin at source column `begin` and lie
+// `below` floats apart. Where a span is empty stands the fill colour. `fixed` is the count of every other span, known
+// to the compiler so that it unrolls the sum; 0: it is `count`.
 template <int fixed>
 DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
                       int64 below, int begin, int pixels, Pixel* out) {

@@ -150,21 +150,21 @@ DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes
 DEVICE Pixel zero_pixel() { return Pixel{}; }
 DEVICE Pixel pixel_of(const float* rgb) { return Pixel{rgb[0], rgb[1], rgb[2], 0, rgb[0], rgb[1], rgb[2], 0}; }
 DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) {
-    sum += weight * __builtin_shufflevector(load<Quad>(p), load<Quad>(p + below), 0, 1, 2, 3, 4, 5, 6, 7);
+    sum += weight * Pixel(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
 }
 // v[row][c][p] = channel c of pixels[p]: four pixels a step, a 4 x 4 transpose in each half of the register.
 DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
     for (int p = 0; p < PIXELS; p += 4) {
-        const Pixel rg01 = __builtin_shufflevector(pixels[p], pixels[p + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-        const Pixel rg23 = __builtin_shufflevector(pixels[p + 2], pixels[p + 3], 0, 8, 1, 9, 4, 12, 5, 13);
-        const Pixel b01 = __builtin_shufflevector(pixels[p], pixels[p + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-        const Pixel b23 = __builtin_shufflevector(pixels[p + 2], pixels[p + 3], 2, 10, 3, 11, 6, 14, 7, 15);
-        const Pixel planes[3] = {__builtin_shufflevector(rg01, rg23, 0, 1, 8, 9, 4, 5, 12, 13),
-                                 __builtin_shufflevector(rg01, rg23, 2, 3, 10, 11, 6, 7, 14, 15),
-                                 __builtin_shufflevector(b01, b23, 0, 1, 8, 9, 4, 5, 12, 13)};
+        const __m256 rg01 = _mm256_unpacklo_ps(pixels[p], pixels[p + 1]);
+        const __m256 rg23 = _mm256_unpacklo_ps(pixels[p + 2], pixels[p + 3]);
+        const __m256 b01 = _mm256_unpackhi_ps(pixels[p], pixels[p + 1]);
+        const __m256 b23 = _mm256_unpackhi_ps(pixels[p + 2], pixels[p + 3]);
+        const __m256 planes[3] = {_mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(1, 0, 1, 0)),
+                                  _mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(3, 2, 3, 2)),
+                                  _mm256_shuffle_ps(b01, b23, _MM_SHUFFLE(1, 0, 1, 0))};
         for (int c = 0; c < 3; ++c) {
-            memcpy(&v[0][c][p], &planes[c], sizeof(Quad));
-            memcpy(&v[1][c][p], reinterpret_cast<const char*>(&planes[c]) + sizeof(Quad), sizeof(Quad));
+            _mm_storeu_ps(&v[0][c][p], _mm256_castps256_ps128(planes[c]));
+            _mm_storeu_ps(&v[1][c][p], _mm256_extractf128_ps(planes[c], 1));
         }
     }
 }
@@ -180,7 +180,7 @@ DEVICE Lanes widen(const uint8* p) {
 #if defined(__SSE2__)
     const __m128i zero = _mm_setzero_si128();
     const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), zero);
-    return {Quad(_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero))), Quad(_mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero)))};
+    return {_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero)), _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero))};
 #else
     typedef uint8 Bytes __attribute__((vector_size(4)));
     return {__builtin_convertvector(load<Bytes>(p), Quad), __builtin_convertvector(load<Bytes>(p + 4), Quad)};
