@@ -1,0 +1,84 @@
+"""nvImageCodec on the GPU against Pillow, which is libjpeg-turbo."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageOps
+
+from cuaug import Loader
+from tests.loader.pictures import Bytes, photo
+
+pytestmark = pytest.mark.cuda
+
+# The engines' inverse DCT, chroma filter and colour conversion round differently: a few levels, seldom.
+MOST_LEVELS, MEAN_LEVELS = 8, 0.6
+
+
+def jpeg(image: np.ndarray, **options) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "JPEG", **{"quality": 92} | options)
+    return out.getvalue()
+
+
+def decoded(*data: bytes, **options) -> list[np.ndarray]:
+    """Each alone in a batch, since sizes differ."""
+    with Loader(Bytes(*data), device="cuda", **options) as loader:
+        return [images[0].permute(1, 2, 0).cpu().numpy() for images, _ in loader]
+
+
+def assert_near(got: np.ndarray, want: np.ndarray, name: str) -> None:
+    assert got.shape == want.shape, name
+    off = np.abs(got.astype(int) - want)
+    assert off.max() <= MOST_LEVELS and off.mean() <= MEAN_LEVELS, f"{name}: most {off.max()}, mean {off.mean():.3f}"
+
+
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
+@pytest.mark.parametrize("progressive", [False, True])
+def test_jpeg(subsampling, progressive):
+    sizes = [(1, 1), (7, 9), (16, 16), (33, 31), (375, 500), (501, 333), (1080, 1920)]
+    files = [jpeg(photo(h, w, h), subsampling=subsampling, progressive=progressive) for h, w in sizes]
+    for size, data, got in zip(sizes, files, decoded(*files), strict=True):
+        assert_near(got, np.asarray(Image.open(io.BytesIO(data)).convert("RGB")), f"{size} {subsampling}")
+
+
+def test_gray_and_channel_order():
+    red = np.zeros((40, 60, 3), np.uint8) + np.array([255, 0, 0], np.uint8)
+    files = jpeg(red), jpeg(photo(50, 70)[..., 0])
+    got = decoded(*files)
+    assert got[0][..., 0].min() > 245 and got[0][..., 1:].max() < 10
+    assert (got[1] == got[1][..., :1]).all()
+
+
+@pytest.mark.parametrize("value", range(1, 9))
+def test_exif(value):
+    image = Image.fromarray(photo(48, 80))
+    exif = Image.Exif()
+    exif[0x0112] = value
+    out = io.BytesIO()
+    image.save(out, "JPEG", exif=exif, quality=92, subsampling="4:4:4")
+    want = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))))
+    assert_near(decoded(out.getvalue())[0], want, f"orientation {value}")
+
+
+def test_png_is_exact():
+    image = photo(61, 83)
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, "PNG")
+    np.testing.assert_array_equal(decoded(out.getvalue())[0], image)
+
+
+def test_neighbours_matter_little():
+    """The hardware engine takes a share of each batch and CUDA kernels the rest: a file meets both."""
+    data = jpeg(photo(375, 500))
+    others = [jpeg(photo(375, 500, seed)) for seed in range(1, 32)]
+    seen = []
+    for place in range(0, 32, 3):
+        files = [*others[:place], data, *others[place:]]
+        with Loader(Bytes(*files), batch_size=32, device="cuda") as loader:
+            seen.append(next(iter(loader))[0][place].short())
+    spread = torch.stack(seen).amax(0) - torch.stack(seen).amin(0)
+    assert spread.max().item() <= MOST_LEVELS and spread.float().mean().item() <= MEAN_LEVELS

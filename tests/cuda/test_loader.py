@@ -1,0 +1,266 @@
+"""The Loader on a GPU: the right pixels with the right labels, memory that nobody overwrites, and none that grows."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug import transforms as T
+from tests.loader.pictures import Bytes, Memory, numbers_of, photo, write_photos
+from tests.loader.test_errors import bomb
+
+pytestmark = pytest.mark.cuda
+
+CHAIN = [T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.RandomErasing(p=0.5), T.Normalize(0.5, 0.2)]
+SLEEP = 300_000_000  # clock cycles: 0.15 s and more
+
+
+def encode(image: np.ndarray, form: str = "PNG", **options) -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(image).save(out, form, **options)
+    return out.getvalue()
+
+
+def photos(count: int, form: str = "PNG", seed: int = 0) -> Bytes:
+    sizes = np.random.default_rng(seed).integers(40, 200, (count, 2)).tolist()
+    return Bytes(*(encode(photo(h, w, seed + i), form) for i, (h, w) in enumerate(sizes)))
+
+
+# --- the same as on the CPU ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_png_files_give_the_cpus_bits(layout, dtype):
+    chain = CHAIN[:-1] if dtype == torch.uint8 else [*CHAIN[:-1], T.ColorJitter(0.4, 0.4, 0.4, 0.1), CHAIN[-1]]
+    options = {"batch_size": 16, "shuffle": True, "seed": 5, "layout": layout, "dtype": dtype, "threads": 4}
+    source = photos(70)
+    with Loader(source, chain, device="cuda", **options) as gpu, Loader(source, chain, device="cpu", **options) as cpu:
+        for _ in range(2):
+            for (got, labels), (want, same) in zip(gpu, cpu, strict=True):
+                assert got.device.type == "cuda" and got.dtype == dtype and got.stride() == want.stride()
+                assert labels.tolist() == same.tolist() and not labels.is_cuda
+                assert torch.equal(got.cpu(), want)
+
+
+def test_jpeg_files_give_nearly_the_cpus_pixels(tmp_path):
+    paths = write_photos(tmp_path, 60)
+    options = {"batch_size": 20, "shuffle": True, "seed": 5, "dtype": torch.uint8}
+    loaders = [Loader(paths, CHAIN[:-1], device=device, **options) for device in ("cuda", "cpu")]
+    for (got, labels), (want, same) in zip(*loaders, strict=True):
+        assert labels.tolist() == same.tolist()
+        off = (got.cpu().short() - want.short()).abs().float()
+        assert off.max() <= 8 and off.mean() <= 0.6
+    for loader in loaders:
+        loader.close()
+
+
+def test_one_launch_a_batch(monkeypatch):
+    from cuaug.pipeline import cuda
+
+    launches = []
+    run = cuda.CudaProgram.run
+
+    def counted(self, *arguments, **options):
+        launches.append(run(self, *arguments, **options))
+        return launches[-1]
+
+    monkeypatch.setattr(cuda.CudaProgram, "run", counted)
+    source = photos(40)
+    for chain, want in ((CHAIN, 1), ([T.Resize((32, 32)), T.ColorJitter(contrast=(0.5, 0.6)), CHAIN[-1]], 2)):
+        launches.clear()
+        with Loader(source, chain, batch_size=10, device="cuda") as loader:
+            list(loader)
+        assert launches == [want] * 4
+
+
+# --- labels, and damaged files ---------------------------------------------------------------------------------------
+
+
+def test_thousands_of_labels_follow_their_images():
+    """JPEGs of one colour and many sizes: 1,728 colours, 19 levels apart, through the hardware engine and CUDA."""
+    levels = np.arange(12) * 19 + 20
+    colors = np.array(list(itertools.product(levels, repeat=3)), dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    files = []
+    for color in colors:
+        h, w = rng.integers(16, 300, 2)
+        files.append(encode(np.broadcast_to(color, (h, w, 3)), "JPEG", quality=95))
+    seen = 0
+    with Loader(Bytes(*files), [T.RandomResizedCrop(24)], batch_size=96, shuffle=True, device="cuda") as loader:
+        for _ in range(4):
+            for images, labels in loader:
+                want = torch.from_numpy(colors[labels.numpy()]).cuda().short()[:, :, None, None]
+                assert (images.short() - want).abs().max().item() <= 8
+                seen += len(labels)
+    assert seen == 4 * len(colors)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_labels_follow_with_damaged_files_and_slow_threads(layout, caplog):
+    damaged = {3, 64, 65, *range(96, 128)}
+    source = Memory(400, damaged=damaged, slow=0.002)
+    options = {"batch_size": 32, "device": "cuda", "on_error": "skip", "layout": layout, "threads": 4}
+    with Loader(source, [T.CenterCrop(4)], **options) as loader:
+        labels = []
+        for images, numbers in loader:
+            assert numbers_of(images.cpu()) == numbers.tolist()
+            labels += numbers.tolist()
+    assert labels == [i for i in range(400) if i not in damaged]
+
+
+def test_a_jpeg_that_the_decoder_refuses(tmp_path):
+    """Its header is fine: it fails on the GPU, and Pillow names the cause."""
+    paths = write_photos(tmp_path, 24)
+    data = (tmp_path / "5.jpg").read_bytes()
+    (tmp_path / "5.jpg").write_bytes(data[: len(data) // 2])
+    chain = [T.Resize((32, 32))]
+    with Loader(paths, chain, batch_size=8, device="cuda", on_error="skip") as loader:
+        assert [label for _, labels in loader for label in labels.tolist()] == [i for i in range(24) if i != 5]
+        assert loader.stats().skipped == 1
+    with (
+        Loader(paths, chain, batch_size=8, device="cuda") as loader,
+        pytest.raises(DecodeError, match=r"5\.jpg.*truncated"),
+    ):
+        list(loader)
+
+
+def test_a_header_bomb_allocates_nothing():
+    source = Bytes(encode(photo(50, 50)), bomb(), encode(photo(60, 60)))
+    with Loader(source, [T.Resize((8, 8))], batch_size=3, device="cuda", on_error="skip") as loader:
+        before = torch.cuda.memory_reserved()
+        ((_, labels),) = loader
+    assert labels.tolist() == [0, 2] and torch.cuda.memory_reserved() - before < 64 << 20
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_batches_are_the_users_to_keep():
+    """Batch k is unchanged after k + 1 ... k + 4 were pulled, and all of them at the end."""
+    with Loader(Memory(2000), [T.CenterCrop(4)], batch_size=50, shuffle=True, device="cuda") as loader:
+        held = []
+        for images, labels in loader:
+            held.append((images, labels, images.clone()))
+            for kept, numbers, copy in held[-5:]:
+                assert torch.equal(kept, copy) and numbers_of(kept.cpu()) == numbers.tolist()
+    for kept, numbers, _ in held:
+        assert numbers_of(kept.cpu()) == numbers.tolist()
+
+
+@pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
+def test_a_batch_deleted_right_after_slow_work_was_queued_on_it(side):
+    """The next batches must not land in its memory before that work has read it."""
+    files = [encode(np.full((200, 300, 3), 40 + 3 * i, np.uint8), "JPEG", quality=95) for i in range(64)]
+    stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
+    with Loader(Bytes(*files), batch_size=8, device="cuda", prefetch=3) as loader, torch.cuda.stream(stream):
+        for _ in range(3):
+            sums = []
+            for images, labels in loader:
+                torch.cuda._sleep(SLEEP)
+                sums.append((images.double().mean(dim=(1, 2, 3)), labels))
+                del images
+            stream.synchronize()
+            for means, labels in sums:
+                assert (means.cpu() - (40 + 3 * labels)).abs().max().item() <= 2
+
+
+def test_a_consumer_on_a_side_stream_waits_for_the_producer():
+    stream = torch.cuda.Stream(priority=-1)
+    source = photos(64)
+    chain = [T.Resize((256, 256)), T.ColorJitter(0.2, 0.2), T.Normalize(0.5, 0.2)]
+    with Loader(source, chain, batch_size=8, device="cpu") as loader:
+        want = [images for images, _ in loader]
+    with Loader(source, chain, batch_size=8, device="cuda") as loader:
+        loader.set_epoch(0)
+        with torch.cuda.stream(stream):
+            copies = [images.clone() for images, _ in loader]
+    stream.synchronize()
+    assert all(torch.equal(copy.cpu(), images) for copy, images in zip(copies, want, strict=True))
+
+
+def test_reserved_memory_is_flat_over_epochs():
+    source = photos(96, "JPEG")
+    with Loader(source, CHAIN, batch_size=16, shuffle=True, device="cuda", dtype=torch.float16) as loader:
+        reserved = []
+        for _ in range(40):
+            for images, _ in loader:
+                images.float().mean()
+            torch.cuda.synchronize()
+            reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] == reserved[9], reserved
+
+
+def test_close_gives_the_memory_back():
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    loader = Loader(photos(64, "JPEG"), CHAIN, batch_size=16, device="cuda")
+    kept = next(iter(loader))[0]
+    assert torch.cuda.memory_allocated() > before
+    loader.close()
+    want = kept.sum()
+    del kept, loader
+    assert torch.isfinite(want).item()
+    del want
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() - before < 1 << 20
+
+
+def test_giant_images_do_not_stay():
+    """One of 60 megapixels in each epoch: 180 MB, given back afterwards."""
+    giant = encode(np.zeros((6000, 10_000, 3), np.uint8), "JPEG")
+    files = [giant] + [encode(photo(60, 60, i), "JPEG") for i in range(63)]
+    with Loader(Bytes(*files), [T.Resize((32, 32))], batch_size=8, shuffle=True, device="cuda") as loader:
+        for _ in range(3):
+            list(loader)
+        held = sum(s.memory.nelement() for a in loader._pipeline._producer._arenas for s in a.slots)
+    assert held < 300 << 20
+
+
+# --- ends ------------------------------------------------------------------------------------------------------------
+
+
+def test_break_exceptions_and_close():
+    loader = Loader(Memory(640), [T.CenterCrop(4)], batch_size=16, device="cuda")
+    for _ in range(5):
+        for images, labels in loader:
+            assert numbers_of(images.cpu()) == labels.tolist()
+            break
+    with pytest.raises(ZeroDivisionError):
+        for _ in loader:
+            1 / 0  # noqa: B018
+    assert sum(len(labels) for _, labels in loader) == 640
+    running = iter(loader)
+    next(running)
+    loader.close()
+    with pytest.raises(LoaderError, match="closed"):
+        list(running)
+
+
+def test_a_producer_that_fails(monkeypatch):
+    """The error comes out where the batch is taken, and the next epoch works."""
+    from cuaug.pipeline import cuda
+
+    loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda")
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda.CudaProgram, "run", lambda *arguments, **options: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(loader)
+    for images, labels in loader:
+        assert numbers_of(images.cpu()) == labels.tolist()
+    loader.close()
+
+
+def test_two_loaders_and_two_iterators_at_once():
+    one, two = (Loader(Memory(300), device="cuda", batch_size=20, seed=seed, shuffle=True) for seed in range(2))
+    with one, two:
+        for parts in zip(one, one, two, strict=True):
+            for images, labels in parts:
+                assert numbers_of(images.cpu()) == labels.tolist()
