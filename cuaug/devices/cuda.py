@@ -17,7 +17,7 @@ from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan import Tables
 
-__all__ = ["THREADS", "CudaProgram", "forked", "kernel", "unavailable"]
+__all__ = ["THREADS", "CudaProgram", "forked", "kernel", "scratch_bytes", "unavailable"]
 
 #: Threads a block. The kernels take any number.
 THREADS = 128

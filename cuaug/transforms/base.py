@@ -19,7 +19,7 @@ from cuaug.plan import Plan
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 
-__all__ = ["Compose", "RandomApply", "Transform"]
+__all__ = ["Compose", "RandomApply", "RandomTransform", "Transform"]
 
 Where = NDArray[np.bool_] | None
 

@@ -299,3 +299,39 @@ def test_memory_stays_bounded(tmp_path):
             gc.collect()
             levels.append(process.memory_info().rss / 2**20)
     assert max(levels[5:]) - levels[4] < 60, f"MiB after each epoch: {levels}"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda images: images[1],
+        lambda images: images[:, 0, 3],
+        lambda images: images.numpy()[2],
+        lambda images: np.from_dlpack(images)[0],
+        lambda images: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(images))[3],
+        lambda images: memoryview(images.numpy()),
+        lambda images: images.untyped_storage(),
+    ],
+    ids=["image", "row", "NumPy", "DLPack to NumPy", "DLPack to torch", "buffer", "storage"],
+)
+def test_any_part_of_a_batch_keeps_its_memory(part):
+    """Memory is used again for later batches, but not while anybody can see it."""
+
+    def content(seen) -> bytes:
+        return bytes(seen) if isinstance(seen, torch.UntypedStorage) else np.asarray(seen).tobytes()
+
+    with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
+        kept = []
+        for images, _ in loader:
+            seen = part(images)
+            kept.append((seen, content(seen)))
+            del images, seen
+    assert all(content(seen) == was for seen, was in kept)
+    assert len({was for _, was in kept}) == 16
+
+
+def test_memory_that_nobody_holds_is_used_again():
+    """Else the test above would show nothing."""
+    with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
+        places = {images.data_ptr() for images, _ in loader}
+    assert len(places) < 12

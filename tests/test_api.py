@@ -1,0 +1,121 @@
+"""The public surface: what importing costs, which names there are, and that each says what it is."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from typing import TypeVar
+
+import pytest
+
+import cuaug
+
+MODULES = sorted(
+    name for _, name, _ in pkgutil.walk_packages(cuaug.__path__, "cuaug.") if not name.endswith(("__main__", "._host"))
+)
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_importing_is_quiet_and_imports_neither_cupy_nor_nvimagecodec():
+    """Not even making a transform or a chain does: a worker process needs neither, and the import may touch a GPU."""
+    done = python(
+        "import cuaug, sys\n"
+        "from cuaug import transforms as T, functional as F, Loader\n"
+        "T.Compose([T.RandomResizedCrop(8), T.ColorJitter(0.4, 0.4)])\n"
+        "bad = [m for m in sys.modules if {'cupy', 'cv2', 'torchvision', 'nvimgcodec'} & set(m.split('.'))]\n"
+        "sys.exit(f'imported {bad}' if bad else 0)"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_running_a_transform_on_the_cpu_imports_no_codec():
+    done = python(
+        "import numpy, sys\n"
+        "from cuaug import transforms as T\n"
+        "T.RandomResizedCrop(4)(numpy.zeros((9, 9, 3), numpy.uint8))\n"
+        "sys.exit(any(m.split('.')[-1] in ('nvimgcodec', 'cupy') for m in sys.modules))"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_public_names():
+    assert cuaug.__all__ == sorted(cuaug.__all__)
+    assert set(dir(cuaug)) >= set(cuaug.__all__)
+    for name in cuaug.__all__:
+        assert getattr(cuaug, name) is not None
+    with pytest.raises(AttributeError, match="'cuaug' has no attribute 'Lodaer'"):
+        cuaug.Lodaer  # noqa: B018
+    assert re.fullmatch(r"\d+\.\d+\.\d+", cuaug.__version__)
+
+
+@pytest.mark.parametrize("name", ["cuaug", *MODULES])
+def test_all_is_correct_everywhere(name):
+    """Every module says what it offers: sorted, existing, and nothing of its own that is public is missing."""
+    module = importlib.import_module(name)
+    assert module.__doc__, f"{name} has no docstring"
+    if name.rsplit(".", 1)[-1] in ("cli", "doctor"):
+        return
+    names = getattr(module, "__all__", [])
+    assert len(set(names)) == len(names)
+    for public in names:
+        assert hasattr(module, public), f"{name}.__all__ names {public!r}, which is not there"
+    own = {
+        public
+        for public, value in vars(module).items()
+        if not public.startswith("_") and getattr(value, "__module__", None) == name and callable(value)
+        if not isinstance(value, TypeVar)
+    }
+    assert own <= set(names), f"{name} defines {sorted(own - set(names))} outside its __all__"
+
+
+def public_objects() -> list[tuple[str, object]]:
+    """Everything reachable by a public name from cuaug, cuaug.transforms and cuaug.functional."""
+    found = []
+    for module in (cuaug, cuaug.transforms, cuaug.functional):
+        for name in module.__all__:
+            value = getattr(module, name)
+            found.append((f"{module.__name__}.{name}", value))
+            if inspect.isclass(value):
+                for attribute, member in vars(value).items():
+                    if not attribute.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                        found.append((f"{module.__name__}.{name}.{attribute}", member))
+    return found
+
+
+INHERITED = {"plan", "write", "make_params"}  # documented once, in Transform
+
+
+def test_every_public_name_has_a_docstring():
+    missing = [
+        path
+        for path, value in public_objects()
+        if not (inspect.getdoc(value) or "").strip() and path.rsplit(".", 1)[-1] not in INHERITED
+    ]
+    assert not missing, missing
+    for name in INHERITED:
+        assert inspect.getdoc(getattr(cuaug.transforms.Transform, name))
+
+
+def test_every_argument_of_the_loader_is_documented():
+    names = [name for name in inspect.signature(cuaug.Loader).parameters if name != "self"]
+    text = inspect.getdoc(cuaug.Loader)
+    assert not [name for name in names if not re.search(rf"^\s+{name}:", text, re.MULTILINE)]
+
+
+def test_errors_are_one_family():
+    for name in ("DecodeError", "DeviceError", "LoaderError", "TransformError"):
+        assert issubclass(getattr(cuaug, name), cuaug.CuaugError)
+
+
+def test_doctests_run():
+    results = [doctest.testmod(importlib.import_module(name)) for name in ["cuaug", *MODULES]]
+    assert sum(result.failed for result in results) == 0
+    assert sum(result.attempted for result in results) >= 3
