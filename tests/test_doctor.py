@@ -65,7 +65,7 @@ def stand_in(tmp_path):
     def make(package: str, code: str) -> str:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(textwrap.dedent(code))
-        return str(tmp_path)
+        return os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
 
     return make
 

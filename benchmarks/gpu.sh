@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Everything that only a GPU can show, in one run of at most about 9 minutes: doctor, tests, compute-sanitizer, benchmarks.
+#
+#   benchmarks/gpu.sh OUT [WHEELS]
+#
+# OUT: directory for results (log.txt, summary.json, *.json, *.xml). WHEELS: directory of wheels to install first, without
+# an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing.
+# Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step does not stop the
+# others; the summary comes last, and the exit status is 0 if every step passed. SECONDS_IN_ALL (default 540) limits all.
+set -uo pipefail
+
+OUT=$(mkdir -p "${1:?usage: benchmarks/gpu.sh OUT [WHEELS]}" && cd "$1" && pwd)
+WHEELS=${2:+$(cd "$2" && pwd)}
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+LIMIT=${SECONDS_IN_ALL:-540}
+LOG=$OUT/log.txt
+: >"$LOG"
+export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
+export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
+SITE=$(mktemp -d)
+export PYTHONPATH=$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}
+WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(12, len(os.sched_getaffinity(0)) - 2)))')
+XDIST=$("$PYTHON" -c 'import xdist' 2>/dev/null && echo "-n $WORKERS")
+
+NAMES=() CODES=() TIMES=()
+
+# step NAME SECONDS WANTED COMMAND...: runs it with a limit; it passes if its exit status is WANTED.
+step() {
+    local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code part
+    shift 3
+    part=$(mktemp)
+    ((left < seconds)) && seconds=$left
+    echo "=== $name" | tee -a "$LOG"
+    if ((seconds < 5)); then
+        echo "no time left" | tee "$part"
+        code=124
+    else
+        timeout --kill-after=5 "$seconds" "$@" >"$part" 2>&1
+        code=$?
+    fi
+    cat "$part" >>"$LOG"
+    if ((code == wanted)); then tail -n "${SHOW:-3}" "$part"; else tail -n 25 "$part"; fi
+    NAMES+=("$name") TIMES+=($((SECONDS - begin)))
+    if ((code == wanted)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $wanted"); else CODES+=("$code"); fi
+    rm -f "$part"
+}
+
+SHOW=12 step "nvidia-smi" 30 0 nvidia-smi
+if [[ -n $WHEELS ]]; then
+    # Where another package owns the name `nvidia`, the wheels are found only beside it.
+    step "install wheels" 60 0 bash -c '
+        pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
+        $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
+fi
+step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
+SHOW=20 step "doctor" 90 0 "$PYTHON" -m cuaug doctor --require-cuda
+# The GPU's part of the suite, then the rest of it as on a machine without one.
+SHOW=5 step "tests on the GPU" 170 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider $XDIST \
+    --tb=short -r fE --junitxml="$OUT/tests_gpu.xml"
+DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5)
+RUN=("$PYTHON" -m tests.cuda.sanitize_driver)
+step "memcheck" 60 0 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 4
+step "memcheck finds a planted mistake" 40 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
+step "racecheck" 60 0 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 8
+step "racecheck finds a planted mistake" 40 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
+SHOW=30 step "benchmark: kernels" 60 0 "$PYTHON" benchmarks/gpu_kernels.py --out "$OUT/gpu_kernels.json"
+SHOW=20 step "benchmark: loader" 90 0 "$PYTHON" benchmarks/gpu_loader.py --out "$OUT/gpu_loader.json" \
+    --data "$(dirname "$SITE")/bench-data"
+SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "$PYTHON" -m pytest -m "not cuda and not slow" \
+    -p no:cacheprovider $XDIST --tb=short -r fE --junitxml="$OUT/tests_cpu.xml"
+
+echo
+echo "=== summary, after $SECONDS s"
+status=0
+for i in "${!NAMES[@]}"; do
+    printf '%-36s %4s s  %s\n' "${NAMES[$i]}" "${TIMES[$i]}" "$([[ ${CODES[$i]} == 0 ]] && echo passed || echo "FAILED (${CODES[$i]})")"
+    [[ ${CODES[$i]} == 0 ]] || status=1
+done | tee -a "$LOG"
+for code in "${CODES[@]}"; do [[ $code == 0 ]] || status=1; done
+printf '%s\n' "${NAMES[@]}" | paste -d '\t' - <(printf '%s\n' "${TIMES[@]}") <(printf '%s\n' "${CODES[@]}") |
+    "$PYTHON" -c '
+import json, subprocess, sys
+from datetime import datetime, timezone
+
+def said(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
+try:
+    device = said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+except OSError:
+    device = None
+result = {
+    "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    "commit": said("git", "rev-parse", "HEAD"),
+    "device": device,
+    "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in rows],
+}
+json.dump(result, open(sys.argv[1], "w"), indent=2)' "$OUT/summary.json"
+exit $status

@@ -1,0 +1,182 @@
+"""The fused kernel on a GPU: 256 images of 500 x 375 to 224 x 224, against a device copy measured in the same run.
+
+Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
+batch was given, after flushing the L2 cache), a whole `CudaProgram.run` on the device (upload and launch), and the CPU
+time that it takes to queue. GB/s count each byte of the regions read and of the results once.
+
+    python benchmarks/gpu_kernels.py --out results/gpu_kernels.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from report import circumstances, write_json
+
+from cuaug import transforms as T
+from cuaug.devices import cuda
+from cuaug.interop import dtype_of
+from cuaug.plan import Layout, Plan, Tables, Type
+from cuaug.random import Draws
+
+N, HEIGHT, WIDTH, SIZE = 256, 375, 500, 224
+NORMALIZE = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+CROP = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip()]
+CHAINS = {
+    "crop, flip, normalise": [*CROP, NORMALIZE],
+    "... without antialiasing": [T.RandomResizedCrop(SIZE, antialias=False), CROP[1], NORMALIZE],
+    "... bicubic": [T.RandomResizedCrop(SIZE, interpolation="bicubic"), CROP[1], NORMALIZE],
+    "... and erasing": [*CROP, NORMALIZE, T.RandomErasing(p=0.25)],
+    "... and jitter (a barrier)": [*CROP, T.ColorJitter(0.4, 0.4, 0.4, 0.1), NORMALIZE],
+    "resize, normalise": [T.Resize((SIZE, SIZE)), NORMALIZE],
+    "centre crop, normalise": [T.CenterCrop(SIZE), NORMALIZE],
+}
+# Long enough for the CPU to queue what is to be timed while the device still waits.
+_WAIT_CYCLES = 4_000_000
+
+
+def milliseconds(work: Callable[[], Any], repetitions: int) -> list[float]:
+    """Device time of `work`, queued while the device is kept busy, with a cold L2 cache."""
+    flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    times = []
+    for _ in range(repetitions + 3):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        flush.zero_()
+        torch.cuda._sleep(_WAIT_CYCLES)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end))
+    return times[3:]
+
+
+def copy_gigabytes_per_second(repetitions: int) -> float:
+    """What a device-to-device copy moves, bytes read and bytes written both counted."""
+    source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * source.nelement() / statistics.median(milliseconds(lambda: target.copy_(source), repetitions)) / 1e6
+
+
+class Batch:
+    """A planned batch in device memory, and what its launches were given."""
+
+    def __init__(self, chain: list[Any], dtype: Type, layout: Layout, tile: tuple[int, int] | None = None) -> None:
+        plan = Plan(np.full(N, HEIGHT), np.full(N, WIDTH))
+        T.Compose(chain).plan(plan, Draws(0, 0, np.arange(N)))
+        self.tables: Tables = plan.tables(dtype, layout)
+        self.program = cuda.CudaProgram(self.tables, tile=tile)
+        noise = torch.randint(0, 256, (N, HEIGHT, WIDTH, 3), dtype=torch.uint8, device="cuda")
+        self.images = noise
+        self.addresses = np.array([image.data_ptr() for image in noise], dtype=np.uint64)
+        shape = (N, 3, SIZE, SIZE) if layout == Layout.CHW else (N, SIZE, SIZE, 3)
+        self.target = torch.empty(shape, dtype=dtype_of(dtype), device="cuda")
+        y0, x0, y1, x1 = self.tables.regions().T
+        self.bytes = int(((y1 - y0) * (x1 - x0)).sum()) * 3 + self.target.nelement() * self.target.element_size()
+
+    def run(self) -> None:
+        self.program.run(self.addresses, self.target)
+
+    def launches(self) -> Callable[[], None]:
+        """The launches of one run, to be made again."""
+        index, held, made = self.target.device.index, [], []
+        function, upload, address = cuda.kernel(index), cuda._upload, cuda._address
+
+        class Recording:
+            ptr = function.ptr
+
+            def __call__(self, *arguments: Any, **options: Any) -> None:
+                made.append((arguments, options))
+                function(*arguments, **options)
+
+        def keep(work: Callable[..., Any]) -> Callable[..., Any]:
+            def kept(*arguments: Any) -> Any:
+                held.append(work(*arguments))
+                return held[-1]
+
+            return kept
+
+        kernel = cuda.kernel
+        try:
+            cuda.kernel = lambda index: Recording()
+            cuda._upload, cuda._address = keep(upload), keep(address)
+            self.run()
+        finally:
+            cuda.kernel, cuda._upload, cuda._address = kernel, upload, address
+        self.held = held  # the memory that the arguments point to
+        return lambda: [function(*arguments, **options) for arguments, options in made] and None
+
+
+def measure(batch: Batch, repetitions: int, copy: float) -> dict[str, Any]:
+    kernel = statistics.median(milliseconds(batch.launches(), repetitions))
+    whole = statistics.median(milliseconds(batch.run, repetitions))
+    torch.cuda.synchronize()
+    queued = []
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        batch.run()
+        queued.append(1e3 * (time.perf_counter() - start))
+        torch.cuda.synchronize()
+    rate = batch.bytes / kernel / 1e6
+    return {
+        "launches": batch.tables.launches,
+        "kernel_ms": round(kernel, 4),
+        "upload_and_kernel_ms": round(whole, 4),
+        "cpu_ms": round(statistics.median(queued), 4),
+        "gigabytes_per_second": round(rate, 1),
+        "fraction_of_copy": round(rate / copy, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    copy = copy_gigabytes_per_second(args.repetitions)
+    result: dict[str, Any] = circumstances(["torch", "numpy", "cupy-cuda12x", "cupy-cuda13x"])
+    result["device"] = torch.cuda.get_device_name()
+    result["batch"] = f"{N} images of {HEIGHT} x {WIDTH} to {SIZE} x {SIZE} (height x width)"
+    result["copy_gigabytes_per_second"] = round(copy, 1)
+    print(f"{result['device']}: a copy moves {copy:.0f} GB/s; {result['batch']}")
+    print(f"  {'':40}{'kernel ms':>10}{'+ upload':>10}{'CPU ms':>8}{'GB/s':>8}{'of copy':>9}")
+
+    cases: dict[str, Callable[[], Batch]] = {
+        name: lambda chain=chain: Batch(chain, Type.FLOAT16, Layout.CHW) for name, chain in CHAINS.items()
+    }
+    first = CHAINS["crop, flip, normalise"]
+    for dtype, layout in ((Type.FLOAT32, Layout.CHW), (Type.UINT8, Layout.CHW), (Type.FLOAT16, Layout.HWC)):
+        cases[f"to {dtype.name.lower()} {layout.name}"] = lambda d=dtype, o=layout: Batch(first, d, o)
+    for tile in ((4, 32), (8, 32), (16, 32), (8, 64), (16, 64), (4, 128), (8, 128), (16, 128), (8, 224)):
+        cases[f"tile {tile[0]} x {tile[1]}"] = lambda tile=tile: Batch(first, Type.FLOAT16, Layout.CHW, tile)
+    result["cases"] = {}
+    threads = cuda.THREADS
+    for name, make in cases.items():
+        record(result, name, make, args.repetitions, copy)
+    for cuda.THREADS in (32, 64, 128, 192, 256):
+        name = f"{cuda.THREADS} threads a block"
+        record(result, name, lambda: Batch(first, Type.FLOAT16, Layout.CHW), args.repetitions, copy)
+    cuda.THREADS = threads
+    if args.out:
+        write_json(args.out, result)
+        print(f"written to {args.out}")
+
+
+def record(result: dict[str, Any], name: str, make: Callable[[], Batch], repetitions: int, copy: float) -> None:
+    row = result["cases"][name] = measure(make(), repetitions, copy)
+    print(
+        f"  {name:40}{row['kernel_ms']:10.3f}{row['upload_and_kernel_ms']:10.3f}{row['cpu_ms']:8.2f}"
+        f"{row['gigabytes_per_second']:8.0f}{row['fraction_of_copy']:9.1%}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

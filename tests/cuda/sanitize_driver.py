@@ -1,0 +1,72 @@
+"""Runs the GPU kernels for compute-sanitizer, which watches each access: the plans that the host's sanitizers run.
+
+    compute-sanitizer --tool memcheck  --error-exitcode 99 python -m tests.cuda.sanitize_driver
+    compute-sanitizer --tool racecheck --error-exitcode 99 python -m tests.cuda.sanitize_driver --every 4
+
+`--mistake` plants one, which the tool must report: "bounds" for memcheck, "race" for racecheck. Results are compared
+with the host's as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+
+import numpy as np
+import torch
+
+from cuaug.devices import nvrtc
+from cuaug.devices.cuda import CudaProgram
+from cuaug.devices.host import HostProgram
+from cuaug.plan import Layout, Plan, Type
+from tests.sanitizer_plans import BYTES, SIZES, every_operation, geometries, image
+
+
+def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, tile, short: int) -> bool:
+    """Whether the GPU's result has the host's bits."""
+    plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind)
+    write(plan)
+    tables = plan.tables(target, layout)
+    (h,), (w,) = tables.sizes()
+    want = np.empty(int(h * w) * 3 * BYTES[target], dtype=np.uint8)
+    HostProgram(tables).run(0, source, want.ctypes.data)
+    pixels = torch.from_numpy(source).cuda()
+    got = torch.empty((1, len(want) - short), dtype=torch.uint8, device="cuda")
+    CudaProgram(tables, tile=tile).run(np.array([pixels.data_ptr()], dtype=np.uint64), got)
+    return bool((got.cpu().numpy()[0] == want[: got.shape[1]]).all())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, default=1, help="run each so manieth plan")
+    parser.add_argument("--mistake", choices=["bounds", "race"])
+    args = parser.parse_args()
+    # Every tensor is an allocation of exactly its size: one byte too many is out of bounds.
+    os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    if args.mistake == "race":
+        text, headers = nvrtc.sources()
+        wrong = headers | {"augment.h": headers["augment.h"].replace("block.sync();", "")}
+        assert wrong != headers
+        nvrtc.sources = lambda: (text, wrong)
+    outputs = itertools.cycle(itertools.product(Type, Layout, (None, (7, 13), (2, 64))))
+    count = off = 0
+    for number, ((h, w), kind) in enumerate(itertools.product(SIZES, (Type.UINT8, Type.FLOAT32))):
+        source = image(h, w, kind)
+        plans = [*geometries(h, w), ("operations", every_operation)][number % args.every :: args.every]
+        for name, write in plans:
+            target, layout, tile = next(outputs)
+            same = run(write, source, kind, target, layout, tile, short=int(args.mistake == "bounds"))
+            if not same and name != "operations":  # among those is noise, whose logarithm differs
+                off += 1
+                print(
+                    f"{name} of {h} x {w} {kind.name} to {target.name} {layout.name}, tile {tile}: not the host's bits"
+                )
+            count += 1
+    torch.cuda.synchronize()
+    print(f"{count} plans, {off} of them off")
+    raise SystemExit(bool(off) and not args.mistake)
+
+
+if __name__ == "__main__":
+    main()
