@@ -6,7 +6,8 @@
 # OUT: directory for results (log.txt, summary.json, *.json, *.xml). WHEELS: directory of wheels to install first, without
 # an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing.
 # Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step does not stop the
-# others; the summary comes last, and the exit status is 0 if every step passed. SECONDS_IN_ALL (default 540) limits all.
+# others; the summary comes last, and the exit status is 0 if every step passed. SECONDS_IN_ALL (default 540) limits all;
+# CUAUG_COMMIT names the commit where there is no git history to ask.
 set -uo pipefail
 
 OUT=$(mkdir -p "${1:?usage: benchmarks/gpu.sh OUT [WHEELS]}" && cd "$1" && pwd)
@@ -20,7 +21,7 @@ export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
 export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
 SITE=$(mktemp -d)
 export PYTHONPATH=$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}
-WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(12, len(os.sched_getaffinity(0)) - 2)))')
+WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(10, len(os.sched_getaffinity(0)) - 2)))')
 XDIST=$("$PYTHON" -c 'import xdist' 2>/dev/null && echo "-n $WORKERS")
 
 NAMES=() CODES=() TIMES=()
@@ -56,7 +57,7 @@ fi
 step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
 SHOW=20 step "doctor" 90 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, then the rest of it as on a machine without one.
-SHOW=5 step "tests on the GPU" 170 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider $XDIST \
+SHOW=5 step "tests on the GPU" 170 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider --timeout 120 $XDIST \
     --tb=short -r fE --junitxml="$OUT/tests_gpu.xml"
 DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5)
 RUN=("$PYTHON" -m tests.cuda.sanitize_driver)
@@ -80,22 +81,21 @@ done | tee -a "$LOG"
 for code in "${CODES[@]}"; do [[ $code == 0 ]] || status=1; done
 printf '%s\n' "${NAMES[@]}" | paste -d '\t' - <(printf '%s\n' "${TIMES[@]}") <(printf '%s\n' "${CODES[@]}") |
     "$PYTHON" -c '
-import json, subprocess, sys
+import json, os, subprocess, sys
 from datetime import datetime, timezone
 
 def said(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
-try:
-    device = said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
-except OSError:
-    device = None
 result = {
     "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    "commit": said("git", "rev-parse", "HEAD"),
-    "device": device,
+    "commit": said("git", "rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
+    "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
     "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in rows],
 }
 json.dump(result, open(sys.argv[1], "w"), indent=2)' "$OUT/summary.json"

@@ -25,7 +25,8 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
-        "commit": _git("rev-parse", "HEAD"),
+        # A copy of the tree without its history is told which commit it is.
+        "commit": _git("rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "machine": {
             "cpu": _cpu_model(),
@@ -49,7 +50,10 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
 
 
 def _git(*arguments: str) -> str | None:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
+    except OSError:  # no git on this machine
+        return None
     return done.stdout.strip() if done.returncode == 0 else None
 
 

@@ -48,7 +48,7 @@ class Script:
             pytest.fail(f"still running after {seconds:.0f} s\n{out}\n{error}")
         return self.process.returncode, out, error
 
-    def wait_since_ready(self, seconds: float = 5.0, stop: bool = False) -> tuple[int, str, str]:
+    def wait_since_ready(self, seconds: float = 8.0, stop: bool = False) -> tuple[int, str, str]:
         assert self.process.stdout is not None and self.process.stderr is not None
         assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
         if stop:
