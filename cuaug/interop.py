@@ -109,13 +109,9 @@ def _open_tensor(tensor: torch.Tensor) -> Opened:
         raise TransformError("no gradient flows through transforms: pass images.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in (1, 3):
-        raise TransformError(
-            f"a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {tuple(tensor.shape)}"
-        )
+        raise TransformError(f"a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {tuple(tensor.shape)}")
     stack = tensor if tensor.ndim == 4 else tensor[None]
-    last = (
-        tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
-    )
+    last = tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
     def finish(result: torch.Tensor) -> torch.Tensor:
         result = result.permute(0, 3, 1, 2) if last else result
@@ -130,9 +126,7 @@ def _open_array(tensor: torch.Tensor | None, array: Any, convert: Callable[[torc
     if tensor is None:
         raise TransformError(f"images are uint8 or floating point, not {array.dtype}")
     if len(shape) not in (2, 3, 4) or (len(shape) > 2 and shape[-1] not in (1, 3)):
-        raise TransformError(
-            f"an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}"
-        )
+        raise TransformError(f"an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}")
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
     def finish(result: torch.Tensor) -> Any:
@@ -171,9 +165,7 @@ def _open_pil(image: Any) -> Opened:
     return _opened(stack, Layout.HWC, pixels, finish)
 
 
-def _opened(
-    stack: torch.Tensor, layout: Layout, given: torch.Tensor, finish: Callable[[torch.Tensor], Any]
-) -> Opened:
+def _opened(stack: torch.Tensor, layout: Layout, given: torch.Tensor, finish: Callable[[torch.Tensor], Any]) -> Opened:
     """`stack` is (N, H, W, C) in any memory order."""
     is_uint8 = given.dtype == torch.uint8
     if not is_uint8 and not given.dtype.is_floating_point:

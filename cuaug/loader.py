@@ -147,13 +147,13 @@ class Loader:
         batches = sampling.batches(order, self.batch_size, drop_last=self.drop_last)
         away = time.perf_counter()
         for job in in_order(batches, lambda indices: self._pipeline.start(epoch, indices), self.prefetch):
-            asked = time.perf_counter()
-            batch = job.result()
+            self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
+            with self._recorder.stage("wait_for_data"):
+                samples = job.wait()
             self._report(job)
-            self._recorder.add_seconds(wait_for_consumer=asked - away, wait_for_data=time.perf_counter() - asked)
-            if batch is not None:
-                self._recorder.count(batches=1, samples=len(batch[0]))
-                yield batch
+            if samples:
+                self._recorder.count(batches=1, samples=samples)
+                yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
             away = time.perf_counter()
 
     def _begin(self) -> None:

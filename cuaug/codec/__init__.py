@@ -14,9 +14,9 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 
 from __future__ import annotations
 
-from ._nvimgcodec import codec_version, gpu_decodes
-from .decoders import CudaDecoder, HostDecoder
-from .header import DEFAULT_MAX_PIXELS, Header, read_header
+from cuaug.codec._nvimgcodec import codec_version, gpu_decodes
+from cuaug.codec.decoders import CudaDecoder, HostDecoder
+from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, read_header
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",

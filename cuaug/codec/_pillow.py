@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from ..errors import DecodeError
-from .exif import file_format
+from cuaug.codec.exif import file_format
+from cuaug.errors import DecodeError
 
 if TYPE_CHECKING:
-    from .header import Header
+    from cuaug.codec.header import Header
 
 __all__ = ["pillow_decode", "pillow_open", "pillow_orientation"]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DecodeError
-from ._nvimgcodec import decode_params, decoder_options, nv
-from ._pillow import pillow_decode
-from .header import Header
+from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
+from cuaug.codec._pillow import pillow_decode
+from cuaug.codec.header import Header
+from cuaug.errors import DecodeError
 
 __all__ = ["CudaDecoder", "HostDecoder"]
 

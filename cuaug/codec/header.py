@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import DecodeError
-from ._nvimgcodec import nv
-from ._pillow import pillow_open, pillow_orientation
-from .exif import file_format, orientation, swaps_axes
+from cuaug.codec._nvimgcodec import nv
+from cuaug.codec._pillow import pillow_open, pillow_orientation
+from cuaug.codec.exif import file_format, orientation, swaps_axes
+from cuaug.errors import DecodeError
 
 __all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
 

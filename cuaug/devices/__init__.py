@@ -1,8 +1,8 @@
 """The devices that plans run on: the only place that launches a kernel or touches a stream.
 
-    host.py   the compiled kernels, on the calling thread
-    cuda.py   the same kernels through NVRTC and CuPy
-    nvrtc.py  how they are compiled for a GPU
+host.py   the compiled kernels, on the calling thread
+cuda.py   the same kernels through NVRTC and CuPy
+nvrtc.py  how they are compiled for a GPU
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from cuaug.plan import Tables
 
 __all__ = ["THREADS", "CudaProgram", "forked", "kernel", "scratch_bytes", "unavailable"]
 
-#: Threads a block. The kernels take any number.
+#: Threads a block: any multiple of a warp.
 THREADS = 128
 # Output pixels that one block computes, (rows, most columns), in order of preference: the first whose scratch fits.
 _TILES = ((8, 128), (4, 64), (2, 32), (1, 16), (1, 4), (1, 1))

@@ -3,7 +3,7 @@
 The producer owns a stream and a ring of arenas; an arena holds a slot of device memory for each image of a batch. For
 each batch it waits on the host until the arena's last reader has run (the hardware JPEG decoder may not wait for work
 queued on its stream), decodes, launches the kernels into fresh memory of torch's, and records an event. Taking the
-result makes the consumer's current stream wait for that event and tells torch's allocator of that stream, so the memory
+batch makes the consumer's current stream wait for that event and tells torch's allocator of that stream, so the memory
 is not reused before the consumer's queued work is done with it.
 """
 
@@ -180,11 +180,9 @@ class _CudaJob(Job):
         self._ready = torch.cuda.Event()
         self._ready.record()  # on the producer's stream, after everything that makes the images
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        result = super().result()
-        if result is not None:
-            images, _ = result
-            current = torch.cuda.current_stream(images.device)
-            current.wait_event(self._ready)
-            images.record_stream(current)
-        return result
+    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
+        images, labels = super().take()
+        current = torch.cuda.current_stream(images.device)
+        current.wait_event(self._ready)
+        images.record_stream(current)
+        return images, labels

@@ -34,6 +34,7 @@ __all__ = ["Job", "Settings"]
 SAMPLES_PER_TASK = 8
 # How often a waiting consumer looks whether somebody has closed the loader.
 _LOOK_SECONDS = 0.25
+_NOTHING = torch.empty(0), torch.empty(0)
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ def _sample(given: Any, index: int) -> tuple[Any, Any]:
 
 
 class Job:
-    """The batch of some samples of one epoch. `start` it, then ask for its `result`.
+    """The batch of some samples of one epoch: `start` it, `wait` for it, `take` it.
 
     Attributes:
-        errors: position in the batch -> what was wrong with that sample; complete once `result` has returned.
+        errors: position in the batch -> what was wrong with that sample; complete once `wait` has returned.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Job:
         self._epoch = epoch
         self._labels: list[Any] = [None] * len(indices)
         self._headers: list[Header | None] = [None] * len(indices)
-        self._result: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._finished = _NOTHING
         self._failure: BaseException | None = None
         self._cancelled = False
         self._process = os.getpid()
@@ -95,8 +96,8 @@ class Job:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
 
-    def result(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Waits for the batch: (images, labels) of its good samples, in order; None if there are none.
+    def wait(self) -> int:
+        """Waits until the batch is finished and returns how many samples it has: those that could be decoded.
 
         Raises:
             LoaderError: the loader was closed, or this process is a fork of the one that began the batch.
@@ -109,7 +110,13 @@ class Job:
             self._workers.check()
         if self._failure is not None:
             raise self._failure
-        return self._result
+        return len(self._finished[1])
+
+    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """(images, labels) of the good samples, in order, once there are any; the job keeps neither."""
+        images, labels = self._finished
+        self._finished = _NOTHING
+        return images, labels
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
@@ -244,7 +251,7 @@ class Job:
         if not decoded.all():
             images = images[torch.from_numpy(np.flatnonzero(decoded)).to(images.device)]
         if decoded.any():
-            self._result = images, self._labels_of(good[decoded])
+            self._finished = images, self._labels_of(good[decoded])
         self._headers = []  # the encoded bytes
         self._queued()
         self._done.set()

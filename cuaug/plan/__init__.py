@@ -1,9 +1,9 @@
 """Plans: what will be done to a batch, before any pixel is touched.
 
-    geometry.py    how crops, pads, flips and resizes fold into one sampling step
-    operations.py  pixel operations as rows of numbers
-    plan.py        `Plan`, which transforms write into, and `Tables`, which devices run
-    layout.py      the rows, mirrored in kernels/plan.h
+geometry.py    how crops, pads, flips and resizes fold into one sampling step
+operations.py  pixel operations as rows of numbers
+plan.py        `Plan`, which transforms write into, and `Tables`, which devices run
+layout.py      the rows, mirrored in kernels/plan.h
 """
 
 from cuaug.plan import operations

@@ -1,11 +1,11 @@
 """Transforms, with torchvision v2's names, arguments and meaning, drawn for each sample on its own.
 
-    >>> from cuaug import transforms as T
-    >>> T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
-    Compose([
-        RandomResizedCrop(size=(224, 224)),
-        RandomHorizontalFlip(),
-    ])
+>>> from cuaug import transforms as T
+>>> T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
+Compose([
+    RandomResizedCrop(size=(224, 224)),
+    RandomHorizontalFlip(),
+])
 """
 
 from cuaug.transforms.arguments import InterpolationMode
