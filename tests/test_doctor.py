@@ -42,7 +42,7 @@ def only(monkeypatch):
     """Examines with some of the checks alone: all take too long to be run by every test."""
 
     def examine(*names: str, limit_seconds: float = 60.0, **environment: str) -> dict[str, Finding]:
-        program = f"from cuaug import doctor; doctor._CHECKS[:] = [c for c in doctor._CHECKS if c[1] in {names!r}]; "
+        program = f"from cuaug import doctor; doctor.CHECKS[:] = [c for c in doctor.CHECKS if c[1] in {names!r}]; "
         popen = subprocess.Popen
 
         def with_fewer(command, **options):
@@ -51,7 +51,7 @@ def only(monkeypatch):
         with monkeypatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            patch.setattr(doctor, "_CHECKS", [check for check in doctor._CHECKS if check[1] in names])
+            patch.setattr(doctor, "CHECKS", [check for check in doctor.CHECKS if check[1] in names])
             patch.setattr(subprocess, "Popen", with_fewer)
             return {f"{f.needed_by} {f.name}": f for f in doctor.examine(limit_seconds)}
 
@@ -187,7 +187,7 @@ def test_the_gpu_comparison_runs():
     """The chain of the check 'GPU kernels', on the CPU: a mistake in it would show on a GPU only."""
     import torch
 
-    from cuaug.doctor import _kernel_chain
+    from cuaug.doctor.checks import _kernel_chain
 
     images = torch.arange(2 * 3 * 61 * 83, dtype=torch.int64).remainder(256).to(torch.uint8).reshape(2, 3, 61, 83)
     assert _kernel_chain(images).shape == (2, 3, 32, 40)
