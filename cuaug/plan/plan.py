@@ -120,6 +120,11 @@ class Plan:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
         return self._y["out"].astype(np.int64), self._x["out"].astype(np.int64)
 
+    def check_channels(self, name: str, values: ArrayLike) -> None:
+        """Refuses values for three channels, in the first axis of `values`, where the images have one."""
+        if self.channels == 1 and np.shape(values)[:1] == (3,):
+            raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
+
     # --- geometry ---------------------------------------------------------------------------------------------------
 
     def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
@@ -157,6 +162,7 @@ class Plan:
         where: Where = None,
     ) -> None:
         """Adds pixels on the four sides (0 or more each); `fill` is a number or one per channel, in image units."""
+        self.check_channels("fill", fill)
         chosen = self._choose(where)
         sides = self._per_sample(chosen, left, top, right, bottom)
         if min(side.min(initial=0) for side in sides) < 0:
@@ -241,6 +247,8 @@ class Plan:
         per_sample = values.ndim == 3
         if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
             raise TransformError(f"a look-up table is (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}")
+        if not per_sample:
+            self.check_channels("the look-up table", values)
         number = sum(map(len, self._luts)) + (self._everyone if per_sample else 0)
         tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256))
         self._luts.append(tables * np.float32(self.limit / 255.0))
@@ -269,6 +277,8 @@ class Plan:
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """(v - mean) / std for each channel of images in [0, 1]; uint8 images become that first."""
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
+        self.check_channels("mean", mean)
+        self.check_channels("std", std)
         if where is not None:
             self.to_float()  # of everyone, not only of those that are normalized
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)

@@ -44,9 +44,11 @@ class Normalize(Transform):
 
     Args:
         mean, std: one number per channel, for values in [0, 1].
+        inplace: taken for torchvision's sake; what comes in is never written to.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        self.inplace = inplace
         self.mean = [float(v) for v in np.atleast_1d(mean)]
         self.std = [float(v) for v in np.atleast_1d(std)]
         if len(self.mean) not in (1, 3) or len(self.std) not in (1, 3):

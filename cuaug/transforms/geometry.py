@@ -31,39 +31,49 @@ class Resize(Transform):
     """Resizes to `size`.
 
     Args:
-        size: (height, width), or one number for the shorter side, the longer in proportion (rounded down).
+        size: (height, width), or one number for the shorter side, the longer in proportion (rounded down); None:
+            `max_size` decides alone.
         interpolation: "nearest", "bilinear" or "bicubic".
-        max_size: with a single number: the longer side is at most this, the shorter in proportion.
+        max_size: with a single number: the longer side is at most this, the shorter in proportion. With None: the
+            longer side is this.
         antialias: widen the filter when shrinking, as Pillow does.
     """
 
     def __init__(
         self,
-        size: int | Sequence[int],
+        size: int | Sequence[int] | None,
         interpolation: Any = "bilinear",
         max_size: int | None = None,
         antialias: bool = True,
     ) -> None:
-        self._pair = arguments.pair("size", size)
-        self._shorter = len(arguments.values(size, int)) == 1
-        self.size = self._pair[0] if self._shorter else self._pair
+        self._pair = None if size is None else arguments.pair("size", size)
+        self._shorter = size is not None and len(arguments.values(size, int)) == 1
+        self.size = self._pair[0] if self._shorter and self._pair else self._pair
         self.interpolation = interpolation
         self.max_size = max_size
         self.antialias = antialias
         self._filter = arguments.interpolation(interpolation)
-        if max_size is not None and (not self._shorter or max_size <= self._pair[0]):
+        if self._pair is None:
+            if max_size is None:
+                raise TransformError("size is None: then max_size must be given")
+            arguments.pair("max_size", max_size)
+        elif max_size is not None and (not self._shorter or max_size <= self._pair[0]):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        if not self._shorter:
-            return {"height": self._pair[0], "width": self._pair[1]}
-        short = np.full(len(heights), self._pair[0])
         shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
-        long = short * longer // shorter
-        if self.max_size is not None:
-            over = long > self.max_size
-            short = np.where(over, np.maximum(self.max_size * short // long, 1), short)
-            long = np.where(over, self.max_size, long)
+        if self._pair is None:
+            long = np.full(len(heights), self.max_size)
+            short = np.maximum(long * shorter // longer, 1)
+        elif not self._shorter:
+            return {"height": self._pair[0], "width": self._pair[1]}
+        else:
+            short = np.full(len(heights), self._pair[0])
+            long = short * longer // shorter
+            if self.max_size is not None:
+                over = long > self.max_size
+                short = np.where(over, np.maximum(self.max_size * short // long, 1), short)
+                long = np.where(over, self.max_size, long)
         tall = heights > widths
         return {"height": np.where(tall, long, short), "width": np.where(tall, short, long)}
 

@@ -25,6 +25,7 @@ class RandomErasing(RandomTransform):
         ratio: bounds of its height / width; drawn uniformly on a logarithmic scale.
         value: a number or one per channel, in the units that the image has at that point; or "random": a normal draw
             for each pixel and channel, standard on float images; on uint8 with mean 127.5 and deviation 63.75.
+        inplace: taken for torchvision's sake; what comes in is never written to.
     """
 
     _TRIES = 10  # as torchvision; an image into which none fits stays as it is
@@ -35,10 +36,12 @@ class RandomErasing(RandomTransform):
         scale: Sequence[float] = (0.02, 0.33),
         ratio: Sequence[float] = (0.3, 3.3),
         value: float | Sequence[float] | str = 0,
+        inplace: bool = False,
     ) -> None:
         self.p = arguments.probability("p", p)
         self.scale = arguments.span("scale", scale, high=1.0)
         self.ratio = arguments.span("ratio", ratio, low=1e-6)
+        self.inplace = inplace
         self.value = value
         if isinstance(value, str) and value != "random":
             raise TransformError(f"value is a number, one per channel, or 'random', not {value!r}")
@@ -60,6 +63,7 @@ class RandomErasing(RandomTransform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         rectangle, keys = params["rectangle"], params["keys"]
         if self._color is not None:
+            plan.check_channels("value", self._color)
             ops = operations.erase(len(plan), rectangle, self._color)
         else:
             mean, std = (0.0, 1.0) if plan.is_float else (127.5, 63.75)
@@ -86,4 +90,5 @@ class RandomMask(RandomTransform):
         return {"keys": draws.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.check_channels("fill", self._fill)
         plan.append(operations.mask(len(plan), self.ratio, params["keys"], self._fill), where)

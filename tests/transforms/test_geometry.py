@@ -195,3 +195,13 @@ def test_flips_with_probability_p(transform, p):
     assert abs(flipped.mean() - p) <= 5 * math.sqrt(p * (1 - p) / n)
     got = transform(1)(images[0])
     assert got[(0, 1) if transform is T.RandomHorizontalFlip else (1, 0)].tolist() == [255] * 3
+
+
+@pytest.mark.parametrize(("h", "w"), [(375, 500), (500, 375), (1, 900), (64, 64)])
+def test_resize_by_the_longer_side_alone(h, w):
+    """torchvision: size None, the longer side becomes max_size, the shorter follows, rounded down."""
+    drawn = params(T.Resize(None, max_size=96), h, w, n=1)
+    got = int(drawn["height"][0]), int(drawn["width"][0])
+    assert got == ((96, max(96 * w // h, 1)) if h > w else (max(96 * h // w, 1), 96))
+    with pytest.raises(TransformError, match="max_size must be given"):
+        T.Resize(None)

@@ -102,8 +102,11 @@ def test_there_and_back_is_the_identity():
 
 def test_normalize_forms():
     want = (LEVELS / 255 - 0.4) / 0.2
-    for mean, std in (([0.4], [0.2]), (0.4, 0.2), (np.float32([0.4] * 3), torch.full((3,), 0.2))):
+    for mean, std in (([0.4], [0.2]), (0.4, 0.2)):
         np.testing.assert_allclose(T.Normalize(mean, std)(LEVELS), want, atol=1e-5)
+    rgb = np.stack([LEVELS] * 3, axis=-1)
+    got = T.Normalize(np.float32([0.4] * 3), torch.full((3,), 0.2))(rgb)
+    np.testing.assert_allclose(got, np.stack([want] * 3, axis=-1), atol=1e-5)
     after = T.Compose([T.ToDtype(torch.float32, scale=True), T.Normalize([0.4], [0.2])])
     np.testing.assert_allclose(after(LEVELS), want, atol=1e-5)
 
@@ -121,3 +124,21 @@ def test_inside_random_apply():
 def test_normalized_images_cannot_become_uint8():
     with pytest.raises(TransformError, match="normalized images are not in"):
         T.Compose([T.Normalize([0.5], [0.5]), T.ToDtype(torch.uint8, scale=True)])(LEVELS)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        T.Normalize([0.5] * 3, [0.5] * 3),
+        T.LUT(np.zeros((3, 256))),
+        T.Pad(2, fill=(1, 2, 3)),
+        T.RandomErasing(1, value=(1, 2, 3)),
+        T.RandomMask(fill=(1, 2, 3)),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+def test_values_for_three_channels_need_three(transform):
+    with pytest.raises(TransformError, match="3 entries, one per channel, but the images have 1"):
+        transform(np.zeros((9, 9), np.uint8))
+    with pytest.raises(TransformError, match="3 entries"):
+        T.Compose([T.Grayscale(), transform])(np.zeros((9, 9, 3), np.uint8))
