@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import os
+import tempfile
 import threading
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -31,12 +34,38 @@ def nv() -> ModuleType:
                 if quieted:
                     os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
                 try:
-                    from nvidia import nvimgcodec
+                    with _no_advice():
+                        from nvidia import nvimgcodec
                 finally:
                     if quieted:
                         del os.environ["OPENCV_LOG_LEVEL"]
                 _nvimgcodec = nvimgcodec
     return _nvimgcodec
+
+
+@contextlib.contextmanager
+def _no_advice() -> Iterator[None]:
+    """Keeps to itself what nvImageCodec prints of GPU libraries that are not installed; no setting turns it off.
+
+    On a machine without a GPU it is no news, and where there is one the doctor tells. Whatever else is written to the
+    standard error meanwhile, by whatever thread, is passed on.
+    """
+    try:
+        standard_error = os.dup(2)
+    except OSError:  # closed: nothing can be printed
+        yield
+        return
+    with tempfile.TemporaryFile() as caught:
+        os.dup2(caught.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+            caught.seek(0)
+            for line in caught:
+                if not line.startswith((b"Failed to load nv", b"Note: If using nvImageCodec")):
+                    os.write(2, line)
 
 
 def codec_version() -> str:
