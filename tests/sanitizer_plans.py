@@ -51,7 +51,7 @@ def geometries(h: int, w: int):
         def borders(p, before=before, after=after):
             p.pad(3, 0, 50, 2, border=before, fill=0.25)
             p.resize(11, 17, filter=Filter.BICUBIC)
-            p.pad(4, 30, 0, 2, border=after, fill=(0.1, 0.2, 0.3))
+            p.pad(4, 30, 0, 2, border=after, fill=(0.1, 0.2, 0.3)[: p.channels])
 
         yield f"borders {before.name} {after.name}", borders
 
