@@ -1,0 +1,67 @@
+"""Every format decodes to the pixels that Pillow makes of it."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug.codec import read_header
+from tests.codec.pictures import (
+    FORMATS,
+    H,
+    W,
+    as_pillow,
+    encode,
+    photo,
+    png16,
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_equals_pillow(name, decoder):
+    data = FORMATS[name]
+    expected = as_pillow(data)
+    header = read_header(data)
+    assert (header.height, header.width) == expected.shape[:2]
+    pixels = decoder.decode(header)
+    assert pixels.dtype == np.uint8 and pixels.flags.c_contiguous
+    np.testing.assert_array_equal(pixels, expected)
+    np.testing.assert_array_equal(decoder.decode(header, (3, 5, 30, 41)), expected[3:30, 5:41])
+
+
+def test_these_formats_are_not_left_to_pillow():
+    """The speed rests on nvImageCodec; a wrong turn in the routing would only be slow."""
+    for name in ("jpeg 4:20", "jpeg gray", "png rgba", "png p", "webp rgb"):
+        assert read_header(FORMATS[name])._stream is not None, name
+
+
+def test_jpeg2000_and_tiff_are_left_to_pillow():
+    """A damaged JPEG 2000 crashes the process in nvImageCodec 0.9.0; a damaged TIFF comes back as a picture."""
+    for name in ("jpeg2000 rgb", "jpeg2000 codestream", "tiff rgb", "tiff jpeg", "bigtiff"):
+        assert read_header(FORMATS[name])._stream is None, name
+
+
+def test_red_is_channel_zero(decoder):
+    red = Image.new("RGB", (48, 32), (255, 0, 0))
+    for form in ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "JPEG2000", "GIF"):
+        mean = decoder.decode(read_header(encode(red, form))).reshape(-1, 3).mean(axis=0)
+        assert mean[0] > 250 and mean[1] < 5 and mean[2] < 5, form
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_sixteen_bits_are_scaled(channels, decoder):
+    """Pillow's I;16 to RGB clips at 255, a white picture; its 16-bit colour is scaled, as here."""
+    deep = (photo(H, W).astype(np.uint16) * 257 + np.arange(W, dtype=np.uint16)[None, :, None]).clip(0, 65535)
+    deep = np.concatenate([deep, deep[:, :, :1]], axis=2).astype(np.uint16)[:, :, :channels]
+    expected = (deep[:, :, :1].repeat(3, 2) if channels < 3 else deep[:, :, :3]) / 257
+    files = [png16(deep)]
+    if channels == 1:
+        files += [encode(Image.fromarray(deep[:, :, 0]), form) for form in ("TIFF", "JPEG2000", "PPM")]
+    if channels == 3:
+        files += [cv2.imencode(form, deep[:, :, ::-1])[1].tobytes() for form in (".tiff", ".ppm")]
+        np.testing.assert_allclose(decoder.decode(read_header(files[0])).astype(int), as_pillow(files[0]), atol=1)
+    for data in files:
+        pixels = decoder.decode(read_header(data))
+        assert np.abs(pixels - expected).max() <= 1

@@ -1,0 +1,126 @@
+"""Threads, forks, imports, and the GPU."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from cuaug.codec import CudaDecoder, HostDecoder, codec_version, gpu_decodes, read_header
+from tests.codec.pictures import (
+    FORMATS,
+    JPEG,
+    as_pillow,
+    tagged_files,
+)
+
+
+def test_one_decoder_per_thread():
+    expected = {name: as_pillow(data) for name, data in FORMATS.items() if "jpeg" in name or "png" in name}
+    failures = []
+
+    def work(seed: int) -> None:
+        try:
+            decoder = HostDecoder()
+            names = np.random.default_rng(seed).permutation(list(expected))
+            for name in names:
+                if (decoder.decode(read_header(FORMATS[name])) != expected[name]).any():
+                    failures.append(name)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_decodes(decoder):
+    decoder.decode(read_header(JPEG))
+    child = os.fork()
+    if child == 0:
+        same = (HostDecoder().decode(read_header(JPEG)) == as_pillow(JPEG)).all()
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_import_and_failures_print_nothing():
+    program = """
+import io, os, sys
+import cuaug.codec
+assert "nvidia.nvimgcodec" not in sys.modules
+from PIL import Image
+from cuaug.codec import HostDecoder, read_header
+from cuaug.errors import DecodeError
+decoder = HostDecoder()
+assert "OPENCV_LOG_LEVEL" not in os.environ
+for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
+    out = io.BytesIO()
+    Image.radial_gradient("L").convert("RGB").save(out, form)
+    try:
+        decoder.decode(read_header(out.getvalue()[:len(out.getvalue()) // 2]))
+    except DecodeError:
+        continue
+    raise AssertionError(form)
+"""
+    environment = {k: v for k, v in os.environ.items() if k != "OPENCV_LOG_LEVEL"}
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_version():
+    assert codec_version().startswith("0.9.")
+
+
+def _why_no_gpu() -> str:
+    if not gpu_decodes(0)[0]:
+        return gpu_decodes(0)[1]
+    try:
+        import cupy  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def cupy():
+    why = _why_no_gpu()
+    if why:
+        (pytest.fail if os.environ.get("CUAUG_REQUIRE_CUDA") == "1" else pytest.skip)(why)
+    import cupy
+
+    return cupy
+
+
+def test_gpu_decodes_says_why_not():
+    able, text = gpu_decodes(0)
+    assert isinstance(able, bool) and text and "\n" not in text
+
+
+@pytest.mark.cuda
+def test_cuda_batches(cupy):
+    """Every format in one batch, a bad file among them. JPEG decoders may differ by rounding."""
+    files = dict(FORMATS) | {f"{name} {v}": data for v in (3, 6) for name, data in tagged_files(v).items()}
+    bad = JPEG[: len(JPEG) // 2]
+    headers = [read_header(data) for data in files.values()] + [read_header(bad)]
+    stream = cupy.cuda.Stream(non_blocking=True)
+    memory = [cupy.full((1, 4096, 3), 77, cupy.uint8) for _ in headers]
+    cupy.cuda.Device().synchronize()
+    cuda = CudaDecoder(cupy.cuda.Device().id)
+    slots = [cuda.wrap(array, stream.ptr) for array in memory]
+    outcomes = cuda.decode(headers, slots, stream.ptr)
+    stream.synchronize()
+    assert "truncated" in str(outcomes.pop())
+    for (name, data), header, array, outcome in zip(files.items(), headers, memory, outcomes, strict=False):
+        pixels = array.get().reshape(-1)[: header.height * header.width * 3] if outcome is None else outcome
+        off = np.abs(pixels.reshape(header.height, header.width, 3).astype(int) - as_pillow(data))
+        assert off.max() <= (6 if "jpeg" in name or "webp" in name or "mpo" in name else 1), name

@@ -1,0 +1,116 @@
+"""Any size, any region, whatever the decoder did before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import HostDecoder, read_header
+from tests.codec.pictures import (
+    FORMATS,
+    JPEG,
+    PHOTO,
+    PNG,
+    H,
+    W,
+    app1,
+    as_pillow,
+    encode,
+    photo,
+    tiff_block,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_size_and_region(data):
+    decoder = _shared()
+    h, w = data.draw(st.integers(1, 70)), data.draw(st.integers(1, 70))
+    image = Image.fromarray(photo(h, w, seed=h * 71 + w))
+    form, options = data.draw(
+        st.sampled_from(
+            [("JPEG", {"subsampling": s}) for s in (0, 1, 2)]
+            + [("JPEG", {"progressive": True}), ("PNG", {}), ("WEBP", {}), ("TIFF", {"compression": "tiff_lzw"})]
+            + [("JPEG2000", {}), ("BMP", {})]
+        )
+    )
+    encoded = encode(image, form, **options)
+    y0, x0 = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
+    y1, x1 = data.draw(st.integers(y0 + 1, h)), data.draw(st.integers(x0 + 1, w))
+    header = read_header(encoded)
+    expected = as_pillow(encoded)
+    np.testing.assert_array_equal(decoder.decode(header), expected)
+    np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), expected[y0:y1, x0:x1])
+
+
+_decoders: list[HostDecoder] = []
+
+
+def _shared() -> HostDecoder:
+    """Hypothesis refuses function fixtures, and a decoder costs milliseconds."""
+    if not _decoders:
+        _decoders.append(HostDecoder())
+    return _decoders[0]
+
+
+def test_narrow_regions_of_subsampled_jpegs(decoder):
+    """libjpeg drops the chroma smoothing in a crop one pixel wide; found by the test above."""
+    for value in (1, 6):
+        for subsampling in (1, 2, "4:1:1"):
+            data = encode(Image.fromarray(photo(40, 50)), "JPEG", subsampling=subsampling)
+            header = read_header(data[:2] + app1(tiff_block(value)) + data[2:])
+            whole = decoder.decode(header).copy()
+            for at in range(0, 32):
+                for thin in (1, 2, 5, 8):
+                    rows = decoder.decode(header, (at, 3, at + thin, 33))
+                    np.testing.assert_array_equal(rows, whole[at : at + thin, 3:33])
+                    columns = decoder.decode(header, (3, at, 33, at + thin))
+                    np.testing.assert_array_equal(columns, whole[3:33, at : at + thin])
+
+
+@pytest.mark.parametrize(
+    "region", [(0, 0, 0, 5), (5, 5, 5, 9), (-1, 0, 5, 5), (0, 0, H + 1, 5), (0, 9, 5, W + 1), (9, 0, 3, 5)]
+)
+def test_a_region_outside_is_refused(region, decoder):
+    with pytest.raises(ValueError, match="outside 37 x 53"):
+        decoder.decode(read_header(JPEG), region)
+
+
+def test_neighbours_do_not_matter(decoder):
+    """Whatever was decoded before, well or badly, a file gives the same pixels."""
+    order = np.random.default_rng(0).integers(0, len(FORMATS), 120)
+    names = list(FORMATS)
+    expected = {name: as_pillow(data) for name, data in FORMATS.items()}
+    for i in order:
+        np.testing.assert_array_equal(decoder.decode(read_header(FORMATS[names[i]])), expected[names[i]], names[i])
+
+
+def test_constant_colours_of_every_size():
+    decoder = HostDecoder()
+    rng = np.random.default_rng(1)
+    for gray in rng.integers(0, 256, 100).tolist():
+        size = tuple(rng.integers(1, 200, 2).tolist())
+        pixels = decoder.decode(read_header(encode(Image.new("RGB", size, (gray,) * 3), "JPEG")))
+        assert pixels.shape == (size[1], size[0], 3) and np.ptp(pixels) == 0 and abs(int(pixels.flat[0]) - gray) <= 1
+
+
+def test_the_buffer_grows_and_is_given_back(monkeypatch):
+    monkeypatch.setattr("cuaug.codec.decoders._KEEP_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.decoders._PATIENCE", 5)
+    decoder = HostDecoder()
+    large = Image.new("RGB", (1000, 900), (10, 200, 30))
+    np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))
+    assert len(decoder._pixels) >= 2_700_000
+    for _ in range(5):
+        np.testing.assert_array_equal(decoder.decode(read_header(PNG)), PHOTO)
+    assert len(decoder._pixels) <= (1 << 20) + 3
+    np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))
+
+
+def test_fancy_upsampling_is_a_switch(decoder):
+    data = encode(Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)), "JPEG")
+    plain = HostDecoder(fancy_upsampling=False).decode(read_header(data))
+    assert (plain != decoder.decode(read_header(data))).any()
