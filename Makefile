@@ -39,7 +39,7 @@ test-fast: $(VENV)/installed-test
 	$(BIN)/python -m pytest -m "not slow"
 
 bench: $(VENV)/installed-bench
-	$(BIN)/python benchmarks/end_to_end.py --out benchmarks/results/end_to_end.json
+	$(BIN)/python benchmarks/end_to_end.py --out benchmarks/results/end_to_end_cpu.json
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data

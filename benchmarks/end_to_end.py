@@ -3,7 +3,7 @@
 RandomResizedCrop(224), horizontal flip and normalising, NCHW, on two threads (or two worker processes), at two image
 sizes. What is timed, and how, is in README.md next to this file.
 
-    python benchmarks/end_to_end.py --out benchmarks/results/end_to_end.json
+    python benchmarks/end_to_end.py --out benchmarks/results/end_to_end_cpu.json
 """
 
 from __future__ import annotations
