@@ -57,7 +57,7 @@ def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: 
 
 def loader(paths: list[str], batch_size: int, load_hint: float, threads: int, epochs: int) -> dict[str, Any]:
     pipeline.CudaDecoder = functools.partial(CudaDecoder, load_hint=load_hint)
-    options: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "drop_last": True, "dtype": torch.float16}
+    options: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "last_batch": "drop", "dtype": torch.float16}
     with cuaug.Loader(paths, CHAIN, device="cuda", threads=threads, prefetch=3, **options) as batches:
         for _ in range(2):
             for _ in batches:

@@ -84,7 +84,7 @@ class Cuaug(Contender):
             batch_size=task.batch_size,
             shuffle=True,
             seed=task.seed,
-            drop_last=True,
+            last_batch="drop",
             device="cpu",
             threads=task.threads,
         )

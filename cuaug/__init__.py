@@ -17,31 +17,44 @@ from typing import TYPE_CHECKING, Any
 from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, TransformError
 
 if TYPE_CHECKING:
-    from cuaug import functional, transforms
+    from cuaug import functional, sources, transforms
+    from cuaug.batch import Batch, collate
     from cuaug.loader import Loader
+    from cuaug.sampling import ShardSampler, WeightedSampler
 
 __version__ = "0.1.0"
 __all__ = [
+    "Batch",
     "CuaugError",
     "DecodeError",
     "DeviceError",
     "Loader",
     "LoaderError",
+    "ShardSampler",
     "TransformError",
+    "WeightedSampler",
+    "collate",
     "functional",
+    "sources",
     "transforms",
 ]
 
+_HOMES = {
+    "Batch": "cuaug.batch",
+    "Loader": "cuaug.loader",
+    "ShardSampler": "cuaug.sampling",
+    "WeightedSampler": "cuaug.sampling",
+    "collate": "cuaug.batch",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "Loader":
-        from cuaug.loader import Loader
-
-        globals()[name] = Loader
-        return Loader
-    if name in ("functional", "transforms"):
+    if name in ("functional", "sources", "transforms"):
         return importlib.import_module(f"cuaug.{name}")
-    raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
+    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -6,31 +6,36 @@ import logging
 import operator
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cuaug import sampling
+from cuaug import state
+from cuaug.batch import Batch, collate
 from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
-from cuaug.errors import DeviceError, LoaderError
+from cuaug.distributed import own_gpu, own_rank
+from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
 from cuaug.pipeline.host import HostPipeline
-from cuaug.pipeline.job import Job, Settings
+from cuaug.pipeline.job import Job, Pipeline, Settings
 from cuaug.pipeline.stats import Recorder, Stats
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Steps, in_range, open_sampler
 from cuaug.sources import Source, open_source
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
-    from cuaug.pipeline.cuda import CudaPipeline
+    from torch.utils.data import Sampler
 
 __all__ = ["Loader"]
 
 log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
+_ON_ERROR = ("raise", "skip", "replace")
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> int:
@@ -54,27 +59,41 @@ class Loader:
     """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
 
     Args:
-        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs; or
-            any object with `__len__` and `read(i) -> (path or bytes, label)`.
+        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs; a
+            file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
+            `read(i) -> (path, encoded bytes or uint8 array, label)`.
         transforms: a chain of `cuaug.transforms` that leaves all images with one size.
-        batch_size: images per batch; the last batch may be smaller.
+        batch_size: images per batch, on each rank.
         shuffle: a new order each epoch.
+        sampler: the order, instead: a torch Sampler, indices, `cuaug.WeightedSampler` or `cuaug.ShardSampler`. It gives
+            the indices of all ranks.
         seed: what shuffling and transforms draw from, with the epoch and the sample's index, and nothing else.
-        drop_last: leave a smaller last batch out.
-        device: "cpu", "cuda", "cuda:1", ...; None takes CUDA where decoding and kernels truly run there.
+        last_batch: what becomes of samples that do not fill a batch on every rank. "partial": they make smaller
+            batches, so that an epoch has each sample once, which is right for evaluation. "drop": they are left out.
+            "pad": the batches are filled with others, marked as not `valid`. All ranks make the same number of steps.
+        rank, world_size: which process of how many; None: as torch.distributed says where it is initialised, else as
+            torchrun's environment says.
+        device: "cpu", "cuda", "cuda:1", ...; None takes CUDA where decoding and kernels truly run there. Without a
+            number it is the GPU of torchrun's LOCAL_RANK.
         dtype: torch.uint8, float16, bfloat16 or float32; None: what the chain makes (uint8 without ToDtype or
             Normalize). uint8 becomes [0, 1] as a float, and back.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
         threads: worker threads that read and decode; None: one per available core.
         prefetch: batches that are made ready ahead of the one you hold.
-        on_error: "raise" a `DecodeError` when an image cannot be read or decoded, or "skip" it: its batch is then
-            smaller by one, `stats()` counts it, and the log names it once.
+        on_error: what to do when a sample cannot be read or decoded. "raise" a `DecodeError`; "skip" it, its batch is
+            then smaller by one, or even empty; or "replace" it by another, marked as not `valid`.
+        error_callback: called with the `DecodeError` of each sample that is skipped or replaced, in the consumer's
+            thread. The log names each such sample once; `stats()` counts them.
+        max_errors: raise a LoaderError once more different samples than this have failed.
+        timeout_seconds: raise a LoaderError when one sample takes longer to read or decode; None waits for ever.
+        collate_fn: what makes one object of a batch's list of labels; `cuaug.collate` unless given.
         apply_exif: turn pictures as their EXIF orientation says.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
         max_pixels: refuse files whose header claims more.
 
-    Iterating yields (images, labels): an (N, C, H, W) tensor on the device, yours to keep, and a CPU tensor of labels.
-    Each iteration is the next epoch; `set_epoch` chooses it. It is a context manager; `close()` ends its threads.
+    Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
+    keep, and a CPU tensor of labels. Each iteration is the next epoch; `set_epoch` chooses it. `state_dict` and
+    `load_state_dict` stop and go on, on any number of ranks. It is a context manager; `close()` ends its threads.
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
@@ -87,14 +106,21 @@ class Loader:
         *,
         batch_size: int = 1,
         shuffle: bool = False,
+        sampler: Sampler[int] | Sequence[int] | Order | None = None,
         seed: int = 0,
-        drop_last: bool = False,
+        last_batch: str = "partial",
+        rank: int | None = None,
+        world_size: int | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         layout: str = "NCHW",
         threads: int | None = None,
         prefetch: int = 2,
         on_error: str = "raise",
+        error_callback: Callable[[DecodeError], object] | None = None,
+        max_errors: int | None = None,
+        timeout_seconds: float | None = 300.0,
+        collate_fn: Callable[[list[Any]], Any] = collate,
         apply_exif: bool = True,
         fancy_upsampling: bool = True,
         max_pixels: int = DEFAULT_MAX_PIXELS,
@@ -102,26 +128,37 @@ class Loader:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
         self.batch_size = _integer("batch_size", batch_size, 1)
-        self.shuffle = shuffle
+        self.sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         self.seed = _integer("seed", seed)
-        self.drop_last = drop_last
+        self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
+        self.rank, self.world_size = own_rank(rank, world_size)
         self.prefetch = _integer("prefetch", prefetch, 1)
-        self.on_error = _one_of("on_error", on_error, ("raise", "skip"))
+        self.on_error = _one_of("on_error", on_error, _ON_ERROR)
+        self.error_callback = error_callback
+        self.max_errors = None if max_errors is None else _integer("max_errors", max_errors, 0)
+        if timeout_seconds is not None and not timeout_seconds > 0:
+            raise LoaderError(f"timeout_seconds is a number above 0, or None, not {timeout_seconds!r}")
+        self.timeout_seconds = timeout_seconds
         self.threads = _cores() if threads is None else _integer("threads", threads, 1)
         self.device = _device(device)
-        self.epoch = 0
         self._settings = Settings(
             source=self.source,
             transforms=self.transforms,
-            seed=self.seed,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             apply_exif=apply_exif,
             fancy_upsampling=fancy_upsampling,
             max_pixels=_integer("max_pixels", max_pixels, 1),
+            on_error=on_error,
+            collate=collate_fn,
         )
+        self.epoch = 0
+        self._start = 0  # where in the order of that epoch the next iteration begins
+        self._consumed = 0, 0  # epoch, and how far in its order all ranks together have come
+        self._order: Epoch | None = None
+        self._check_order = sampler is not None
+        self._failed: set[str | int | None] = set()
         self._begin()
-        self._named: set[str | int | None] = set()
 
     @property
     def classes(self) -> list[str] | None:
@@ -129,32 +166,86 @@ class Loader:
         return getattr(self.source, "classes", None)
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
-        return sampling.batch_count(len(self.source), self.batch_size, drop_last=self.drop_last)
+        """Batches in a whole epoch, on this rank as on every other."""
+        return len(self._steps(len(self.sampler), 0))
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration is: it decides the order and what is drawn."""
-        self.epoch = _integer("epoch", epoch, 0)
+        """The epoch that the next iteration is: it decides the order and what is drawn.
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        After `load_state_dict` the epoch of the state goes on where it stopped, any other begins at its beginning.
+        """
+        epoch = _integer("epoch", epoch, 0)
+        self._go_to(epoch, self._start if epoch == self.epoch else 0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How much has been consumed: every batch that an iteration has yielded, and none that was only prefetched.
+
+        It is the same on all ranks that have made the same number of steps, and fits any number of ranks and any batch
+        size. It holds numbers and strings. With two iterations alive it tells of the one that yielded last.
+        """
+        epoch, position = self._consumed
+        return {"epoch": epoch, "position": position, **self._identity(epoch, position)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state stopped.
+
+        Raises:
+            LoaderError: it is not a loader's state, or that of another data set, order or seed; it says what differs.
+        """
+        own = self._identity(state_dict.get("epoch", 0), state_dict.get("position", 0))
+        self._go_to(*state.check(state_dict, own))
+
+    def _identity(self, epoch: int, position: int) -> dict[str, Any]:
+        """What a state must have in common with the loader that goes on from it."""
+        return {
+            "version": state.VERSION,
+            "seed": self.seed,
+            "source_length": len(self.source),
+            "source": self._fingerprint,
+            "order": type(self.sampler).__name__,
+            "order_length": len(self.sampler),
+            "order_checksum": self._epoch(epoch).checksum if self._check_order and position else None,
+        }
+
+    @cached_property
+    def _fingerprint(self) -> str | None:
+        fingerprint = getattr(self.source, "fingerprint", None)
+        return None if fingerprint is None else fingerprint()
+
+    def _go_to(self, epoch: int, start: int) -> None:
+        self.epoch, self._start, self._consumed = epoch, start, (epoch, start)
+
+    def _epoch(self, number: int) -> Epoch:
+        if self._order is None or self._order.number != number:
+            order = in_range(self.sampler.order(self.seed, number), len(self.source))
+            self._order = Epoch(number, self.seed, order, repeats=self.sampler.repeats)
+        return self._order
+
+    def _steps(self, count: int, start: int) -> Steps:
+        return Steps(count, self.batch_size, self.last_batch, rank=self.rank, world_size=self.world_size, start=start)
+
+    def __iter__(self) -> Iterator[Batch]:
         if self._process != os.getpid():
             self._begin()
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        return self._batches(epoch)
+        epoch, start = self.epoch, self._start
+        self._go_to(epoch + 1, 0)
+        self._consumed = epoch, start
+        return self._batches(epoch, start)
 
-    def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        order = sampling.epoch_order(len(self.source), shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-        batches = sampling.batches(order, self.batch_size, drop_last=self.drop_last)
+    def _batches(self, number: int, start: int) -> Iterator[Batch]:
+        epoch = self._epoch(number)
         away = time.perf_counter()
-        for job in in_order(batches, lambda indices: self._pipeline.start(epoch, indices), self.prefetch):
+        steps = self._steps(len(epoch), start)
+        for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
             self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
             with self._recorder.stage("wait_for_data"):
-                samples = job.wait()
+                job.wait(self.timeout_seconds)
             self._report(job)
-            if samples:
-                self._recorder.count(batches=1, samples=samples)
-                yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+            self._consumed = number, job.share.end
+            self._recorder.count(batches=1, samples=job.yields)
+            yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
             away = time.perf_counter()
+        self._consumed = number + 1, 0
 
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
@@ -162,7 +253,7 @@ class Loader:
         self._recorder = Recorder()
         self._pipeline = self._make_pipeline()
 
-    def _make_pipeline(self) -> HostPipeline | CudaPipeline:
+    def _make_pipeline(self) -> Pipeline:
         if self.device.type == "cpu":
             return HostPipeline(self._settings, self._recorder, self.threads)
         from cuaug.pipeline.cuda import CudaPipeline  # CuPy, and a context, only where a GPU is to be used
@@ -170,16 +261,22 @@ class Loader:
         return CudaPipeline(self._settings, self._recorder, self.threads, self.device)
 
     def _report(self, job: Job) -> None:
-        """Raises or counts a batch's damaged samples."""
-        for k in sorted(job.errors):
-            error = job.errors[k]
+        """Raises, or counts and tells of, a batch's damaged samples."""
+        for error in job.failures():
             if self.on_error == "raise":
                 raise error
-            self._recorder.count(skipped=1)
+            self._recorder.count(failed=1)
             name = error.path or error.index
-            if name not in self._named:
-                self._named.add(name)
-                log.warning("skipped: %s", error)
+            if name not in self._failed:
+                self._failed.add(name)
+                log.warning("%s: %s", {"skip": "skipped", "replace": "replaced"}[self.on_error], error)
+            if self.error_callback is not None:
+                self.error_callback(error)
+            if self.max_errors is not None and len(self._failed) > self.max_errors:
+                raise LoaderError(
+                    f"{len(self._failed)} samples have failed, more than max_errors={self.max_errors}; the last: "
+                    f"{error}"
+                ) from error
 
     def stats(self) -> Stats:
         """What was done so far, and how long each stage took."""
@@ -229,7 +326,7 @@ def _device(device: str | torch.device | None) -> torch.device:
 
     reason = cuda.unavailable(chosen)
     if not reason:
-        index = torch.cuda.current_device() if chosen.index is None else chosen.index
+        index = own_gpu() if chosen.index is None else chosen.index
         works, reason = gpu_decodes(index)
         if works:
             return torch.device("cuda", index)

@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._native import library
 
-__all__ = ["Draws"]
+__all__ = ["STAND_IN_POSITION", "Draws", "mixed"]
 
 _MASK64 = (1 << 64) - 1
+#: Where draws for the samples that replace damaged ones are taken; 0 is the order's, and the transforms count from 1.
+STAND_IN_POSITION = (1 << 32) - 1
 
 
 def _mix(value: int) -> int:
@@ -25,6 +27,11 @@ def _mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
+def mixed(seed: int, epoch: int) -> int:
+    """64 bits from two integers, each taken modulo 2**64."""
+    return _mix(_mix(seed & _MASK64) ^ (epoch & _MASK64))
+
+
 class Draws:
     """The draws of some samples of one epoch, handed out transform by transform.
 
@@ -32,16 +39,17 @@ class Draws:
         seed: any integer; taken modulo 2**64.
         epoch: any integer; taken modulo 2**64.
         indices: (N,) integers, the samples' indices in their source.
+        position: of the first draws.
 
     Every method that draws returns one row per sample and moves on by as many draws as it returns columns, whatever
     the values are: a sample's numbers do not depend on its neighbours'.
     """
 
-    def __init__(self, seed: int, epoch: int, indices: ArrayLike) -> None:
+    def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0) -> None:
         self.indices: NDArray[np.int64] = np.ascontiguousarray(indices, dtype=np.int64)
-        key = _mix(_mix(seed & _MASK64) ^ (epoch & _MASK64))
+        key = mixed(seed, epoch)
         self._key = key & 0xFFFFFFFF, key >> 32
-        self._position = 0
+        self._position = position
         self._draw = 0
 
     def __len__(self) -> int:

@@ -317,7 +317,7 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
         Image.new("RGB", (side, side)).save(paths[-1])
     loader = loader_on(True, paths, [T.Resize((8, 8))], batch_size=4)
     list(loader)
-    producer = loader._pipeline._producer
+    producer = loader._pipeline.producer
     held = [slot.memory.nelement() for arena in producer._arenas for slot in arena.slots]
     assert sorted(held) == [339] * 6 + [90 * 90 * 3] * 2
     wrapped = producer.decoder.wrapped

@@ -17,12 +17,14 @@ from __future__ import annotations
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
 from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, read_header
+from cuaug.codec.pixels import Pixels
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
     "CudaDecoder",
     "Header",
     "HostDecoder",
+    "Pixels",
     "codec_version",
     "gpu_decodes",
     "read_header",

@@ -11,6 +11,7 @@ import numpy as np
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import Header
+from cuaug.codec.pixels import Pixels
 from cuaug.errors import DecodeError
 
 __all__ = ["CudaDecoder", "HostDecoder"]
@@ -42,26 +43,29 @@ class HostDecoder:
         self._small_in_a_row = 0
         self._allocate(3 << 18)
 
-    def decode(self, header: Header, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
+    def decode(self, header: Header | Pixels, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
         """The pixels of an image, or of one region of it.
 
         Args:
-            header: from `read_header`.
+            header: from `read_header`, or pixels that are decoded already.
             region: (y0, x0, y1, x1), the end excluded, in pixels of the picture as displayed.
 
         Returns:
-            (h, w, 3) uint8 RGB, C-contiguous. It may be a view of this decoder's buffer: valid until its next `decode`.
+            (h, w, 3) uint8 RGB, the pixels of a row packed. It may be a view of this decoder's buffer, valid until its
+            next `decode`, or of the pixels that were given: not to be written to.
 
         Raises:
             DecodeError: neither nvImageCodec nor Pillow can decode it; the cause is Pillow's.
             ValueError: the region is empty or reaches outside the picture.
         """
         height, width = header.height, header.width
+        y0, x0, y1, x1 = region or (0, 0, height, width)
+        if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
+            raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {height} x {width} pixels")
+        if isinstance(header, Pixels):
+            return header.array[y0:y1, x0:x1]
         stream = header._stream
         if region is not None:
-            y0, x0, y1, x1 = region
-            if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
-                raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {height} x {width} pixels")
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
@@ -134,7 +138,7 @@ class CudaDecoder:
         return nv().as_image(array, cuda_stream=stream)
 
     def decode(
-        self, headers: Sequence[Header], slots: Sequence[Any], stream: int
+        self, headers: Sequence[Header | Pixels], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
         """Decode a batch on `stream`: image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB.
 
@@ -143,7 +147,7 @@ class CudaDecoder:
 
         Returns:
             per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
-            where Pillow had to decode it; a DecodeError where nobody could.
+            where it was given, or Pillow had to decode it; a DecodeError where nobody could.
 
         Raises:
             ValueError: a slot is too small for its image.
@@ -154,14 +158,18 @@ class CudaDecoder:
             if header.height * header.width * 3 > slot.capacity:
                 raise ValueError(f"a slot of {slot.capacity} bytes for {header.height} x {header.width} x 3")
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        left = set(range(len(headers)))
+        encoded = {i: header for i, header in enumerate(headers) if isinstance(header, Header)}
+        left = set(encoded)
         for exif, params in self._params.items():
-            mine = [i for i, header in enumerate(headers) if header._stream is not None and header._exif == exif]
+            mine = [i for i, header in encoded.items() if header._stream is not None and header._exif == exif]
             if mine:
                 left.difference_update(self._decoded(headers, slots, mine, params, stream))
         rest = sorted(left)
-        for i, outcome in zip(rest, self._pool.map(_on_host, [headers[i] for i in rest]), strict=True):
+        for i, outcome in zip(rest, self._pool.map(_on_host, [encoded[i] for i in rest]), strict=True):
             outcomes[i] = outcome
+        for i, header in enumerate(headers):
+            if isinstance(header, Pixels):
+                outcomes[i] = header.array
         return outcomes
 
     def _decoded(self, headers: Any, slots: Any, mine: list[int], params: Any, stream: int) -> list[int]:

@@ -1,7 +1,8 @@
 """From sample indices to finished batches.
 
 workers.py  threads
-job.py      one batch: read, parse, plan
+reading.py  one sample's bytes, header and label
+job.py      one batch: read, plan, run, and what becomes of damaged samples
 host.py     ... decode and augment on the CPU
 cuda.py     ... decode and augment on a GPU, and hand over
 memory.py   memory of batches, used again

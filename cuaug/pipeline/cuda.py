@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import CudaDecoder, Header
+from cuaug.batch import Batch
+from cuaug.codec import CudaDecoder
 from cuaug.devices.cuda import CudaProgram, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.job import Job, Settings
+from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.reading import Item
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Tables
@@ -32,27 +34,21 @@ _ARENAS = 2
 _KEEP_BYTES = 3 * (21 << 20)
 
 
-class CudaPipeline:
+class CudaPipeline(Pipeline):
     """Starts jobs whose images are decoded and augmented on one GPU."""
 
     def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
         if reason := forked():
             raise DeviceError(reason)
-        self._settings = settings
-        self._recorder = recorder
-        self._workers = Workers(threads)
-        self._producer_thread = Workers(1)
-        self._producer = _Producer(settings, recorder, threads, device)
-
-    def start(self, epoch: int, indices: NDArray[np.int64]) -> Job:
-        job = _CudaJob(self._settings, self._workers, self._recorder, epoch, indices)
-        job.producer, job.producer_thread = self._producer, self._producer_thread
-        return job.start()
+        super().__init__(settings, recorder, threads)
+        self.job = _CudaJob
+        self.producer_thread = Workers(1)
+        self.producer = _Producer(settings, recorder, threads, device)
 
     def close(self) -> None:
-        self._workers.close()
-        self._producer_thread.close()
-        self._producer.release()
+        super().close()
+        self.producer_thread.close()
+        self.producer.release()
 
 
 class _Slot:
@@ -113,9 +109,7 @@ class _Producer:
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
 
-    def produce(
-        self, job: _CudaJob, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int
-    ) -> None:
+    def produce(self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
         if not self._ready:
             self._prepare()
         arena = self._arenas[self._turn % _ARENAS]
@@ -123,8 +117,8 @@ class _Producer:
         with torch.cuda.stream(self.stream):
             with self._recorder.stage("decode"):
                 arena.free.synchronize()
-                slots = self._slots(arena, headers)
-                failed = self._decode(job, good, headers, slots)
+                slots = self._slots(arena, items)
+                failed = self._decode(job, good, items, slots)
             with self._recorder.stage("augment"):
                 shape, dtype = job.shape(tables, channels), dtype_of(tables.target_type)
                 images = torch.empty(shape, dtype=dtype, device=self.device)
@@ -133,13 +127,13 @@ class _Producer:
                     CudaProgram(tables).run(addresses, images, skip=failed)
                 finally:
                     arena.free.record(self.stream)
-                job.finish(images, good)
+                job.ran(images, good)
 
-    def _slots(self, arena: _Arena, headers: list[Header]) -> list[_Slot]:
+    def _slots(self, arena: _Arena, items: list[Item]) -> list[_Slot]:
         """A slot for each image. The largest of every batch take the same slots: only those grow large."""
-        arena.slots += [_Slot() for _ in range(len(headers) - len(arena.slots))]
-        sizes = np.array([header.height * header.width * 3 for header in headers])
-        slots: list[_Slot] = [arena.slots[0]] * len(headers)
+        arena.slots += [_Slot() for _ in range(len(items) - len(arena.slots))]
+        sizes = np.array([item.height * item.width * 3 for item in items])
+        slots: list[_Slot] = [arena.slots[0]] * len(items)
         grown = False
         for slot, i in zip(arena.slots, np.argsort(-sizes, kind="stable").tolist(), strict=False):
             slots[i] = slot
@@ -150,11 +144,11 @@ class _Producer:
         return slots
 
     def _decode(
-        self, job: _CudaJob, good: NDArray[np.int64], headers: list[Header], slots: list[_Slot]
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], slots: list[_Slot]
     ) -> NDArray[np.bool_]:
         """Fills the slots; which of the images could not be decoded."""
-        failed = np.zeros(len(headers), dtype=bool)
-        outcomes = self.decoder.decode(headers, [slot.wrapped for slot in slots], self.stream.cuda_stream)
+        failed = np.zeros(len(items), dtype=bool)
+        outcomes = self.decoder.decode(items, [slot.wrapped for slot in slots], self.stream.cuda_stream)
         for i, outcome in enumerate(outcomes):
             if isinstance(outcome, DecodeError):
                 job.fail(int(good[i]), outcome)
@@ -170,19 +164,19 @@ class _Producer:
 class _CudaJob(Job):
     """A batch in device memory."""
 
-    producer: _Producer
-    producer_thread: Workers
+    pipeline: CudaPipeline
 
-    def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        self._after(self.producer_thread, lambda: self.producer.produce(self, good, headers, tables, channels))
+    def _run(self, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
+        producer = self.pipeline.producer
+        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, tables, channels))
 
     def _queued(self) -> None:
         self._ready = torch.cuda.Event()
         self._ready.record()  # on the producer's stream, after everything that makes the images
 
-    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
-        images, labels = super().take()
-        current = torch.cuda.current_stream(images.device)
+    def take(self) -> Batch:
+        batch = super().take()
+        current = torch.cuda.current_stream(batch.images.device)
         current.wait_event(self._ready)
-        images.record_stream(current)
-        return images, labels
+        batch.images.record_stream(current)
+        return batch

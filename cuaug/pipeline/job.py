@@ -1,12 +1,12 @@
 """One batch on its way, up to its plan: what both devices share.
 
-`Job` reads its samples' bytes and headers on the worker threads. When the last is in, it plans the batch, over the
-samples that can be decoded, and goes on to `_run`, which each device defines.
+`Job` reads its samples on the worker threads. When the last is in, it plans the batch, over the samples that can be
+decoded, and goes on to `_run`, which each device defines and which ends with `ran`. Places of damaged samples that are
+to be filled are filled by another job, for other samples, whose images are put among this one's.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import threading
@@ -19,22 +19,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.codec import Header, read_header
+from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, TransformError
+from cuaug.pipeline.reading import Item, fetch, parse
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.random import Draws
+from cuaug.sampling import Epoch, Share
 from cuaug.sources import Source
 from cuaug.transforms import Compose
 
-__all__ = ["Job", "Settings"]
+__all__ = ["Job", "Pipeline", "Settings"]
 
 # Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
 SAMPLES_PER_TASK = 8
-# How often a waiting consumer looks whether somebody has closed the loader.
+# How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
 _LOOK_SECONDS = 0.25
-_NOTHING = torch.empty(0), torch.empty(0)
+# So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
+_MOST_STAND_INS = 100
 
 
 @dataclass(frozen=True)
@@ -43,44 +46,59 @@ class Settings:
 
     source: Source
     transforms: Compose
-    seed: int
     target_type: Type | None
     layout: Layout
     apply_exif: bool
     fancy_upsampling: bool
     max_pixels: int
+    on_error: str
+    collate: Callable[[list[Any]], Any]
 
 
-def _sample(given: Any, index: int) -> tuple[Any, Any]:
-    """(path or bytes, label) as a source gave them."""
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        if isinstance(given[0], (str, os.PathLike)):
-            return given[0], given[1]
-        with contextlib.suppress(TypeError):
-            memoryview(given[0])  # bytes, or anything that lends them
-            return given[0], given[1]
-    raise LoaderError(f"a source's read(i) returns (path or encoded bytes, label); read({index}) gave {given!r:.200}")
+class Pipeline:
+    """What the jobs of one device share. Each device adds what it needs, and `job`, the kind of its jobs."""
+
+    job: type[Job]
+
+    def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
+        self.settings = settings
+        self.recorder = recorder
+        self.workers = Workers(threads)
+
+    def start(self, epoch: Epoch, share: Share) -> Job:
+        return self.job(self, epoch, share).start()
+
+    def close(self) -> None:
+        self.workers.close()
 
 
 class Job:
     """The batch of some samples of one epoch: `start` it, `wait` for it, `take` it.
 
     Attributes:
+        indices: (n,) the samples.
         errors: position in the batch -> what was wrong with that sample; complete once `wait` has returned.
     """
 
-    def __init__(
-        self, settings: Settings, workers: Workers, recorder: Recorder, epoch: int, indices: NDArray[np.int64]
-    ) -> None:
-        self.settings = settings
-        self.indices = indices
+    def __init__(self, pipeline: Any, epoch: Epoch, share: Share, *, fills: Job | None = None) -> None:
+        self.pipeline = pipeline
+        self.settings: Settings = pipeline.settings
+        self.share = share
+        self.indices = epoch.indices[share.positions]
         self.errors: dict[int, DecodeError] = {}
-        self._workers = workers
-        self._recorder = recorder
+        self._fills = fills
+        self._filled_by: Job | None = None
+        self._attempt: int = 0 if fills is None else fills._attempt + 1
+        self._on_error = self.settings.on_error if fills is None else "replace"
+        self._workers: Workers = pipeline.workers
+        self._recorder: Recorder = pipeline.recorder
         self._epoch = epoch
-        self._labels: list[Any] = [None] * len(indices)
-        self._headers: list[Header | None] = [None] * len(indices)
-        self._finished = _NOTHING
+        self._keys = epoch.keys(share.positions)
+        self._valid = share.valid.copy()
+        self._labels: list[Any] = [None] * len(self.indices)
+        self._items: list[Item | None] = [None] * len(self.indices)
+        self._partial: tuple[torch.Tensor, NDArray[np.int64]] | None = None
+        self._finished: Batch | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
         self._process = os.getpid()
@@ -96,11 +114,16 @@ class Job:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
 
-    def wait(self) -> int:
-        """Waits until the batch is finished and returns how many samples it has: those that could be decoded.
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled or (self._fills is not None and self._fills.cancelled)
+
+    def wait(self, timeout_seconds: float | None = None) -> None:
+        """Waits until the batch is finished.
 
         Raises:
-            LoaderError: the loader was closed, or this process is a fork of the one that began the batch.
+            LoaderError: the loader was closed, this process is a fork of the one that began the batch, or some sample
+                has been read or decoded for more than `timeout_seconds`.
             whatever a stage raised that was not one sample's fault.
         """
         if self._process != os.getpid():
@@ -108,15 +131,35 @@ class Job:
         self._workers.check()
         while not self._done.wait(_LOOK_SECONDS):
             self._workers.check()
+            if timeout_seconds is not None:
+                self._check_progress(timeout_seconds)
         if self._failure is not None:
             raise self._failure
-        return len(self._finished[1])
 
-    def take(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(images, labels) of the good samples, in order, once there are any; the job keeps neither."""
-        images, labels = self._finished
-        self._finished = _NOTHING
-        return images, labels
+    def failures(self) -> list[DecodeError]:
+        """What was wrong with samples of this batch, in order, and with those that were tried in their places."""
+        own = [self.errors[k] for k in sorted(self.errors)]
+        return own + (self._filled_by.failures() if self._filled_by is not None else [])
+
+    @property
+    def yields(self) -> int:
+        """How many samples the batch has."""
+        assert self._finished is not None
+        return len(self._finished.valid)
+
+    def take(self) -> Batch:
+        """The batch, once `wait` has returned and if nothing is wrong that must be raised; the job forgets it."""
+        assert self._finished is not None
+        batch, self._finished = self._finished, None
+        return batch
+
+    def _check_progress(self, timeout_seconds: float) -> None:
+        activity = self._workers.longest()
+        if activity is not None and (seconds := time.monotonic() - activity.since) > timeout_seconds:
+            raise LoaderError(
+                f"{activity.what} {self._name(activity.sample)} has taken {seconds:.1f} s so far, "
+                f"more than timeout_seconds={timeout_seconds:g}"
+            )
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
@@ -127,7 +170,7 @@ class Job:
 
         def run(part: range) -> None:
             try:
-                if not self._cancelled and self._failure is None:
+                if not self.cancelled and self._failure is None:
                     work(part)
             except BaseException as error:
                 self._failure = error
@@ -139,100 +182,105 @@ class Job:
 
         for part in parts:
             self._workers.submit(functools.partial(run, part))
-        if not parts:
-            self._go_on(then)
 
     def _after(self, workers: Workers, then: Callable[[], None]) -> None:
         """Goes on with `then()` on another thread."""
         workers.submit(lambda: self._go_on(then))
 
     def _go_on(self, then: Callable[[], None]) -> None:
-        if self._failure is None and not self._cancelled:
+        if self._failure is None and not self.cancelled:
             try:
                 then()
                 return
             except BaseException as error:
                 self._failure = error
+        self._end()
+
+    def _end(self) -> None:
+        """Nothing more will happen here."""
+        self._items = []  # the encoded bytes
+        if self._fills is not None and self._failure is not None:
+            self._fills._failure = self._failure
+            self._fills._end()
         self._done.set()
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
-        settings, read, parse = self.settings, 0.0, 0.0
+        settings, read, parsed = self.settings, 0.0, 0.0
         for k in part:
             index = int(self.indices[k])
+            self._workers.doing("reading", index)
             start = time.perf_counter()
-            path: str | None = None
             try:
-                data, self._labels[k] = _sample(settings.source.read(index), index)
-                if isinstance(data, (str, os.PathLike)):
-                    path = os.fspath(data)
-                    with open(path, "rb") as file:
-                        data = file.read()
+                data, self._labels[k] = fetch(settings.source, index)
                 read += (now := time.perf_counter()) - start
-                self._headers[k] = read_header(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
-                parse += time.perf_counter() - now
-            except OSError as error:
-                cause = DecodeError(error.strerror or str(error) or type(error).__name__)
-                cause.__cause__ = error
-                self.fail(k, cause, path)
+                self._items[k] = parse(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
+                parsed += time.perf_counter() - now
             except DecodeError as error:
-                self.fail(k, error, path)
-        self._recorder.add_seconds(read=read, parse=parse)
+                self.fail(k, error)
+        self._recorder.add_seconds(read=read, parse=parsed)
 
-    def fail(self, k: int, error: DecodeError, path: str | None = None) -> None:
+    def fail(self, k: int, error: DecodeError) -> None:
+        """Notes what is wrong with the sample at position k, and where it comes from."""
         index = int(self.indices[k])
-        self.errors[k] = error.at(path or self._path(index), index)
+        self.errors[k] = error.at(error.path or self._path(index), index)
         self.errors[k].__cause__ = error.__cause__
 
     def _path(self, index: int) -> str | None:
         named = getattr(self.settings.source, "path", None)
         return None if named is None else os.fspath(named(index))
 
+    def _name(self, index: int) -> str:
+        path = self._path(index)
+        return f"sample {index}" if path is None else f"{path!r} (sample {index})"
+
     def _plan_and_run(self) -> None:
-        good = np.array([k for k, header in enumerate(self._headers) if header is not None], dtype=np.int64)
-        headers = [header for header in self._headers if header is not None]
-        if not headers:
-            self._done.set()
+        good = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
+        items = [item for item in self._items if item is not None]
+        if not items:
+            self.ran(None, good)
             return
         with self._recorder.stage("plan"):
-            tables, channels = self._plan(headers, self.indices[good])
-        self._run(good, headers, tables, channels)
+            tables, channels = self._plan(items, good)
+        self._run(good, items, tables, channels)
 
-    def _plan(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> tuple[Tables, int]:
+    def _plan(self, items: Sequence[Item], good: NDArray[np.int64]) -> tuple[Tables, int]:
         try:
-            tables, channels = self._write_plan(headers, indices)
+            tables, channels = self._write_plan(items, good)
         except TransformError:
-            self._name_culprit(headers, indices)
+            self._name_culprit(items, good)
             raise
         heights, widths = tables.sizes()
         if (heights != heights[0]).any() or (widths != widths[0]).any():
             k = int(np.argmax((heights != heights[0]) | (widths != widths[0])))
-            raise TransformError(
-                f"the transforms leave images of different sizes, which cannot be one batch: sample {indices[0]} is "
-                f"{heights[0]} x {widths[0]}, sample {indices[k]} is {heights[k]} x {widths[k]} (height x width); "
-                "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
-                "Resize((height, width))"
-            )
+            self._raise_different_sizes((int(good[0]), heights[0], widths[0]), (int(good[k]), heights[k], widths[k]))
         return tables, channels
 
-    def _write_plan(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> tuple[Tables, int]:
+    def _raise_different_sizes(self, *some: tuple[int, Any, Any]) -> None:
+        """`some` are positions in the batch, with their heights and widths."""
+        which = ", ".join(f"{self._name(int(self.indices[k]))} is {h} x {w}" for k, h, w in some)
+        raise TransformError(
+            f"the transforms leave images of different sizes, which cannot be one batch: {which} (height x width); "
+            "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
+            "Resize((height, width))"
+        )
+
+    def _write_plan(self, items: Sequence[Item], good: NDArray[np.int64]) -> tuple[Tables, int]:
         settings = self.settings
-        plan = Plan([header.height for header in headers], [header.width for header in headers])
-        settings.transforms.plan(plan, Draws(settings.seed, self._epoch, indices))
+        plan = Plan([item.height for item in items], [item.width for item in items])
+        settings.transforms.plan(plan, Draws(self._epoch.seed, self._epoch.number, self._keys[good]))
         return plan.tables(settings.target_type, settings.layout), plan.channels
 
-    def _name_culprit(self, headers: Sequence[Header], indices: NDArray[np.int64]) -> None:
+    def _name_culprit(self, items: Sequence[Item], good: NDArray[np.int64]) -> None:
         """Raises the error of the first sample that cannot be planned on its own: its draws are the same there."""
-        for i, index in enumerate(indices.tolist()):
+        for i, k in enumerate(good.tolist()):
             try:
-                self._write_plan(headers[i : i + 1], indices[i : i + 1])
+                self._write_plan(items[i : i + 1], good[i : i + 1])
             except TransformError as error:
-                path = self._path(index)
-                which = f"sample {index}" if path is None else f"{path!r} (sample {index})"
-                raise TransformError(f"{which}: {error}") from error
+                raise TransformError(f"{self._name(int(self.indices[k]))}: {error}") from error
 
-    def _run(self, good: NDArray[np.int64], headers: list[Header], tables: Tables, channels: int) -> None:
-        """Decodes and augments the samples at positions `good`; ends with `finish`, on whatever thread."""
+    def _run(self, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
+        """Decodes and augments the samples at positions `good`; ends with `ran`, on whatever thread."""
         raise NotImplementedError
 
     # --- for the devices --------------------------------------------------------------------------------------------
@@ -243,25 +291,98 @@ class Job:
         n, h, w = len(heights), int(heights[0]), int(widths[0])
         return (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
 
-    def finish(self, images: torch.Tensor, good: NDArray[np.int64]) -> None:
+    def ran(self, images: torch.Tensor | None, good: NDArray[np.int64]) -> None:
         """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile."""
-        decoded = np.array([int(k) not in self.errors for k in good], dtype=bool)
-        if self.settings.layout == Layout.HWC:
-            images = images.permute(0, 3, 1, 2)
-        if not decoded.all():
-            images = images[torch.from_numpy(np.flatnonzero(decoded)).to(images.device)]
-        if decoded.any():
-            self._finished = images, self._labels_of(good[decoded])
-        self._headers = []  # the encoded bytes
-        self._queued()
-        self._done.set()
+        everyone = np.arange(len(self.indices))
+        if self.errors and self._on_error == "raise":
+            self._end()
+            return
+        if images is not None and self.errors:
+            decoded = np.array([int(k) not in self.errors for k in good], dtype=bool)
+            images, good = _rows(images, decoded), good[decoded]
+        if self.errors and self._on_error == "skip" and len(good):
+            everyone = good
+        if images is not None and len(good) == len(everyone):
+            self._complete(images, everyone[: len(everyone) if self.share.kept else 0])
+        else:
+            self._partial = None if images is None or not len(good) else (images, good)
+            self._fill(np.setdiff1d(everyone, good) if self._on_error == "replace" else everyone[:1])
 
     def _queued(self) -> None:
         """Called when all that makes the images is done, or queued on the current stream."""
 
-    def _labels_of(self, positions: NDArray[np.int64]) -> torch.Tensor:
-        labels = [self._labels[k] for k in positions]
-        try:
-            return torch.from_numpy(np.asarray(labels))
-        except (TypeError, ValueError) as error:
-            raise LoaderError(f"labels do not make a tensor ({error}); the batch's first is {labels[0]!r}") from error
+    # --- filling the places of damaged samples ------------------------------------------------------------------------
+
+    def _fill(self, positions: NDArray[np.int64]) -> None:
+        """Starts a job for other samples, which ends with `_filled`.
+
+        Where every sample is damaged and all are to be skipped, one other sample tells the shape of the empty batch.
+        """
+        if self._attempt == _MOST_STAND_INS:
+            raise LoaderError(
+                f"{_MOST_STAND_INS} samples in a row that were to replace a damaged one are damaged themselves; "
+                f"the last: {self.failures()[-1]}"
+            )
+        others = self._epoch.stand_ins(self.share.positions[positions], self._attempt)
+        share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
+        self._filled_by = type(self)(self.pipeline, self._epoch, share, fills=self)
+        self._places = positions
+        self._filled_by.start()
+
+    def _filled(self, images: torch.Tensor) -> None:
+        """`images` are what the other job made for the places; called on its thread."""
+        other, places = self._filled_by, self._places
+        assert other is not None
+        for i, k in enumerate(places.tolist()):
+            self._labels[k] = other._labels[i]
+            self.indices[k] = other.indices[i]
+            self._valid[k] = False
+        if self._partial is not None:
+            own, good = self._partial
+            if own.shape[1:] != images.shape[1:]:
+                sizes = (
+                    [own.shape[-2:], images.shape[-2:]]
+                    if self.settings.layout == Layout.CHW
+                    else [own.shape[1:3], images.shape[1:3]]
+                )
+                self._raise_different_sizes((int(good[0]), *sizes[0]), (int(places[0]), *sizes[1]))
+            order = np.argsort(np.concatenate([good, places]), kind="stable")
+            images = _rows(torch.cat([own, images]), order)
+            self._partial = None
+        everyone = np.arange(len(self.indices))
+        self._complete(images, everyone[: len(everyone) if self.share.kept and self._on_error == "replace" else 0])
+
+    def _complete(self, images: torch.Tensor, positions: NDArray[np.int64]) -> None:
+        """`images` are those of `positions`; or `positions` is empty, and they only have the right shape."""
+        if self._fills is not None:
+            self._fills._filled(images)
+            self._end()
+            return
+        images = images[: len(positions)]
+        if self.settings.layout == Layout.HWC:
+            images = images.permute(0, 3, 1, 2)
+        labels = self.settings.collate([self._labels[k] for k in positions] or self._labels[:1])
+        self._finished = Batch(
+            images,
+            labels if len(positions) else _none_of(labels),
+            torch.from_numpy(self.indices[positions]),
+            torch.from_numpy(self._valid[positions]),
+            self._epoch.number,
+        )
+        self._queued()
+        self._end()
+
+
+def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
+    numbers = np.flatnonzero(which) if which.dtype == bool else which
+    return images[torch.from_numpy(numbers).to(images.device)]
+
+
+def _none_of(labels: Any) -> Any:
+    """Collated labels of an empty batch, from those of one sample."""
+    if isinstance(labels, dict):
+        return {name: _none_of(field) for name, field in labels.items()}
+    if isinstance(labels, tuple):
+        fields = [_none_of(field) for field in labels]
+        return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
+    return labels[:0]

@@ -19,7 +19,7 @@ class Stats:
 
     Attributes:
         samples, batches: what was yielded.
-        skipped: samples that could not be decoded and were left out.
+        failed: samples that could not be read or decoded, and were skipped or replaced.
         seconds: for each stage, the time spent in it, summed over threads: "read" (files), "parse" (headers), "plan",
             "decode", "augment" (the kernels; on CUDA the time to queue them), "wait_for_data" (the consumer waited for
             a batch) and "wait_for_consumer" (the consumer was busy elsewhere between two batches).
@@ -27,12 +27,12 @@ class Stats:
 
     samples: int
     batches: int
-    skipped: int
+    failed: int
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         times = ", ".join(f"{name} {value:.2f} s" for name, value in self.seconds.items())
-        return f"{self.samples} samples in {self.batches} batches, {self.skipped} skipped; {times}"
+        return f"{self.samples} samples in {self.batches} batches, {self.failed} failed; {times}"
 
 
 class Recorder:
@@ -41,7 +41,7 @@ class Recorder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seconds = dict.fromkeys(STAGES, 0.0)
-        self._counts = {"samples": 0, "batches": 0, "skipped": 0}
+        self._counts = {"samples": 0, "batches": 0, "failed": 0}
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

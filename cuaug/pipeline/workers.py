@@ -9,12 +9,22 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import NamedTuple
 
 from cuaug.errors import LoaderError
 
-__all__ = ["Workers"]
+__all__ = ["Activity", "Workers"]
 
 Task = Callable[[], None]
+
+
+class Activity(NamedTuple):
+    """What a worker does with which sample, and since when by `time.monotonic`."""
+
+    since: float
+    what: str
+    sample: int
+
 
 # How long stopping waits for tasks that are running: a source may be stuck in a read, and the process must end.
 _PATIENCE_SECONDS = 2.0
@@ -32,6 +42,15 @@ class Workers:
         self._pool: _Pool | None = None
         self._closed = False
         self._lock = threading.Lock()
+        self._activities: dict[int, Activity] = {}
+
+    def doing(self, what: str, sample: int) -> None:
+        """Notes what the calling worker is about to do."""
+        self._activities[threading.get_ident()] = Activity(time.monotonic(), what, sample)
+
+    def longest(self) -> Activity | None:
+        """What some worker has been doing for the longest time now."""
+        return min(self._activities.copy().values(), default=None)
 
     def check(self) -> None:
         """Raises a LoaderError once it is closed."""
@@ -42,7 +61,8 @@ class Workers:
         with self._lock:
             self.check()
             if self._pool is None or self._pool.process != os.getpid():
-                self._pool = _Pool(self.threads)
+                self._activities.clear()
+                self._pool = _Pool(self.threads, self._activities)
                 # Runs when this object goes away, and at exit while threads can still end in order: native code must
                 # not be running in one when the process tears its libraries down.
                 weakref.finalize(self, self._pool.stop)
@@ -58,8 +78,9 @@ class Workers:
 
 
 class _Pool:
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, activities: dict[int, Activity]) -> None:
         self.process = os.getpid()
+        self._activities = activities
         self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._stopping = False
         self._threads = [
@@ -71,6 +92,7 @@ class _Pool:
     def _work(self) -> None:
         while (task := self.tasks.get()) is not None and not self._stopping:
             task()
+            self._activities.pop(threading.get_ident(), None)
             del task  # what it holds must not live until the next one comes
 
     def stop(self) -> None:

@@ -123,7 +123,7 @@ def test_a_jpeg_that_the_decoder_refuses(tmp_path):
     chain = [T.Resize((32, 32))]
     with Loader(paths, chain, batch_size=8, device="cuda", on_error="skip") as loader:
         assert [label for _, labels in loader for label in labels.tolist()] == [i for i in range(24) if i != 5]
-        assert loader.stats().skipped == 1
+        assert loader.stats().failed == 1
     with (
         Loader(paths, chain, batch_size=8, device="cuda") as loader,
         pytest.raises(DecodeError, match=r"5\.jpg.*truncated"),
@@ -220,7 +220,7 @@ def test_giant_images_do_not_stay():
     with Loader(Bytes(*files), [T.Resize((32, 32))], batch_size=8, shuffle=True, device="cuda") as loader:
         for _ in range(3):
             list(loader)
-        held = sum(s.memory.nelement() for a in loader._pipeline._producer._arenas for s in a.slots)
+        held = sum(s.memory.nelement() for a in loader._pipeline.producer._arenas for s in a.slots)
     assert held < 300 << 20
 
 

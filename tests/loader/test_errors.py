@@ -84,26 +84,35 @@ def test_skip_leaves_it_out_counts_it_and_names_it_once(files, kind, caplog):
         for epoch in range(3):
             batches = [(numbers_of(images), labels.tolist()) for images, labels in loader]
             assert batches == [([0, 1, 2, 3], [0, 1, 2, 3]), ([4, 6, 7], [4, 6, 7])]
-            assert loader.stats().skipped == epoch + 1
+            assert loader.stats().failed == epoch + 1
     (record,) = caplog.records
     assert record.name == "cuaug" and record.levelno == logging.WARNING and paths[5] in record.getMessage()
 
 
 def test_the_same_file_twice_is_named_once(files, caplog):
-    path = files(0, b"")[0]
-    with Loader([path, path, path], batch_size=3, on_error="skip") as loader:
-        assert list(loader) == [] and loader.stats().skipped == 3
+    path, good, *_ = files(0, b"")
+    with Loader([path, path, good, path], batch_size=4, on_error="skip") as loader:
+        assert [labels.tolist() for _, labels in loader] == [[2]] and loader.stats().failed == 3
     assert len(caplog.records) == 1
 
 
 def test_a_batch_in_which_every_sample_fails(caplog):
-    """It is left out: there are fewer batches than len() says."""
-    with Loader(Memory(12, damaged=range(4, 8)), batch_size=4, on_error="skip") as loader:
-        assert [numbers_of(images) for images, _ in loader] == [[0, 1, 2, 3], [8, 9, 10, 11]]
-        assert len(loader) == 3 and loader.stats().skipped == 4 and loader.stats().batches == 2
-    assert len(caplog.records) == 4
-    with Loader(Memory(4, damaged=range(4)), batch_size=4, on_error="skip") as loader:
-        assert list(loader) == []
+    """It is yielded empty, so that the number of batches holds on every rank."""
+    with Loader(Memory(12, damaged=range(4, 8)), batch_size=4, on_error="skip", dtype=torch.float16) as loader:
+        batches = list(loader)
+        assert [labels.tolist() for _, labels in batches] == [[0, 1, 2, 3], [], [8, 9, 10, 11]]
+        assert batches[1].images.shape == (0, 3, 4, 5) and batches[1].images.dtype == torch.float16
+        assert batches[1].labels.dtype == torch.int64 and batches[1].indices.shape == batches[1].valid.shape == (0,)
+        assert len(loader) == loader.stats().batches == 3 and loader.stats().samples == 8
+    assert len({record.getMessage() for record in caplog.records}) == 4
+
+
+def test_nothing_can_be_decoded():
+    with (
+        Loader(Memory(4, damaged=range(4)), batch_size=4, on_error="skip") as loader,
+        pytest.raises(LoaderError, match=r"100 samples in a row.*damaged themselves; the last: cannot decode \(sample"),
+    ):
+        list(loader)
 
 
 def test_of_several_bad_files_the_first_is_raised():
@@ -135,7 +144,7 @@ def test_max_pixels():
         *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
         *[({"seed": v}, LoaderError, rf"seed is an integer, not {v}") for v in (1.5, None)],
         ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
-        ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', not 'ignore'"),
+        ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', 'replace', not 'ignore'"),
         ({"on_error": None}, LoaderError, "not None"),
         ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
         ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
@@ -214,15 +223,17 @@ def test_files_that_are_none(files, message):
         Loader(files)
 
 
-@pytest.mark.parametrize("labels", [["cat", "dog"], [None, 1], [[1], [1, 2]], [1, {}]], ids=str)
-def test_labels_that_make_no_tensor(labels, tmp_path):
+@pytest.mark.parametrize(
+    "labels", [[[1], [1, 2]], [1, {}], [1, "cat"], [{"a": 1}, {"b": 1}], [(1, 2), (1,)], ["cat", 1], [None, 1]], ids=str
+)
+def test_labels_that_do_not_fit_together(labels, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
-    with (
-        Loader([(tmp_path / "a.png", label) for label in labels], batch_size=2) as loader,
-        pytest.raises(LoaderError, match="labels do not make a tensor") as caught,
-    ):
+    files = [(tmp_path / "a.png", label) for label in labels]
+    with Loader(files, batch_size=2) as loader, pytest.raises(LoaderError, match="do not make a tensor") as caught:
         next(iter(loader))
-    assert repr(labels[0]) in str(caught.value)
+    assert repr(labels[0]) in str(caught.value) and repr(labels[1]) in str(caught.value)
+    with Loader(files, batch_size=2, collate_fn=list) as loader:
+        assert next(iter(loader)).labels == labels
 
 
 class Returns(Memory):
@@ -272,8 +283,8 @@ def test_a_source_that_cannot_read():
     assert caught.value.index == 0 and caught.value.__cause__ is error
     with Loader(Returns(raiser(TimeoutError()))) as loader, pytest.raises(DecodeError, match="TimeoutError"):
         next(iter(loader))
-    with Loader(Returns(raiser(error)), on_error="skip") as loader:
-        assert list(loader) == []
+    with Loader(Returns(raiser(error)), on_error="skip") as loader, pytest.raises(LoaderError, match="in a row"):
+        list(loader)
 
 
 # --- transforms ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,108 @@
+"""What a loader yields, and how the labels of its samples become one."""
+
+from __future__ import annotations
+
+import contextlib
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cuaug.errors import LoaderError
+
+__all__ = ["Batch", "collate"]
+
+
+class _Pair(NamedTuple):
+    images: torch.Tensor
+    labels: Any
+
+
+class Batch(_Pair):
+    """One batch: unpacks as `images, labels`, and says more by name.
+
+    Attributes:
+        images: (N, C, H, W) on the loader's device.
+        labels: what `collate` makes of the N labels: in the common case a CPU tensor whose first axis is N.
+        indices: (N,) int64 on the CPU: which samples of the source these are.
+        valid: (N,) bool on the CPU: False where a sample fills a place that is not its own, as padding
+            (`last_batch="pad"`) or in place of a damaged one (`on_error="replace"`). Over an epoch and all ranks the
+            valid samples are each sample of the epoch once, but for damaged ones.
+        epoch: the epoch's number.
+    """
+
+    # Set on the instance; None on a copy that other code makes of the two elements alone.
+    indices: torch.Tensor = None  # type: ignore[assignment]
+    valid: torch.Tensor = None  # type: ignore[assignment]
+    epoch: int = None  # type: ignore[assignment]
+
+    def __new__(
+        cls,
+        images: torch.Tensor,
+        labels: Any,
+        indices: torch.Tensor | None = None,
+        valid: torch.Tensor | None = None,
+        epoch: int | None = None,
+    ) -> Batch:
+        batch = super().__new__(cls, images, labels)
+        batch.__dict__.update(indices=indices, valid=valid, epoch=epoch)
+        return batch
+
+    def __reduce__(self) -> Any:
+        return Batch, (self.images, self.labels, self.indices, self.valid, self.epoch)
+
+    def __repr__(self) -> str:
+        images = f"{tuple(self.images.shape)} {self.images.dtype} on {self.images.device}"
+        return f"Batch(images: {images}, epoch={self.epoch}, indices={self.indices}, valid={self.valid})"
+
+
+def collate(labels: Sequence[Any]) -> Any:
+    """The labels of N samples as one object, of a kind that depends on what they are and never on chance.
+
+    Numbers, arrays and lists of them become a tensor (N, ...); a dict of fields becomes a dict of collated fields, and
+    a tuple a tuple of them; strings and other objects stay a list of N.
+
+    Raises:
+        LoaderError: arrays of different shapes, dicts of different fields, tuples of different lengths, or a mixture.
+    """
+    first = labels[0]
+    if isinstance(first, Mapping):
+        if all(isinstance(label, Mapping) and label.keys() == first.keys() for label in labels):
+            return {name: collate([label[name] for label in labels]) for name in first}
+    elif isinstance(first, tuple):
+        if all(isinstance(label, tuple) and len(label) == len(first) for label in labels):
+            fields = [collate(field) for field in zip(*labels, strict=True)]
+            return type(first)(*fields) if hasattr(first, "_fields") else tuple(fields)
+    elif isinstance(first, torch.Tensor):
+        if all(isinstance(label, torch.Tensor) and label.shape == first.shape for label in labels):
+            return torch.stack(list(labels))
+    elif isinstance(first, (numbers.Number, np.generic, np.ndarray, list)):
+        with contextlib.suppress(ValueError, TypeError):  # of different shapes, or not numbers
+            return torch.from_numpy(np.asarray(labels))
+        if isinstance(first, list) and all(isinstance(label, list) and _holds_text(label) for label in labels):
+            return list(labels)
+    elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
+        return list(labels)
+    odd = next((label for label in labels if _kind(label) != _kind(first)), labels[-1])
+    raise LoaderError(
+        f"labels of one batch do not make a tensor: {first!r:.100} and {odd!r:.100}; give them one shape or the same "
+        "fields, or say with collate_fn what to make of them (collate_fn=list leaves them as they are)"
+    )
+
+
+def _holds_text(label: list[Any]) -> bool:
+    return any(isinstance(part, str) for part in label)
+
+
+def _kind(label: Any) -> Any:
+    """What two labels have in common if they fit together."""
+    if isinstance(label, Mapping):
+        return "dict", sorted(map(str, label))
+    if isinstance(label, tuple):
+        return "tuple", len(label)
+    try:
+        return np.shape(label)
+    except ValueError:
+        return type(label)

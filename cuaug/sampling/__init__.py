@@ -1,0 +1,34 @@
+"""Which samples an epoch has, in what order, and which of them each rank loads in each step: pure integers.
+
+source, sampler -> orders.py: the order of an epoch -> epoch.py: what is drawn for whom -> steps.py: this rank's share
+"""
+
+from __future__ import annotations
+
+from cuaug.sampling.epoch import Epoch
+from cuaug.sampling.orders import (
+    Order,
+    SequentialOrder,
+    ShardSampler,
+    ShuffledOrder,
+    TorchOrder,
+    WeightedSampler,
+    in_range,
+    open_sampler,
+)
+from cuaug.sampling.steps import LAST_BATCH, Share, Steps
+
+__all__ = [
+    "LAST_BATCH",
+    "Epoch",
+    "Order",
+    "SequentialOrder",
+    "ShardSampler",
+    "Share",
+    "ShuffledOrder",
+    "Steps",
+    "TorchOrder",
+    "WeightedSampler",
+    "in_range",
+    "open_sampler",
+]
