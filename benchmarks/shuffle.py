@@ -1,0 +1,116 @@
+"""What a shuffled order of N samples costs: memory and time, for ten thousand to a hundred million samples.
+
+cuaug's order is a function of (seed, epoch), the same on every rank; `torch.randperm` and NumPy's `permutation` are
+what `DataLoader` and most training scripts shuffle with. All three return N integers of 8 bytes. Each size of each
+contender runs in a process of its own. First comes one order, of which the peak of resident memory over what was
+resident before is read (on Linux only), and a check that it holds every index once; then more of them against the
+clock, of which the median counts. Below a million samples the allocator's pages decide what is measured as memory.
+
+    python benchmarks/shuffle.py --out benchmarks/results/shuffle.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from report import circumstances, write_json
+
+SIZES = [10**4, 10**5, 10**6, 10**7, 10**8]
+CONTENDERS = ["cuaug", "torch.randperm", "numpy"]
+SECONDS = 2.0  # of timing per contender and size, but at least three orders
+
+
+def shuffler(name: str) -> Callable[[int, int], np.ndarray]:
+    """(n, epoch) -> the order, as a NumPy array that shares its memory."""
+    if name == "cuaug":
+        from cuaug.sampling import ShuffledOrder
+
+        return lambda n, epoch: ShuffledOrder(n).order(0, epoch)
+    if name == "torch.randperm":
+        import torch
+
+        return lambda n, epoch: torch.randperm(n, generator=torch.Generator().manual_seed(epoch)).numpy()
+    return lambda n, epoch: np.random.default_rng(epoch).permutation(n)
+
+
+def resident(field: str) -> int:
+    """Bytes: "VmRSS" now, or "VmHWM" at the most since `forget_peak`."""
+    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"/proc/self/status has no {field}")
+    return int(found[1]) * 1024
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def measure(name: str, n: int) -> dict[str, Any]:
+    """One contender at one size, in this process."""
+    make = shuffler(name)
+    make(1000, 0)  # imports, and what the first call allocates for good
+    forget_peak()
+    before = resident("VmRSS")
+    order = make(n, 0)
+    peak = resident("VmHWM") - before
+    seen = np.zeros(n, dtype=bool)
+    seen[order] = True
+    if order.dtype != np.int64 or len(order) != n or not seen.all():
+        raise AssertionError(f"{name}: not an order of {n} indices")
+    del order, seen
+    seconds: list[float] = []
+    while len(seconds) < 3 or sum(seconds) < SECONDS:
+        start = time.perf_counter()
+        make(n, len(seconds))
+        seconds.append(time.perf_counter() - start)
+    return {
+        "peak_bytes": peak,
+        "bytes_per_sample": round(peak / n, 2),
+        "ns_per_sample": round(statistics.median(seconds) / n * 1e9, 2),
+        "seconds": round(statistics.median(seconds), 6),
+        "orders_timed": len(seconds),
+    }
+
+
+def measure_apart(name: str, n: int) -> dict[str, Any]:
+    """The same in a fresh process."""
+    run = subprocess.run([sys.executable, __file__, "--one", name, str(n)], stdout=subprocess.PIPE, check=True)
+    return json.loads(run.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser.add_argument("--one", nargs=2, metavar=("CONTENDER", "N"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.one[0], int(args.one[1]))))
+        return
+
+    result = circumstances(["torch", "numpy", "cuaug"])
+    result["sizes"] = {}
+    print(f"{result['machine']['cpu']}, commit {result['commit']}\n")
+    print("  bytes (peak) and nanoseconds per sample")
+    print(f"  {'samples':>11}" + "".join(f"{name:>24}" for name in CONTENDERS))
+    for n in args.sizes:
+        rows = result["sizes"][str(n)] = {name: measure_apart(name, n) for name in CONTENDERS}
+        cells = (f"{row['bytes_per_sample']:12.1f} B{row['ns_per_sample']:7.1f} ns" for row in rows.values())
+        print(f"  {n:11,}" + "".join(cells), flush=True)
+    if args.out:
+        write_json(args.out, result)
+        print(f"\nwritten to {args.out}")
+
+
+if __name__ == "__main__":
+    main()
