@@ -219,13 +219,14 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         )
     if isinstance(sampler, Order):
         return sampler
-    if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)) and not isinstance(sampler, (str, bytes)):
-        return SequentialOrder(in_range(_integers(sampler, "sampler"), count))
-    if not isinstance(sampler, Iterable) or iter(sampler) is sampler or not hasattr(sampler, "__len__"):
+    again = isinstance(sampler, Iterable) and hasattr(sampler, "__len__") and not isinstance(sampler, (str, bytes))
+    if not again:
         raise LoaderError(
             "sampler is a torch Sampler with a length, a sequence of indices, or an object with order(seed, epoch), "
             f"not {sampler!r:.100}"
         )
+    if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
+        return SequentialOrder(in_range(_integers(sampler, "sampler"), count))
     return TorchOrder(sampler)
 
 

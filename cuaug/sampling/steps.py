@@ -77,8 +77,8 @@ class Steps:
             end = min(begin + self._global_size, self._count)
             return Share(mine % self._count, mine < self._count, self._batch_size, end)
         begin, end = self._begin(step), self._begin(step + 1)
-        size = end - begin
-        mine = begin + np.arange(size * self._rank // self._world_size, size * (self._rank + 1) // self._world_size)
+        first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
+        mine = np.arange(begin + first, begin + last)
         if len(mine):
             return Share(mine, np.ones(len(mine), dtype=bool), len(mine), end)
         return Share(np.array([begin]), np.zeros(1, dtype=bool), 0, end)

@@ -1,0 +1,180 @@
+"""A damaged file costs one sample: what takes its place, who is told, and when it is too much."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuaug import DecodeError, Loader, LoaderError, TransformError
+from cuaug import transforms as T
+from cuaug.sampling import Epoch, ShuffledOrder
+from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
+from tests.loader.test_reproducible import samples, training_chain
+
+
+@settings(max_examples=100)
+@given(
+    count=st.integers(2, 40),
+    damage=st.sets(st.integers(0, 38), max_size=20),
+    batch_size=st.integers(1, 9),
+    threads=st.integers(1, 4),
+    world_size=st.integers(1, 3),
+    seed=st.integers(0, 3),
+)
+def test_a_replacement_is_a_function_of_the_sample(count, damage, batch_size, threads, world_size, seed):
+    """It is worked out here once more, from the draws; batches, threads and ranks do not matter."""
+    damage = {number for number in damage if number < count - 1}
+    epoch = Epoch(2, seed, ShuffledOrder(count).order(seed, 2))
+    want: dict[int, int] = {}
+    for position, index in enumerate(epoch.indices.tolist()):
+        at, attempt = position, 0
+        while int(epoch.indices[at]) in damage:
+            at = int(epoch.stand_ins(torch.tensor([at]).numpy(), attempt)[0])
+            attempt += 1
+        want[index] = int(epoch.indices[at])
+    got: dict[int, int] = {}
+    for rank in range(world_size):
+        loader = Loader(
+            Memory(count, damaged=damage), batch_size=batch_size, shuffle=True, seed=seed, threads=threads,
+            on_error="replace", rank=rank, world_size=world_size,
+        )  # fmt: skip
+        loader.set_epoch(2)
+        with loader:
+            for step, batch in enumerate(loader):
+                numbers = numbers_of(batch.images) if len(batch.images) else []
+                assert numbers == batch.labels.tolist() == batch.indices.tolist()
+                share = loader._steps(count, 0)[step]
+                own = epoch.indices[share.positions[: share.kept]].tolist()
+                assert len(own) == len(numbers)
+                for index, number, valid in zip(own, numbers, batch.valid.tolist(), strict=True):
+                    got[index] = number
+                    assert valid == (index not in damage)
+    assert got == want
+
+
+def test_a_replacement_looks_as_it_does_in_its_own_place(tmp_path):
+    paths = write_photos(tmp_path, 8)
+    for k in (2, 5, 6):
+        data = Path(paths[k]).read_bytes()
+        Path(paths[k]).write_bytes(data[:-200] if k != 5 else b"no picture")  # found when decoding, and when reading
+    whole = samples(Loader(paths, training_chain(), batch_size=3, on_error="skip"))
+    assert set(whole) == {0, 1, 3, 4, 7}
+    for batch_size in (1, 3, 8):
+        with Loader(paths, training_chain(), batch_size=batch_size, on_error="replace", layout="NHWC") as loader:
+            batches = list(loader)
+        assert [len(batch.images) for batch in batches] == [batch_size] * (8 // batch_size) + [8 % batch_size] * (
+            8 % batch_size > 0
+        )
+        for batch in batches:
+            assert batch.images.is_contiguous(memory_format=torch.channels_last)
+            for image, index in zip(batch.images, batch.indices.tolist(), strict=True):
+                assert image.equal(whole[index])
+    assert [k for batch in batches for k in batch.valid.tolist()] == [k not in (2, 5, 6) for k in range(8)]
+
+
+def test_replacing_never_leaves_what_the_sampler_gives():
+    """A training split must not get pictures of the validation split."""
+    source = Memory(40, damaged=range(0, 20, 2))
+    with Loader(source, sampler=range(20), batch_size=7, on_error="replace") as loader:
+        seen = {number for _ in range(5) for images, _ in loader for number in numbers_of(images)}
+    assert seen == set(range(1, 20, 2))
+
+
+def test_nothing_to_replace_with():
+    with (
+        Loader(Memory(6, damaged=range(6)), batch_size=2, on_error="replace") as loader,
+        pytest.raises(LoaderError, match=r"100 samples in a row .* the last: cannot decode \(sample \d\)"),
+    ):
+        next(iter(loader))
+
+
+def test_a_replacement_of_another_size():
+    small, large = png(0, 4, 5), png(0, 6, 5)
+    for order in ([0, 1, 2], [1, 2, 0]):  # so that some sample is decoded before the replacement comes, or none
+        with (
+            Loader(Bytes(small, b"damaged", large), sampler=order, batch_size=2, on_error="replace") as loader,
+            pytest.raises(TransformError, match=r"different sizes.*4 x 5.*6 x 5|different sizes.*6 x 5.*4 x 5"),
+        ):
+            for epoch in range(50):  # until one comes that does not fit
+                loader.set_epoch(epoch)
+                next(iter(loader))
+
+
+def test_an_exception_while_replacing_is_raised():
+    class Breaks(Memory):
+        def read(self, index):
+            if index == 1:
+                return b"damaged", 1
+            if self.ready:
+                raise ZeroDivisionError("in the source")
+            self.ready = index == 2
+            return super().read(index)
+
+        ready = False
+
+    with (
+        Loader(Breaks(3), batch_size=3, threads=1, on_error="replace") as loader,
+        pytest.raises(ZeroDivisionError, match="in the source"),
+    ):
+        for epoch in range(10):
+            loader.set_epoch(epoch)
+            list(loader)
+
+
+# --- who is told -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_the_callback_and_the_log(on_error, tmp_path, caplog):
+    paths = write_photos(tmp_path, 9)
+    for k in (3, 7):
+        Path(paths[k]).write_bytes(b"GIF89a")
+    told: list[DecodeError] = []
+    loader = Loader(paths, T.CenterCrop(32), batch_size=4, on_error=on_error, error_callback=told.append, threads=3)
+    with loader:
+        for _ in range(2):
+            list(loader)
+    own = [error.index for error in told if error.index in (3, 7)]
+    assert own[:2] == [3, 7] and len(own) >= 4, "every time, in order"
+    assert {(error.path, error.index) for error in told} == {(paths[3], 3), (paths[7], 7)}
+    assert all(error.cause and error.cause in str(error) for error in told)
+    assert loader.stats().failed == len(told)
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(messages) == 2, "each once"
+    for message, k in zip(messages, (3, 7), strict=True):
+        verb = {"skip": "skipped", "replace": "replaced"}[on_error]
+        assert message.startswith(f"{verb}: cannot decode {paths[k]!r} (sample {k}): ")
+
+
+def test_an_exception_in_the_callback_is_the_consumers():
+    def callback(error: DecodeError) -> None:
+        raise KeyError(error.index)
+
+    with (
+        Loader(Memory(4, damaged=[2]), batch_size=4, on_error="skip", error_callback=callback) as loader,
+        pytest.raises(KeyError, match="2"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_max_errors_counts_different_samples(on_error):
+    options = {"batch_size": 5, "on_error": on_error, "threads": 2}
+    with Loader(Memory(20, damaged=[3, 4, 11]), max_errors=3, **options) as loader:
+        for _ in range(4):
+            assert len(list(loader)) == 4
+    with Loader(Memory(20, damaged=[3, 4, 11]), max_errors=2, **options) as loader, pytest.raises(
+        LoaderError, match=r"3 samples have failed, more than max_errors=2; the last: cannot decode \(sample 11\)"
+    ) as caught:  # fmt: skip
+        list(loader)
+    assert isinstance(caught.value.__cause__, DecodeError)
+    with (
+        Loader(Memory(20, damaged=[3]), max_errors=0, **options) as loader,
+        pytest.raises(LoaderError, match="1 sampl"),
+    ):
+        list(loader)

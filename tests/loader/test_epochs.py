@@ -1,0 +1,283 @@
+"""Exact epochs: as many batches as len() says, each sample once, and what a Batch tells of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import RandomSampler, SubsetRandomSampler
+
+from cuaug import Batch, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug import transforms as T
+from cuaug.sampling import LAST_BATCH
+from tests.loader.pictures import Memory, numbers_of, photo, png
+from tests.loader.test_reproducible import training_chain
+
+
+class Photos:
+    """Arrays as a source."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, index: int) -> tuple[np.ndarray, int]:
+        return photo(60 + index, 80 - index, seed=index), index
+
+
+def epoch_of(**options) -> list[Batch]:
+    with Loader(threads=1, **options) as loader:
+        batches = list(loader)
+        assert len(batches) == len(loader)
+    return batches
+
+
+# --- every rank makes the same number of steps, and every sample is there once ----------------------------------------
+
+
+@settings(max_examples=150)
+@given(
+    count=st.integers(1, 30),
+    batch_size=st.integers(1, 8),
+    world_size=st.integers(1, 4),
+    last_batch=st.sampled_from(LAST_BATCH),
+    shuffle=st.booleans(),
+    on_error=st.sampled_from(["skip", "replace"]),
+    damage=st.sets(st.integers(1, 29), max_size=6),
+)
+def test_epochs_are_exact(count, batch_size, world_size, last_batch, shuffle, on_error, damage):
+    damage = {number for number in damage if number < count}
+    ranks = [
+        epoch_of(
+            files=Memory(count, damaged=damage),
+            batch_size=batch_size,
+            world_size=world_size,
+            rank=rank,
+            last_batch=last_batch,
+            shuffle=shuffle,
+            on_error=on_error,
+        )
+        for rank in range(world_size)
+    ]
+    assert len({len(batches) for batches in ranks}) == 1, "all ranks make as many steps"
+    seen: Counter[int] = Counter()
+    for batch in (batch for batches in ranks for batch in batches):
+        numbers = numbers_of(batch.images) if len(batch.images) else []
+        assert numbers == batch.labels.tolist() == batch.indices.tolist()
+        assert batch.indices.dtype == torch.int64 and batch.valid.dtype == torch.bool and batch.epoch == 0
+        assert batch.valid.shape == batch.indices.shape
+        if last_batch != "partial" and on_error == "replace":
+            assert len(batch.images) == batch_size
+        seen.update(batch.indices[batch.valid].tolist())
+    whole = set(range(count))
+    if last_batch == "drop":
+        assert set(seen) <= whole - damage and max(seen.values(), default=1) == 1
+        if not damage:
+            assert len(seen) == count // (batch_size * world_size) * batch_size * world_size
+    else:
+        assert seen == Counter(whole - damage)
+
+
+def test_padding_looks_like_the_samples_it_repeats():
+    with Loader(Photos(5), training_chain(), batch_size=4, last_batch="pad", shuffle=True, seed=3) as loader:
+        first, second = loader
+    assert second.valid.tolist() == [True, False, False, False]
+    assert second.indices[1:].tolist() == first.indices[:3].tolist()
+    assert second.images[1:].equal(first.images[:3])
+
+
+def test_empty_batches_have_a_shape():
+    """Batches of one on three ranks: two ranks have nothing in the last of two steps."""
+    for rank in range(3):
+        batches = epoch_of(files=Photos(4), transforms=T.RandomCrop(32), rank=rank, world_size=3, dtype=torch.float16)
+        assert [len(batch.images) for batch in batches] == [1, int(rank == 0)]
+        assert {batch.images.shape[1:] for batch in batches} == {(3, 32, 32)}
+        assert {batch.images.dtype for batch in batches} == {torch.float16}
+        assert {batch.labels.dtype for batch in batches} == {torch.int64}
+
+
+# --- samplers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sampler", "count"),
+    [
+        ([7, 3, 3, 0], 4),
+        (np.arange(9, -1, -1), 10),
+        (SubsetRandomSampler(range(2, 9)), 7),
+        (RandomSampler(range(10), replacement=True, num_samples=23), 23),
+        (WeightedSampler([0, 0, 1, 1, 1, 5, 0, 0, 0, 0], 12), 12),
+        (ShardSampler([4, 6], window=3), 10),
+    ],
+    ids=["list", "array", "subset", "with replacement", "weighted", "shards"],
+)
+def test_samplers_give_the_order_of_all_ranks(sampler, count):
+    for epoch in (0, 4):
+        orders = []
+        for world_size in (1, 3):
+            steps = []
+            for rank in range(world_size):
+                loader = Loader(Memory(10), batch_size=2, sampler=sampler, rank=rank, world_size=world_size)
+                loader.set_epoch(epoch)
+                with loader:
+                    steps.append([numbers_of(batch.images) if len(batch.images) else [] for batch in loader])
+            orders.append([number for step in zip(*steps, strict=True) for batch in step for number in batch])
+        assert orders[0] == orders[1] and len(orders[0]) == count
+    if isinstance(sampler, list):
+        assert orders[0] == sampler
+
+
+def test_a_sample_that_comes_twice_looks_different():
+    """And the k-th time it looks the same however the epoch is loaded."""
+    order = [2, 0, 2, 1, 2, 0]
+
+    def images(**how) -> list[torch.Tensor]:
+        with Loader(Photos(3), training_chain(), sampler=order, **how) as loader:
+            return [image for batch in loader for image in batch.images]
+
+    alone, together = images(batch_size=1), images(batch_size=4, threads=3)
+    assert all(a.equal(b) for a, b in zip(alone, together, strict=True))
+    assert len({image.numpy().tobytes() for image in alone}) == 6
+    with Loader(Photos(3), training_chain(), batch_size=3) as loader:
+        plain = next(iter(loader)).images
+    assert alone[0].equal(plain[2]) and alone[1].equal(plain[0]), "the first time, as without a sampler"
+
+
+# --- what a batch is -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_a_pair_that_says_more():
+    (batch,) = epoch_of(files=Memory(3), batch_size=3)
+    images, labels = batch
+    assert isinstance(batch, tuple) and len(batch) == 2 and batch._fields == ("images", "labels")
+    assert images is batch.images and labels is batch.labels
+    assert batch.indices.tolist() == [0, 1, 2] and batch.valid.all() and batch.epoch == 0
+    assert "(3, 3, 4, 5) torch.uint8 on cpu" in repr(batch) and "indices" in repr(batch)
+    for twin in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert isinstance(twin, Batch) and twin.images.equal(images) and twin.indices.tolist() == [0, 1, 2]
+        assert twin.valid.all() and twin.epoch == 0
+    moved = type(batch)(*(part.double() for part in batch))  # what trainers do to move a named tuple
+    assert moved.images.dtype == torch.float64 and moved.indices is None
+
+
+class Labelled(Memory):
+    """Pictures with the labels it is given."""
+
+    def __init__(self, labels) -> None:
+        super().__init__(len(labels))
+        self.labels = labels
+
+    def read(self, index: int):
+        return png(index), self.labels[index]
+
+
+def test_labels_of_any_kind():
+    box = np.array([[0, 1, 2, 3]], dtype=np.float32)
+    labels = [
+        {"class": k, "box": box + k, "caption": f"picture {k}", "pair": (k, {"deep": torch.tensor([k, k])})}
+        for k in range(3)
+    ]
+    (batch,) = epoch_of(files=Labelled(labels), batch_size=3)
+    assert set(batch.labels) == {"class", "box", "caption", "pair"}
+    assert batch.labels["class"].tolist() == [0, 1, 2] and batch.labels["caption"] == [f"picture {k}" for k in range(3)]
+    assert batch.labels["box"].shape == (3, 1, 4) and batch.labels["box"].dtype == torch.float32
+    number, deep = batch.labels["pair"]
+    assert number.tolist() == [0, 1, 2] and deep["deep"].tolist() == [[0, 0], [1, 1], [2, 2]]
+    with Loader(Labelled(labels), batch_size=2, rank=1, world_size=2, last_batch="partial") as loader:
+        assert next(iter(loader)).labels["caption"] == ["picture 2"]
+
+
+def test_labels_of_an_empty_batch():
+    labels = [{"class": k, "names": [str(k)], "pair": (k, "x")} for k in range(3)]
+    with Loader(Labelled(labels), sampler=[0], rank=1, world_size=2) as loader:
+        ((_, got),) = loader
+    assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
+
+
+def test_labels_of_different_shapes_need_a_word():
+    labels = [np.zeros((k, 4)) for k in range(3)]
+    with (
+        Loader(Labelled(labels), batch_size=3) as loader,
+        pytest.raises(LoaderError, match="collate_fn=list leaves them"),
+    ):
+        next(iter(loader))
+    (batch,) = epoch_of(files=Labelled(labels), batch_size=3, collate_fn=list)
+    assert [len(label) for label in batch.labels] == [0, 1, 2]
+
+
+# --- arrays as images ------------------------------------------------------------------------------------------------
+
+
+class Arrays:
+    def __init__(self, *arrays) -> None:
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int):
+        return self.arrays[index], index
+
+
+def test_arrays_are_pictures():
+    """Whatever their strides; gray is repeated."""
+    picture = photo(20, 30)
+    gray = picture[..., 1]
+    arrays = [picture, picture[::-1][::-1], np.asfortranarray(picture), gray, gray[..., None], picture[:, ::-1]]
+    (batch,) = epoch_of(files=Arrays(*arrays), batch_size=6)
+    for image in batch.images[:3]:
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), picture)
+    for image in batch.images[3:5]:
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), np.repeat(gray[..., None], 3, 2))
+    np.testing.assert_array_equal(batch.images[5].permute(1, 2, 0).numpy(), picture[:, ::-1])
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 5), batch_size=st.integers(1, 6))
+def test_arrays_and_files_are_augmented_alike(seed, batch_size):
+    pictures = [photo(50 + k, 70 - k, seed=k) for k in range(5)]
+
+    class Encoded(Arrays):
+        def read(self, index: int):
+            import io
+
+            from PIL import Image
+
+            out = io.BytesIO()
+            Image.fromarray(self.arrays[index]).save(out, "PNG")
+            return out.getvalue(), index
+
+    batches = [
+        epoch_of(files=source(*pictures), transforms=training_chain(), batch_size=batch_size, seed=seed)
+        for source in (Arrays, Encoded)
+    ]
+    assert all(a.images.equal(b.images) for a, b in zip(*batches, strict=True))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((4, 4, 3), np.float32),
+        np.zeros((4, 4, 2), np.uint8),
+        np.zeros((0, 4, 3), np.uint8),
+        np.zeros((1, 2, 3, 4)),
+    ],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_arrays_that_are_no_pictures_cost_one_sample(array):
+    good = photo(8, 9)
+    (batch,) = epoch_of(files=Arrays(good, array, good), batch_size=3, on_error="skip")
+    assert batch.indices.tolist() == [0, 2]
+
+
+def test_an_array_above_max_pixels():
+    with Loader(Arrays(photo(8, 9)), max_pixels=71) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
+        next(iter(loader))

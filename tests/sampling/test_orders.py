@@ -1,0 +1,271 @@
+"""Orders are functions of (seed, epoch), and have the distributions that their names promise."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import (
+    BatchSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+from cuaug import LoaderError, ShardSampler, WeightedSampler
+from cuaug.random import Draws
+from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, TorchOrder, open_sampler
+
+SAMPLERS = {
+    "shuffled": lambda: ShuffledOrder(50),
+    "weighted": lambda: WeightedSampler(np.arange(50) % 7, 80),
+    "weighted, no replacement": lambda: WeightedSampler(np.arange(50) % 7, 30, replacement=False),
+    "shards": lambda: ShardSampler([20, 0, 17, 13], window=8),
+    "torch": lambda: TorchOrder(RandomSampler(range(50))),
+    "torch, weighted": lambda: TorchOrder(WeightedRandomSampler(torch.arange(50) % 7 + 0.5, 60)),
+    "torch, subset": lambda: TorchOrder(SubsetRandomSampler(range(10, 30))),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_an_order_is_a_function_of_seed_and_epoch(name):
+    sampler = SAMPLERS[name]()
+    assert isinstance(sampler, Order)
+    orders = {}
+    for seed in (0, 1, 2**40):
+        for epoch in (0, 1, 5):
+            torch.manual_seed(seed + 17 * epoch)
+            before = torch.get_rng_state()
+            order = sampler.order(seed, epoch)
+            assert order.dtype == np.int64 and order.shape == (len(sampler),)
+            assert torch.equal(torch.get_rng_state(), before), "torch's generator is left as it was"
+            torch.manual_seed(0)
+            np.testing.assert_array_equal(SAMPLERS[name]().order(seed, epoch), order)
+            orders[order.tobytes()] = seed, epoch
+    assert len(orders) == 9, "each seed and epoch has its own"
+    assert (len(np.unique(order)) < len(order)) <= sampler.repeats
+
+
+@given(st.integers(1, 300), st.integers(0, 2**63), st.integers(0, 10))
+def test_shuffling_sorts_by_a_random_number_each(count, seed, epoch):
+    want = np.argsort(Draws(seed, epoch, np.arange(count)).uniform(), kind="stable")
+    np.testing.assert_array_equal(ShuffledOrder(count).order(seed, epoch), want)
+
+
+def test_shuffling_across_chunks():
+    order = ShuffledOrder(200_001).order(3, 1)
+    np.testing.assert_array_equal(np.sort(order), np.arange(200_001))
+    np.testing.assert_array_equal(order, np.argsort(Draws(3, 1, np.arange(200_001)).uniform(), kind="stable"))
+
+
+def test_every_permutation_is_as_likely():
+    seen = np.array([ShuffledOrder(4).order(seed, 0) for seed in range(24_000)]) @ [64, 16, 4, 1]
+    _, counts = np.unique(seen, return_counts=True)
+    assert len(counts) == 24
+    assert ((counts - 1000.0) ** 2 / 1000).sum() < 60, "chi-squared with 23 degrees of freedom: 1 in 30,000"
+
+
+def test_the_memory_of_shuffling():
+    """8 bytes a sample, and what sorting in place takes."""
+    script = """
+import resource
+from cuaug.sampling import ShuffledOrder
+ShuffledOrder(10).order(0, 0)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+order = ShuffledOrder(8_000_000).order(0, 0)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 8_000_000)
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(run.stdout) < 12
+
+
+def test_shuffling_says_how_many_it_can():
+    with pytest.raises(LoaderError, match=r"2\*\*32 samples, not 4294967296"):
+        ShuffledOrder(2**32)
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_proportions():
+    weights = np.array([0, 1, 2, 0, 5.0])
+    drawn = np.bincount(WeightedSampler(weights, 80_000).order(1, 0), minlength=5)
+    assert (drawn[weights == 0] == 0).all()
+    np.testing.assert_allclose(drawn, weights / weights.sum() * 80_000, atol=5 * np.sqrt(20_000))
+
+
+def test_weights_without_replacement():
+    """The first drawn has the probabilities of the weights; what is drawn does not come again."""
+    sampler = WeightedSampler([0, 1, 2, 0, 5.0], 2, replacement=False)
+    orders = np.array([sampler.order(seed, 0) for seed in range(8000)])
+    assert (orders[:, 0] != orders[:, 1]).all()
+    np.testing.assert_allclose(np.bincount(orders[:, 0], minlength=5), [0, 1000, 2000, 0, 5000], atol=180)
+    # P(2, then 1) = 2/8 * 1/6
+    assert abs(((orders == [2, 1]).all(axis=1)).sum() - 8000 * 2 / 48) < 90
+
+
+@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20), st.integers(0, 99))
+def test_a_weight_of_zero_is_never_drawn(weights, seed):
+    weights = np.array(weights)
+    weights[np.argmax(weights)] += 1e-3
+    with np.errstate(over="ignore"):
+        if np.isinf(weights.sum()):
+            return
+    assert (weights[WeightedSampler(weights, 200).order(seed, 0)] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1.0, -2.0],), "sample 1 is -2.0"),
+        (([1.0, float("nan")],), "sample 1 is nan"),
+        (([0.0, 0.0],), "0 weights are above 0"),
+        (([],), "nothing to draw"),
+        (([1.0], 0), "num_samples is 0"),
+        (([[1.0]],), r"shape \(1, 1\)"),
+    ],
+)
+def test_weights_that_do_not_fit(arguments, message):
+    with pytest.raises(LoaderError, match=message):
+        WeightedSampler(*arguments)
+
+
+def test_more_than_there_is_without_replacement():
+    with pytest.raises(LoaderError, match="2 samples of weight above 0 do not make 3"):
+        WeightedSampler([1, 0, 1], 3, replacement=False)
+
+
+# --- shards ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=9).filter(any), st.integers(1, 40), st.integers(0, 99))
+def test_shards_stay_together_but_for_the_window(sizes, window, seed):
+    sampler = ShardSampler(sizes, window)
+    order = sampler.order(seed, 0)
+    np.testing.assert_array_equal(np.sort(order), np.arange(sum(sizes)))
+    alone = ShardSampler(sizes, 1).order(seed, 0)  # a window of one sample shuffles the shards alone
+    shard = np.repeat(np.arange(len(sizes)), sizes)[alone]
+    assert (np.diff(shard) != 0).sum() == sum(size > 0 for size in sizes) - 1
+    for number in np.unique(shard):
+        assert (np.diff(alone[shard == number]) == 1).all()
+    place = np.empty(len(order), dtype=np.int64)
+    place[alone] = np.arange(len(order))
+    assert (np.abs(place[order] - np.arange(len(order))) < window).all()
+
+
+def test_shards_and_their_samples_change_places():
+    sampler = ShardSampler([100] * 20, window=150)
+    orders = [sampler.order(0, epoch) for epoch in range(20)]
+    assert len({int(order[0]) // 100 for order in orders}) > 5, "another shard comes first"
+    order = orders[0]
+    assert (np.diff(order) == 1).mean() < 0.1, "neighbours are parted"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(([],), "numbers of samples"), (([3, -1],), "not \\[3, -1\\]"), (([0],), "numbers"), (([3], 0), "window.*not 0")],
+)
+def test_shards_that_do_not_fit(arguments, message):
+    with pytest.raises(LoaderError, match=message):
+        ShardSampler(*arguments)
+
+
+# --- what people give as a sampler ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given_sampler", [[4, 0, 4], (4, 0, 4), np.array([4, 0, 4], np.int32), torch.tensor([4, 0, 4])], ids=type
+)
+def test_a_sequence_of_indices(given_sampler):
+    order = open_sampler(given_sampler, 5, shuffle=False)
+    assert order.order(0, 0).tolist() == order.order(3, 9).tolist() == [4, 0, 4] and order.repeats
+
+
+class Counting(torch.utils.data.Sampler):
+    """A sampler of one's own, that is told of the epoch."""
+
+    epoch = 0
+
+    def __init__(self, length: int = 3) -> None:
+        self.length = length
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self):
+        return iter([self.epoch, 1, 2])
+
+
+def test_a_sampler_is_told_of_the_epoch():
+    order = open_sampler(Counting(), 10, shuffle=False)
+    assert order.order(0, 7).tolist() == [7, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "shuffle", "message"),
+    [
+        ([1, 5], False, r"index 5; the source has 0 \.\.\. 4"),
+        ([-1], False, "index -1"),
+        ([], False, "no index"),
+        ([0.5], False, "one index at a time, not 0.5"),
+        ([[0, 1]], False, r"one index at a time, not \[0, 1\]"),
+        ([1], True, "exclude each other"),
+        ("01", False, "sampler is a torch Sampler"),
+        (iter([1]), False, "sampler is a torch Sampler"),
+        (3, False, "sampler is a torch Sampler.*not 3"),
+        (DistributedSampler(range(5), 2, 0), False, "divides the samples among ranks"),
+    ],
+)
+def test_samplers_that_do_not_fit(sampler, shuffle, message):
+    with pytest.raises(LoaderError, match=message):
+        open_sampler(sampler, 5, shuffle=shuffle)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (Counting(4), "says that it has 4 indices and gave 3"),
+        (BatchSampler(SequentialSampler(range(4)), 2, False), "one index at a time, not \\[0, 1\\]"),
+    ],
+)
+def test_samplers_that_give_something_else(sampler, message):
+    with pytest.raises(LoaderError, match=message):
+        open_sampler(sampler, 5, shuffle=False).order(0, 0)
+
+
+# --- what samples draw under ------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+def test_repetitions_draw_apart(order):
+    epoch = Epoch(2, 7, np.array(order), repeats=True)
+    keys = epoch.keys(np.arange(len(order)))
+    assert len(set(keys.tolist())) == len(order)
+    for place, index in enumerate(order):
+        assert keys[place] == index + order[:place].count(index) * 2**40
+
+
+@given(st.integers(1, 30), st.integers(0, 40), st.integers(0, 3))
+def test_stand_ins_depend_on_the_sample_alone(count, attempt, seed):
+    epoch = Epoch(1, seed, ShuffledOrder(count).order(seed, 1))
+    positions = np.arange(count)
+    together = epoch.stand_ins(positions, attempt)
+    assert ((together >= 0) & (together < count)).all()
+    apart = np.concatenate([epoch.stand_ins(positions[k : k + 1], attempt) for k in positions])
+    np.testing.assert_array_equal(together, apart)
+
+
+def test_stand_ins_differ_between_samples_attempts_and_epochs():
+    order = SequentialOrder(1000).order(0, 0)
+    drawn = [Epoch(e, 0, order).stand_ins(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
+    assert len({tuple(places) for places in drawn}) == 9 and len(set(np.ravel(drawn).tolist())) > 60
