@@ -4,7 +4,7 @@ cuaug's order is a function of (seed, epoch), the same on every rank; `torch.ran
 what `DataLoader` and most training scripts shuffle with. All three return N integers of 8 bytes. Each size of each
 contender runs in a process of its own. First comes one order, of which the peak of resident memory over what was
 resident before is read (on Linux only), and a check that it holds every index once; then more of them against the
-clock, of which the median counts. Below a million samples the allocator's pages decide what is measured as memory.
+clock, of which the median is printed. Below a million samples the allocator's pages decide what is measured as memory.
 
     python benchmarks/shuffle.py --out benchmarks/results/shuffle.json
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import statistics
 import subprocess
 import sys
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report import circumstances, write_json
+from report import circumstances, spread, write_json
 
 SIZES = [10**4, 10**5, 10**6, 10**7, 10**8]
 CONTENDERS = ["cuaug", "torch.randperm", "numpy"]
@@ -76,9 +75,7 @@ def measure(name: str, n: int) -> dict[str, Any]:
     return {
         "peak_bytes": peak,
         "bytes_per_sample": round(peak / n, 2),
-        "ns_per_sample": round(statistics.median(seconds) / n * 1e9, 2),
-        "seconds": round(statistics.median(seconds), 6),
-        "orders_timed": len(seconds),
+        "ns_per_sample": spread([value / n * 1e9 for value in seconds]) | {"orders": len(seconds)},
     }
 
 
@@ -105,7 +102,7 @@ def main() -> None:
     print(f"  {'samples':>11}" + "".join(f"{name:>24}" for name in CONTENDERS))
     for n in args.sizes:
         rows = result["sizes"][str(n)] = {name: measure_apart(name, n) for name in CONTENDERS}
-        cells = (f"{row['bytes_per_sample']:12.1f} B{row['ns_per_sample']:7.1f} ns" for row in rows.values())
+        cells = (f"{row['bytes_per_sample']:12.1f} B{row['ns_per_sample']['median']:7.1f} ns" for row in rows.values())
         print(f"  {n:11,}" + "".join(cells), flush=True)
     if args.out:
         write_json(args.out, result)
