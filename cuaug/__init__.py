@@ -19,6 +19,7 @@ from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, Tran
 if TYPE_CHECKING:
     from cuaug import functional, sources, transforms
     from cuaug.batch import Batch, collate
+    from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.loader import Loader
     from cuaug.sampling import ShardSampler, WeightedSampler
 
@@ -27,7 +28,9 @@ __all__ = [
     "Batch",
     "CuaugError",
     "DecodeError",
+    "DecodedCache",
     "DeviceError",
+    "EncodedCache",
     "Loader",
     "LoaderError",
     "ShardSampler",
@@ -41,6 +44,8 @@ __all__ = [
 
 _HOMES = {
     "Batch": "cuaug.batch",
+    "DecodedCache": "cuaug.cache",
+    "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",
     "ShardSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cuaug.apply import apply
 from cuaug.plan import Plan, operations
-from cuaug.transforms import arguments
+from cuaug.transforms import Resize, arguments
 
 __all__ = [
     "adjust_brightness",
@@ -36,11 +36,16 @@ __all__ = [
 ]
 
 
-def resize(image: Any, size: int | Sequence[int], interpolation: Any = "bilinear", antialias: bool = True) -> Any:
-    """Resizes to (height, width)."""
-    height, width = arguments.pair("size", size)
-    filter = arguments.interpolation(interpolation)
-    return apply(image, lambda plan: plan.resize(height, width, filter=filter, antialias=antialias))
+def resize(
+    image: Any,
+    size: int | Sequence[int] | None,
+    interpolation: Any = "bilinear",
+    max_size: int | None = None,
+    antialias: bool = True,
+) -> Any:
+    """Resizes to (height, width), or with one number to that shorter side, the longer in proportion, as `Resize`."""
+    chain = Resize(size, interpolation, max_size, antialias)
+    return apply(image, lambda plan: chain.write(plan, None, **chain.resized(*plan.sizes)))
 
 
 def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:

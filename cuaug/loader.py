@@ -14,12 +14,14 @@ import torch
 
 from cuaug import state
 from cuaug.batch import Batch, collate
+from cuaug.cache import DecodedCache, EncodedCache
 from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
 from cuaug.distributed import own_gpu, own_rank
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
 from cuaug.pipeline.host import HostPipeline
 from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.stats import Recorder, Stats
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
@@ -87,6 +89,8 @@ class Loader:
         max_errors: raise a LoaderError once more different samples than this have failed.
         timeout_seconds: raise a LoaderError when one sample takes longer to read or decode; None waits for ever.
         collate_fn: what makes one object of a batch's list of labels; `cuaug.collate` unless given.
+        cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
+            sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
         apply_exif: turn pictures as their EXIF orientation says.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
         max_pixels: refuse files whose header claims more.
@@ -121,6 +125,7 @@ class Loader:
         max_errors: int | None = None,
         timeout_seconds: float | None = 300.0,
         collate_fn: Callable[[list[Any]], Any] = collate,
+        cache: str | EncodedCache | DecodedCache | None = None,
         apply_exif: bool = True,
         fancy_upsampling: bool = True,
         max_pixels: int = DEFAULT_MAX_PIXELS,
@@ -141,14 +146,20 @@ class Loader:
         self.timeout_seconds = timeout_seconds
         self.threads = _cores() if threads is None else _integer("threads", threads, 1)
         self.device = _device(device)
+        self.cache = self._open_cache(cache, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling)
+        reader = Reader(
+            self.source,
+            encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
+            decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
+            apply_exif=apply_exif,
+            max_pixels=_integer("max_pixels", max_pixels, 1),
+        )
         self._settings = Settings(
-            source=self.source,
+            reader=reader,
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
-            apply_exif=apply_exif,
             fancy_upsampling=fancy_upsampling,
-            max_pixels=_integer("max_pixels", max_pixels, 1),
             on_error=on_error,
             collate=collate_fn,
         )
@@ -211,6 +222,22 @@ class Loader:
     def _fingerprint(self) -> str | None:
         fingerprint = getattr(self.source, "fingerprint", None)
         return None if fingerprint is None else fingerprint()
+
+    def _open_cache(self, cache: Any, **decoding: bool) -> EncodedCache | DecodedCache | None:
+        if isinstance(cache, str):
+            cache = {"encoded": EncodedCache, "decoded": DecodedCache}[
+                _one_of("cache", cache, ("encoded", "decoded"))
+            ]()
+        if cache is None:
+            return None
+        contents = {"source": self._fingerprint}
+        if isinstance(cache, EncodedCache):
+            cache.open(len(self.source), contents)
+        elif isinstance(cache, DecodedCache):
+            cache.open(len(self.source), {**contents, **decoding}, device=self.device)
+        else:
+            raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
+        return cache
 
     def _go_to(self, epoch: int, start: int) -> None:
         self.epoch, self._start, self._consumed = epoch, start, (epoch, start)

@@ -16,12 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.codec import CudaDecoder
+from cuaug.cache import DevicePixels
+from cuaug.codec import CudaDecoder, Header, Pixels
 from cuaug.devices.cuda import CudaProgram, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Pipeline, Settings
-from cuaug.pipeline.reading import Item
+from cuaug.pipeline.reading import Item, Uncached, shrinking
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Tables
@@ -68,10 +69,10 @@ class _Slot:
         self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
         return True
 
-    @property
-    def address(self) -> int:
+    def picture(self, height: int, width: int) -> torch.Tensor:
+        """(height, width, 3): the image that was decoded into it."""
         assert self.memory is not None
-        return self.memory.data_ptr()
+        return self.memory.view(-1)[: height * width * 3].view(height, width, 3)
 
 
 class _Arena:
@@ -117,23 +118,55 @@ class _Producer:
         with torch.cuda.stream(self.stream):
             with self._recorder.stage("decode"):
                 arena.free.synchronize()
-                slots = self._slots(arena, items)
-                failed = self._decode(job, good, items, slots)
+                pictures, failed = self._pictures(job, good, items, arena)
             with self._recorder.stage("augment"):
                 shape, dtype = job.shape(tables, channels), dtype_of(tables.target_type)
                 images = torch.empty(shape, dtype=dtype, device=self.device)
-                addresses = np.array([slot.address for slot in slots], dtype=np.uint64)
+                addresses = np.array([picture.data_ptr() for picture in pictures], dtype=np.uint64)
                 try:
                     CudaProgram(tables).run(addresses, images, skip=failed)
                 finally:
                     arena.free.record(self.stream)
                 job.ran(images, good)
 
-    def _slots(self, arena: _Arena, items: list[Item]) -> list[_Slot]:
+    def _pictures(
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], arena: _Arena
+    ) -> tuple[list[torch.Tensor], NDArray[np.bool_]]:
+        """Each sample's pixels in device memory, (height, width, 3) uint8, and which of them could not be decoded."""
+        failed = np.zeros(len(items), dtype=bool)
+        kept = {i: item.tensor for i, item in enumerate(items) if isinstance(item, DevicePixels)}
+        others = [i for i in range(len(items)) if i not in kept]
+        encoded = [_encoded(items[i]) for i in others]
+        slots = self._slots(arena, encoded)
+        failed[others] = self._decode(job, good[others], encoded, slots)
+        for i, item, slot in zip(others, encoded, slots, strict=True):
+            kept[i] = slot.picture(item.height, item.width)
+        fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
+        if fresh:
+            kept.update(self._cached(fresh, kept))
+        return [kept[i] for i in range(len(items))], failed
+
+    def _cached(self, fresh: dict[int, Uncached], pictures: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Scales decoded samples to the size that they have in the cache, and puts them there."""
+        small = {i: sample for i, sample in fresh.items() if sample.shrinks}
+        made = {i: pictures[i] for i in fresh}
+        if small:
+            sizes = [sample.height * sample.width * 3 for sample in small.values()]
+            rows = torch.empty((len(small), max(sizes)), dtype=torch.uint8, device=self.device)
+            addresses = np.array([pictures[i].data_ptr() for i in small], dtype=np.uint64)
+            CudaProgram(shrinking(list(small.values()))).run(addresses, rows)
+            for (i, sample), row, size in zip(small.items(), rows, sizes, strict=True):
+                made[i] = row[:size].view(sample.height, sample.width, 3)
+        cache = self._settings.reader.decoded
+        assert cache is not None
+        cache.put_from_device({sample.index: made[i] for i, sample in fresh.items()})
+        return made
+
+    def _slots(self, arena: _Arena, items: list[Header | Pixels]) -> list[_Slot]:
         """A slot for each image. The largest of every batch take the same slots: only those grow large."""
         arena.slots += [_Slot() for _ in range(len(items) - len(arena.slots))]
         sizes = np.array([item.height * item.width * 3 for item in items])
-        slots: list[_Slot] = [arena.slots[0]] * len(items)
+        slots: list[_Slot] = arena.slots[: len(items)]
         grown = False
         for slot, i in zip(arena.slots, np.argsort(-sizes, kind="stable").tolist(), strict=False):
             slots[i] = slot
@@ -144,7 +177,7 @@ class _Producer:
         return slots
 
     def _decode(
-        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], slots: list[_Slot]
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Header | Pixels], slots: list[_Slot]
     ) -> NDArray[np.bool_]:
         """Fills the slots; which of the images could not be decoded."""
         failed = np.zeros(len(items), dtype=bool)
@@ -154,11 +187,16 @@ class _Producer:
                 job.fail(int(good[i]), outcome)
                 failed[i] = True
             elif outcome is not None:
-                pixels = torch.from_numpy(np.ascontiguousarray(outcome)).reshape(-1)
-                memory = slots[i].memory
-                assert memory is not None
-                memory.view(-1)[: len(pixels)].copy_(pixels)
+                # torch keeps a pinned block from reuse until the copy out of it has run.
+                pinned = torch.empty(outcome.shape, dtype=torch.uint8, pin_memory=True)
+                pinned.numpy()[...] = outcome
+                slots[i].picture(*outcome.shape[:2]).copy_(pinned, non_blocking=True)
         return failed
+
+
+def _encoded(item: Item) -> Header | Pixels:
+    assert not isinstance(item, DevicePixels)
+    return item.encoded if isinstance(item, Uncached) else item
 
 
 class _CudaJob(Job):

@@ -8,13 +8,14 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.cache import DevicePixels
 from cuaug.codec import HostDecoder
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Pipeline, Settings
 from cuaug.pipeline.memory import Recycler
-from cuaug.pipeline.reading import Item
+from cuaug.pipeline.reading import Item, Uncached
 from cuaug.pipeline.stats import Recorder
 from cuaug.plan import Tables
 
@@ -63,7 +64,7 @@ class _HostJob(Job):
                 k = int(good[i])
                 self._workers.doing("decoding", int(self.indices[k]))
                 try:
-                    pixels = decoder.decode(items[i], (y0, x0, y1, x1))
+                    pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))
                 except DecodeError as error:
                     self.fail(k, error)
                     continue
@@ -73,3 +74,11 @@ class _HostJob(Job):
             self._recorder.add_seconds(decode=decode, augment=augment)
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good))
+
+    def _decode(self, decoder: HostDecoder, item: Item, region: tuple[int, int, int, int]) -> NDArray[np.uint8]:
+        if isinstance(item, Uncached):
+            assert self.settings.reader.decoded is not None
+            y0, x0, y1, x1 = region
+            return item.decode(decoder, self.settings.reader.decoded)[y0:y1, x0:x1]
+        assert not isinstance(item, DevicePixels)
+        return decoder.decode(item, region)

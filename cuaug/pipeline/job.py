@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, TransformError
-from cuaug.pipeline.reading import Item, fetch, parse
+from cuaug.pipeline.reading import Item, Reader
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
-from cuaug.sources import Source
 from cuaug.transforms import Compose
 
 __all__ = ["Job", "Pipeline", "Settings"]
@@ -44,13 +43,11 @@ _MOST_STAND_INS = 100
 class Settings:
     """What a loader's jobs have in common."""
 
-    source: Source
+    reader: Reader
     transforms: Compose
     target_type: Type | None
     layout: Layout
-    apply_exif: bool
     fancy_upsampling: bool
-    max_pixels: int
     on_error: str
     collate: Callable[[list[Any]], Any]
 
@@ -206,15 +203,15 @@ class Job:
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
-        settings, read, parsed = self.settings, 0.0, 0.0
+        reader, read, parsed = self.settings.reader, 0.0, 0.0
         for k in part:
             index = int(self.indices[k])
             self._workers.doing("reading", index)
             start = time.perf_counter()
             try:
-                data, self._labels[k] = fetch(settings.source, index)
+                data, self._labels[k] = reader.fetch(index)
                 read += (now := time.perf_counter()) - start
-                self._items[k] = parse(data, apply_exif=settings.apply_exif, max_pixels=settings.max_pixels)
+                self._items[k] = reader.parse(index, data)
                 parsed += time.perf_counter() - now
             except DecodeError as error:
                 self.fail(k, error)
@@ -223,15 +220,11 @@ class Job:
     def fail(self, k: int, error: DecodeError) -> None:
         """Notes what is wrong with the sample at position k, and where it comes from."""
         index = int(self.indices[k])
-        self.errors[k] = error.at(error.path or self._path(index), index)
+        self.errors[k] = error.at(error.path or self.settings.reader.path(index), index)
         self.errors[k].__cause__ = error.__cause__
 
-    def _path(self, index: int) -> str | None:
-        named = getattr(self.settings.source, "path", None)
-        return None if named is None else os.fspath(named(index))
-
     def _name(self, index: int) -> str:
-        path = self._path(index)
+        path = self.settings.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
 
     def _plan_and_run(self) -> None:

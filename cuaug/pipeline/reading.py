@@ -1,4 +1,4 @@
-"""One sample from its source: its encoded bytes and header, or its pixels, and its label."""
+"""One sample from its source or a cache: what can be decoded, or its pixels, and its label."""
 
 from __future__ import annotations
 
@@ -7,45 +7,129 @@ import os
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cuaug.codec import Header, Pixels, read_header
+from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
+from cuaug.codec import Header, HostDecoder, Pixels, read_header
+from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source
 
-__all__ = ["Item", "fetch", "parse"]
+__all__ = ["Item", "Reader", "Uncached", "shrinking"]
+
+
+class Uncached:
+    """A sample that goes into the decoded cache once it is decoded, and is planned at the size it has there.
+
+    Whether it fits then or not, the same pixels are augmented.
+
+    Attributes:
+        index: the sample.
+        encoded: what is decoded.
+        height, width: in pixels, in the cache.
+    """
+
+    __slots__ = ("encoded", "height", "index", "width")
+
+    def __init__(self, index: int, encoded: Header | Pixels, short_side: int | None) -> None:
+        self.index, self.encoded = index, encoded
+        self.height, self.width = shrunken_size(encoded.height, encoded.width, short_side)
+
+    @property
+    def shrinks(self) -> bool:
+        return (self.height, self.width) != (self.encoded.height, self.encoded.width)
+
+    def decode(self, decoder: HostDecoder, cache: DecodedCache) -> NDArray[np.uint8]:
+        """The pixels as they are cached, (height, width, 3) uint8; valid until the decoder's next `decode`."""
+        pixels = decoder.decode(self.encoded)
+        if self.shrinks:
+            small = np.empty((self.height, self.width, 3), dtype=np.uint8)
+            HostProgram(shrinking([self])).run(0, pixels, small.ctypes.data)
+            pixels = small
+        kept = cache.put(self.index, pixels)
+        return pixels if kept is None else kept
+
 
 #: A sample that can be decoded, or is.
-Item = Header | Pixels
+Item = Header | Pixels | Uncached | DevicePixels
 
 
-def fetch(source: Source, index: int) -> tuple[Any, Any]:
-    """(bytes or array, label) of a sample; a path is read.
-
-    Raises:
-        DecodeError: it cannot be read.
-        LoaderError: the source gave something else.
-    """
-    path = None
-    try:
-        data, label = _checked(source.read(index), index)
-        if isinstance(data, (str, os.PathLike)):
-            path = os.fspath(data)
-            with open(path, "rb") as file:
-                data = file.read()
-    except OSError as error:
-        raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
-    return data, label
+def shrinking(samples: list[Uncached]) -> Tables:
+    """What scales decoded samples to the size that they have in the cache, as (height, width, 3) uint8."""
+    plan = Plan([sample.encoded.height for sample in samples], [sample.encoded.width for sample in samples])
+    plan.resize([sample.height for sample in samples], [sample.width for sample in samples])
+    return plan.tables(Type.UINT8, Layout.HWC)
 
 
-def parse(data: Any, *, apply_exif: bool, max_pixels: int) -> Item:
-    """What the decoders take.
+class Reader:
+    """Reads samples, from a cache where they are in one."""
 
-    Raises:
-        DecodeError: it is no picture, or one that is too large.
-    """
-    if isinstance(data, np.ndarray) and data.ndim > 1:
-        return Pixels(data, max_pixels=max_pixels)
-    return read_header(data, apply_exif=apply_exif, max_pixels=max_pixels)
+    def __init__(
+        self,
+        source: Source,
+        *,
+        encoded: EncodedCache | None,
+        decoded: DecodedCache | None,
+        apply_exif: bool,
+        max_pixels: int,
+    ) -> None:
+        self.source, self.decoded = source, decoded
+        self._encoded = encoded
+        self._apply_exif, self._max_pixels = apply_exif, max_pixels
+
+    def fetch(self, index: int) -> tuple[Any, Any]:
+        """(what was read, label) of a sample; a path's file is read.
+
+        Raises:
+            DecodeError: it cannot be read.
+            LoaderError: the source gave something else.
+        """
+        path = None
+        try:
+            if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
+                return pixels if isinstance(pixels, DevicePixels) else Pixels(pixels), self._label(index)
+            if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
+                return entry
+            data, label = _checked(self.source.read(index), index)
+            if isinstance(data, (str, os.PathLike)):
+                path = os.fspath(data)
+                with open(path, "rb") as file:
+                    data = file.read()
+        except OSError as error:
+            raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
+        if self._encoded is not None and not _is_decoded(data):
+            self._encoded.put(index, data, label)
+        return data, label
+
+    def parse(self, index: int, data: Any) -> Item:
+        """What `fetch` gave, as the decoders take it.
+
+        Raises:
+            DecodeError: it is no picture, or one that is too large.
+        """
+        if isinstance(data, (Pixels, DevicePixels)):
+            return data
+        item: Header | Pixels
+        if _is_decoded(data):
+            item = Pixels(data, max_pixels=self._max_pixels)
+        else:
+            item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
+
+    def path(self, index: int) -> str | None:
+        """The sample's name, where the source knows one."""
+        named = getattr(self.source, "path", None)
+        return None if named is None else os.fspath(named(index))
+
+    def _label(self, index: int) -> Any:
+        """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
+        label = getattr(self.source, "label", None)
+        return _checked(self.source.read(index), index)[1] if label is None else label(index)
+
+
+def _is_decoded(data: Any) -> bool:
+    return isinstance(data, np.ndarray) and data.ndim > 1
 
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:

@@ -61,6 +61,10 @@ class Resize(Transform):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        return self.resized(heights, widths)
+
+    def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        """The height and width, one for all or one each, that images of these heights and widths are resized to."""
         shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
         if self._pair is None:
             long = np.full(len(heights), self.max_size)

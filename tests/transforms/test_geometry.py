@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import TransformError
+from cuaug import TransformError, functional
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.random import Draws
@@ -205,3 +205,20 @@ def test_resize_by_the_longer_side_alone(h, w):
     assert got == ((96, max(96 * w // h, 1)) if h > w else (max(96 * h // w, 1), 96))
     with pytest.raises(TransformError, match="max_size must be given"):
         T.Resize(None)
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "want"),
+    [
+        (20, {}, (20, 26)),
+        ((20, 20), {}, (20, 20)),
+        (20, {"max_size": 24}, (18, 24)),
+        (None, {"max_size": 30}, (22, 30)),
+    ],
+)
+def test_functional_resize_takes_sizes_as_the_transform_does(size, options, want):
+    """One number is the shorter side, as in torchvision; it was once taken for both."""
+    image = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+    got = functional.resize(image, size, **options)
+    assert got.shape == (*want, 3)
+    np.testing.assert_array_equal(got, T.Resize(size, **options)(image))

@@ -1,0 +1,281 @@
+"""A cache in a directory: shared by processes, outliving them, on disks that fill up."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from cuaug.cache import DecodedCache
+from cuaug.errors import LoaderError
+from tests.cache.pictures import overlapping, picture, run, same, start
+
+COUNT = 400
+SIZES = [picture(i).nbytes for i in range(COUNT)]
+PROGRAM = """
+import logging, os, resource, sys
+import numpy as np
+from cuaug.cache import DecodedCache
+from tests.cache.pictures import picture, same
+logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
+directory, limit = sys.argv[1], int(sys.argv[2])
+cache = DecodedCache(limit_bytes=limit, directory=directory)
+cache.open(400, {"source": "a"})
+"""
+
+
+def opened(directory: Path, limit_bytes: int = 1 << 24, **contents: str) -> DecodedCache:
+    cache = DecodedCache(limit_bytes=limit_bytes, directory=directory)
+    cache.open(COUNT, contents or {"source": "a"})
+    return cache
+
+
+def held(cache: DecodedCache) -> list[int]:
+    """The samples that a cache has, each checked."""
+    views = {i: view for i in range(COUNT) if (view := cache.get(i)) is not None}
+    assert all(same(view, picture(i)) for i, view in views.items()) and not overlapping(views.values())
+    return list(views)
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1 << 24, sum(SIZES) // 2], ids=["roomy", "tight"])
+def test_processes_fill_one_directory(tmp_path, limit):
+    """Each in an order of its own, from two threads, and reads what it finds."""
+    body = """
+import threading
+def work(seed):
+    for i in np.random.default_rng(seed).permutation(400).tolist():
+        got = cache.get(i)
+        if got is None:
+            got = cache.put(i, picture(i))
+        assert got is None or same(got, picture(i))
+        assert cache.stats.bytes <= limit
+
+threads = [threading.Thread(target=work, args=(os.getpid() + k,)) for k in range(2)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(cache.stats.samples > 0)
+"""
+    processes = [start(PROGRAM + body, tmp_path / "cache", limit) for _ in range(3)]
+    for process in processes:
+        assert process.communicate(timeout=60) == ("True\n", "")
+    cache = opened(tmp_path / "cache", limit)
+    here = held(cache)
+    assert cache.stats.samples == len(here) and sum(SIZES[i] for i in here) <= cache.stats.bytes <= limit
+    left = limit - cache.stats.bytes
+    assert all(SIZES[i] > left for i in range(COUNT) if i not in here)
+    assert len(here) == COUNT or limit < 1 << 24
+
+
+def test_what_one_process_adds_the_other_sees(tmp_path):
+    cache = opened(tmp_path)
+    run(PROGRAM + "cache.put(5, picture(5))", tmp_path, 1 << 24)
+    assert held(cache) == [5]
+    cache.put(6, picture(6))
+    run(PROGRAM + "assert same(cache.get(6), picture(6)) and cache.stats.samples == 2", tmp_path, 1 << 24)
+
+
+def test_a_smaller_limit_sees_its_part(tmp_path):
+    """It neither reads nor spoils what a process with a larger one has put beyond it."""
+    small, large = opened(tmp_path, 4 * SIZES[0]), opened(tmp_path)
+    for i in range(COUNT):
+        large.put(i, picture(i))
+    assert small.put(COUNT - 1, picture(COUNT - 1)) is None
+    assert 0 < len(held(small)) < COUNT and held(large) == list(range(COUNT))
+    assert held(opened(tmp_path, 4 * SIZES[0])) == list(range(COUNT)), "what is there when it is opened may be read"
+
+
+# --- killed ----------------------------------------------------------------------------------------------------------
+
+
+def test_killed_at_any_moment(tmp_path):
+    """Whatever a killed process leaves behind is right, and the next one goes on."""
+    body = """
+pictures = [picture(i) for i in range(400)]
+print("ready", flush=True)
+while True:
+    for i in np.random.default_rng().permutation(400).tolist():
+        cache.put(i, pictures[i])
+"""
+    moments = []
+    for k in range(6):
+        process = start(PROGRAM + body, tmp_path / str(k), 1 << 24)
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(random.random() / 100)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+        cache = opened(tmp_path / str(k))
+        moments.append(len(held(cache)))
+        for i in range(COUNT):
+            assert same(cache.put(i, picture(i)), picture(i))
+        assert held(cache) == list(range(COUNT))
+    assert set(moments) - {0, COUNT}, f"none was killed half-way: {moments}"
+
+
+@pytest.mark.parametrize("moment", ["_write", "_publish"])
+def test_killed_before_the_record(tmp_path, moment):
+    """The room is lost, and nothing else."""
+    body = f"""
+from cuaug.cache import disk
+cache.put(0, picture(0))
+where = disk if "{moment}" == "_write" else disk.DiskStore
+setattr(where, "{moment}", lambda *arguments: os._exit(0))
+cache.put(1, picture(1))
+"""
+    run(PROGRAM + body, tmp_path, 1 << 24)
+    cache = opened(tmp_path)
+    assert held(cache) == [0] and cache.stats.bytes == SIZES[0] + SIZES[1]
+    assert same(cache.put(1, picture(1)), picture(1)) and held(cache) == [0, 1]
+    assert cache.stats.bytes == SIZES[0] + 2 * SIZES[1]
+
+
+def test_killed_while_it_is_made(tmp_path):
+    body = """
+import cuaug.cache.disk
+cuaug.cache.disk.os.replace = lambda *names: os._exit(0)
+DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
+"""
+    run(PROGRAM + body, tmp_path, 1 << 24)
+    cache = opened(tmp_path / "made")
+    assert cache.put(0, picture(0)) is not None and held(cache) == [0]
+
+
+@pytest.mark.parametrize("damage", ["zeros", "one bit", "end cut off"])
+def test_pixels_that_a_crash_of_the_machine_lost(tmp_path, damage, caplog):
+    """The record is on the disk, its pixels are not: they are made anew, and never shown."""
+    first = opened(tmp_path)
+    for i in range(10):
+        first.put(i, picture(i))
+    first.close()
+    del first
+    begin, end = sum(SIZES[:4]), sum(SIZES[:5])
+    with open(tmp_path / "pixels", "r+b") as file:
+        if damage == "end cut off":
+            file.truncate(end - 1)
+        else:
+            file.seek(begin)
+            old = file.read(end - begin)
+            file.seek(begin)
+            file.write(bytes(len(old)) if damage == "zeros" else bytes([old[0] ^ 1]))
+    lost = range(4, 10) if damage == "end cut off" else [4]
+    cache = opened(tmp_path)
+    assert held(cache) == [i for i in range(10) if i not in lost]
+    assert caplog.text.count("do not match their checksum, of sample 4") == 1 == len(caplog.records)
+    for i in lost:
+        assert same(cache.put(i, picture(i)), picture(i))
+    assert held(cache) == held(opened(tmp_path)) == list(range(10)) and len(caplog.records) == 1
+
+
+# --- a full disk -----------------------------------------------------------------------------------------------------
+
+FILL = """
+held = [cache.put(i, picture(i)) is not None for i in range(400)]
+assert any(held) and not all(held), "the disk was not full, or was from the start"
+for i in range(400):
+    got = cache.get(i)
+    assert same(got, picture(i)) if held[i] else got is None
+print(sum(held), cache.stats.samples)
+"""
+
+
+def check_full(printed: str) -> None:
+    warning, counts = printed.splitlines()
+    assert warning.startswith("WARNING the decoded cache in") and "takes no more samples" in warning
+    assert len(set(counts.split())) == 1
+
+
+def test_a_limit_on_the_size_of_files(tmp_path):
+    body = "resource.setrlimit(resource.RLIMIT_FSIZE, (10 ** 5, 10 ** 5))"
+    check_full(run(PROGRAM + body + FILL, tmp_path, 1 << 24))
+    here = held(opened(tmp_path))
+    assert opened(tmp_path).stats.bytes == sum(SIZES[i] for i in here), "what could not be reserved was given back"
+
+
+def small_disk(directory: Path) -> list[str]:
+    """What to put before a command that is to find a disk of 256 kB at `directory`; skips where none can be made."""
+    directory.mkdir()
+    own = ["unshare", "--user", "--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o size=256k none {directory}"
+    if not shutil.which("unshare") or subprocess.run([*own, "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system of its own")
+    return [*own, "sh", "-c", f'{mount} && exec "$@"', "sh"]
+
+
+def test_a_full_disk(tmp_path):
+    check_full(run(PROGRAM + FILL, tmp_path / "small", 1 << 24, prefix=small_disk(tmp_path / "small")))
+
+
+def test_a_full_disk_that_reserves_nothing(tmp_path):
+    """Some file systems say that they have reserved room and have not: then writing fails, as an error."""
+    body = "os.posix_fallocate = lambda file, offset, size: os.ftruncate(file, offset + size)"
+    check_full(run(PROGRAM + body + FILL, tmp_path / "small", 1 << 24, prefix=small_disk(tmp_path / "small")))
+
+
+def test_a_sparse_index(tmp_path):
+    """Room on the disk is taken as it is filled."""
+    cache = DecodedCache(limit_bytes=1 << 40, directory=tmp_path)
+    cache.open(10**7, {})
+    cache.put(7_654_321, picture(1, 100, 100))
+    assert same(cache.get(7_654_321), picture(1, 100, 100))
+    assert sum(os.stat(tmp_path / name).st_blocks * 512 for name in os.listdir(tmp_path)) < 10**5
+
+
+# --- another cache's directory ---------------------------------------------------------------------------------------
+
+
+def test_another_dataset_is_refused(tmp_path):
+    opened(tmp_path, source="a", apply_exif="yes").put(1, picture(1))
+    with pytest.raises(LoaderError, match=r"holds another decoded cache: source is 'a' there and 'b' here; delete it"):
+        opened(tmp_path, source="b", apply_exif="yes")
+    with pytest.raises(LoaderError, match="apply_exif is 'yes' there and None here"):
+        opened(tmp_path, source="a")
+    with pytest.raises(LoaderError, match="short_side is None there and 256 here"):
+        DecodedCache(256, limit_bytes=10, directory=tmp_path).open(COUNT, {"source": "a", "apply_exif": "yes"})
+    with pytest.raises(LoaderError, match="samples is 400 there and 401 here"):
+        DecodedCache(limit_bytes=10, directory=tmp_path).open(COUNT + 1, {"source": "a", "apply_exif": "yes"})
+    assert held(opened(tmp_path, source="a", apply_exif="yes")) == [1], "refusing changes nothing"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "no JSON", None])
+def test_another_version_and_rubbish_are_refused(tmp_path, text):
+    opened(tmp_path)
+    contents = json.loads((tmp_path / "contents.json").read_text())
+    (tmp_path / "contents.json").write_text(json.dumps({**contents, "version": 0}) if text is None else text)
+    with pytest.raises(LoaderError, match=f"version is {0 if text is None else None} there and 1 here.*; delete it"):
+        opened(tmp_path)
+
+
+def test_a_cache_with_a_file_missing_is_refused(tmp_path):
+    opened(tmp_path)
+    os.truncate(tmp_path / "index", 240)
+    with pytest.raises(LoaderError, match="damaged: its index has a wrong length; delete it"):
+        opened(tmp_path)
+    os.remove(tmp_path / "index")
+    with pytest.raises(LoaderError, match=r"cannot keep a cache of 16777216 bytes in .*No such file"):
+        opened(tmp_path)
+
+
+def test_a_directory_that_cannot_be_used(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoaderError, match=r"cannot keep a cache .*Not a directory"):
+        opened(tmp_path / "file" / "below")
+    with pytest.raises(LoaderError, match=r"cannot keep a cache of 4611686018427387904 bytes .*Cannot allocate memory"):
+        opened(tmp_path / "fine", 1 << 62)
+
+
+def test_a_directory_deleted_under_way(tmp_path, caplog):
+    cache = opened(tmp_path / "cache")
+    cache.put(1, picture(1))
+    shutil.rmtree(tmp_path / "cache")
+    assert held(cache) == [1] and cache.put(2, picture(2)) is None and cache.put(3, picture(3)) is None
+    assert caplog.text.count("takes no more samples: No such file") == 1 == len(caplog.records)

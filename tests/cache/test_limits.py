@@ -1,0 +1,89 @@
+"""Arguments, limits and what caches say of themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from cuaug.cache import CacheStats, DecodedCache, EncodedCache
+from cuaug.cache.limits import available_memory, default_limit_bytes, readable
+from cuaug.errors import LoaderError
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1.5, "8GB", True])
+@pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
+def test_a_limit_is_a_positive_integer(cache, limit):
+    with pytest.raises(LoaderError, match=f"limit_bytes is an integer of at least 1, not {limit!r}"):
+        cache(limit_bytes=limit)
+    assert cache(limit_bytes=np.int64(7)).limit_bytes == 7
+
+
+@pytest.mark.parametrize("side", [0, -256, 25.6, "256", (256, 256), False])
+def test_a_short_side_is_a_positive_integer(side):
+    with pytest.raises(LoaderError, match="short_side is an integer of at least 1, not "):
+        DecodedCache(short_side=side, limit_bytes=1)
+    assert DecodedCache(np.int32(256), limit_bytes=1).short_side == 256
+
+
+def test_a_directory_is_a_path_to_one(tmp_path):
+    for value in (7, b"cache", ""):
+        with pytest.raises(LoaderError, match=f"directory is a path, not {value!r}"):
+            DecodedCache(directory=value, limit_bytes=1)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LoaderError, match=r"'.*file' is not a directory"):
+        DecodedCache(directory=tmp_path / "file", limit_bytes=1)
+    with pytest.raises(LoaderError, match=r"limit_bytes is None: .*somewhere"):
+        DecodedCache(directory=tmp_path / "somewhere")
+    DecodedCache(directory=tmp_path / "somewhere", limit_bytes=1)
+    assert not (tmp_path / "somewhere").exists(), "made when it is opened, not before"
+
+
+def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    alone = default_limit_bytes()
+    assert 0 < alone <= psutil.virtual_memory().total // 2
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert default_limit_bytes() == pytest.approx(alone / 4, rel=0.2)
+    assert EncodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
+    assert DecodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_control_group_with_less_memory_decides(tmp_path):
+    write(tmp_path / "proc/meminfo", "MemTotal: 900 kB\nMemFree: 10 kB\nMemAvailable:    500 kB\n")
+    assert available_memory(tmp_path) == 500 << 10
+
+    write(tmp_path / "proc/self/cgroup", "0::/slurm/job_7\n")
+    write(tmp_path / "sys/fs/cgroup/slurm/job_7/memory.max", "max\n")
+    assert available_memory(tmp_path) == 500 << 10
+    write(tmp_path / "sys/fs/cgroup/slurm/memory.max", "1000\n")
+    assert available_memory(tmp_path) == 1000, "the limit of an outer group holds inside"
+    write(tmp_path / "sys/fs/cgroup/memory.max", "900\n")
+    assert available_memory(tmp_path) == 900, "all that a container may see"
+
+    write(tmp_path / "proc/self/cgroup", "12:cpu,cpuacct:/a\n4:memory:/docker/b\n")
+    assert available_memory(tmp_path) == 500 << 10
+    write(tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert available_memory(tmp_path) == 500 << 10
+    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes", "800\n")
+    assert available_memory(tmp_path) == 800
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (108_400, "108 kB"), (999_499, "999 kB"), (999_500, "1 MB"),
+     (1_234_567_890, "1.23 GB"), (5 * 10**18, "5,000 PB")],
+)  # fmt: skip
+def test_sizes_are_readable(size, text):
+    assert readable(size) == text
+
+
+def test_stats_are_readable():
+    assert str(CacheStats(1024, 139_300_000_000, 200_000_000_000)) == "1,024 samples, 139 GB of 200 GB"

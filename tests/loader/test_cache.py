@@ -1,0 +1,221 @@
+"""Caches change what is read and decoded, and nothing of what a sample looks like."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
+from cuaug import transforms as T
+from cuaug.codec import HostDecoder, read_header
+from tests.loader.pictures import Memory, numbers_of, photo, write_photos
+from tests.loader.test_reproducible import samples, training_chain
+
+
+class Counting:
+    """A source that counts how often each sample's file and label were asked for."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.paths = paths
+        self.reads = [0] * len(paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        self.reads[index] += 1
+        return Path(self.paths[index]).read_bytes(), index
+
+
+class Labelled(Counting):
+    def label(self, index: int) -> int:
+        return index
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> list[str]:
+    return write_photos(tmp_path_factory.mktemp("photos"), 12)
+
+
+def epochs(loader: Loader, count: int = 3) -> list[dict[int, torch.Tensor]]:
+    """For each epoch index -> image."""
+    return [
+        {index: image for batch in loader for index, image in zip(batch.indices.tolist(), batch.images, strict=True)}
+        for _ in range(count)
+    ]
+
+
+def assert_equal(got: list[dict[int, torch.Tensor]], want: list[dict[int, torch.Tensor]]) -> None:
+    for mine, other in zip(got, want, strict=True):
+        assert mine.keys() == other.keys()
+        for index, image in mine.items():
+            assert image.equal(other[index]), f"sample {index}"
+
+
+def shrunk(path: str, short_side: int) -> np.ndarray:
+    """The picture as the docs say that it is cached: decoded, and resized if its short side is longer."""
+    pixels = HostDecoder().decode(read_header(Path(path).read_bytes())).copy()
+    return functional.resize(pixels, short_side) if min(pixels.shape[:2]) > short_side else pixels
+
+
+class Arrays:
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int) -> tuple[np.ndarray, int]:
+        return self.arrays[index], index
+
+
+@pytest.mark.parametrize(
+    "cache", ["encoded", "decoded", lambda: EncodedCache(20_000), lambda: DecodedCache(limit_bytes=90_000)]
+)
+@settings(max_examples=15, deadline=None)
+@given(batch_size=st.integers(1, 13), threads=st.integers(1, 4), shuffle=st.booleans(), seed=st.integers(0, 2))
+def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, seed):
+    """In full size bit for bit, in every epoch, also where only some samples fit."""
+    with Loader(photos, training_chain(), batch_size=5, seed=seed) as plain:
+        want = epochs(plain)
+    cache = cache() if callable(cache) else cache
+    with Loader(
+        photos, training_chain(), cache=cache, batch_size=batch_size, threads=threads, shuffle=shuffle, seed=seed
+    ) as loader:
+        assert_equal(epochs(loader), want)
+        stats = loader.cache.stats
+        assert 0 < stats.samples <= 12 and stats.bytes <= stats.limit_bytes
+        assert (stats.samples == 12) == isinstance(cache, str)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    short_side=st.integers(20, 160),
+    limit_bytes=st.sampled_from([1, 60_000, 10**9]),
+    batch_size=st.integers(1, 13),
+    threads=st.integers(1, 4),
+)
+def test_at_a_short_side_samples_look_as_if_resized_first(photos, short_side, limit_bytes, batch_size, threads):
+    """Whether they are in the cache or not: it is the same in the first epoch, and where nothing fits."""
+    chain = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.Normalize([0.5], [0.2])]
+    with Loader(Arrays(*(shrunk(path, short_side) for path in photos)), chain, batch_size=4) as plain:
+        want = epochs(plain)
+    cache = DecodedCache(short_side, limit_bytes=limit_bytes)
+    with Loader(photos, chain, cache=cache, batch_size=batch_size, threads=threads) as loader:
+        assert_equal(epochs(loader), want)
+        assert cache.stats.samples == 12 or limit_bytes < 10**9
+
+
+def test_arrays_are_cached_at_the_short_side_too():
+    arrays = [photo(50 + k, 60, seed=k) for k in range(4)]
+    with Loader(Arrays(*(functional.resize(a, 32) for a in arrays)), T.CenterCrop(30), batch_size=4) as plain:
+        want = epochs(plain)
+    with Loader(Arrays(*arrays), T.CenterCrop(30), batch_size=4, cache=DecodedCache(32)) as loader:
+        assert_equal(epochs(loader), want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "reads"),
+    [(Counting, "encoded", 1), (Labelled, "decoded", 1), (Counting, "decoded", 3), (Counting, None, 3)],
+    ids=["encoded", "decoded", "decoded without label()", "none"],
+)
+def test_a_cached_sample_is_not_read_again(photos, kind, cache, reads):
+    source = kind(photos)
+    with Loader(source, T.CenterCrop(32), cache=cache, batch_size=4, shuffle=True) as loader:
+        for _ in range(3):
+            for batch in loader:
+                assert batch.labels.equal(batch.indices)
+        assert source.reads == [reads] * 12
+        if cache == "decoded":
+            stats = loader.stats()
+            before = stats.seconds["decode"]
+            list(loader)
+            assert loader.stats().seconds["decode"] - before < before / 4, "decoding is a look-up now"
+
+
+@pytest.mark.parametrize("cache", ["encoded", "decoded"])
+def test_files_may_go_once_they_are_cached(tmp_path, cache):
+    paths = write_photos(tmp_path, 5)
+    with Loader(paths, T.CenterCrop(32), cache=cache, batch_size=2) as loader:
+        first = epochs(loader, 1)
+        for path in paths:
+            os.remove(path)
+        assert_equal(epochs(loader, 1), first)
+
+
+@pytest.mark.parametrize("cache", ["encoded", lambda: DecodedCache(40)])
+def test_damaged_samples_are_not_cached(tmp_path, cache):
+    paths = write_photos(tmp_path, 6)
+    data = Path(paths[2]).read_bytes()
+    Path(paths[2]).write_bytes(data[:-200])
+    Path(paths[4]).write_bytes(b"")
+    cache = cache() if callable(cache) else cache
+    with Loader(paths, T.CenterCrop(32), cache=cache, batch_size=3, on_error="replace") as loader:
+        for _ in range(3):
+            for batch in loader:
+                assert len(batch.images) == 3
+        assert loader.stats().failed >= 6, "every epoch meets them anew"
+        assert loader.cache.get(4) is None or cache == "encoded"
+        if cache != "encoded":
+            assert loader.cache.get(2) is None
+        good = samples(Loader(paths, T.CenterCrop(32), batch_size=3, on_error="skip", cache=loader.cache))
+        assert set(good) == {0, 1, 3, 5}
+
+
+def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
+    def make(**options: Any) -> Loader:
+        cache = DecodedCache(64, limit_bytes=10**8, directory=tmp_path / "cache")
+        return Loader(Labelled(photos), training_chain(), cache=cache, batch_size=5, **options)
+
+    with make() as loader:
+        want = epochs(loader, 1)
+    with make(threads=3) as loader:
+        loader.set_epoch(0)
+        assert_equal(epochs(loader, 1), want)
+        assert loader.source.reads == [0] * 12, "nothing was read"
+    with pytest.raises(LoaderError, match="apply_exif is True there and False here"):
+        make(apply_exif=False)
+    shutil.rmtree(tmp_path / "cache")
+
+
+def test_one_cache_for_two_loaders(photos):
+    """Training and evaluation over the same files."""
+    cache = DecodedCache(100)
+    with Loader(photos, T.CenterCrop(48), cache=cache, batch_size=4) as first:
+        list(first)
+    source = Labelled(photos)
+    del first
+    with pytest.raises(LoaderError, match="serves a loader over other samples"):
+        Loader(source.paths[:5], T.CenterCrop(48), cache=cache)
+    with Loader(photos, T.CenterCrop(20), cache=cache, batch_size=4) as second:
+        list(second)
+    assert cache.stats.samples == 12
+
+
+def test_labels_follow_their_images_from_a_cache(caplog):
+    for cache in ("encoded", "decoded"):
+        with Loader(Memory(500, slow=0.001), batch_size=7, shuffle=True, threads=4, cache=cache) as loader:
+            for _ in range(3):
+                for images, labels in loader:
+                    assert numbers_of(images) == labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("cache", "message"),
+    [
+        ("disk", "cache is one of 'encoded', 'decoded', not 'disk'"),
+        (3, "a DecodedCache, not 3"),
+        (DecodedCache(64, limit_bytes=1000, on_device=True), "serves loaders on a GPU, not on cpu"),
+    ],
+)
+def test_caches_that_are_none(cache, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(Memory(3), cache=cache, device="cpu")
