@@ -57,7 +57,7 @@ fi
 step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
 SHOW=20 step "doctor" 90 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, then the rest of it as on a machine without one.
-SHOW=5 step "tests on the GPU" 170 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider --timeout 120 $XDIST \
+SHOW=5 step "tests on the GPU" 240 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider --timeout 120 $XDIST \
     --tb=short -r fE --junitxml="$OUT/tests_gpu.xml"
 DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5)
 RUN=("$PYTHON" -m tests.cuda.sanitize_driver)

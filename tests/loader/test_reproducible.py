@@ -39,7 +39,7 @@ def training_chain() -> list[T.Transform]:
 
 
 @pytest.fixture(scope="module")
-def photos(tmp_path_factory) -> list[str]:
+def photos(tmp_path_factory, loaders_device) -> list[str]:
     return write_photos(tmp_path_factory.mktemp("photos"), COUNT)
 
 
@@ -75,6 +75,7 @@ def test_pixels_do_not_depend_on_how_they_are_loaded(photos, seed, epoch, **how)
         assert image.equal(want[index]), f"sample {index}"
 
 
+@pytest.mark.cpu_only
 def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog):
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(Path(photos[4]).read_bytes()[:-300])
@@ -90,7 +91,7 @@ def test_seeds_epochs_and_samples_draw_apart(photos):
     seen = []
     for seed in (0, 1, 2**40):
         loader = Loader([photos[0]] * 8, training_chain(), batch_size=8, seed=seed)
-        seen += [image.numpy().tobytes() for _ in range(3) for images, _ in loader for image in images]
+        seen += [image.cpu().numpy().tobytes() for _ in range(3) for images, _ in loader for image in images]
         loader.close()
     assert len(set(seen)) == len(seen) == 72
 
@@ -102,7 +103,7 @@ from tests.loader.test_reproducible import training_chain
 from tests.loader.pictures import Memory
 from cuaug import Loader, transforms as T
 loader = Loader(Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=6, shuffle=True, seed=5)
-print(hashlib.sha256(b"".join(images.numpy().tobytes() for _ in range(2) for images, _ in loader)).hexdigest())
+print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) for images, _ in loader)).hexdigest())
 """
     environment = {**os.environ, "PYTHONHASHSEED": "1"}
     run = subprocess.run(
@@ -116,7 +117,7 @@ print(hashlib.sha256(b"".join(images.numpy().tobytes() for _ in range(2) for ima
         Memory(20), [T.Pad(9, fill=(9, 99, 199)), *training_chain()], batch_size=4, shuffle=True, seed=5, threads=3
     )
     with loader:
-        images = [images.numpy().tobytes() for _ in range(2) for images, _ in loader]
+        images = [images.cpu().numpy().tobytes() for _ in range(2) for images, _ in loader]
     assert hashlib.sha256(b"".join(images)).hexdigest() == run.stdout.strip()
 
 
@@ -155,6 +156,7 @@ geometry = st.sampled_from(
     seed=st.integers(0, 5),
     end=st.sampled_from([T.CenterCrop(39), T.Resize((33, 44))]),
 )
+@pytest.mark.cpu_only
 def test_a_region_of_a_jpeg_gives_the_pixels_of_the_whole(photos, chain, seed, end):
     """What the decoder is asked for depends on the plan; what comes out does not. Bit for bit."""
     compose = T.Compose([*chain, end])
@@ -165,6 +167,7 @@ def test_a_region_of_a_jpeg_gives_the_pixels_of_the_whole(photos, chain, seed, e
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
 @pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.cpu_only
 def test_regions_of_every_chroma_subsampling(tmp_path, subsampling, progressive):
     paths = write_photos(tmp_path, 8, seed=50, subsampling=subsampling, progressive=progressive)
     chain = T.Compose([T.RandomResizedCrop(32, scale=(0.01, 0.5)), T.RandomHorizontalFlip(), T.Normalize([0.5], [0.5])])
@@ -175,12 +178,14 @@ def test_regions_of_every_chroma_subsampling(tmp_path, subsampling, progressive)
             assert image.equal(by_hand(paths[index], chain, 9, epoch, index))
 
 
+@pytest.mark.cpu_only
 def test_a_crop_of_one_pixel(photos):
     chain = T.Compose([T.RandomCrop(1)])
     for index, image in samples(Loader(photos, chain, batch_size=4)).items():
         assert image.equal(by_hand(photos[index], chain, 0, 0, index))
 
 
+@pytest.mark.cpu_only
 def test_the_loader_is_the_functional_with_the_same_draws(photos):
     """Each step by its own function, on uint8 images that only move."""
     chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
@@ -198,4 +203,4 @@ def test_the_loader_is_the_functional_with_the_same_draws(photos):
         draws.bernoulli(1.0)
         top, left, bottom, right = chain[2].make_params(draws, np.array([40]), np.array([40]))["rectangle"][0]
         want = functional.erase(want, top, left, bottom - top, right - left, (1, 2, 3))
-        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), want)
+        np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)
