@@ -3,8 +3,9 @@
 cuaug's order is a function of (seed, epoch), the same on every rank; `torch.randperm` and NumPy's `permutation` are
 what `DataLoader` and most training scripts shuffle with. All three return N integers of 8 bytes. Each size of each
 contender runs in a process of its own. First comes one order, of which the peak of resident memory over what was
-resident before is read (on Linux only), and a check that it holds every index once; then more of them against the
-clock, of which the median is printed. Below a million samples the allocator's pages decide what is measured as memory.
+resident before is read (on Linux only), and a check that it holds every index once; then more of them are timed, and
+the median is printed. All three work on one thread, and it is processor time that counts: what else the machine does
+costs less of it than of the clock's. Below a million samples the allocator's pages decide what is measured as memory.
 
     python benchmarks/shuffle.py --out benchmarks/results/shuffle.json
 """
@@ -69,9 +70,9 @@ def measure(name: str, n: int) -> dict[str, Any]:
     del order, seen
     seconds: list[float] = []
     while len(seconds) < 3 or sum(seconds) < SECONDS:
-        start = time.perf_counter()
+        start = time.process_time()
         make(n, len(seconds))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return {
         "peak_bytes": peak,
         "bytes_per_sample": round(peak / n, 2),
