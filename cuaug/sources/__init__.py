@@ -1,45 +1,44 @@
-"""Where encoded images and labels come from.
+"""Where images and labels come from: one class for each kind, all of them usable as `cuaug.Loader(source)`.
 
-A source is anything with `len(source)` and `source.read(i)`, which returns (what, label): `what` is a path or the
-encoded bytes. `read` is called from several threads. `source.path(i)`, where there is one, names sample i in errors.
+| class | reads | needs |
+|---|---|---|
+| `Files` | paths, (path, label) pairs, a directory with a folder per class | |
+| `ListFile` | "path label" a line | |
+| `Csv` | a table with a column of paths | |
+| `TarShards` | tar files in WebDataset's layout | |
+| `TFRecord` | tf.train.Example messages | |
+| `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
+| `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
+| `FromDataset` | a torch Dataset | |
+| `Remote` | urls | `cuaug[remote]` |
+
+`Loader` makes them itself, by `open_source`, where default arguments do. `Source` says what a source of your own needs.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, runtime_checkable
-
-from cuaug.errors import LoaderError
+from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files
+from cuaug.sources.from_dataset import FromDataset
+from cuaug.sources.hdf5 import Hdf5
+from cuaug.sources.list_file import ListFile
+from cuaug.sources.lmdb_environment import Lmdb
+from cuaug.sources.opening import open_source
+from cuaug.sources.remote import Remote
+from cuaug.sources.source import Source
+from cuaug.sources.tar_shards import TarShards
+from cuaug.sources.tfrecord import TFRecord
 
-__all__ = ["Files", "Source", "open_source"]
-
-
-@runtime_checkable
-class Source(Protocol):
-    """What a loader needs of a source."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> tuple[str | bytes, Any]:
-        """(path or encoded bytes, label) of one sample; index is in 0 ... len - 1."""
-        ...
-
-
-def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Source:
-    """A source from a directory of class folders, paths, (path, label) pairs, or a source itself.
-
-    Raises:
-        LoaderError: nothing there, or not one of these.
-    """
-    if isinstance(files, (str, os.PathLike)):
-        return Files.from_directory(files)
-    if isinstance(files, Source):
-        return files
-    if not isinstance(files, Iterable):
-        raise LoaderError(
-            f"files is a directory, paths, (path, label) pairs, or a source with __len__ and read(i), not {files!r}"
-        )
-    entries: Sequence[Any] = files if isinstance(files, Sequence) else list(files)
-    return Files.from_entries(entries)
+__all__ = [
+    "Csv",
+    "Files",
+    "FromDataset",
+    "Hdf5",
+    "ListFile",
+    "Lmdb",
+    "Remote",
+    "Source",
+    "TFRecord",
+    "TarShards",
+    "open_source",
+]

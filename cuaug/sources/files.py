@@ -6,9 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from cuaug.errors import LoaderError
+from numpy.typing import NDArray
 
-__all__ = ["EXTENSIONS", "Files"]
+from cuaug.errors import LoaderError
+from cuaug.sources import _urls
+from cuaug.sources._fingerprint import fingerprint, once, relative
+
+__all__ = ["EXTENSIONS", "Files", "split_pairs"]
 
 #: File name endings that count as images in a directory.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k")
@@ -18,7 +22,7 @@ class Files:
     """Files with a label each.
 
     Args:
-        paths: the files.
+        paths: the files; urls (protocol://...) are read through fsspec, with `pip install "cuaug[remote]"`.
         labels: one per path; None: each file's index, as DALI's reader does.
         classes: names of the labels 0, 1, ..., where there are any.
 
@@ -27,7 +31,10 @@ class Files:
     """
 
     def __init__(
-        self, paths: Sequence[str], labels: Sequence[Any] | None = None, classes: Sequence[str] | None = None
+        self,
+        paths: Sequence[str],
+        labels: Sequence[Any] | NDArray[Any] | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.paths = [os.fspath(path) for path in paths]
         self.labels = range(len(self.paths)) if labels is None else labels
@@ -36,20 +43,14 @@ class Files:
             raise LoaderError("there is nothing to load: the list of files is empty")
         if len(self.labels) != len(self.paths):
             raise LoaderError(f"{len(self.paths)} paths but {len(self.labels)} labels")
+        self._has_urls = any("://" in path for path in self.paths)
+        if self._has_urls:
+            self._check_urls()
 
     @classmethod
     def from_entries(cls, entries: Sequence[Any]) -> Files:
         """From paths, or (path, label) pairs."""
-        pairs = [not isinstance(entry, (str, os.PathLike)) for entry in entries]
-        if any(pairs) and not all(pairs):
-            where = pairs.index(not pairs[0])
-            raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
-        if not any(pairs):
-            return cls(entries)
-        for i, entry in enumerate(entries):
-            if not isinstance(entry, Sequence) or len(entry) != 2 or not isinstance(entry[0], (str, os.PathLike)):
-                raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entry!r}")
-        return cls([path for path, _ in entries], [label for _, label in entries])
+        return cls(*split_pairs(entries))
 
     @classmethod
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
@@ -73,11 +74,49 @@ class Files:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def read(self, index: int) -> tuple[str, Any]:
-        return self.paths[index], self.labels[index]
+    def read(self, index: int) -> tuple[str | bytes, Any]:
+        """(path, label); of a url the bytes behind it.
+
+        Raises:
+            OSError: the url cannot be fetched.
+        """
+        path = self.paths[index]
+        return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
+
+    def label(self, index: int) -> Any:
+        return self.labels[index]
 
     def path(self, index: int) -> str:
         return self.paths[index]
+
+    @once
+    def fingerprint(self) -> str:
+        """A digest of the paths below their common folder, the labels and the names of the classes."""
+        return fingerprint("files", relative(self.paths), self.labels, self.classes)
+
+    def _check_urls(self) -> None:
+        _urls.check(path for path in self.paths if _urls.is_url(path))
+
+    def _fetch(self, url: str) -> bytes:
+        return _urls.fetch(url)
+
+
+def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
+    """(paths, labels) of paths, whose labels are None, or of (path, label) pairs.
+
+    Raises:
+        LoaderError: an entry is neither, or not what the others are.
+    """
+    pairs = [not isinstance(entry, (str, os.PathLike)) for entry in entries]
+    if any(pairs) and not all(pairs):
+        where = pairs.index(not pairs[0])
+        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
+    if not any(pairs):
+        return list(entries), None
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, Sequence) or len(entry) != 2 or not isinstance(entry[0], (str, os.PathLike)):
+            raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entry!r}")
+    return [path for path, _ in entries], [label for _, label in entries]
 
 
 def _images_below(folder: str) -> list[str]:

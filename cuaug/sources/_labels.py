@@ -1,0 +1,65 @@
+"""Which of a record's fields are the label, and what becomes of their bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cuaug.errors import DecodeError, LoaderError
+
+__all__ = ["Decoder", "Decoders", "as_array", "as_text", "by_extension", "decoded", "fields_of"]
+
+Decoder = Callable[[bytes], Any]
+Decoders = Mapping[str, Decoder]
+
+
+def fields_of(label: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """(names of the label's fields, whether the label is a dict of them).
+
+    Raises:
+        LoaderError: not a name, a list of names or None.
+    """
+    names = [] if label is None else [label] if isinstance(label, str) else list(label)
+    if not all(isinstance(name, str) for name in names):
+        raise LoaderError(f"label is a field's name, a list of names for a dict, or None, not {label!r}")
+    return names, label is not None and not isinstance(label, str)
+
+
+def decoded(name: str, data: bytes, decode: Decoder) -> Any:
+    """What `decode` makes of a field.
+
+    Raises:
+        DecodeError: it does not accept it.
+    """
+    try:
+        return decode(data)
+    except ValueError as error:  # a UnicodeDecodeError and a JSONDecodeError are ones as well
+        raise DecodeError(f"label {name!r} holds {data!r:.60}: {error}") from error
+
+
+def as_text(data: bytes) -> str:
+    """Strings are UTF-8."""
+    return str(data, "utf-8")
+
+
+def as_array(data: bytes) -> Any:
+    """What `np.save` wrote; never a pickle."""
+    return np.load(io.BytesIO(data), allow_pickle=False)
+
+
+_BY_EXTENSION: dict[str, Decoder] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("txt", "text", "transcript"), as_text),
+    "npy": as_array,
+}
+
+
+def by_extension(extension: str, own: Decoders) -> Decoder:
+    """The decoder of a file called key.<extension>: one of the user's, or what the extension commonly stands for."""
+    last = extension.rpartition(".")[2]
+    return own.get(extension) or own.get(last) or _BY_EXTENSION.get(last, bytes)

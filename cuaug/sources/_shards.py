@@ -1,0 +1,162 @@
+"""What sources of several large files have in common: their names, which one a sample is in, and reading a part."""
+
+from __future__ import annotations
+
+import bisect
+import glob
+import itertools
+import os
+import re
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+
+from cuaug.errors import LoaderError
+from cuaug.sources._index import Index, Stamp
+from cuaug.sources._process import PerProcess
+
+__all__ = ["Paths", "Shards", "expand"]
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+def expand(shards: Paths, ending: str | tuple[str, ...]) -> list[str]:
+    """The files that are meant: a path, a pattern, a folder, or a list of these.
+
+    Braces are expanded as a shell does, {000..127} and {train,extra}, then *, ? and [...] match files that exist, in
+    the order of their names. Of a folder, the files that end with `ending` are meant. A name that exists as it stands
+    is that file, whatever it holds.
+
+    Raises:
+        LoaderError: nothing is there by such a name.
+
+    >>> list(_braces("{a,b}-{08..10}.tar"))
+    ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
+    """
+    given = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+    found: list[str] = []
+    for shard in given:
+        name = os.fspath(shard)
+        # Alternatives inside alternatives come out several times.
+        for each in [name] if os.path.exists(name) else dict.fromkeys(_braces(name)):
+            here = _matches(each, ending)
+            if not here:
+                of = "" if each == name else f" (of {name!r})"
+                raise LoaderError(f"there is no file {each!r}{of}")
+            found += here
+    if not found:
+        raise LoaderError("there is nothing to load: the list of shards is empty")
+    return found
+
+
+def _matches(name: str, ending: str | tuple[str, ...]) -> list[str]:
+    if os.path.isdir(name):
+        return sorted(os.path.join(name, file) for file in os.listdir(name) if file.endswith(ending))
+    return [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+
+
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
+
+
+def _braces(pattern: str) -> Iterator[str]:
+    """What a pattern with {a,b} and {1..9} stands for, the innermost braces first."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    for choice in _choices(match[1]):
+        yield from _braces(before + choice + after)
+
+
+def _choices(inside: str) -> list[str]:
+    if "," in inside:
+        return inside.split(",")
+    first, last = inside.split("..")
+    # As many digits as the longer end, if one is written with leading zeros.
+    padded = any(re.match(r"-?0\d", end) for end in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    step = 1 if int(first) <= int(last) else -1
+    return [f"{value:0{width}d}" for value in range(int(first), int(last) + step, step)]
+
+
+class Shards:
+    """The base of a source whose samples lie in several files, each with an index.
+
+    Args:
+        paths: of the files.
+        indexes: one per file.
+        counts: how many samples each has.
+    """
+
+    def __init__(self, paths: Sequence[str], indexes: Sequence[Index], counts: Sequence[int]) -> None:
+        self.paths = list(paths)
+        #: How many samples each shard holds; shards without any are left out.
+        self.shard_sizes = [count for count in counts if count]
+        self._stamps = [index.stamp for index in indexes]
+        self._ends = list(itertools.accumulate(counts))
+        self._files = PerProcess(_OpenFiles)
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """(shard, number within it) of a sample."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        shard = bisect.bisect_right(self._ends, index)
+        return shard, index - (self._ends[shard - 1] if shard else 0)
+
+    def _bytes(self, shard: int, offset: int, size: int) -> bytes:
+        """Some bytes of a shard.
+
+        Raises:
+            OSError: they cannot be read, or the file is no longer the one that was indexed.
+        """
+        return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size)
+
+
+class _Descriptor:
+    """A file that is open for `os.pread`, until the last reader lets go of this."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, close=os.close) -> None:
+        close(self.number)
+
+
+class _OpenFiles:
+    """Files that stay open after they were read from: those used last, up to a share of what a process may open."""
+
+    def __init__(self) -> None:
+        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = 1024 if allowed == resource.RLIM_INFINITY else max(8, min(1024, allowed // 4))
+        self._open: OrderedDict[str, _Descriptor] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, path: str, stamp: Stamp, offset: int, size: int) -> bytes:
+        descriptor = self._descriptor(path, stamp)  # a reference of our own: it stays open while we read
+        data = os.pread(descriptor.number, size, offset)
+        while len(data) < size:
+            more = os.pread(descriptor.number, size - len(data), offset + len(data))
+            if not more:
+                raise OSError(f"{path!r} ends at byte {offset + len(data)}, within what lies at {offset}")
+            data += more
+        return data
+
+    def _descriptor(self, path: str, stamp: Stamp) -> _Descriptor:
+        with self._lock:
+            found = self._open.get(path)
+            if found is not None:
+                self._open.move_to_end(path)
+                return found
+        opened = _Descriptor(os.open(path, os.O_RDONLY))
+        if Stamp.of(opened.number) != stamp:
+            raise OSError(f"{path!r} has changed since its index was made: open the data set anew")
+        with self._lock:
+            self._open[path] = opened
+            if len(self._open) > self._most:
+                self._open.popitem(last=False)
+        return opened

@@ -1,0 +1,150 @@
+"""A torch Dataset, or anything else with `len(dataset)` and `dataset[i]`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuaug.errors import LoaderError
+from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._labels import fields_of
+from cuaug.sources._process import PerProcess
+
+__all__ = ["FromDataset"]
+
+
+class FromDataset:
+    """The items of a map-style Dataset.
+
+    An item is (image, label), (image, label, more, ...), whose label is then a tuple, an image alone, whose label is
+    its index, or a dict. The image is a path, encoded bytes, a uint8 array of shape (H, W, 3), (H, W, 1) or (H, W), a
+    uint8 tensor (3, H, W), (1, H, W) or (H, W), or a PIL image; arrays and tensors of one dimension are encoded bytes.
+    Let the Dataset return paths or bytes where it can: what it decodes itself, it decodes whole, and slower.
+
+    `dataset[i]` is called from the loader's threads, several at once. A Dataset that keeps an open file, as many do
+    that were written for worker processes, does not bear that: say `lock=True`.
+
+    Args:
+        dataset: the Dataset. It must pickle if this is to.
+        image: the image's key, of items that are dicts.
+        label: the label's key, likewise; a list of keys for a dict label; None: a sample's label is its index.
+        tensor_layout: "CHW" or "HWC": how tensors lie.
+        lock: let one thread at a time in.
+
+    `classes` are the Dataset's where it has them. An OSError that the Dataset raises is that sample's fault, anything
+    else ends the iteration.
+
+    Raises:
+        LoaderError: it has no length or no items; from `read`: an item is none of these.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        image: str = "image",
+        label: str | Sequence[str] | None = "label",
+        tensor_layout: str = "CHW",
+        lock: bool = False,
+    ) -> None:
+        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+            raise LoaderError(
+                f"a data set has len() and items by number, which {type(dataset).__name__} has not; an iterable one "
+                "has no order that could be shuffled or resumed"
+            )
+        if isinstance(dataset, torch.utils.data.IterableDataset):
+            raise LoaderError(f"{type(dataset).__name__} is iterable only: it has no items by number")
+        if not len(dataset):
+            raise LoaderError(f"there is nothing to load: {type(dataset).__name__} is empty")
+        if tensor_layout not in ("CHW", "HWC"):
+            raise LoaderError(f"tensor_layout is 'CHW' or 'HWC', not {tensor_layout!r}")
+        self.dataset = dataset
+        self.tensor_layout = tensor_layout
+        self._name = type(dataset).__name__
+        self._image = image
+        self._fields, self._is_dict = fields_of(label)
+        self._lock: PerProcess[Any] = PerProcess(threading.Lock if lock else contextlib.nullcontext)
+        classes = getattr(dataset, "classes", None)
+        self.classes = list(classes) if isinstance(classes, (list, tuple)) else None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        """(path, bytes or (H, W[, C]) uint8 array, label)"""
+        with self._lock.get():
+            item = self.dataset[index]
+            if isinstance(item, Mapping):
+                image, label = self._of_mapping(item, index)
+            elif isinstance(item, (tuple, list)) and item:
+                image, label = item[0], tuple(item[1:])
+                label = label[0] if len(label) == 1 else label or index
+            else:
+                image, label = item, index
+            return self._as_data(image, index), label  # PIL reads the file here
+
+    def path(self, index: int) -> str:
+        """TypeOfDataset[index]"""
+        return f"{self._name}[{index}]"
+
+    @once
+    def fingerprint(self) -> str:
+        """A digest of what the Dataset says of itself: `fingerprint()`; or else its type, its length, and its
+        `samples`, (path, label) pairs as torchvision has them, or `targets`, where there are such."""
+        own = getattr(self.dataset, "fingerprint", None)
+        if callable(own):
+            return str(own())
+        about: list[Any] = [self._name, len(self), self.classes]
+        samples = getattr(self.dataset, "samples", None)
+        if isinstance(samples, list) and len(samples) == len(self) and _are_pairs(samples):
+            about += [relative([os.fspath(path) for path, _ in samples]), [label for _, label in samples]]
+        else:
+            about.append(getattr(self.dataset, "targets", None))
+        return fingerprint("dataset", *about)
+
+    def _of_mapping(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
+        missing = [name for name in (self._image, *self._fields) if name not in item]
+        if missing:
+            raise LoaderError(
+                f"item {index} of {self._name} has no {missing[0]!r}, but {', '.join(map(repr, item))}: say which are "
+                "the image and the label, FromDataset(dataset, image=..., label=...)"
+            )
+        values = {name: item[name] for name in self._fields}
+        return item[self._image], values if self._is_dict else values[self._fields[0]] if self._fields else index
+
+    def _as_data(self, image: Any, index: int) -> Any:
+        """What the loader takes."""
+        if isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview)):
+            return image
+        pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
+        if pillow is not None and isinstance(image, pillow.Image):
+            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+        if isinstance(image, torch.Tensor):
+            pixels = image.detach().cpu()
+            if self.tensor_layout == "CHW" and pixels.ndim == 3:
+                pixels = pixels.permute(1, 2, 0)
+            image = pixels.contiguous().numpy() if pixels.dtype == torch.uint8 else pixels
+        shape, dtype = tuple(getattr(image, "shape", ())), getattr(image, "dtype", None)
+        fits = len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3))
+        if isinstance(image, np.ndarray) and dtype == np.uint8 and fits:
+            return np.ascontiguousarray(image)
+        what = f"{type(image).__name__} of shape {shape} and type {dtype}" if shape else f"{image!r:.100}"
+        raise LoaderError(
+            f"item {index} of {self._name} has as its image a {what}: it should be a path, encoded bytes, a PIL image, "
+            "or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor (C, H, W), hence without ToTensor or other "
+            "transforms that make floats"
+        )
+
+
+def _are_pairs(samples: Sequence[Any]) -> bool:
+    return all(
+        isinstance(sample, (tuple, list)) and len(sample) == 2 and isinstance(sample[0], (str, os.PathLike))
+        for sample in samples
+    )

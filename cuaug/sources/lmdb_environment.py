@@ -1,0 +1,185 @@
+"""An LMDB environment whose values are images."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from cuaug.errors import DecodeError, LoaderError
+from cuaug.sources._extras import need
+from cuaug.sources._fingerprint import fingerprint, once, relative
+
+__all__ = ["Lmdb"]
+
+Key = bytes | str
+
+_LOOKED_AT = 1000
+
+
+class Lmdb:
+    """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
+
+    It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile.
+
+    Args:
+        path: the folder of the environment, or its single file.
+        keys: of the samples, bytes or strings (UTF-8); None: all keys, in LMDB's order. Name them where the environment
+            holds other things as well.
+        labels: one per key, in the keys' order, or a mapping of all keys; None: a sample's label is its index.
+        decode: (key, value) -> (image, label), both bytes, for values that are more than an encoded image; the image
+            is what a source's may be. It gives the labels, then. A ValueError that it raises is that sample's fault.
+            It must pickle if the source is to.
+
+    Raises:
+        LoaderError: no environment, one that is damaged or cut short, no key, or labels that do not fit the keys.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: Iterable[Key] | None = None,
+        labels: Sequence[Any] | Mapping[Any, Any] | None = None,
+        decode: Callable[[bytes, bytes], tuple[Any, Any]] | None = None,
+    ) -> None:
+        self._path = os.fspath(path)
+        self._decode = decode
+        self._environment = _environment(self._path)
+        if keys is None:
+            with self._environment.begin() as transaction, transaction.cursor() as cursor:
+                self.keys = list(cursor.iternext(keys=True, values=False))
+        else:
+            self.keys = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
+        if not self.keys:
+            raise LoaderError(f"there is nothing to load: {self._path!r} has no keys, or none was named")
+        if decode is not None and labels is not None:
+            raise LoaderError("decode gives the labels: leave out either decode or labels")
+        self._labels = self._in_order(labels) if labels is not None else range(len(self.keys))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        """(value, label), or what `decode` makes of the value.
+
+        Raises:
+            DecodeError: there is no such key, its page is damaged, or `decode` does not accept the value.
+        """
+        key = self.keys[index]
+        value = self._value(key)
+        if value is None:
+            raise DecodeError("there is no such key")
+        if self._decode is None:
+            return value, self._labels[index]
+        try:
+            return self._decode(key, value)
+        except DecodeError:
+            raise
+        except ValueError as error:
+            raise DecodeError(f"decode does not accept the value: {error}") from error
+
+    def label(self, index: int) -> Any:
+        """The label alone, as `read` gives it."""
+        return self._labels[index] if self._decode is None else self.read(index)[1]
+
+    def path(self, index: int) -> str:
+        """environment[key], the key in hexadecimal digits where it is no text."""
+        return f"{self._path}[{_name(self.keys[index])}]"
+
+    @once
+    def fingerprint(self) -> str:
+        """A digest of the keys and labels; where `decode` gives these, of up to 1,000 values throughout the keys."""
+        some = self.keys[:: -(-len(self.keys) // _LOOKED_AT)] if self._decode is not None else []
+        return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value, some))
+
+    def _value(self, key: bytes) -> bytes | None:
+        try:
+            with self._opened().begin() as transaction:
+                return transaction.get(key)
+        except need("lmdb", "lmdb").Error as error:
+            raise DecodeError(f"LMDB cannot read it: {error}") from error
+
+    def _in_order(self, labels: Sequence[Any] | Mapping[Any, Any]) -> Sequence[Any]:
+        """One label per key."""
+        if not isinstance(labels, Mapping):
+            if len(labels) != len(self.keys):
+                raise LoaderError(f"{self._path!r} has {len(self.keys)} keys but {len(labels)} labels")
+            return labels
+        known = {key.encode() if isinstance(key, str) else bytes(key): label for key, label in labels.items()}
+        missing = [key for key in self.keys if key not in known]
+        if missing:
+            raise LoaderError(
+                f"{len(missing)} of the {len(self.keys)} keys of {self._path!r} have no label; the first is "
+                f"{_name(missing[0])!r}"
+            )
+        return [known[key] for key in self.keys]
+
+    def _opened(self) -> Any:
+        if self._environment is None:
+            self._environment = _environment(self._path)
+        return self._environment
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_environment": None}
+
+
+def _name(key: bytes) -> str:
+    try:
+        name = key.decode()
+    except UnicodeDecodeError:
+        return key.hex()
+    return name if name.isprintable() else key.hex()
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+#
+# LMDB allows one opening of an environment in a process, so sources of the same one share it. A forked child goes on
+# with what it inherited: opened without locks it is but a read-only memory map, of which no thread leaves anything
+# behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
+
+_lock = threading.Lock()
+_open: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
+_inherited: list[Any] = []
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    _inherited.extend(_open.values())
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _environment(path: str) -> Any:
+    """The environment at a path, open.
+
+    Raises:
+        LoaderError: there is none, or it is damaged.
+    """
+    lmdb = need("lmdb", "lmdb")
+    in_folder = os.path.isdir(path)
+    file = os.path.join(path, "data.mdb") if in_folder else path
+    try:
+        status = os.stat(file)
+        identity = status.st_dev, status.st_ino
+        with _lock:
+            environment = _open.get(identity)
+            if environment is None:
+                environment = lmdb.open(
+                    path, subdir=in_folder, readonly=True, lock=False, readahead=False, max_spare_txns=64
+                )
+                _open[identity] = environment
+        pages, page_size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]
+    except OSError as error:
+        raise LoaderError(f"{path!r} is no LMDB environment: {error.strerror}: {file!r}") from error
+    except lmdb.Error as error:
+        raise LoaderError(f"cannot open the LMDB environment {path!r}: {error}") from error
+    if status.st_size < pages * page_size:  # reading beyond the end of a memory map ends the process
+        raise LoaderError(
+            f"{path!r} is cut short: its {pages} pages take {pages * page_size} bytes, {file!r} has {status.st_size}"
+        )
+    return environment

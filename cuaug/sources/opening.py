@@ -1,0 +1,87 @@
+"""From what a user gives to a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cuaug.errors import LoaderError
+from cuaug.sources._urls import is_url
+from cuaug.sources.csv_file import Csv
+from cuaug.sources.files import Files
+from cuaug.sources.from_dataset import FromDataset
+from cuaug.sources.hdf5 import Hdf5
+from cuaug.sources.list_file import ListFile
+from cuaug.sources.lmdb_environment import Lmdb
+from cuaug.sources.remote import Remote
+from cuaug.sources.source import Source
+from cuaug.sources.tar_shards import TarShards
+from cuaug.sources.tfrecord import TFRecord
+
+__all__ = ["open_source"]
+
+_BY_ENDING = {
+    (".txt", ".lst"): ListFile,
+    (".csv", ".tsv"): Csv,
+    (".tar",): TarShards,
+    (".lmdb", ".mdb"): Lmdb,
+    (".h5", ".hdf5"): Hdf5,
+    (".tfrecord", ".tfrecords"): TFRecord,
+}
+
+
+def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Source:
+    """A source from what there is, each with its default arguments.
+
+    - a directory with a folder per class; a remote one, as protocol://...
+    - a file, by its ending: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a directory
+      with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern of shards likewise
+    - paths or urls, or (path or url, label) pairs
+    - a torch Dataset, or anything else with len() and items by number that is no sequence (`FromDataset`)
+    - a source
+
+    Raises:
+        LoaderError: nothing there, or not one of these.
+    """
+    if isinstance(files, (str, os.PathLike)):
+        return _open_path(os.fspath(files))
+    if isinstance(files, Source):
+        return files
+    if _is_dataset(files):
+        return FromDataset(files)
+    if not isinstance(files, Iterable):
+        raise LoaderError(
+            "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
+            f"source with __len__ and read(i), not {files!r}"
+        )
+    return Files.from_entries(files if isinstance(files, Sequence) else list(files))
+
+
+def _open_path(path: str) -> Source:
+    ending = next((kind for endings, kind in _BY_ENDING.items() if path.lower().endswith(endings)), None)
+    if is_url(path):
+        if ending is not None:
+            raise LoaderError(f"{path!r} is remote; {ending.__name__} reads what lies on a disk: copy or mount it")
+        return Remote.from_folder(path)
+    if os.path.isfile(os.path.join(path, "data.mdb")):
+        return Lmdb(path)
+    if ending is not None and not (os.path.isdir(path) and ending is not Lmdb):
+        return ending(path)
+    if os.path.isfile(path):
+        endings = ", ".join(ending for endings in _BY_ENDING for ending in endings)
+        raise LoaderError(
+            f"{path!r} is not a directory, and of no kind that its name tells ({endings}): give a directory, a list of "
+            "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
+        )
+    return Files.from_directory(path)
+
+
+def _is_dataset(files: Any) -> bool:
+    """Items by number, and not a list, an array or a table's column of paths."""
+    return (
+        hasattr(files, "__getitem__")
+        and hasattr(files, "__len__")
+        and not isinstance(files, (Sequence, Mapping))
+        and not hasattr(files, "__array__")
+    )

@@ -1,0 +1,37 @@
+"""What a loader needs of a source, and what it makes use of where a source has it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+__all__ = ["Source"]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Samples by number: anything with `len(source)` and `source.read(i)`.
+
+    `read` is called from several threads at once, in forked processes and, after pickling, in spawned ones. What it
+    raises as an OSError or a DecodeError is that one sample's fault, and `on_error` says what becomes of it; anything
+    else ends the iteration.
+
+    A source may have more, and the loader uses what there is:
+
+    - `label(i)`: the label alone, where that costs less than `read(i)`.
+    - `path(i) -> str`: names sample i in errors.
+    - `classes`: the names of the labels 0, 1, ....
+    - `shard_sizes`: how many samples each shard holds, shards in the order of their samples, for `ShardSampler`.
+    - `fingerprint() -> str`: a digest of which samples there are and of their labels, wherever they lie; a state is
+      refused by a loader whose source has another.
+    """
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        """(image, label) of one sample; index is in 0 ... len - 1.
+
+        The image is a path, encoded bytes (anything that lends them), or decoded pixels: a uint8 array of shape
+        (H, W, 3), (H, W, 1) or (H, W). The label is a number, an array or a list of numbers, a string, or a dict or
+        tuple of these: see `cuaug.collate`.
+        """
+        ...

@@ -1,0 +1,183 @@
+"""TFRecord files of tf.train.Example messages, read without TensorFlow or protobuf."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import struct
+from collections.abc import Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import DecodeError, LoaderError
+from cuaug.sources._crc32c import crc32c, masked
+from cuaug.sources._example import features, values
+from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._index import indexes
+from cuaug.sources._labels import Decoders, as_text, decoded, fields_of
+from cuaug.sources._shards import Paths, Shards, expand
+
+__all__ = ["TFRecord"]
+
+_LENGTH, _CRC = 8, 4  # a record: its length, the length's checksum, the data, the data's checksum
+_HEADER = struct.Struct("<QI")
+_LOOKED_AT = 8  # how many records of a file tell which features there are
+
+
+class TFRecord(Shards):
+    """tf.train.Example messages in TFRecord files.
+
+    Any record is read at once, by an index that is made when a file is first opened (which reads the records' lengths
+    and checksums), and kept beside it, or in CUAUG_CACHE_DIR or ~/.cache/cuaug where that cannot be written.
+
+    Args:
+        shards: a path, a pattern such as "train-*-of-01024" or "train-{00000..01023}-of-01024", a folder of .tfrecord
+            files, or a list of these. They are not compressed.
+        image: the feature that holds the encoded image.
+        label: the feature that is the label; a list of features for a dict label; None: a sample's label is its index.
+            A list of one number is that number, a longer one an array (int64 or float32); bytes are a string in UTF-8,
+            several a list of strings.
+        decoders: {feature: what makes a label of its bytes}, where they are no text. It may raise ValueError, and must
+            pickle if the source is to.
+        verify: compare each record with its checksum as it is read, at the cost of 1 to 2 ms for 100 kB.
+
+    Raises:
+        LoaderError: no such file, one that is damaged, cut short or compressed, or whose records have no such feature.
+    """
+
+    def __init__(
+        self,
+        shards: Paths,
+        image: str = "image/encoded",
+        label: str | Sequence[str] | None = "image/class/label",
+        *,
+        decoders: Decoders | None = None,
+        verify: bool = False,
+    ) -> None:
+        paths = expand(shards, (".tfrecord", ".tfrecords"))
+        found = indexes("tfrecord", paths, _scan)
+        counts = [len(index.arrays["offset"]) for index in found]
+        if not sum(counts):
+            raise LoaderError(f"there is nothing to load: no record in {', '.join(map(repr, paths[:3]))}")
+        super().__init__(paths, found, counts)
+        self.image = image
+        self.fields, self._is_dict = fields_of(label)
+        self.verify = verify
+        self._decoders = dict(decoders or {})
+        self._offsets = [index.arrays["offset"] for index in found]
+        self._sizes = [index.arrays["size"] for index in found]
+        self._digests = [index.notes["digest"] for index in found]
+        # The first records of each file tell, before an epoch begins, that a name is wrong.
+        first = sorted({name for index in found for name in index.notes["features"]})
+        for name in [image, *self.fields]:
+            if name not in first:
+                raise LoaderError(
+                    f"the records of {paths[0]!r}{' ...' if len(paths) > 1 else ''} have no feature {name!r}; there "
+                    f"are {', '.join(map(repr, first[:20]))}"
+                )
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        """(encoded image, label).
+
+        Raises:
+            DecodeError: the record is damaged, or lacks the image or a label.
+            OSError: the file cannot be read, or is no longer the one that was indexed.
+        """
+        record = self._record(index)
+        images = _feature(record, self.image)
+        if not isinstance(images, list) or len(images) != 1:
+            raise DecodeError(f"feature {self.image!r} is not one image in bytes, but {images!r:.60}")
+        return images[0], self._label(record, index)
+
+    def label(self, index: int) -> Any:
+        """The label alone, as `read` gives it."""
+        return self._label(self._record(index), index) if self.fields else index
+
+    def path(self, index: int) -> str:
+        """file[number of the record in it]"""
+        shard, row = self._place(index)
+        return f"{self.paths[shard]}[{row}]"
+
+    @once
+    def fingerprint(self) -> str:
+        """A digest of the files' names, the records' lengths and checksums, and which features are used."""
+        return fingerprint("tfrecord", relative(self.paths), self._digests, [self.image, *self.fields], self._is_dict)
+
+    def _record(self, index: int) -> dict[str, memoryview]:
+        shard, row = self._place(index)
+        offset, size = int(self._offsets[shard][row]), int(self._sizes[shard][row])
+        data = self._bytes(shard, offset, size + _CRC if self.verify else size)
+        if self.verify:
+            data, (crc,) = data[:size], struct.unpack("<I", data[size:])
+            if masked(crc32c(data)) != crc:
+                raise DecodeError("the record is damaged: it does not fit its checksum")
+        return _parsed(features, data)
+
+    def _label(self, record: dict[str, memoryview], index: int) -> Any:
+        made = {name: self._value(name, _feature(record, name)) for name in self.fields}
+        return made if self._is_dict else made[self.fields[0]] if self.fields else index
+
+    def _value(self, name: str, given: Any) -> Any:
+        if isinstance(given, list):
+            given = [decoded(name, data, self._decoders.get(name, as_text)) for data in given]
+            return given[0] if len(given) == 1 else given
+        return given[0] if len(given) == 1 else given
+
+
+def _feature(record: dict[str, memoryview], name: str) -> Any:
+    if name not in record:
+        raise DecodeError(f"the record has no feature {name!r}, but {', '.join(map(repr, record))}")
+    return _parsed(values, record[name])
+
+
+def _parsed(parse: Any, data: Any) -> Any:
+    try:
+        return parse(data)
+    except ValueError as error:
+        raise DecodeError(f"the record is damaged, or no tf.train.Example: {error}") from error
+
+
+def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Reads each record's length and checksums; of the first records, the names of their features."""
+    number, end = file.fileno(), os.fstat(file.fileno()).st_size
+    offsets: list[int] = []
+    sizes: list[int] = []
+    digest = hashlib.sha256()
+    at = 0
+    while at < end:
+        header = os.pread(number, _LENGTH + _CRC, at)
+        if len(header) < _LENGTH + _CRC:
+            raise LoaderError(f"{path!r} is cut short: it ends within the header of record {len(sizes)}, at byte {at}")
+        size, crc = _HEADER.unpack(header)
+        if masked(crc32c(header[:_LENGTH])) != crc:
+            what = "is compressed (gzip), which allows no random access: uncompress it"
+            if header[:2] != b"\x1f\x8b":
+                what = f"is not a TFRecord file, or damaged: the length of record {len(sizes)}, at byte {at}, is wrong"
+            raise LoaderError(f"{path!r} {what}")
+        start = at + _LENGTH + _CRC
+        at = start + size + _CRC
+        if at > end:
+            raise LoaderError(f"{path!r} is cut short: record {len(sizes)} ends at byte {at}, the file at {end}")
+        offsets.append(start)
+        sizes.append(size)
+        digest.update(header)
+        digest.update(os.pread(number, _CRC, start + size))
+    names = _names(number, offsets[:_LOOKED_AT], sizes[:_LOOKED_AT])
+    if sizes and not names:
+        raise LoaderError(f"the first records of {path!r} are no tf.train.Example")
+    return {"features": names, "digest": digest.hexdigest()}, {
+        "offset": np.array(offsets, np.int64),
+        "size": np.array(sizes, np.int64),
+    }
+
+
+def _names(number: int, offsets: list[int], sizes: list[int]) -> list[str]:
+    """The features that some records have; a damaged one is its reader's matter."""
+    names: set[str] = set()
+    for offset, size in zip(offsets, sizes, strict=True):
+        with contextlib.suppress(ValueError):
+            names.update(features(os.pread(number, size, offset)))
+    return sorted(names)

@@ -1,0 +1,322 @@
+"""Writes the same few samples in every form that cuaug.sources reads, with other libraries or by the formats' books."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import functools
+import http.server
+import io
+import struct
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fsspec
+import h5py
+import lmdb
+import numpy as np
+import torch
+from PIL import Image
+
+from cuaug import sources
+from tests.loader.pictures import png
+
+
+class Sample(NamedTuple):
+    name: str
+    number: int  # which of the constant-colour pictures
+    label: int
+
+    @property
+    def data(self) -> bytes:
+        return png(self.number)
+
+    @property
+    def pixels(self) -> np.ndarray:
+        return np.asarray(Image.open(io.BytesIO(self.data)))
+
+
+def samples(count: int = 12) -> list[Sample]:
+    return [Sample(f"{i:04d}", i, 7 * i % 11) for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One form of a data set.
+
+    Attributes:
+        write: (folder, samples): puts the data set there.
+        open: (folder) -> a source of it.
+        label: what the source has as a sample's label.
+        has_names: the data set has names of samples.
+        shared: another process, which is no fork, can open it.
+    """
+
+    write: Callable[[Path, list[Sample]], None]
+    open: Callable[[Path], Any]
+    label: Callable[[Sample], Any] = lambda sample: sample.label
+    has_names: bool = True
+    shared: bool = True
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def write_files(folder: Path, these: list[Sample]) -> None:
+    """name.png, and their names and labels in list.txt and table.csv."""
+    for sample in these:
+        (folder / f"{sample.name}.png").write_bytes(sample.data)
+    lines = [f"{sample.name}.png {sample.label}\n" for sample in these]
+    (folder / "list.txt").write_text("".join(lines))
+    with open(folder / "table.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "name"])
+        writer.writerows([f"{sample.name}.png", sample.label, f"no {sample.name}"] for sample in these)
+
+
+def open_files(folder: Path) -> sources.Files:
+    lines = (folder / "list.txt").read_text().splitlines()
+    pairs = [line.split() for line in lines]
+    return sources.Files([str(folder / path) for path, _ in pairs], [int(label) for _, label in pairs])
+
+
+def write_class_folders(folder: Path, these: list[Sample]) -> None:
+    for sample in these:
+        path = folder / f"{sample.label:02d}" / f"{sample.name}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(sample.data)
+
+
+# --- tar -------------------------------------------------------------------------------------------------------------
+
+
+def write_tar(
+    path: Path, members: Mapping[str, bytes] | list[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT
+) -> None:
+    with tarfile.open(path, "w", format=form) as archive:
+        for name, data in members.items() if isinstance(members, Mapping) else members:
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+
+
+def write_shards(folder: Path, these: list[Sample]) -> None:
+    """train-0.tar and train-1.tar, the first with a third of the samples."""
+    cut = len(these) // 3
+    for i, part in enumerate([these[:cut], these[cut:]]):
+        members = {}
+        for sample in part:
+            members[f"{sample.name}.png"] = sample.data
+            members[f"{sample.name}.cls"] = str(sample.label).encode()
+        write_tar(folder / f"train-{i}.tar", members)
+
+
+# --- TFRecord, by https://www.tensorflow.org/tutorials/load_data/tfrecord and protobuf's encoding guide ---------------
+
+
+def crc32c(data: bytes) -> int:
+    """One bit at a time, as the definition has it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def frame(record: bytes) -> bytes:
+    def masked(data: bytes) -> bytes:
+        crc = crc32c(data)
+        rotated = ((crc >> 15) | (crc << 17)) % 2**32
+        return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
+
+    length = struct.pack("<Q", len(record))
+    return length + masked(length) + record + masked(record)
+
+
+def varint(value: int) -> bytes:
+    value %= 2**64
+    out = bytearray()
+    while value >= 128:
+        out.append(value % 128 + 128)
+        value //= 128
+    return bytes([*out, value])
+
+
+def block(number: int, content: bytes) -> bytes:
+    return varint(8 * number + 2) + varint(len(content)) + content
+
+
+def feature(value: Any, packed: bool = True) -> bytes:
+    """A Feature message of bytes, floats or integers, or a list of them."""
+    values = value if isinstance(value, list) else [value]
+    if isinstance(values[0], bytes):
+        return block(1, b"".join(block(1, item) for item in values))
+    if isinstance(values[0], float):
+        singles = [struct.pack("<f", item) for item in values]
+        return block(2, block(1, b"".join(singles)) if packed else b"".join(varint(8 + 5) + item for item in singles))
+    singles = [varint(item) for item in values]
+    return block(3, block(1, b"".join(singles)) if packed else b"".join(varint(8 + 0) + item for item in singles))
+
+
+def example(fields: Mapping[str, Any], packed: bool = True) -> bytes:
+    entries = [block(1, name.encode()) + block(2, feature(value, packed)) for name, value in fields.items()]
+    return block(1, b"".join(block(1, entry) for entry in entries))
+
+
+def write_tfrecord(path: Path, records: list[bytes]) -> None:
+    path.write_bytes(b"".join(map(frame, records)))
+
+
+def write_tfrecords(folder: Path, these: list[Sample]) -> None:
+    cut = len(these) // 3
+    for i, part in enumerate([these[:cut], these[cut:]]):
+        records = [
+            example({"image/encoded": s.data, "image/class/label": s.label, "image/filename": s.name.encode()})
+            for s in part
+        ]
+        write_tfrecord(folder / f"train-{i}.tfrecord", records)
+
+
+# --- LMDB and HDF5 ---------------------------------------------------------------------------------------------------
+
+
+def write_environment(path: Path, items: Mapping[bytes, bytes]) -> None:
+    with lmdb.open(str(path), map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
+        for key, value in items.items():
+            transaction.put(key, value)
+
+
+def write_lmdb(folder: Path, these: list[Sample]) -> None:
+    write_environment(folder / "db.lmdb", {sample.name.encode(): sample.data for sample in these})
+    (folder / "labels.txt").write_text("".join(f"{sample.name} {sample.label}\n" for sample in these))
+
+
+def open_lmdb(folder: Path) -> sources.Lmdb:
+    pairs = [line.split() for line in (folder / "labels.txt").read_text().splitlines()]
+    return sources.Lmdb(folder / "db.lmdb", labels={name: int(label) for name, label in pairs})
+
+
+def write_labelled_lmdb(folder: Path, these: list[Sample]) -> None:
+    """Each value is a label of four bytes, then the image."""
+    values = {sample.name.encode(): struct.pack("<i", sample.label) + sample.data for sample in these}
+    write_environment(folder / "db.lmdb", values)
+
+
+def split_value(key: bytes, value: bytes) -> tuple[bytes, int]:
+    return value[4:], struct.unpack("<i", value[:4])[0]
+
+
+def write_hdf5(folder: Path, these: list[Sample]) -> None:
+    """data.h5: `images`, encoded; `pixels`, decoded; `labels`."""
+    with h5py.File(folder / "data.h5", "w") as file:
+        images = file.create_dataset("images", (len(these),), dtype=h5py.vlen_dtype(np.uint8))
+        for i, sample in enumerate(these):
+            images[i] = np.frombuffer(sample.data, np.uint8)
+        file["pixels"] = np.stack([sample.pixels for sample in these])
+        file["labels"] = [sample.label for sample in these]
+
+
+# --- Datasets --------------------------------------------------------------------------------------------------------
+
+
+class Pictures(torch.utils.data.Dataset):
+    """Files of a list, as torchvision's ImageFolder has them: (image, label), and `samples`."""
+
+    def __init__(self, folder: Path, give: str) -> None:
+        source = open_files(folder)
+        self.samples = list(zip(source.paths, source.labels, strict=True))
+        self.give = give
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, label = self.samples[index]
+        if self.give == "path":
+            return path, label
+        if self.give == "bytes":
+            return Path(path).read_bytes(), label
+        image = Image.open(path)
+        return (image if self.give == "pillow" else np.asarray(image)), label
+
+
+# --- remote ----------------------------------------------------------------------------------------------------------
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
+    """Serves a folder by HTTP; gives its url."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@functools.cache
+def _everything() -> Any:
+    """Serves all files of this machine until the process ends."""
+    server = served(Path("/"))
+    return server, server.__enter__()
+
+
+def open_http(folder: Path) -> sources.Remote:
+    source = open_files(folder)
+    return sources.Remote([_everything()[1] + path for path in source.paths], source.labels)
+
+
+def write_memory(folder: Path, these: list[Sample]) -> None:
+    write_files(folder, these)
+    for sample in these:
+        fsspec.filesystem("memory").pipe(f"{folder}/{sample.name}.png", sample.data)
+
+
+def open_memory(folder: Path) -> sources.Remote:
+    source = open_files(folder)
+    return sources.Remote([f"memory://{path}" for path in source.paths], source.labels)
+
+
+def _dataset(give: str) -> Kind:
+    return Kind(write_files, lambda folder: sources.FromDataset(Pictures(folder, give)))
+
+
+KINDS: dict[str, Kind] = {
+    "files": Kind(write_files, open_files),
+    "class folders": Kind(
+        write_class_folders, sources.Files.from_directory, label=lambda sample: ORDER_OF_LABELS[sample.label]
+    ),
+    "list": Kind(write_files, lambda folder: sources.ListFile(folder / "list.txt")),
+    "csv": Kind(write_files, lambda folder: sources.Csv(folder / "table.csv")),
+    "csv fields": Kind(
+        write_files,
+        lambda folder: sources.Csv(folder / "table.csv", "path", ["label", "name"]),
+        label=lambda sample: {"label": sample.label, "name": f"no {sample.name}"},
+    ),
+    "tar": Kind(write_shards, lambda folder: sources.TarShards(folder / "train-{0..1}.tar")),
+    "tfrecord": Kind(write_tfrecords, lambda folder: sources.TFRecord(folder / "train-*.tfrecord")),
+    "lmdb": Kind(write_lmdb, open_lmdb),
+    "lmdb decode": Kind(write_labelled_lmdb, lambda folder: sources.Lmdb(folder / "db.lmdb", decode=split_value)),
+    "hdf5": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5"), has_names=False),
+    "hdf5 pixels": Kind(write_hdf5, lambda folder: sources.Hdf5(folder / "data.h5", "pixels"), has_names=False),
+    "dataset paths": _dataset("path"),
+    "dataset bytes": _dataset("bytes"),
+    "dataset arrays": _dataset("array"),
+    "dataset pillow": _dataset("pillow"),
+    "http": Kind(write_files, open_http),
+    "memory": Kind(write_memory, open_memory, shared=False),
+}
+ORDER_OF_LABELS = {label: i for i, label in enumerate(sorted({sample.label for sample in samples()}))}
