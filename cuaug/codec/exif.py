@@ -3,8 +3,9 @@
 nvImageCodec applies the orientation but does not tell it, and the size of the picture depends on it. This parser
 accepts only what every reader understands alike: one EXIF block, whose first directory holds the tag once, as one
 SHORT. For anything odder `orientation` says None, and such an image is left to Pillow altogether: nvImageCodec 0.9.0
-turns a JPEG with two EXIF blocks wrongly, and ignores a big-endian LONG that Pillow obeys. So is a JPEG whose markers
-are out of order.
+turns a JPEG with two EXIF blocks wrongly, and ignores a big-endian LONG that Pillow obeys. So is a file whose markers
+or chunks are not as an encoder writes them: what nvImageCodec makes of those may be gray, black or left unwritten, as a
+success, or take gigabytes. Each rule here has a file in tests/codec/test_found_by_fuzzing.py or test_bad_input.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from struct import Struct
 from struct import error as StructError
 
-__all__ = ["file_format", "orientation", "swaps_axes"]
+__all__ = ["MAX_SCANS", "file_format", "orientation", "swaps_axes"]
 
 _ORIENTATION, _SHORT = 0x0112, 3
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
@@ -23,7 +24,13 @@ _MARKER = re.compile(
     rb"\xff[^\x00\xff\xd0-\xd7]"
 )  # in entropy-coded data: not a stuffed 0xFF, a fill byte or a restart
 _BETWEEN_SCANS = frozenset([0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)])  # tables, comments, scans
+_SEQUENTIAL = (0xC0, 0xC1, 0xC9)  # frames in which each component comes once
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
+_ANIMATED = 0x02
+
+MAX_SCANS = 500
+"""Each scan of a progressive JPEG, even of a few bytes, passes over the whole picture: 4,000 of them in 140 kB took 14
+seconds at 4000 x 4000 pixels. Encoders write about ten."""
 
 
 def file_format(data: bytes) -> str:
@@ -84,7 +91,8 @@ def _jpeg(data: bytes) -> int | None:
     """Walks past the scans to the end as well: a marker that has no business in one makes nvImageCodec 0.9.0 return the
     picture with the rest gray, as a success, where Pillow refuses the file. Costs 0.4 ns a byte."""
     block = None
-    in_scans = False
+    scans = 0
+    missing = None  # components of a sequential frame that no scan has brought yet
     at = 2
     while True:
         if data[at] != 0xFF:
@@ -94,18 +102,26 @@ def _jpeg(data: bytes) -> int | None:
             at += 1
             continue
         if marker == 0xD9:
-            return None if not in_scans else 1 if block is None else _directory(block)
-        if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (in_scans and marker not in _BETWEEN_SCANS):
+            if not scans or missing:
+                return None
+            return 1 if block is None else _directory(block)
+        if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in _BETWEEN_SCANS):
             return None
         end = at + 2 + (data[at + 2] << 8 | data[at + 3])
         if marker == 0xDA:
-            in_scans = True
+            scans += 1
+            if missing is not None:
+                missing -= data[at + 4]
+            if scans > MAX_SCANS or (missing is not None and missing < 0):
+                return None
             found = _MARKER.search(data, end)
             if found is None:
                 return None
             end = found.start()
+        elif marker in _SEQUENTIAL:
+            missing = data[at + 9]
         elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-            if block is not None:
+            if block is not None or scans:
                 return None
             block = data[at + 10 : end]
         at = end
@@ -113,35 +129,48 @@ def _jpeg(data: bytes) -> int | None:
 
 def _png(data: bytes) -> int | None:
     block = None
+    pixels = False
     at = 8
     while True:
         (length,) = _BE32.unpack_from(data, at)
         name = data[at + 4 : at + 8]
-        if name == b"eXIf":  # may also follow the pixels
+        if name == b"IDAT":
+            pixels = True
+        elif name == b"eXIf":  # may also follow the pixels
             if block is not None:
                 return None
             block = data[at + 8 : at + 8 + length]
-        elif name in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8):  # EXIF as ImageMagick hides it
+        # An animation, whose damaged pixels come back from nvImageCodec as whatever was in memory; EXIF as ImageMagick
+        # hides it.
+        elif name == b"acTL" or (name in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
             return None
         elif name == b"IEND":
+            if not pixels:  # they may follow, and nvImageCodec takes as much memory as their length claims
+                return None
             return 1 if block is None else _directory(block)
         at += 12 + length
 
 
 def _webp(data: bytes) -> int | None:
-    if data[12:16] != b"VP8X":  # the plain form has no room for metadata
-        return 1
-    animated, has_exif = data[20] & 0x02, data[20] & 0x08
-    if animated:  # what the first frame covers is for Pillow to say
+    """Walks all chunks: nvImageCodec takes memory for an EXIF chunk before it looks whether the file is as long as the
+    chunk claims. Turned pictures are left to Pillow: of those whose chunks libwebp finds the slightest fault with,
+    nvImageCodec leaves a part unwritten, as a success."""
+    (length,) = _LE32.unpack_from(data, 4)
+    end = 8 + length
+    if end > len(data):
         return None
-    if not has_exif:
-        return 1
+    chunks: dict[bytes, bytes] = {}
     at = 12
-    while data[at : at + 4] != b"EXIF":
+    while at < end:
+        name = data[at : at + 4]
         (length,) = _LE32.unpack_from(data, at + 4)
+        if name in chunks or at + 8 + length > end:
+            return None
+        chunks[name] = data[at + 8 : at + 8 + length] if name in (b"VP8X", b"EXIF") else b""
         at += 8 + length + (length & 1)
-    (length,) = _LE32.unpack_from(data, at + 4)
-    return _directory(data[at + 8 : at + 8 + length])
+    if b"VP8X" in chunks and chunks[b"VP8X"][0] & _ANIMATED:  # what the first frame covers is for Pillow to say
+        return None
+    return 1 if b"EXIF" not in chunks or _directory(chunks[b"EXIF"]) == 1 else None
 
 
 _READERS = {"jpeg": _jpeg, "png": _png, "webp": _webp}

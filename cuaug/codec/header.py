@@ -6,7 +6,7 @@ from typing import Any
 
 from cuaug.codec._nvimgcodec import nv
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.exif import file_format, orientation, swaps_axes
+from cuaug.codec.exif import MAX_SCANS, file_format, orientation, swaps_axes
 from cuaug.errors import DecodeError
 
 __all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
@@ -45,8 +45,8 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
         max_pixels: refuse a header that claims more than this many pixels.
 
     Raises:
-        DecodeError: nothing there, not an image, or a size that is zero or above `max_pixels`. It carries no path
-            or index; add them with `.at()`.
+        DecodeError: nothing there, not an image, a size that is zero or above `max_pixels`, or a JPEG that would take
+            minutes to decode. It carries no path or index; add them with `.at()`.
     """
     if not isinstance(data, bytes):
         data = bytes(data)
@@ -82,6 +82,12 @@ def _check_size(height: int, width: int, max_pixels: int) -> None:
 def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, max_pixels: int) -> Header:
     if not data:
         raise DecodeError("there are no bytes: the file is empty")
+    scans = data.count(b"\xff\xda") if form == "jpeg" else 0
+    if scans > MAX_SCANS:
+        raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
+    if data[8:16] == b"WEBPVP8X" and len(data) >= 30:  # Pillow allocates for it while it opens the file
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+        _check_size(height, width, max_pixels)
     image = pillow_open(data, form)
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size

@@ -1,0 +1,411 @@
+"""Damaged pictures: JPEGs, PNGs and WebPs of every kind, and ways of damaging them.
+
+Blind damage flips bits and overwrites, cuts, inserts, repeats and splices bytes. Informed damage knows the segments of
+a JPEG and the chunks of a PNG or WebP: it drops, repeats, swaps and renames them, writes hostile numbers into their
+headers, damages their bodies or lies about their lengths, and puts the checksums right, so that a decoder gets past its
+first look and into the code behind it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image
+
+from tests.codec.pictures import (
+    FORMATS,
+    GRAY,
+    PHOTO,
+    PNG,
+    RGB,
+    chunk,
+    encode,
+    jpeg_with,
+    png16,
+    png_with,
+    tagged_files,
+    tiff_block,
+    with_alpha,
+)
+
+__all__ = ["KINDS", "ORIGINALS", "Part", "interlaced_png", "join", "mutate", "split"]
+
+# --- what is damaged -------------------------------------------------------------------------------------------------
+
+
+def interlaced_png(pixels: np.ndarray) -> bytes:
+    """An Adam7 PNG, which Pillow cannot write, of (h, w, 3) uint8."""
+    passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
+    rows = b"".join(b"\0" + row.tobytes() for y, x, dy, dx in passes for row in pixels[y::dy, x::dx])
+    head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def originals() -> dict[str, bytes]:
+    files = {name: data for name, data in FORMATS.items() if name.split()[0] in ("jpeg", "png", "apng", "webp", "mpo")}
+    for value in (1, 6):
+        files |= {f"{name} turned {value}": data for name, data in tagged_files(value).items() if "tiff" not in name}
+    files["jpeg progressive gray"] = encode(GRAY, "JPEG", progressive=True)
+    files["jpeg progressive cmyk"] = encode(RGB.convert("CMYK"), "JPEG", progressive=True)
+    files["jpeg progressive 4:44"] = encode(RGB, "JPEG", progressive=True, subsampling=0, quality=95)
+    files["jpeg progressive restarts"] = encode(RGB, "JPEG", progressive=True, restart_marker_rows=1)
+    files["jpeg 4:22 restarts"] = encode(RGB, "JPEG", subsampling=1, restart_marker_rows=1)
+    files["jpeg comment"] = jpeg_with(b"\xff\xfe\0\x09comment", b"\xff\xe2\0\x06ICC_")
+    files["jpeg one pixel"] = encode(Image.new("RGB", (1, 1), "red"), "JPEG")
+    files["jpeg coarse"] = encode(RGB, "JPEG", quality=3)
+    deep = PHOTO.astype(np.uint16) * 257
+    for channels in (1, 2, 3, 4):
+        files[f"png 16 bits, {channels}"] = png16(np.concatenate([deep, deep[:, :, :1]], axis=2)[:, :, :channels])
+    files["png interlaced"] = interlaced_png(PHOTO)
+    files["png in pieces"] = in_pieces(PNG)
+    files["png with much to say"] = png_with(b"gamma", name=b"tEXt") + b"and a tail"
+    files["png gray transparency"] = encode(GRAY, "PNG", transparency=7)
+    for bits in (1, 2, 4):
+        files[f"png palette of {bits} bits"] = encode(RGB.quantize(2**bits), "PNG", bits=bits)
+    files["webp lossy, coarse"] = encode(RGB, "WEBP", quality=5)
+    files["webp exif and icc"] = encode(RGB, "WEBP", exif=b"Exif\0\0" + tiff_block(3), icc_profile=b"profile " * 20)
+    files["webp lossless photo with exif"] = encode(RGB, "WEBP", lossless=True, exif=b"Exif\0\0" + tiff_block(8))
+    files["webp lossless palette"] = encode(RGB.quantize(16).convert("RGB"), "WEBP", lossless=True)
+    files["webp animated alpha"] = encode(
+        with_alpha(RGB), "WEBP", save_all=True, append_images=[with_alpha(RGB.rotate(180))], duration=50, lossless=True
+    )
+    return files
+
+
+def in_pieces(png: bytes) -> bytes:
+    """The same PNG, its pixels in IDAT chunks of a few bytes."""
+    parts = []
+    for part in _png_parts(png):
+        cuts = range(0, len(part.body), 50) if part.name == b"IDAT" else [None]
+        parts += [part if at is None else replace(part, body=part.body[at : at + 50]) for at in cuts]
+    return _join_png(parts)
+
+
+# --- files as lists of parts -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """A segment of a JPEG (`rest`: the coded data behind its header) or a chunk of a PNG or WebP."""
+
+    name: bytes
+    body: bytes
+    rest: bytes = b""
+    lie: int = 0  # added to the length that is written
+
+
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # in coded data: not a stuffed byte, not a restart
+
+
+def _jpeg_parts(data: bytes) -> list[Part]:
+    parts, at = [], 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        name = data[at + 1 : at + 2]
+        if name == b"\xff":
+            at += 1
+            continue
+        if name == b"\xd9":
+            break
+        body_end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+        end = body_end
+        if name == b"\xda":
+            found = _MARKER.search(data, body_end)
+            end = found.start() if found else len(data)
+        parts.append(Part(name, data[at + 4 : body_end], data[body_end:end]))
+        at = end
+    return parts
+
+
+def _join_jpeg(parts: list[Part]) -> bytes:
+    segments = [
+        b"\xff" + part.name + struct.pack(">H", (len(part.body) + 2 + part.lie) & 0xFFFF) + part.body + part.rest
+        for part in parts
+    ]
+    return b"\xff\xd8" + b"".join(segments) + b"\xff\xd9"
+
+
+def _png_parts(data: bytes) -> list[Part]:
+    parts, at = [], 8
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from(">I", data, at)
+        parts.append(Part(data[at + 4 : at + 8], data[at + 8 : at + 8 + length]))
+        at += 12 + length
+    return parts
+
+
+def _join_png(parts: list[Part]) -> bytes:
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", (len(part.body) + part.lie) & 0xFFFFFFFF) + chunk(part.name, part.body)[4:] for part in parts
+    )
+
+
+def _webp_parts(data: bytes) -> list[Part]:
+    parts, at = [], 12
+    while at + 8 <= len(data):
+        (length,) = struct.unpack_from("<I", data, at + 4)
+        parts.append(Part(data[at : at + 4], data[at + 8 : at + 8 + length]))
+        at += 8 + length + (length & 1)
+    return parts
+
+
+def _join_webp(parts: list[Part]) -> bytes:
+    body = b"WEBP" + b"".join(
+        part.name
+        + struct.pack("<I", (len(part.body) + part.lie) & 0xFFFFFFFF)
+        + part.body
+        + b"\0" * (len(part.body) & 1)
+        for part in parts
+    )
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a format falls into parts, and where its parts hold numbers: name -> (offset, bytes) of each."""
+
+    split: Callable[[bytes], list[Part]]
+    join: Callable[[list[Part]], bytes]
+    numbers: dict[bytes, tuple[tuple[int, int], ...]]
+    names: tuple[bytes, ...]
+    big_endian: bool = True
+
+
+_FRAME = ((0, 1), (1, 2), (3, 2), (1, 2), (3, 2), (5, 1), (6, 1), (7, 1), (8, 1), (9, 1), (10, 1), (11, 1), (13, 1))
+_JPEG = Format(
+    _jpeg_parts,
+    _join_jpeg,
+    {
+        **{bytes([marker]): _FRAME for marker in (0xC0, 0xC1, 0xC2)},
+        b"\xda": tuple((i, 1) for i in range(10)),
+        b"\xc4": tuple((i, 1) for i in range(30)),
+        b"\xdb": ((0, 1), (1, 1), (65, 1)),
+        b"\xdd": ((0, 2),),
+        b"\xe1": tuple((i, 2) for i in range(6, 32, 2)),
+        b"\xee": ((5, 2), (11, 1)),
+    },
+    tuple(bytes([marker]) for marker in range(0xC0, 0xFF)),
+)
+_PNG = Format(
+    _png_parts,
+    _join_png,
+    {
+        b"IHDR": ((0, 4), (4, 4), (0, 4), (4, 4), (8, 1), (9, 1), (10, 1), (11, 1), (12, 1)),
+        b"acTL": ((0, 4), (4, 4)),
+        b"fcTL": ((4, 4), (8, 4), (12, 4), (16, 4), (24, 1), (25, 1)),
+        b"eXIf": tuple((i, 2) for i in range(0, 26, 2)),
+        b"IDAT": ((0, 1), (1, 1), (2, 1)),
+    },
+    (
+        b"IHDR",
+        b"PLTE",
+        b"IDAT",
+        b"IEND",
+        b"tRNS",
+        b"gAMA",
+        b"iCCP",
+        b"zTXt",
+        b"iTXt",
+        b"eXIf",
+        b"acTL",
+        b"fdAT",
+        b"juNk",
+    ),
+)
+_WEBP = Format(
+    _webp_parts,
+    _join_webp,
+    {
+        b"VP8X": ((0, 1), (0, 1), (4, 3), (7, 3)),
+        b"VP8 ": ((0, 3), (3, 3), (6, 2), (8, 2), (6, 2), (8, 2), (10, 1)),
+        b"VP8L": ((0, 1), (1, 4), (1, 2), (3, 2), (5, 1)),
+        b"ALPH": ((0, 1), (1, 1)),
+        b"ANIM": ((0, 4), (4, 2)),
+        b"ANMF": ((0, 3), (3, 3), (6, 3), (9, 3), (15, 1), (16, 4), (20, 4)),
+        b"EXIF": tuple((i, 2) for i in range(0, 32, 2)),
+    },
+    (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"EXIF", b"ICCP", b"XMP ", b"junk"),
+    big_endian=False,
+)
+
+
+def _format_of(data: bytes) -> Format | None:
+    if data[:2] == b"\xff\xd8":
+        return _JPEG
+    if data[:4] == b"\x89PNG":
+        return _PNG
+    return _WEBP if data[:4] == b"RIFF" else None
+
+
+def split(data: bytes) -> list[Part]:
+    form = _format_of(data)
+    assert form is not None
+    return form.split(data)
+
+
+def join(like: bytes, parts: list[Part]) -> bytes:
+    """A file of the format of `like` from its parts; lengths and checksums are put right, but where a part lies."""
+    form = _format_of(like)
+    assert form is not None
+    return form.join(parts)
+
+
+# --- blind damage ----------------------------------------------------------------------------------------------------
+
+
+def flip_bits(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        out[rng.randrange(len(out))] ^= 1 << rng.randrange(8)
+    return bytes(out)
+
+
+def overwrite(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    at, length = rng.randrange(len(data)), rng.randint(1, 40)
+    return (data[:at] + _run(rng, data, length) + data[at + length :])[: len(data)]
+
+
+def insert(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + _run(rng, data, rng.randint(1, 40)) + data[at:]
+
+
+def delete(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    at = rng.randrange(len(data))
+    return data[:at] + data[at + rng.randint(1, 40) :]
+
+
+def truncate(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    return data[: rng.choice((rng.randrange(len(data)), max(0, len(data) - rng.randint(1, 30))))]
+
+
+def splice(rng: random.Random, data: bytes, other: bytes) -> bytes:
+    """The start of one file, the end of another."""
+    share = rng.random()
+    return data[: int(share * len(data))] + other[int(rng.choice((share, rng.random())) * len(other)) :]
+
+
+def _run(rng: random.Random, data: bytes, length: int) -> bytes:
+    kind, at = rng.randrange(4), rng.randrange(len(data))
+    if kind == 0:
+        return rng.randbytes(length)
+    return (b"\0" * length, b"\xff" * length, data[at : at + length])[kind - 1]
+
+
+# --- informed damage -------------------------------------------------------------------------------------------------
+
+Parts = list[Part]
+
+
+def drop(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    at = rng.randrange(len(parts))
+    return parts[:at] + parts[at + 1 :]
+
+
+def repeat(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    at = rng.randrange(len(parts))
+    return parts[:at] + [parts[at]] * rng.choice((2, 2, 3, 50)) + parts[at + 1 :]
+
+
+def swap(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    a, b = rng.randrange(len(parts)), rng.randrange(len(parts))
+    out = list(parts)
+    out[a], out[b] = out[b], out[a]
+    return out
+
+
+def borrow(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    """A part of another file of the same format, added or in the place of one."""
+    at = rng.randrange(len(parts))
+    return parts[:at] + [rng.choice(other or parts)] + parts[at + rng.randrange(2) :]
+
+
+def rename(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    return _with(rng, parts, lambda part: replace(part, name=rng.choice(form.names)))
+
+
+def lie_about_length(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    by = rng.choice((-2, -1, 1, 2, rng.randint(-40, 40), 1000, 0x7FFF, 0x7FFFFFFF, -0x7FFFFFFF))
+    return _with(rng, parts, lambda part: replace(part, lie=by))
+
+
+def damage_body(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    how = rng.choice((flip_bits, overwrite, insert, delete, truncate))
+    return _with(rng, parts, lambda part: replace(part, body=how(rng, part.body, b"") if part.body else b"?"))
+
+
+def damage_rest(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    """The coded data of a JPEG's scans, the scanlines inside a PNG's IDAT; elsewhere the same as `damage_body`."""
+    how = rng.choice((flip_bits, overwrite, insert, delete, truncate))
+    scans = [i for i, part in enumerate(parts) if part.rest]
+    if scans:
+        at = rng.choice(scans)
+        return parts[:at] + [replace(parts[at], rest=how(rng, parts[at].rest, b""))] + parts[at + 1 :]
+    coded = [part for part in parts if part.name == b"IDAT"]
+    try:
+        rows = zlib.decompress(b"".join(part.body for part in coded))
+    except zlib.error:
+        rows = b""
+    if not rows:
+        return damage_body(rng, form, parts, other)
+    first = parts.index(coded[0])
+    rest = [part for part in parts[first:] if part.name != b"IDAT"]
+    return parts[:first] + [replace(coded[0], body=zlib.compress(how(rng, rows, b"")))] + rest
+
+
+def hostile_number(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
+    """A number of a header is changed: sizes, counts, depths, kinds, identifiers, offsets."""
+    which = [i for i, part in enumerate(parts) if part.name in form.numbers]
+    if not which:
+        return parts
+    at = rng.choice(which)
+    offset, size = rng.choice(form.numbers[parts[at].name])
+    body = parts[at].body
+    if offset + size > len(body):
+        return parts
+    order = "big" if form.big_endian else "little"
+    old, most = int.from_bytes(body[offset : offset + size], order), 256**size - 1
+    new = rng.choice(
+        (0, 1, 2, 3, 4, 8, 16, 255, 256, most, most // 2, most // 2 + 1, old - 1, old + 1, 2 * old, old // 2)
+        + (old ^ 1 << rng.randrange(8 * size), rng.randint(0, most), rng.randint(1, 1000), rng.randint(1, 70_000))
+    )
+    number = (new & most).to_bytes(size, order)
+    return parts[:at] + [replace(parts[at], body=body[:offset] + number + body[offset + size :])] + parts[at + 1 :]
+
+
+def _with(rng: random.Random, parts: Parts, change: Callable[[Part], Part]) -> Parts:
+    at = rng.randrange(len(parts))
+    return parts[:at] + [change(parts[at])] + parts[at + 1 :]
+
+
+_BLIND = (flip_bits, overwrite, insert, delete, truncate, splice)
+_INFORMED = (
+    drop, repeat, swap, borrow, rename, lie_about_length, damage_body, damage_rest, damage_rest,
+    hostile_number, hostile_number, hostile_number,
+)  # fmt: skip
+KINDS = frozenset(change.__name__ for change in (*_BLIND, *_INFORMED))
+
+
+def mutate(rng: random.Random, data: bytes, other: bytes) -> tuple[bytes, str]:
+    """Damages a file once to three times; `other` is what it is spliced with. Returns also what was done to it."""
+    done, damaged = [], data
+    while damaged == data or (damaged and rng.random() < 0.35 and len(done) < 3):
+        form = _format_of(damaged)
+        parts = [] if form is None else form.split(damaged)
+        if parts and rng.random() < 0.65:
+            change = rng.choice(_INFORMED)
+            others = form.split(other) if _format_of(other) is form else parts
+            damaged = form.join(change(rng, form, parts, others))
+        else:
+            change = rng.choice(_BLIND)
+            damaged = change(rng, damaged, other)
+        done.append(change.__name__)
+    return damaged, "+".join(done)
+
+
+ORIGINALS = originals()

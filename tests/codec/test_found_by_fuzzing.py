@@ -1,0 +1,123 @@
+"""One small file for each bug that a campaign of tests/codec/fuzzer.py found. Each failed before it was mended."""
+
+from __future__ import annotations
+
+import struct
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuaug.codec import read_header
+from cuaug.errors import DecodeError
+from tests.codec.memory import forget_peak, peak_bytes
+from tests.codec.mutations import ORIGINALS, Part, join, split
+from tests.codec.pictures import GRAY, JPEG, app1, as_pillow, encode, tiff_block
+
+TURNED = ORIGINALS["webp turned 6"]
+LOST = "lost"
+
+
+def outcome(decoder, data: bytes, before: int) -> np.ndarray | str:
+    """The pixels, or LOST, with the decoder's memory full of the byte `before`."""
+    decoder._pixels.fill(before)
+    try:
+        return decoder.decode(read_header(data)).copy()
+    except DecodeError:
+        return LOST
+
+
+def assert_as_pillow(decoder, data: bytes) -> None:
+    """Pillow's picture, or a DecodeError where Pillow fails; nothing of what was in memory."""
+    try:
+        expected: np.ndarray | str = as_pillow(data)
+    except Exception:  # whatever a damaged file leads it to
+        expected = LOST
+    for before in (0, 255):
+        np.testing.assert_array_equal(outcome(decoder, data, before), expected)
+
+
+def assert_refused_at_once(decoder, data: bytes, cause: str) -> None:
+    """A DecodeError, without time or memory."""
+    decoder.decode(read_header(JPEG))
+    forget_peak()
+    before, start = peak_bytes(), time.process_time()
+    with pytest.raises(DecodeError, match=cause):
+        decoder.decode(read_header(data))
+    assert time.process_time() - start < 0.5
+    assert peak_bytes() - before < 50 << 20
+
+
+def test_a_webp_whose_exif_claims_two_gigabytes(decoder):
+    """nvImageCodec 0.9.0 took 2 GB and two seconds for it."""
+    *others, exif = split(TURNED)
+    assert_refused_at_once(decoder, join(TURNED, [*others, replace(exif, lie=0x7FFFFFFF)]), "could not create decoder")
+
+
+def test_a_png_with_pixels_behind_its_end(decoder):
+    """nvImageCodec took the 2 GB that the chunk there claims."""
+    png = ORIGINALS["png palette of 1 bits"]
+    head, palette, pixels, end = split(png)
+    assert_refused_at_once(decoder, join(png, [head, palette, end, replace(pixels, lie=-(2**31))]), "cannot load")
+
+
+@pytest.mark.parametrize("name", ["webp turned 6", "webp lossless photo with exif"])
+def test_webp_chunks_that_have_no_business_there(decoder, name):
+    """nvImageCodec left half of a turned picture as it found the memory."""
+    data = ORIGINALS[name]
+    parts = split(data)
+    for i in range(len(parts)):
+        assert_as_pillow(decoder, join(data, parts[: i + 1] + parts[i:]))
+        assert_as_pillow(decoder, join(data, parts[:i] + [Part(b"ANIM", b"\0" * 6)] + parts[i:]))
+        assert_as_pillow(decoder, join(data, parts[:i] + parts[i + 1 :]))
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x40, 0x80])
+def test_webp_flags_that_mean_nothing(decoder, bit):
+    head, *others = split(TURNED)
+    assert_as_pillow(decoder, join(TURNED, [replace(head, body=bytes([head.body[0] | bit]) + head.body[1:]), *others]))
+
+
+def test_an_animated_webp_of_a_giant_canvas(decoder):
+    """Pillow allocates two canvases before it tells the size."""
+    data = ORIGINALS["webp animated"]
+    head, *others = split(data)
+    giant = replace(head, body=head.body[:4] + struct.pack("<HBHB", 20_000, 0, 19_999, 0))
+    assert_refused_at_once(decoder, join(data, [giant, *others]), r"20000 x 20001 = 400020000 pixels.*max_pixels=1789")
+
+
+def test_an_animated_png_with_damaged_pixels(decoder):
+    """nvImageCodec returned what was in memory, or black, as a success."""
+    data = ORIGINALS["apng"]
+    parts = split(data)
+    at = next(i for i, part in enumerate(parts) if part.name == b"IDAT")
+    for bad in (b"\x3c", b"\x78\x9c\x00", b"\x12\x34"):
+        damaged = replace(parts[at], body=bad + parts[at].body[len(bad) :])
+        assert_as_pillow(decoder, join(data, parts[:at] + [damaged] + parts[at + 1 :]))
+        assert outcome(decoder, join(data, parts[:at] + [damaged] + parts[at + 1 :]), 0) is LOST
+
+
+def test_a_scan_too_many(decoder):
+    """The second scan of a sequential JPEG is an error to libjpeg; nvImageCodec kept the picture, gray at its end."""
+    *head, scan = split(JPEG)
+    cut = replace(scan, rest=scan.rest[:100])
+    for scans in ([scan, scan], [cut, scan]):
+        assert outcome(decoder, join(JPEG, head + scans), 0) is LOST
+
+
+def test_exif_behind_the_pixels_of_a_jpeg(decoder):
+    """Pillow does not look there."""
+    assert_as_pillow(decoder, JPEG[:-2] + app1(tiff_block(6)) + JPEG[-2:])
+
+
+@pytest.mark.parametrize("odd", [b"", app1(tiff_block(3)) * 2], ids=["sound", "odd"])
+def test_a_jpeg_of_very_many_scans(decoder, odd):
+    """Each passes over the whole picture: 50 kB could keep a worker busy for minutes."""
+    data = encode(GRAY.resize((3000, 3000)), "JPEG", progressive=True)
+    parts = split(data)
+    last = replace(parts[-1], rest=parts[-1].rest[:2])
+    bomb = join(data, parts[:-1] + [last] * 4000)
+    assert_refused_at_once(decoder, bomb[:2] + odd + bomb[2:], "scans")
+    few = join(data, parts[:-1] + [last] * 20)
+    assert outcome(decoder, few, 0) is not LOST
