@@ -185,6 +185,24 @@ def test_a_consumer_on_a_side_stream_waits_for_the_producer():
     assert all(torch.equal(copy.cpu(), images) for copy, images in zip(copies, want, strict=True))
 
 
+def test_a_captured_graph_reads_batches():
+    """While the loader's producer goes on, whose allocations only a thread-local capture allows."""
+    static = torch.empty((8, 3, 4, 5), device="cuda")
+    with Loader(
+        Memory(400), batch_size=8, last_batch="drop", shuffle=True, dtype=torch.float32, device="cuda"
+    ) as loader:
+        batches = iter(loader)
+        static.copy_(next(batches).images)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            sums = static.double().sum(dim=(1, 2, 3))
+        for images, _ in batches:
+            static.copy_(images)
+            graph.replay()
+            assert sums.equal(images.double().sum(dim=(1, 2, 3)))
+
+
 def test_reserved_memory_is_flat_over_epochs():
     source = photos(96, "JPEG")
     with Loader(source, CHAIN, batch_size=16, shuffle=True, device="cuda", dtype=torch.float16) as loader:
