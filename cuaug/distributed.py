@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 
 import torch
@@ -16,7 +17,7 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
     """(rank, world size): as given, else torch.distributed's where it is initialised, else torchrun's, else (0, 1).
 
     Raises:
-        LoaderError: one given without the other, or a rank outside of 0 ... world_size - 1.
+        LoaderError: one given without the other, no integers, or a rank outside of 0 ... world_size - 1.
     """
     if (rank is None) != (world_size is None):
         raise LoaderError(f"rank and world_size belong together: rank={rank}, world_size={world_size}")
@@ -27,6 +28,10 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
             rank, world_size = _variable("RANK"), _variable("WORLD_SIZE")
         else:
             rank, world_size = 0, 1
+    try:
+        rank, world_size = operator.index(rank), operator.index(world_size)
+    except TypeError:
+        raise LoaderError(f"rank and world_size are integers: {rank=}, {world_size=}") from None
     if not 0 <= rank < world_size:
         raise LoaderError(f"rank is one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
     return rank, world_size
@@ -39,6 +44,7 @@ def own_gpu() -> int:
 
     Raises:
         DeviceError: LOCAL_RANK is not the number of a GPU.
+        LoaderError: it is no number at all.
     """
     if "LOCAL_RANK" not in os.environ:
         return torch.cuda.current_device()
@@ -56,4 +62,4 @@ def _variable(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:
-        raise LoaderError(f"the environment variable {name} is a number, not {os.environ[name]!r}") from None
+        raise LoaderError(f"the environment variable {name} is an integer, not {os.environ[name]!r}") from None

@@ -203,8 +203,11 @@ class Loader:
         Raises:
             LoaderError: it is not a loader's state, or that of another data set, order or seed; it says what differs.
         """
-        own = self._identity(state_dict.get("epoch", 0), state_dict.get("position", 0))
-        self._go_to(*state.check(state_dict, own))
+        try:
+            self._go_to(*state.check(state_dict, self._identity))
+        except LoaderError:
+            self._order = None  # its sampler is asked again, for there may be a generator to restore
+            raise
 
     def _identity(self, epoch: int, position: int) -> dict[str, Any]:
         """What a state must have in common with the loader that goes on from it."""
@@ -268,7 +271,7 @@ class Loader:
             with self._recorder.stage("wait_for_data"):
                 job.wait(self.timeout_seconds)
             self._report(job)
-            self._consumed = number, job.share.end
+            self._consumed, self._order = (number, job.share.end), epoch
             self._recorder.count(batches=1, samples=job.yields)
             yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
             away = time.perf_counter()
@@ -353,12 +356,13 @@ def _device(device: str | torch.device | None) -> torch.device:
         raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}")
     from cuaug.devices import cuda
 
+    if chosen.index is None and torch.cuda.is_available() and not cuda.forked():
+        chosen = torch.device("cuda", own_gpu())  # before anything is tried: on any other GPU it would leave a context
     reason = cuda.unavailable(chosen)
     if not reason:
-        index = own_gpu() if chosen.index is None else chosen.index
-        works, reason = gpu_decodes(index)
+        works, reason = gpu_decodes(chosen.index)
         if works:
-            return torch.device("cuda", index)
+            return chosen
     if device is None:
         log.warning("using the CPU, although torch sees a GPU: %s (`python -m cuaug doctor` tells more)", reason)
         return torch.device("cpu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cuaug.errors import LoaderError
@@ -12,7 +12,6 @@ __all__ = ["VERSION", "check"]
 VERSION = 1
 
 _MEANING = {
-    "version": "version of the state",
     "seed": "seed",
     "source_length": "length of the source",
     "source": "fingerprint of the source (its names and labels)",
@@ -20,32 +19,35 @@ _MEANING = {
     "order_length": "number of samples in an epoch",
     "order_checksum": "what the sampler gives for that epoch",
 }
+# Not every source has a fingerprint, and between two epochs there is no order: None, which is not compared.
+_MAY_BE_UNKNOWN = ("source", "order_checksum")
 
 
-def check(state: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[int, int]:
-    """(epoch, position) of a state, once it is known to be of the same seed, samples and order as `own`.
-
-    What one of the two does not know, None, is not compared.
+def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tuple[int, int]:
+    """(epoch, position) of a state, once it is known to have the seed, samples and order of identity(epoch, position).
 
     Raises:
         LoaderError: it is not a loader's state, or of another one; it says what differs.
     """
-    missing = [name for name in ("epoch", "position", *_MEANING) if name not in state]
+    if not isinstance(state, Mapping):
+        raise LoaderError(f"not a state of a Loader: {state!r:.100}")
+    missing = [name for name in ("version", "epoch", "position", *_MEANING) if name not in state]
     if missing:
         raise LoaderError(f"not a state of a Loader: it has no {', '.join(map(repr, missing))}")
+    if state["version"] != VERSION:
+        raise LoaderError(f"a state of version {state['version']!r}; this cuaug reads version {VERSION}")
+    for name in ("epoch", "position"):
+        if type(state[name]) is not int or state[name] < 0:
+            raise LoaderError(f"a state's {name} is an integer of at least 0, not {state[name]!r}")
+    epoch, position = state["epoch"], state["position"]
+    own = identity(epoch, position)
     differ = [
         f"{meaning}: {state[name]!r} in the state, {own[name]!r} here"
         for name, meaning in _MEANING.items()
-        if state[name] != own[name] and state[name] is not None and own[name] is not None
+        if state[name] != own[name] and not (name in _MAY_BE_UNKNOWN and None in (state[name], own[name]))
     ]
     if differ:
         raise LoaderError(f"the state does not belong to this loader; {'; '.join(differ)}")
-    epoch, position = state["epoch"], state["position"]
-    if not (
-        isinstance(epoch, int) and isinstance(position, int) and epoch >= 0 and 0 <= position <= own["order_length"]
-    ):
-        raise LoaderError(
-            f"a state's epoch is 0 or more and its position 0 ... {own['order_length']}, "
-            f"not epoch {epoch!r} and position {position!r}"
-        )
+    if position > own["order_length"]:
+        raise LoaderError(f"a state's position is at most {own['order_length']}, not {position}")
     return epoch, position

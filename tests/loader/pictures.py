@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import io
 import os
 import random
@@ -55,6 +56,11 @@ def write_photos(folder: Path, count: int, seed: int = 0, **options: Any) -> lis
         paths.append(str(folder / f"{i}.jpg"))
         Image.fromarray(photo(height, width, seed + i)).save(paths[-1], form, quality=90, **options)
     return paths
+
+
+def checksums(images: torch.Tensor) -> list[str]:
+    """One for each image of a batch."""
+    return [hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest() for image in images.cpu()]
 
 
 class Memory:

@@ -1,0 +1,82 @@
+"""Starts training programs, alone or under torchrun, and leaves none of their processes behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Launch:
+    """`python -m module folder arguments` in one process; or under torchrun, in `world_size` of them.
+
+    Each process calls `begin`, so that it can be found, and killed. What they print goes to a file in `folder`.
+    """
+
+    def __init__(self, module: str, folder: Path, *arguments: str, world_size: int | None = None) -> None:
+        self.folder = folder
+        folder.mkdir()
+        command = [sys.executable]
+        if world_size is not None:
+            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+        with (folder / "output").open("w") as output:
+            self.process = subprocess.Popen(
+                [*command, "-m", module, str(folder), *arguments],
+                cwd=ROOT,
+                env=os.environ | {"OMP_NUM_THREADS": "1"},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        return (self.folder / "output").read_text()
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that have begun, by rank."""
+        return [int(path.read_text()) for path in sorted(self.folder.glob("*.pid"))]
+
+    def wait(self, seconds: float = 120.0) -> int:
+        """The exit status, of the program or of torchrun, which ends after all its processes."""
+        try:
+            return self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {seconds:.0f} s\n{self.output}")
+
+    def wait_until(self, happened: Callable[[], bool], seconds: float = 120.0) -> None:
+        end = time.monotonic() + seconds
+        while not happened():
+            if self.process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"it ended, or {seconds:.0f} s have passed\n{self.output}")
+            time.sleep(0.01)
+
+    def __enter__(self) -> Launch:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self.process.poll() is None:
+            for pid in self.pids:
+                os.kill(pid, signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+
+
+def begin(folder: Path, rank: int) -> None:
+    """Leaves this process's id where the launcher finds it."""
+    write(folder / f"{rank}.pid", str(os.getpid()))
+
+
+def write(path: Path, text: str) -> None:
+    """All of the text or, for whoever reads meanwhile or after a kill, what was there before."""
+    path.with_suffix(f".{os.getpid()}").write_text(text)
+    path.with_suffix(f".{os.getpid()}").replace(path)

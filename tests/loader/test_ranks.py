@@ -1,0 +1,169 @@
+"""Which process of how many this is, and which GPU is whose: no rank touches another's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from cuaug import DeviceError, Loader, LoaderError
+from cuaug.devices import cuda
+from cuaug.distributed import own_gpu, own_rank
+from cuaug.loader import _device
+from tests.loader.pictures import Memory
+
+pytestmark = pytest.mark.cpu_only
+
+# --- ranks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def _no_environment(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_alone():
+    assert own_rank() == (0, 1)
+
+
+def test_torchruns_environment(monkeypatch):
+    monkeypatch.setenv("RANK", "2")
+    assert own_rank() == (0, 1), "RANK alone is not torchrun's"
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    assert own_rank() == (2, 3)
+    assert own_rank(0, 1) == (0, 1), "what is given goes first"
+
+
+def test_torch_distributed_goes_before_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        assert own_rank() == (0, 1)
+        assert own_rank(1, 4) == (1, 4)
+    finally:
+        dist.destroy_process_group()
+    assert own_rank() == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "message"),
+    [
+        (0, None, "rank and world_size belong together: rank=0, world_size=None"),
+        (None, 2, "rank and world_size belong together: rank=None, world_size=2"),
+        (2, 2, r"rank is one of 0 ... world_size - 1: rank=2, world_size=2"),
+        (-1, 2, "rank=-1, world_size=2"),
+        (0, 0, "rank=0, world_size=0"),
+        (0.0, 2, "rank and world_size are integers: rank=0.0, world_size=2"),
+        (0, 2.5, "rank and world_size are integers: rank=0, world_size=2.5"),
+        ("0", "2", "rank and world_size are integers: rank='0', world_size='2'"),
+    ],
+)
+def test_ranks_that_do_not_fit(rank, world_size, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(Memory(4), rank=rank, world_size=world_size)
+
+
+@pytest.mark.parametrize(("name", "value"), [("RANK", "one"), ("WORLD_SIZE", ""), ("RANK", "3")])
+def test_an_environment_that_does_not_fit(monkeypatch, name, value):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv(name, value)
+    message = "rank=3, world_size=2" if value == "3" else f"environment variable {name} is an integer, not '{value}'"
+    with pytest.raises(LoaderError, match=message):
+        own_rank()
+
+
+# --- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+class Gpus:
+    """`count` GPUs, of which `current` is torch's current device; `used` are those that anything was tried on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, current: int = 0) -> None:
+        self.used: set[int] = set()
+        monkeypatch.delenv("CUAUG_DEVICE", raising=False)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
+        monkeypatch.setattr(cuda, "kernel", self.used.add)
+        monkeypatch.setattr("cuaug.loader.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
+
+
+@pytest.mark.parametrize(
+    ("count", "current", "local_rank", "device", "want"),
+    [
+        (4, 0, None, None, 0),
+        (4, 2, None, None, 2),
+        (4, 2, None, "cuda", 2),
+        (4, 0, "1", None, 1),
+        (4, 0, "3", "cuda", 3),
+        (4, 0, "3", torch.device("cuda"), 3),
+        (4, 1, "1", None, 1),
+        (4, 0, "1", "cuda:2", 2),
+        (4, 0, "1", torch.device("cuda", 0), 0),
+        (1, 0, "0", None, 0),
+        (1, 0, "3", None, 0),
+    ],
+)
+def test_the_gpu_is_that_of_local_rank_and_no_other_is_touched(monkeypatch, count, current, local_rank, device, want):
+    """Also where the program has not called torch.cuda.set_device; and where each process is shown one GPU alone."""
+    gpus = Gpus(monkeypatch, count, current)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    assert _device(device) == torch.device("cuda", want)
+    assert gpus.used == {want}
+
+
+@pytest.mark.parametrize("local_rank", ["2", "-1"])
+def test_a_local_rank_without_a_gpu(monkeypatch, local_rank):
+    gpus = Gpus(monkeypatch, 2)
+    monkeypatch.setenv("LOCAL_RANK", local_rank)
+    for device in (None, "cuda"):
+        with pytest.raises(DeviceError, match=f"LOCAL_RANK is {local_rank}, but there are 2 GPUs"):
+            _device(device)
+    assert _device("cuda:1") == torch.device("cuda", 1) and _device("cpu") == torch.device("cpu")
+    assert gpus.used == {1}
+
+
+def test_a_local_rank_that_is_no_number(monkeypatch):
+    Gpus(monkeypatch, 2)
+    monkeypatch.setenv("LOCAL_RANK", "first")
+    with pytest.raises(LoaderError, match="environment variable LOCAL_RANK is an integer, not 'first'"):
+        own_gpu()
+
+
+def test_a_gpu_that_is_not_there(monkeypatch):
+    gpus = Gpus(monkeypatch, 2)
+    with pytest.raises(DeviceError, match="there is no cuda:2: torch sees 2"):
+        _device("cuda:2")
+    assert gpus.used == set()
+
+
+def test_without_a_gpu_local_rank_means_nothing(monkeypatch):
+    Gpus(monkeypatch, 0)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert _device(None) == torch.device("cpu")
+    with pytest.raises(DeviceError, match=r"cannot use cuda: .*torch"):
+        _device("cuda")
+
+
+def test_cuaug_device_goes_by_local_rank_too(monkeypatch):
+    gpus = Gpus(monkeypatch, 3)
+    monkeypatch.setenv("CUAUG_DEVICE", "cuda")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert _device(None) == torch.device("cuda", 2)
+    monkeypatch.setenv("CUAUG_DEVICE", "cuda:1")
+    assert _device(None) == torch.device("cuda", 1)
+    assert gpus.used == {1, 2}
+
+
+def test_loaders_of_two_local_ranks_in_turn(monkeypatch):
+    """LOCAL_RANK counts when the loader is made."""
+    pytest.importorskip("cupy")
+    Gpus(monkeypatch, 2)
+    for local_rank in (0, 1):
+        monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+        with Loader(Memory(4)) as loader:
+            assert loader.device == torch.device("cuda", local_rank)

@@ -1,0 +1,210 @@
+"""What a state says, who else keeps it, and that one of another loader is refused with what differs."""
+
+from __future__ import annotations
+
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.utils.data import RandomSampler
+
+from cuaug import Loader, LoaderError, ShardSampler, WeightedSampler
+from tests.loader.pictures import Memory
+from tests.loader.test_resume import CHAIN, rest, stopped
+
+# --- who keeps states ------------------------------------------------------------------------------------------------
+
+
+def test_states_are_plain(tmp_path):
+    with Loader(Memory(10), batch_size=np.int64(4), seed=np.int64(3), sampler=WeightedSampler(np.ones(10))) as loader:
+        loader.set_epoch(np.int64(2))
+        state = stopped(loader, 1)
+        assert loader.state_dict() == state == pickle.loads(pickle.dumps(state))
+        assert {type(value) for value in loader.state_dict().values()} <= {int, str, type(None)}
+        torch.save(state, tmp_path / "state.pt")
+        loader.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+
+
+def test_it_is_a_stateful_of_torch_and_of_torchdata():
+    with Loader(Memory(1)) as loader:
+        assert isinstance(loader, dcp.stateful.Stateful)
+        torchdata = pytest.importorskip("torchdata.stateful_dataloader.stateful")
+        assert isinstance(loader, torchdata.Stateful)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_torch_saves_it_in_a_distributed_checkpoint(tmp_path):
+    def loader() -> Loader:
+        return Loader(Memory(20), CHAIN, batch_size=4, sampler=RandomSampler(range(20)), seed=2)
+
+    with loader() as one, loader() as two, loader() as three:
+        seen = rest(one, 2)
+        dcp.save({"model": torch.nn.Linear(2, 2).state_dict(), "data": one}, checkpoint_id=tmp_path, no_dist=True)
+        dcp.load({"data": two}, checkpoint_id=tmp_path, no_dist=True)
+        assert two.state_dict() == one.state_dict()
+        assert seen + rest(two) == rest(three)
+
+
+# --- states of other loaders -----------------------------------------------------------------------------------------
+
+
+class Named(Memory):
+    def __init__(self, name: str) -> None:
+        super().__init__(20)
+        self.name = name
+
+    def fingerprint(self) -> str:
+        return self.name
+
+
+def weighted(*weights: float) -> WeightedSampler:
+    return WeightedSampler([*weights, *[1.0] * (20 - len(weights))])
+
+
+def generated(seed: int) -> RandomSampler:
+    return RandomSampler(range(20), generator=torch.Generator().manual_seed(seed))
+
+
+GIVES = r"what the sampler gives for that epoch: \d+ in the state, \d+ here"
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "differ"),
+    [
+        ({"seed": 1}, {"seed": 2}, ["seed: 1 in the state, 2 here"]),
+        (
+            {"files": Memory(21)},
+            {},
+            [
+                "length of the source: 21 in the state, 20 here",
+                "number of samples in an epoch: 21 in the state, 20 here",
+            ],
+        ),
+        (
+            {"files": Named("cats")},
+            {"files": Named("dogs")},
+            [r"fingerprint of the source \(its names and labels\): 'cats' in the state, 'dogs' here"],
+        ),
+        ({"shuffle": True}, {}, ["order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here"]),
+        (
+            {"sampler": RandomSampler(range(20), num_samples=10)},
+            {"sampler": RandomSampler(range(20), num_samples=12)},
+            ["number of samples in an epoch: 10 in the state, 12 here", GIVES],
+        ),
+        ({"sampler": weighted(2)}, {"sampler": weighted(20)}, [GIVES]),
+        ({"sampler": generated(1)}, {"sampler": generated(2)}, [GIVES]),
+        ({"sampler": ShardSampler([9, 11], 5)}, {"sampler": ShardSampler([10, 10], 5)}, [GIVES]),
+        ({"sampler": [*range(20)]}, {"sampler": [*range(19), 18]}, [GIVES]),
+        (
+            {"seed": 1, "shuffle": True},
+            {"seed": 2},
+            [
+                "seed: 1 in the state, 2 here",
+                "order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here",
+            ],
+        ),
+    ],
+    ids=["seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices", "two things"],
+)
+def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, differ):
+    common = {"files": Memory(20), "batch_size": 4}
+    with Loader(**common | there) as loader:
+        state = stopped(loader, 1)
+    with Loader(**common | here) as loader:
+        before = loader.state_dict()
+        with pytest.raises(LoaderError) as caught:
+            loader.load_state_dict(state)
+        begin, *parts = str(caught.value).split("; ")
+        assert begin == "the state does not belong to this loader"
+        assert len(parts) == len(differ) and all(map(re.fullmatch, differ, parts)), parts
+        assert loader.state_dict() == before and len(list(loader)) == len(loader), "it is as it was"
+
+
+def test_what_only_one_of_the_two_knows_is_not_compared():
+    """A source without a fingerprint, as before it had one; or a state from between two epochs, of any order."""
+    with Loader(Named("cats")) as named, Loader(Memory(20)) as unnamed:
+        named.load_state_dict(stopped(unnamed, 3))
+        unnamed.load_state_dict(stopped(named, 1))
+        assert unnamed.state_dict()["position"] == 4
+
+
+def test_a_sampler_with_a_generator_is_accepted_once_that_is_restored():
+    """In the second epoch it is no longer what it was made with."""
+    generator = torch.Generator().manual_seed(1)
+    sampler = RandomSampler(range(20), generator=generator)
+    with Loader(Memory(20), CHAIN, batch_size=4, sampler=sampler) as loader:
+        rest(loader)
+        kept = generator.get_state()
+        seen = rest(loader, 2)
+        state = loader.state_dict()
+        loader.set_epoch(1)
+        whole = rest(loader)
+    generator = torch.Generator().manual_seed(1)
+    sampler = RandomSampler(range(20), generator=generator)
+    with Loader(Memory(20), CHAIN, batch_size=4, sampler=sampler) as loader:
+        with pytest.raises(LoaderError, match=GIVES):
+            loader.load_state_dict(state)
+        generator.set_state(kept)
+        loader.load_state_dict(state)
+        loader.load_state_dict(state)
+        assert seen + rest(loader) == whole
+
+
+GOOD = {
+    "epoch": 0,
+    "position": 4,
+    "version": 1,
+    "seed": 0,
+    "source_length": 20,
+    "source": None,
+    "order": "SequentialOrder",
+    "order_length": 20,
+    "order_checksum": None,
+}
+
+
+def test_the_state_that_the_next_test_spoils_is_good():
+    with Loader(Memory(20), batch_size=4) as loader:
+        assert stopped(loader, 1) == GOOD
+        loader.load_state_dict(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "a state of version 2; this cuaug reads version 1$"),
+        ({"version": None}, "a state of version None; "),
+        *[({"epoch": value}, "epoch is an integer of at least 0, not ") for value in (-1, "1", None, 0.0, True)],
+        *[({"position": value}, "position is an integer of at least 0, not ") for value in (-1, "1", None, 4.0, True)],
+        ({"position": 21}, "position is at most 20, not 21"),
+        ({"seed": None}, "seed: None in the state, 0 here"),
+        ({"order": None}, "order of the samples: None in the state, 'SequentialOrder' here"),
+        ({"order_length": None}, "number of samples in an epoch: None in the state, 20 here"),
+        ({"source_length": "20"}, "length of the source: '20' in the state, 20 here"),
+    ],
+    ids=repr,
+)
+def test_a_spoiled_state_is_refused(change, message):
+    for sampler in (None, [*range(20)]):  # with a sampler, the order of the state's epoch is asked for
+        with Loader(Memory(20), batch_size=4, sampler=sampler) as loader:
+            with pytest.raises(LoaderError, match=message):
+                loader.load_state_dict(GOOD | change)
+            assert len(list(loader)) == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        *[(state, "not a state of a Loader: ") for state in (None, 5, "epoch position", [], [("epoch", 0)])],
+        ({}, "not a state of a Loader: it has no 'version', 'epoch', 'position', 'seed'"),
+        ({"epoch": 0, "version": 2}, "it has no 'position', 'seed'"),
+        ({"_snapshot": {"_main_snapshot": {}}, "_steps_since_snapshot": 3}, "it has no 'version', 'epoch'"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_state_is_refused(state, message):
+    with Loader(Memory(20)) as loader, pytest.raises(LoaderError, match=message):
+        loader.load_state_dict(state)
