@@ -10,7 +10,7 @@ import torch.distributed
 
 from cuaug.errors import DeviceError, LoaderError
 
-__all__ = ["own_gpu", "own_rank"]
+__all__ = ["check_rank", "own_gpu", "own_rank"]
 
 
 def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
@@ -22,7 +22,7 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
     if (rank is None) != (world_size is None):
         raise LoaderError(f"rank and world_size belong together: rank={rank}, world_size={world_size}")
     if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
+        if _initialized():
             rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         elif "RANK" in os.environ and "WORLD_SIZE" in os.environ:
             rank, world_size = _variable("RANK"), _variable("WORLD_SIZE")
@@ -35,6 +35,19 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
     if not 0 <= rank < world_size:
         raise LoaderError(f"rank is one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
     return rank, world_size
+
+
+def check_rank(rank: int, world_size: int) -> None:
+    """Whether what `own_rank()` once found still holds.
+
+    Raises:
+        LoaderError: torch.distributed was initialised meanwhile, with another rank or size.
+    """
+    if _initialized() and (rank, world_size) != (now := own_rank()):
+        raise LoaderError(
+            f"this loader was made as rank {rank} of {world_size}, and torch.distributed was then initialised as rank "
+            f"{now[0]} of {now[1]}: make it afterwards, or give rank and world_size"
+        )
 
 
 def own_gpu() -> int:
@@ -56,6 +69,10 @@ def own_gpu() -> int:
             f"LOCAL_RANK is {local}, but there are {count} GPUs: start one process per GPU, or give device="
         )
     return local
+
+
+def _initialized() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _variable(name: str) -> int:

@@ -16,7 +16,7 @@ from cuaug import state
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache
 from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
-from cuaug.distributed import own_gpu, own_rank
+from cuaug.distributed import check_rank, own_gpu, own_rank
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
 from cuaug.pipeline.host import HostPipeline
@@ -137,6 +137,7 @@ class Loader:
         self.seed = _integer("seed", seed)
         self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
+        self._rank_given = rank is not None
         self.prefetch = _integer("prefetch", prefetch, 1)
         self.on_error = _one_of("on_error", on_error, _ON_ERROR)
         self.error_callback = error_callback
@@ -257,6 +258,8 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         if self._process != os.getpid():
             self._begin()
+        if not self._rank_given:
+            check_rank(self.rank, self.world_size)
         epoch, start = self.epoch, self._start
         self._go_to(epoch + 1, 0)
         self._consumed = epoch, start

@@ -138,6 +138,11 @@ with Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device={device!r}) as l
         assert images.device.index == 1 and numbers_of(images.cpu()) == labels.tolist()
 print(active(0), active(1))
 """
-    for choose, device in (("torch.cuda.set_device(1)", "cuda"), ("", "cuda:1")):
+    for choose, device in (
+        ("torch.cuda.set_device(1)", "cuda"),
+        ("", "cuda:1"),
+        ("os.environ['LOCAL_RANK'] = '1'", "cuda"),
+        ("os.environ['LOCAL_RANK'] = '1'", None),
+    ):
         status, out, error = Script(body.format(choose=choose, device=device)).wait()
         assert (status, out) == (0, "0 1\n"), error

@@ -47,6 +47,22 @@ def test_torch_distributed_goes_before_the_environment(monkeypatch, tmp_path):
     assert own_rank() == (2, 3)
 
 
+def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp_path):
+    """Every rank would load the whole epoch, or another's part."""
+    with Loader(Memory(4), rank=1, world_size=2) as given, Loader(Memory(4)) as same:
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with Loader(Memory(4)) as loader:
+            assert len(list(loader)) == 2
+            dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+            try:
+                with pytest.raises(LoaderError, match=r"made as rank 1 of 2.* as rank 0 of 1: make it"):
+                    iter(loader)
+                assert len(list(given)) == 2 and len(list(same)) == 4
+            finally:
+                dist.destroy_process_group()
+
+
 @pytest.mark.parametrize(
     ("rank", "world_size", "message"),
     [
