@@ -14,7 +14,7 @@ import re
 from struct import Struct
 from struct import error as StructError
 
-__all__ = ["MAX_SCANS", "file_format", "orientation", "swaps_axes"]
+__all__ = ["MAX_SCANS", "file_format", "orientation", "swaps_axes", "webp_size"]
 
 _ORIENTATION, _SHORT = 0x0112, 3
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
@@ -64,6 +64,19 @@ def orientation(data: bytes, form: str) -> int | None:
 def swaps_axes(value: int) -> bool:
     """Whether this orientation makes the stored height the displayed width."""
     return value >= 5
+
+
+def webp_size(data: bytes) -> tuple[int, int] | None:
+    """(height, width) as the first chunk of a WebP claims them; None where it is no chunk that has them."""
+    kind, head = data[12:16], data[20:30]
+    if len(head) == 10 and kind == b"VP8X":
+        return int.from_bytes(head[7:], "little") + 1, int.from_bytes(head[4:7], "little") + 1
+    if len(head) == 10 and kind == b"VP8 ":
+        return (head[8] | head[9] << 8) & 0x3FFF, (head[6] | head[7] << 8) & 0x3FFF
+    if len(head) >= 5 and kind == b"VP8L":
+        bits = int.from_bytes(head[1:5], "little")
+        return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
+    return None
 
 
 def _directory(tiff: bytes) -> int | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cuaug.codec._nvimgcodec import nv
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.exif import MAX_SCANS, file_format, orientation, swaps_axes
+from cuaug.codec.exif import MAX_SCANS, file_format, orientation, swaps_axes, webp_size
 from cuaug.errors import DecodeError
 
 __all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
@@ -85,9 +85,9 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
     scans = data.count(b"\xff\xda") if form == "jpeg" else 0
     if scans > MAX_SCANS:
         raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
-    if data[8:16] == b"WEBPVP8X" and len(data) >= 30:  # Pillow allocates for it while it opens the file
-        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
-        _check_size(height, width, max_pixels)
+    claimed = webp_size(data) if form == "webp" else None
+    if claimed is not None:  # Pillow allocates for it while it opens the file
+        _check_size(*claimed, max_pixels)
     image = pillow_open(data, form)
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size

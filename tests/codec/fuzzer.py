@@ -17,7 +17,6 @@ that hangs ends the process after --deadline seconds, with the tracebacks of all
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import json
 import logging
@@ -35,7 +34,7 @@ from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.codec import HostDecoder, read_header
 from cuaug.errors import DecodeError
-from tests.codec.memory import peak_bytes
+from tests.codec.memory import fill_fresh_memory, peak_bytes
 from tests.codec.mutations import ORIGINALS, mutate
 
 __all__ = ["Case", "Fuzzer", "case"]
@@ -47,8 +46,6 @@ LOADER_SHARE, LOADER_GROUP = 10, 40
 WARM_UP = 200  # cases before memory is counted
 ARM_EVERY = 20  # cases under one deadline: setting it costs more than a case
 GOOD = [ORIGINALS[name] for name in ("jpeg 4:20", "png rgba", "webp rgb", "jpeg progressive", "jpeg cmyk adobe")]
-
-_libc, _M_PERTURB = ctypes.CDLL(None), -6
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ class Fuzzer:
 
         The decoder's memory, and all that `malloc` hands out, is filled with a byte first.
         """
-        _libc.mallopt(_M_PERTURB, filled)
+        fill_fresh_memory(filled)
         try:
             header = read_header(what.data, max_pixels=MAX_PIXELS)
         except DecodeError as error:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from cuaug.codec import read_header
+from cuaug.codec.exif import webp_size
 from cuaug.errors import DecodeError
-from tests.codec.memory import forget_peak, peak_bytes
+from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
 from tests.codec.mutations import ORIGINALS, Part, join, split
 from tests.codec.pictures import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 
@@ -41,10 +42,12 @@ def assert_as_pillow(decoder, data: bytes) -> None:
 def assert_refused_at_once(decoder, data: bytes, cause: str) -> None:
     """A DecodeError, without time or memory."""
     decoder.decode(read_header(JPEG))
+    fill_fresh_memory(1)
     forget_peak()
     before, start = peak_bytes(), time.process_time()
     with pytest.raises(DecodeError, match=cause):
         decoder.decode(read_header(data))
+    fill_fresh_memory(0)
     assert time.process_time() - start < 0.5
     assert peak_bytes() - before < 50 << 20
 
@@ -79,12 +82,21 @@ def test_webp_flags_that_mean_nothing(decoder, bit):
     assert_as_pillow(decoder, join(TURNED, [replace(head, body=bytes([head.body[0] | bit]) + head.body[1:]), *others]))
 
 
-def test_an_animated_webp_of_a_giant_canvas(decoder):
-    """Pillow allocates two canvases before it tells the size."""
-    data = ORIGINALS["webp animated"]
+@pytest.mark.parametrize(
+    ("name", "at", "size"),
+    [
+        ("webp animated", 4, struct.pack("<HBHB", 19_999, 0, 19_999, 0)),
+        ("webp rgb", 6, struct.pack("<HH", 16_000, 16_000)),
+        ("webp lossless rgb", 1, struct.pack("<I", 15_999 << 14 | 15_999)),
+    ],
+)
+def test_a_webp_of_a_giant_canvas(decoder, name, at, size):
+    """Pillow, which decodes animations and odd files, allocates two canvases before it tells the size."""
+    data = ORIGINALS[name]
     head, *others = split(data)
-    giant = replace(head, body=head.body[:4] + struct.pack("<HBHB", 20_000, 0, 19_999, 0))
-    assert_refused_at_once(decoder, join(data, [giant, *others]), r"20000 x 20001 = 400020000 pixels.*max_pixels=1789")
+    giant = replace(head, body=head.body[:at] + size + head.body[at + len(size) :])
+    odd = [*others, Part(b"odd ", b""), Part(b"odd ", b"")]
+    assert_refused_at_once(decoder, join(data, [giant, *odd]), r"(16|20)000 = [0-9]+ pixels.*max_pixels=178956970")
 
 
 def test_an_animated_png_with_damaged_pixels(decoder):
@@ -121,3 +133,12 @@ def test_a_jpeg_of_very_many_scans(decoder, odd):
     assert_refused_at_once(decoder, bomb[:2] + odd + bomb[2:], "scans")
     few = join(data, parts[:-1] + [last] * 20)
     assert outcome(decoder, few, 0) is not LOST
+
+
+@pytest.mark.parametrize("size", [(1, 1), (37, 53), (300, 2), (5, 4097)])
+@pytest.mark.parametrize("options", [{}, {"lossless": True}, {"exif": b"Exif\0\0" + tiff_block(1)}], ids=str)
+def test_the_size_that_a_webp_claims(size, options):
+    data = encode(GRAY.resize(size[::-1]), "WEBP", **options)
+    assert webp_size(data) == size
+    for length in range(12, 30):
+        assert webp_size(data[:length]) in (None, size)
