@@ -140,6 +140,12 @@ def _jpeg(data: bytes) -> int | None:
         at = end
 
 
+def _upright(block: bytes | None) -> int | None:
+    """1 where the EXIF block of a PNG or WebP turns nothing. Turned ones are left to Pillow: of those whose chunks
+    libpng or libwebp finds the slightest fault with, nvImageCodec leaves a part unwritten, as a success."""
+    return 1 if block is None or _directory(block) == 1 else None
+
+
 def _png(data: bytes) -> int | None:
     block = None
     pixels = False
@@ -160,14 +166,13 @@ def _png(data: bytes) -> int | None:
         elif name == b"IEND":
             if not pixels:  # they may follow, and nvImageCodec takes as much memory as their length claims
                 return None
-            return 1 if block is None else _directory(block)
+            return _upright(block)
         at += 12 + length
 
 
 def _webp(data: bytes) -> int | None:
     """Walks all chunks: nvImageCodec takes memory for an EXIF chunk before it looks whether the file is as long as the
-    chunk claims. Turned pictures are left to Pillow: of those whose chunks libwebp finds the slightest fault with,
-    nvImageCodec leaves a part unwritten, as a success."""
+    chunk claims."""
     (length,) = _LE32.unpack_from(data, 4)
     end = 8 + length
     if end > len(data):
@@ -183,7 +188,7 @@ def _webp(data: bytes) -> int | None:
         at += 8 + length + (length & 1)
     if b"VP8X" in chunks and chunks[b"VP8X"][0] & _ANIMATED:  # what the first frame covers is for Pillow to say
         return None
-    return 1 if b"EXIF" not in chunks or _directory(chunks[b"EXIF"]) == 1 else None
+    return _upright(chunks.get(b"EXIF"))
 
 
 _READERS = {"jpeg": _jpeg, "png": _png, "webp": _webp}

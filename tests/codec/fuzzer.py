@@ -111,13 +111,13 @@ class Fuzzer:
         The decoder's memory, and all that `malloc` hands out, is filled with a byte first.
         """
         fill_fresh_memory(filled)
+        rng = random.Random(what.number)
         try:
-            header = read_header(what.data, max_pixels=MAX_PIXELS)
+            header = read_header(what.data, apply_exif=rng.random() < 0.8, max_pixels=MAX_PIXELS)
         except DecodeError as error:
             return [_cause(error)] * 2
         h, w = header.height, header.width
         assert h >= 1 and w >= 1 and h * w <= MAX_PIXELS, f"a header of {h} x {w} pixels was let through"
-        rng = random.Random(what.number)
         y0, x0 = rng.randrange(h), rng.randrange(w)
         y1, x1 = rng.randint(y0 + 1, h), rng.randint(x0 + 1, w)
         outcomes: list[np.ndarray | str] = []

@@ -142,3 +142,12 @@ def test_the_size_that_a_webp_claims(size, options):
     assert webp_size(data) == size
     for length in range(12, 30):
         assert webp_size(data[:length]) in (None, size)
+
+
+@pytest.mark.parametrize("name", ["png turned 6", "png, after the pixels turned 6"])
+def test_a_turned_png_whose_exif_has_a_wrong_checksum(decoder, name):
+    """nvImageCodec turned its size and not its pixels, and left the rest as it found the memory."""
+    data = ORIGINALS[name]
+    at = data.index(b"eXIf")
+    for bit in range(8):
+        assert_as_pillow(decoder, data[: at + 31] + bytes([data[at + 31] ^ 1 << bit]) + data[at + 32 :])
