@@ -25,7 +25,7 @@ from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.stats import Recorder, Stats
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Steps, in_range, open_sampler
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Steps, open_sampler, order_of
 from cuaug.sources import Source, open_source
 from cuaug.transforms import Compose, Transform
 
@@ -248,7 +248,7 @@ class Loader:
 
     def _epoch(self, number: int) -> Epoch:
         if self._order is None or self._order.number != number:
-            order = in_range(self.sampler.order(self.seed, number), len(self.source))
+            order = order_of(self.sampler, self.seed, number, len(self.source))
             self._order = Epoch(number, self.seed, order, repeats=self.sampler.repeats)
         return self._order
 

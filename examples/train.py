@@ -66,16 +66,20 @@ def training_loader(samples: list[Sample], device: str | None, batch_size: int =
         T.Normalize(IMAGENET_MEAN, IMAGENET_STD),
     ]
     return cuaug.Loader(
-        samples, transforms=chain, batch_size=batch_size, shuffle=True, last_batch="drop", threads=WORKERS, device=device
+        samples,
+        transforms=chain,
+        batch_size=batch_size,
+        shuffle=True,
+        last_batch="drop",
+        threads=WORKERS,
+        device=device,
     )
 
 
 def validation_loader(samples: list[Sample], device: str | None) -> cuaug.Loader:
     """Whole images, only resized; both trainings are judged by it."""
     chain = [T.Resize((SIZE, SIZE)), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
-    return cuaug.Loader(
-        samples, transforms=chain, batch_size=BATCH, shuffle=False, threads=WORKERS, device=device
-    )
+    return cuaug.Loader(samples, transforms=chain, batch_size=BATCH, shuffle=False, threads=WORKERS, device=device)
 
 
 def network(classes: int) -> nn.Module:

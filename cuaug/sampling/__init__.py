@@ -13,8 +13,8 @@ from cuaug.sampling.orders import (
     ShuffledOrder,
     TorchOrder,
     WeightedSampler,
-    in_range,
     open_sampler,
+    order_of,
 )
 from cuaug.sampling.steps import LAST_BATCH, Share, Steps
 
@@ -29,6 +29,6 @@ __all__ = [
     "Steps",
     "TorchOrder",
     "WeightedSampler",
-    "in_range",
     "open_sampler",
+    "order_of",
 ]

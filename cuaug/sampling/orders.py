@@ -23,8 +23,8 @@ __all__ = [
     "ShuffledOrder",
     "TorchOrder",
     "WeightedSampler",
-    "in_range",
     "open_sampler",
+    "order_of",
 ]
 
 _INDEX_BITS = 32
@@ -194,12 +194,7 @@ class TorchOrder:
             given = list(self.sampler)
         finally:
             generator.set_state(state)
-        order = _integers(given, f"the sampler {type(self.sampler).__name__}")
-        if len(order) != len(self):
-            raise LoaderError(
-                f"{type(self.sampler).__name__} says that it has {len(self)} indices and gave {len(order)}"
-            )
-        return order
+        return _integers(given, f"the sampler {type(self.sampler).__name__}")
 
 
 def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
@@ -226,16 +221,24 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
             f"not {sampler!r:.100}"
         )
     if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
-        return SequentialOrder(in_range(_integers(sampler, "sampler"), count))
+        return SequentialOrder(_in_range(_integers(sampler, "sampler"), count))
     return TorchOrder(sampler)
 
 
-def in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """The order itself, once it is known to name samples of the source.
+def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+    """The order that a sampler gives for an epoch of a source of `count` samples.
 
     Raises:
-        LoaderError: it is empty, or names one that is not there.
+        LoaderError: not as long as the sampler says, or an index that the source does not have.
     """
+    order = sampler.order(seed, epoch)
+    if len(order) != len(sampler):
+        name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
+        raise LoaderError(f"{name} says that it has {len(sampler)} indices and gave {len(order)}")
+    return _in_range(order, count)
+
+
+def _in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     if not len(order):
         raise LoaderError("the sampler gave no index: an epoch has at least one sample")
     least, most = int(order.min()), int(order.max())

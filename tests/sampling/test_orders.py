@@ -21,7 +21,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from cuaug import LoaderError, ShardSampler, WeightedSampler
 from cuaug.random import Draws
-from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, TorchOrder, open_sampler
+from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, TorchOrder, open_sampler, order_of
 
 SAMPLERS = {
     "shuffled": lambda: ShuffledOrder(50),
@@ -234,13 +234,14 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
-        (Counting(4), "says that it has 4 indices and gave 3"),
+        (Counting(4), "Counting says that it has 4 indices and gave 3"),
+        (WeightedSampler(np.ones(9)), r"index \d; the source has 0 ... 4"),
         (BatchSampler(SequentialSampler(range(4)), 2, False), "one index at a time, not \\[0, 1\\]"),
     ],
 )
 def test_samplers_that_give_something_else(sampler, message):
     with pytest.raises(LoaderError, match=message):
-        open_sampler(sampler, 5, shuffle=False).order(0, 0)
+        order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
 
 
 # --- what samples draw under ------------------------------------------------------------------------------------------

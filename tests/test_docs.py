@@ -1,0 +1,42 @@
+"""The documents name tests and files that exist."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@functools.cache
+def functions(path: Path) -> set[str]:
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_tests_that_are_named_exist(document):
+    for path, name in TEST.findall(document.read_text()):
+        assert (ROOT / path).is_file() and name in functions(ROOT / path), f"{document.name}: {path}::{name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+        assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_every_promise_and_every_trap_has_its_tests():
+    promises = re.split(r"^## ", (ROOT / "docs" / "promises.md").read_text(), flags=re.MULTILINE)[1:]
+    assert len(promises) == 10
+    for promise in promises:
+        assert TEST.search(promise), promise.splitlines()[0]
+    rows = [line for line in (ROOT / "docs" / "traps.md").read_text().splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 20
+    for row in rows:
+        assert TEST.search(row) or "not tested:" in row, row
