@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuaug.cache.limits import positive, readable
-from cuaug.codec import read_header
+from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources import Source
 
@@ -40,7 +40,7 @@ class SizeEstimate:
         count: samples in the source.
         samples: how many of them the estimate is made from.
         damaged: how many more were looked at and could not be read; the others stand for them.
-        encoded_bytes: of all files, as they are.
+        encoded_bytes: of all files, as they are; a source of decoded arrays has none.
         decoded_bytes: of all pictures as (h, w, 3) uint8, at `short_side`.
         short_side: in pixels; None: the pictures' own size.
     """
@@ -62,7 +62,7 @@ class SizeEstimate:
 
 
 def estimate(source: Source, short_side: int | None = None, samples: int = 256, seed: int = 0) -> SizeEstimate:
-    """Reads some samples' files and headers, and says what all would take.
+    """Reads some samples and their headers, and says what all would take; decodes nothing.
 
     Args:
         source: as for `Loader`.
@@ -82,20 +82,22 @@ def estimate(source: Source, short_side: int | None = None, samples: int = 256, 
     failure: Exception | None = None
     for index in np.random.default_rng(seed).integers(bounds[:-1], bounds[1:]).tolist():
         try:
-            data = _encoded(source.read(index)[0])
-            header = read_header(data)
+            size, header = _look(source.read(index)[0])
         except (OSError, DecodeError) as error:
             damaged, failure = damaged + 1, error
             continue
         height, width = shrunken_size(header.height, header.width, short_side)
-        encoded, decoded, good = encoded + len(data), decoded + 3 * height * width, good + 1
+        encoded, decoded, good = encoded + size, decoded + 3 * height * width, good + 1
     if not good:
         raise LoaderError(f"no size can be estimated: of {damaged} samples none could be read ({failure})") from failure
     return SizeEstimate(count, good, damaged, encoded * count // good, decoded * count // good, short_side)
 
 
-def _encoded(data: Any) -> bytes:
+def _look(data: Any) -> tuple[int, Header | Pixels]:
+    """Bytes that `EncodedCache` would hold, and the picture's size, of what a source gave."""
+    if isinstance(data, np.ndarray) and data.ndim > 1:
+        return 0, Pixels(data)
     if isinstance(data, (str, os.PathLike)):
         with open(data, "rb") as file:
-            return file.read()
-    return bytes(data)
+            data = file.read()
+    return memoryview(data).nbytes, read_header(data)

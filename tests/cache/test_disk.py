@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -82,6 +83,22 @@ def test_what_one_process_adds_the_other_sees(tmp_path):
     assert held(cache) == [5]
     cache.put(6, picture(6))
     run(PROGRAM + "assert same(cache.get(6), picture(6)) and cache.stats.samples == 2", tmp_path, 1 << 24)
+
+
+def test_the_first_of_two_with_one_sample_wins(tmp_path, monkeypatch):
+    """Its record stays as it is: another process may be reading it."""
+    slow, fast = opened(tmp_path), opened(tmp_path)
+    take, views = slow._store._take, []
+
+    def overtaken(size):
+        offset = take(size)
+        views.append(fast.put(1, picture(1)))
+        return offset
+
+    monkeypatch.setattr(slow._store, "_take", overtaken)
+    assert same(slow.put(1, picture(1)), picture(1))
+    assert fast.get(1).ctypes.data == views[0].ctypes.data and held(slow) == [1]
+    assert slow.stats.bytes == 2 * SIZES[1]
 
 
 def test_a_smaller_limit_sees_its_part(tmp_path):
@@ -219,6 +236,19 @@ def test_a_full_disk_that_reserves_nothing(tmp_path):
     """Some file systems say that they have reserved room and have not: then writing fails, as an error."""
     body = "os.posix_fallocate = lambda file, offset, size: os.ftruncate(file, offset + size)"
     check_full(run(PROGRAM + body + FILL, tmp_path / "small", 1 << 24, prefix=small_disk(tmp_path / "small")))
+
+
+def test_a_reservation_that_fails_half_way_gives_back_its_half(tmp_path, monkeypatch):
+    """As ext4's does."""
+    cache, reserve = opened(tmp_path), os.posix_fallocate
+    cache.put(0, picture(0))
+
+    def half(file, offset, size):
+        reserve(file, offset, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", half)
+    assert cache.put(1, picture(1)) is None and cache.stats.bytes == SIZES[0]
 
 
 def test_a_sparse_index(tmp_path):

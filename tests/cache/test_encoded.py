@@ -84,6 +84,18 @@ def test_data_is_bytes_of_its_own(kind):
     assert cache.stats.bytes == 4
 
 
+def test_another_thread_may_take_the_room_while_data_is_copied():
+    cache = opened(10)
+
+    class Overtaken(bytearray):
+        def __bytes__(self):
+            assert cache.put(1, bytes(6), 0)
+            return bytes(bytearray(self))
+
+    assert not cache.put(0, Overtaken(5), 0)
+    assert cache.get(0) is None and cache.stats == CacheStats(1, 6, 10)
+
+
 def test_bytes_are_not_copied():
     encoded = bytes(1000)
     cache = opened(1000)

@@ -105,6 +105,25 @@ def test_damaged_samples_are_left_out(tmp_path):
         estimate(Pictures(None, None))
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_a_source_gives_any_kind_of_bytes(kind):
+    source = Pictures((10, 20))
+    size = len(source.data[0])
+    source.data[0] = kind(source.data[0])
+    guess = estimate(source)
+    assert (guess.encoded_bytes, guess.decoded_bytes) == (size, 600)
+
+
+def test_a_source_of_decoded_arrays():
+    source = Pictures((10, 20), (10, 20), (10, 20))
+    source.data[1:] = [np.zeros((30, 40, 3), np.uint8), np.zeros((30, 40), np.uint8)]
+    guess = estimate(source, 20)
+    assert guess.encoded_bytes == len(source.data[0])
+    assert guess.decoded_bytes == 3 * (10 * 20 + 2 * 20 * 26)
+    source.data[1] = np.zeros((30, 40, 3), np.float32)
+    assert estimate(source).damaged == 1
+
+
 def test_arguments():
     for arguments in ({"samples": 0}, {"short_side": 0}, {"short_side": "256"}):
         with pytest.raises(LoaderError, match=f"{next(iter(arguments))} is an integer of at least 1"):
