@@ -7,8 +7,8 @@
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
 //   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
 #pragma once
-#include "sampling.h"
 #include "store.h"
+#include "warp.h"
 
 struct Tile {
     int y, x, rows, columns;
@@ -29,9 +29,37 @@ DEVICE void fill(const Sample& sample, Strip& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
 }
 
+// What follows sampling, for one strip of output row y from column x on; returns what it adds to the measured sum.
+DEVICE int64 finish_strip(const Sample& sample, const Op* ops, const float* tables, const int64* measured, int y, int x,
+                          int pixels, Strip& v) {
+    limit_to(sample.clamp, v);
+    run_program(sample, ops, tables, measured ? *measured : 0, y, x, v);
+    const int64 sum = sample.measure ? measure(sample, v, pixels) : 0;
+    store_strip(sample, v, y, x, pixels);
+    return sum;
+}
+
+template <class T>
+DEVICE void warp_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
+                      const int64* measured, int64* measure_into, Tile tile) {
+    const int strips = (tile.columns + PIXELS - 1) / PIXELS;
+    int64 sum = 0;
+    for (int i = block.thread; i < tile.rows * strips; i += block.threads) {
+        const int y = tile.y + i / strips, j = i % strips * PIXELS, pixels = smaller(PIXELS, tile.columns - j);
+        Strip v;
+        warp_strip<T>(sample, tables, y, tile.x + j, pixels, v);
+        sum += finish_strip(sample, ops, tables, measured, y, tile.x + j, pixels, v);
+    }
+    if (sample.measure) add_to(measure_into, sum);
+}
+
 template <class T>
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                          const int64* measured, int64* measure_into, Tile tile, float* scratch) {
+    if (sample.warped) {  // the whole block: no barrier waits
+        warp_tile<T>(block, sample, ops, tables, measured, measure_into, tile);
+        return;
+    }
     Span* row_spans = reinterpret_cast<Span*>(scratch);
     float* row_weights = scratch + 2 * tile.rows;
     Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
@@ -62,12 +90,8 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
             sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines, below,
                         columns.first, pixels, v);
             for (int row = 0; row < height; ++row) {
-                const int y = tile.y + i + row, x = tile.x + j;
                 if (row_spans[i + row].count == 0) fill(sample, v[row]);
-                limit_to(sample.clamp, v[row]);
-                run_program(sample, ops, tables, measured ? *measured : 0, y, x, v[row]);
-                if (sample.measure) sum += measure(sample, v[row], pixels);
-                store_strip(sample, v[row], y, x, pixels);
+                sum += finish_strip(sample, ops, tables, measured, tile.y + i + row, tile.x + j, pixels, v[row]);
             }
         }
         block.sync();  // the lines are read to the end before the next rows overwrite them

@@ -73,31 +73,42 @@ DEVICE void turn_hue(const Op& op, Strip& v) {
     limit_to(op.limit, v);
 }
 
+// Where the pixels of a strip stand in the finished image: pixel p at row y + p * dy, column x + p * dx.
+struct Place {
+    int y, x, dy, dx;
+};
+
+DEVICE Place place_of(const Sample& sample, int y, int x) {
+    return sample.transposed ? Place{x, y, 1, 0} : Place{y, x, 0, 1};
+}
+
 DEVICE bool in_rectangle(const Op& op, float y, float x) {
     return y >= op.a[0] && y < op.a[2] && x >= op.a[1] && x < op.a[3];
 }
 
-DEVICE void erase(const Op& op, int y, int x, Strip& v) {
+DEVICE void erase(const Op& op, Place at, Strip& v) {
     FOR_PIXELS(p) {
-        const bool inside = in_rectangle(op, float(y), float(x + p));
+        const bool inside = in_rectangle(op, float(at.y + p * at.dy), float(at.x + p * at.dx));
         for (int c = 0; c < 3; ++c) v[c][p] = inside ? op.a[4 + c] : v[c][p];
     }
 }
 
-DEVICE void erase_with_noise(const Op& op, int y, int x, Strip& v) {
+DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
     FOR_PIXELS(p) {
-        if (!in_rectangle(op, float(y), float(x + p))) continue;
-        const Philox a = philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 0, 0);
-        const Philox b = philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 1, 0);
+        const int y = at.y + p * at.dy, x = at.x + p * at.dx;
+        if (!in_rectangle(op, float(y), float(x))) continue;
+        const Philox a = philox(op.key[0], op.key[1], uint32(x), uint32(y), 0, 0);
+        const Philox b = philox(op.key[0], op.key[1], uint32(x), uint32(y), 1, 0);
         v[0][p] = op.a[4] + op.a[5] * normal(a.word[0], a.word[1]);
         v[1][p] = op.a[4] + op.a[5] * normal(a.word[2], a.word[3]);
         v[2][p] = op.a[4] + op.a[5] * normal(b.word[0], b.word[1]);
     }
 }
 
-DEVICE void mask(const Op& op, int y, int x, Strip& v) {
+DEVICE void mask(const Op& op, Place at, Strip& v) {
     FOR_PIXELS(p) {
-        const bool drop = uniform(philox(op.key[0], op.key[1], uint32(x + p), uint32(y), 0, 0).word[0]) < op.a[0];
+        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
+        const bool drop = uniform(philox(op.key[0], op.key[1], x, y, 0, 0).word[0]) < op.a[0];
         for (int c = 0; c < 3; ++c) v[c][p] = drop ? op.a[4 + c] : v[c][p];
     }
 }
@@ -106,6 +117,7 @@ DEVICE void mask(const Op& op, int y, int x, Strip& v) {
 // added up.
 DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables, int64 measured, int y, int x,
                         Strip& v) {
+    const Place at = place_of(sample, y, x);
     for (int i = sample.op_begin; i < sample.op_end; ++i) {
         const Op& op = ops[i];
         switch (op.code) {
@@ -114,9 +126,9 @@ DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables
             case LUT: look_up(op, tables, v); break;
             case CONTRAST: contrast(op, measured, v); break;
             case HUE: turn_hue(op, v); break;
-            case ERASE: erase(op, y, x, v); break;
-            case ERASE_NOISE: erase_with_noise(op, y, x, v); break;
-            case MASK: mask(op, y, x, v); break;
+            case ERASE: erase(op, at, v); break;
+            case ERASE_NOISE: erase_with_noise(op, at, v); break;
+            case MASK: mask(op, at, v); break;
         }
     }
 }

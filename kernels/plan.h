@@ -13,6 +13,11 @@
 //     -> taps           source indices in [low, high): the window that sampling may see
 //                       outside [inner_low, inner_high): `border_before` decides (padding made before the resize)
 //     -> memory         held_low is the first index that lies in memory: a decoder may have decoded just a region
+//
+// With `warped`, the resized index's centre (r + 0.5 on each axis) goes through `field` and `matrix` to the source
+// instead, and only the window [inner_low, inner_high) and `border_before` stand between it and memory. With
+// `transposed`, rows and columns change places at the very end: output (y, x) is stored as row x, column y, and
+// operations that know where a pixel stands are told so.
 #pragma once
 #include "shim.h"
 
@@ -24,12 +29,13 @@ struct Axis {
 };
 
 enum Filter { NEAREST, BILINEAR, BICUBIC };
-enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC };
+enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
 enum Layout { HWC, CHW };
 
 struct Sample {
     Axis y, x;
+    double matrix[9];       // homogeneous (x, y, 1) of the resized image to source pixels, by rows
     uint64 source, target;  // addresses, filled in by the device
     int64 pitch;            // bytes from one source row to the next; within a row pixels are packed RGB
     int source_type;        // UINT8 or FLOAT32
@@ -42,6 +48,8 @@ struct Sample {
     float measure_scale;  // gray level to the integer that is added up
     int target_type, target_layout, target_channels;
     int active;  // 0: this sample has no such pass
+    int warped, transposed;
+    int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
 };
 
 enum OpCode {

@@ -18,6 +18,10 @@ DEVICE int continued(int i, int low, int high, int border) {
     if (border == CONSTANT) return -1;
     const int n = high - low;
     if (border == EDGE || n == 1) return i < low ? low : high - 1;
+    if (border == WRAP) {
+        const int k = (i - low) % n;
+        return low + (k < 0 ? k + n : k);
+    }
     // REFLECT turns at the centre of the last pixel, SYMMETRIC at its edge.
     const int period = border == REFLECT ? 2 * n - 2 : 2 * n;
     int k = (i - low) % period;

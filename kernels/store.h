@@ -22,8 +22,19 @@ DEVICE void convert(float value, Bfloat16& out) { out.bits = bfloat16_bits(value
 template <class Out>
 DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int count) {
     Out* target = reinterpret_cast<Out*>(sample.target);
-    const int64 at = int64(y) * sample.x.out + x, plane = int64(sample.y.out) * sample.x.out;
+    const int64 plane = int64(sample.y.out) * sample.x.out;
     const int channels = sample.target_channels;
+    if (sample.transposed) {
+        const int64 width = sample.y.out, at = int64(x) * width + y;
+        const bool planar = sample.target_layout == CHW;
+        for (int c = 0; c < channels; ++c)
+            for (int p = 0; p < count; ++p) {
+                const int64 pixel = at + p * width;
+                convert(v[c][p], target[planar ? c * plane + pixel : pixel * channels + c]);
+            }
+        return;
+    }
+    const int64 at = int64(y) * sample.x.out + x;
     if (sample.target_layout == CHW) {
         for (int c = 0; c < channels; ++c)
             for (int p = 0; p < count; ++p) convert(v[c][p], target[c * plane + at + p]);

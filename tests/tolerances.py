@@ -22,6 +22,9 @@ COLOR_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either
 OPENCV_HUE_LEVELS = Tolerance(1, "OpenCV's float HSV has the hue in degrees and adds epsilon to each divisor")
 ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's error before it")
 
+OPENCV_WARP_LEVELS = Tolerance(3, "OpenCV rounds places to 1/32 of a pixel: a few levels a pixel, times that twice")
+MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
+
 # float images in [0, 1]
 OPENCV_RESIZE = Tolerance(
     1e-4, "OpenCV computes sampling positions in float32: 514 * 2^-24 of a pixel, and the weights"
@@ -33,4 +36,7 @@ MATRIX = Tolerance(1e-5, "as COLOR, with coefficients up to 2")
 NORMALIZE = Tolerance(1e-5, "relative to 1 / std: one float32 product and sum instead of a difference and a quotient")
 NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine against float64")
 FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the taps are added in the other order")
+GRID_SAMPLE = Tolerance(2e-4, "places in double against grid_sample's, which are normalised to [-1, 1] first")
+WARP = Tolerance(2e-5, "float32 weights, and sums of up to 16 taps, against float64")
+TURNED_RESIZE = Tolerance(1e-5, "rows and columns are summed in the other order")
 MIRRORED_CHAIN = Tolerance(2e-4, "FLIPPED_RESIZE, carried through up to five point operations that multiply it")

@@ -24,6 +24,8 @@ __all__ = [
     "resize",
     "taps",
     "visible",
+    "warp",
+    "warped_region",
 ]
 
 Axis = NDArray[Any]
@@ -104,6 +106,65 @@ def _whole(axis: Axis, i: Chosen, size: Any) -> None:
     axis["start"][i] = np.where(axis["step"][i] > 0, 0, size - 1)
     axis["out"][i] = axis["seen_high"][i] = size
     axis["seen_low"][i] = 0
+
+
+def warp(y: Axis, x: Axis, i: Chosen, matrix: NDArray[np.float64], height: Any, width: Any) -> NDArray[np.float64]:
+    """Makes of what the output shows now the window of a warp to height x width.
+
+    Args:
+        y, x: axes that no resize has scaled, whose output shows no padding.
+        matrix: (n, 3, 3): from the new output's points (x, y, 1) to those of the output so far, in pixels.
+
+    Returns:
+        (n, 3, 3): from the new output's points to those of the source.
+    """
+    onto = np.zeros((len(matrix), 3, 3))
+    onto[:, 2, 2] = 1.0
+    for row, axis, size in ((0, x, width), (1, y, height)):
+        low, high = _range(axis, i)
+        step, origin = axis["step"][i], axis["origin"][i]
+        onto[:, row, row] = step
+        onto[:, row, 2] = origin + np.where(step > 0, low, high)
+        for name, end in (("low", low), ("inner_low", low), ("high", high), ("inner_high", high)):
+            axis[name][i] = origin + end
+        axis["origin"][i] = axis["start"][i] = axis["seen_low"][i] = 0
+        axis["step"][i] = 1
+        axis["out"][i] = axis["seen_high"][i] = size
+    return onto @ matrix
+
+
+def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """(N, 4): the inner source indices y0, x0, y1, x1 that warped samples can read, the ends excluded."""
+    matrix = rows["matrix"].reshape(-1, 3, 3)
+    x, y = rows["x"], rows["y"]
+    corners = np.stack(
+        [
+            np.stack(
+                [a["seen_low" if low else "seen_high"] for a, low in zip((x, y), ends, strict=True)]
+                + [np.ones(len(x))],
+                axis=-1,
+            )
+            for ends in ((1, 1), (1, 0), (0, 1), (0, 0))
+        ],
+        axis=1,
+    ).astype(np.float64)  # (N, 4, 3)
+    places = np.einsum("nij,nkj->nki", matrix, corners)
+    depth = places[..., 2]
+    # Beyond the horizon of a perspective, with a field, or with a border that leads back inside: everything.
+    whole = (depth <= 0).any(axis=1) | (rows["field_rows"] > 0) | (rows["border_before"] > Border.EDGE)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = places[..., :2] / depth[..., None]
+    places = np.nan_to_num(np.clip(places, -1e9, 1e9))
+    reach = _RADIUS[rows["filter"]] + 1
+    found = []
+    for number, axis in ((1, y), (0, x)):
+        low = np.floor(places[..., number].min(axis=1) - reach).astype(np.int64)
+        high = np.ceil(places[..., number].max(axis=1) + reach).astype(np.int64)
+        inner_low, inner_high = axis["inner_low"].astype(np.int64), axis["inner_high"].astype(np.int64)
+        found.append(np.where(whole, inner_low, np.clip(low, inner_low, inner_high - 1)))
+        found.append(np.where(whole, inner_high, np.clip(high, inner_low + 1, inner_high)))
+    y0, y1, x0, x1 = found
+    return np.stack([y0, x0, y1, x1], axis=1)
 
 
 def taps(axis: Axis, filter: NDArray[np.int32], antialias: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -20,6 +20,7 @@ class Border(IntEnum):
     EDGE = 1
     REFLECT = 2
     SYMMETRIC = 3
+    WRAP = 4
 
 
 class Type(IntEnum):
@@ -69,6 +70,7 @@ SAMPLE = np.dtype(
     [
         ("y", AXIS),
         ("x", AXIS),
+        ("matrix", "f8", 9),
         ("source", "u8"),
         ("target", "u8"),
         ("pitch", "i8"),
@@ -88,6 +90,11 @@ SAMPLE = np.dtype(
         ("target_layout", "i4"),
         ("target_channels", "i4"),
         ("active", "i4"),
+        ("warped", "i4"),
+        ("transposed", "i4"),
+        ("field", "i4"),
+        ("field_rows", "i4"),
+        ("field_columns", "i4"),
     ],
     align=True,
 )

@@ -36,6 +36,7 @@ _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type
 
 # Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
 _MEASURE_STEPS = 65536.0
+_TABLE_FLOATS = 3 * 256
 
 Where = NDArray[np.bool_] | None
 
@@ -64,8 +65,7 @@ class Tables:
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths of the finished images."""
         last = self.rows["active"].sum(axis=0) - 1
-        ends = self.rows[last, np.arange(self.rows.shape[1])]
-        return ends["y"]["out"].astype(np.int64), ends["x"]["out"].astype(np.int64)
+        return _sizes(self.rows[last, np.arange(self.rows.shape[1])])
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
@@ -73,7 +73,15 @@ class Tables:
         borders = first["filter"], first["border_before"], first["border_after"]
         y0, y1 = geometry.region(first["y"], *borders)
         x0, x1 = geometry.region(first["x"], *borders)
-        return np.stack([y0, x0, y1, x1], axis=1)
+        regions = np.stack([y0, x0, y1, x1], axis=1)
+        warped = first["warped"] != 0
+        return np.where(warped[:, None], geometry.warped_region(first), regions) if warped.any() else regions
+
+
+def _sizes(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) heights and (N,) widths of what the rows make."""
+    y, x, turned = rows["y"]["out"].astype(np.int64), rows["x"]["out"].astype(np.int64), rows["transposed"] != 0
+    return (np.where(turned, x, y), np.where(turned, y, x)) if turned.any() else (y, x)
 
 
 class Plan:
@@ -118,7 +126,7 @@ class Plan:
     @property
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
-        return self._y["out"].astype(np.int64), self._x["out"].astype(np.int64)
+        return _sizes(self._now)
 
     def check_channels(self, name: str, values: ArrayLike) -> None:
         """Refuses values for three channels, in the first axis of `values`, where the images have one."""
@@ -141,14 +149,30 @@ class Plan:
                 f"an image of {h[i]} x {w[i]} (height x width{which})"
             )
         self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
-        geometry.crop(self._y, chosen, top, height)
-        geometry.crop(self._x, chosen, left, width)
+        for part, y, x in self._axes(chosen):
+            geometry.crop(y, chosen[part], top[part], height[part])
+            geometry.crop(x, chosen[part], left[part], width[part])
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen = self._choose(where)
         self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
-        geometry.flip(self._y if vertical else self._x, chosen)
+        for part, y, x in self._axes(chosen):
+            geometry.flip(y if vertical else x, chosen[part])
+
+    def transpose(self, where: Where = None) -> None:
+        """Exchanges rows and columns."""
+        chosen = self._choose(where)
+        self._split(chosen[self._ops_so_far[chosen] == _POSITIONAL])
+        self._now["transposed"][chosen] ^= 1
+
+    def rot90(self, turns: ArrayLike, where: Where = None) -> None:
+        """Turns by `turns` quarters of the circle, counter-clockwise: one number, or one per sample."""
+        turns = np.broadcast_to(np.asarray(turns, dtype=np.int64), len(self)) % 4
+        some = np.ones(len(self), dtype=bool) if where is None else where
+        self.transpose(some & (turns % 2 == 1))
+        self.flip(vertical=True, where=some & ((turns == 1) | (turns == 2)))
+        self.flip(where=some & (turns >= 2))
 
     def pad(
         self,
@@ -180,8 +204,9 @@ class Plan:
         self._split(chosen[padded & ~(same & some_left)])
 
         self._now["border_after"][chosen], self._now["fill_after"][chosen] = border, color
-        geometry.pad(self._y, chosen, add_top, add_bottom)
-        geometry.pad(self._x, chosen, add_left, add_right)
+        for part, y, x in self._axes(chosen):
+            geometry.pad(y, chosen[part], add_top[part], add_bottom[part])
+            geometry.pad(x, chosen[part], add_left[part], add_right[part])
 
     def resize(
         self,
@@ -204,7 +229,7 @@ class Plan:
         now, again = self._now, self._resized[chosen]
         padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
         same_kind = (now["filter"][chosen] == filter) & (now["antialias"][chosen] == antialias)
-        same_kind &= filter != Filter.NEAREST
+        same_kind &= (filter != Filter.NEAREST) & (now["warped"][chosen] == 0)
         # Nearest rounds down, so it does not commute with a flip.
         flipped = ((self._y["step"][chosen] < 0) | (self._x["step"][chosen] < 0)) & (filter == Filter.NEAREST)
         self._split(
@@ -212,17 +237,79 @@ class Plan:
         )
 
         again = self._resized[chosen]
-        if again.any():
-            geometry.compose_resize(self._y, chosen[again], new_h[again])
-            geometry.compose_resize(self._x, chosen[again], new_w[again])
+        for part, y, x in self._axes(chosen):
+            for rows, change in ((again, geometry.compose_resize), (~again, geometry.resize)):
+                rows = np.flatnonzero(rows)[part] if isinstance(part, slice) else np.flatnonzero(rows & part)
+                if len(rows):
+                    change(y, chosen[rows], new_h[rows])
+                    change(x, chosen[rows], new_w[rows])
         first = chosen[~again]
-        geometry.resize(self._y, first, new_h[~again])
-        geometry.resize(self._x, first, new_w[~again])
         now["border_before"][first], now["fill_before"][first] = now["border_after"][first], now["fill_after"][first]
         now["filter"][first], now["antialias"][first] = filter, antialias
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
         now["clamp"][first] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
         self._resized[first] = True
+
+    def warp(
+        self,
+        matrix: ArrayLike,
+        height: ArrayLike,
+        width: ArrayLike,
+        *,
+        filter: Filter = Filter.BILINEAR,
+        border: Border = Border.CONSTANT,
+        fill: ArrayLike = 0.0,
+        field: NDArray[np.float32] | None = None,
+        where: Where = None,
+    ) -> None:
+        """Shows at each point of an image of height x width what the image so far has elsewhere.
+
+        Args:
+            matrix: (3, 3) or (N, 3, 3): from the new image's points (x, y, 1) to those of the image so far, in pixels;
+                the centre of pixel (0, 0) is the point (0.5, 0.5). Divided by the third coordinate where it is a
+                perspective.
+            height, width: of the new image.
+            filter: without antialiasing; shrink by `resize`.
+            border: what lies outside the image so far.
+            fill: for `Border.CONSTANT`, in image units: a number or one per channel.
+            field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels that are added to the
+                new image's points first, at nodes that span it from corner to corner; linear between them.
+        """
+        self.check_channels("fill", fill)
+        chosen = self._choose(where)
+        new_h, new_w = self._per_sample(chosen, height, width)
+        if min(new_h.min(initial=1), new_w.min(initial=1)) < 1:
+            raise TransformError(f"warp to {new_h.min()} x {new_w.min()}: both sides must be at least 1 pixel")
+        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
+        self._split(chosen[(self._ops_so_far[chosen] != _NO_OPS) | self._resized[chosen] | padded])
+
+        now = self._now
+        wanted = np.broadcast_to(np.asarray(matrix, dtype=np.float64), (len(self), 3, 3))[chosen]
+        turned = now["transposed"][chosen] != 0
+        wanted = np.where(turned[:, None, None], wanted[:, [1, 0, 2]], wanted)
+        found = geometry.warp(self._y, self._x, chosen, wanted, new_h, new_w)
+        now["matrix"][chosen] = found.reshape(-1, 9)
+        now["warped"][chosen], now["transposed"][chosen] = 1, 0
+        now["border_before"][chosen], now["fill_before"][chosen] = border, np.asarray(fill, dtype=np.float32)
+        now["filter"][chosen], now["antialias"][chosen] = filter, 0
+        now["clamp"][chosen] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        if field is not None:
+            self._add_field(chosen, np.asarray(field, dtype=np.float32))
+        self._resized[chosen] = True
+
+    def _add_field(self, chosen: NDArray[np.int64], field: NDArray[np.float32]) -> None:
+        if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
+            raise TransformError(f"a field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
+        fields = field[chosen] if field.ndim == 4 else field[None]
+        # They lie among the look-up tables, in as many of those as each takes.
+        size = fields[0].size
+        tables = -(-size // _TABLE_FLOATS)
+        flat = np.zeros((len(fields), tables * _TABLE_FLOATS), dtype=np.float32)
+        flat[:, :size] = fields.reshape(len(fields), -1)
+        first = sum(map(len, self._luts)) + np.arange(len(fields)) * tables
+        self._luts.append(flat.reshape(-1, 3, 256))
+        self._now["field"][chosen] = first * _TABLE_FLOATS
+        self._now["field_rows"][chosen], self._now["field_columns"][chosen] = fields.shape[1:3]
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 
@@ -326,6 +413,13 @@ class Plan:
 
     def _choose(self, where: Where) -> NDArray[np.int64]:
         return self._everyone if where is None else np.flatnonzero(where)
+
+    def _axes(self, chosen: NDArray[np.int64]) -> list[tuple[Any, NDArray[Any], NDArray[Any]]]:
+        """(which of the chosen, the axis of their rows, that of their columns): two kinds where some are transposed."""
+        turned = self._now["transposed"][chosen] != 0
+        if not turned.any():
+            return [(slice(None), self._y, self._x)]
+        return [(~turned, self._y, self._x), (turned, self._x, self._y)]
 
     def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> list[NDArray[np.int64]]:
         return [np.broadcast_to(np.asarray(value, dtype=np.int64), len(self))[chosen] for value in values]

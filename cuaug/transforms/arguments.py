@@ -31,6 +31,7 @@ _BORDERS = {
     "edge": Border.EDGE,
     "reflect": Border.REFLECT,
     "symmetric": Border.SYMMETRIC,
+    "wrap": Border.WRAP,
 }
 
 

@@ -18,6 +18,7 @@ from tests.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sides, siz
 
 OPENCV = {Filter.NEAREST: cv2.INTER_NEAREST, Filter.BILINEAR: cv2.INTER_LINEAR, Filter.BICUBIC: cv2.INTER_CUBIC}
 OPENCV_BORDER = {
+    Border.WRAP: cv2.BORDER_WRAP,
     Border.CONSTANT: cv2.BORDER_CONSTANT,
     Border.EDGE: cv2.BORDER_REPLICATE,
     Border.REFLECT: cv2.BORDER_REFLECT_101,

@@ -1,0 +1,268 @@
+"""Matrices and displacement fields, against torch's grid_sample, OpenCV and the plain reference."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug.plan import Border, Filter, Type
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.references import warp as reference
+from tests.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sizes
+from tests.tolerances import (
+    EXACT,
+    GRID_SAMPLE,
+    MIRRORED_WARP_LEVELS,
+    OPENCV_WARP_LEVELS,
+    TURNED_RESIZE,
+    WARP,
+)
+
+small = st.tuples(st.integers(1, 24), st.integers(1, 24))
+numbers = st.floats(-1.5, 1.5, width=16)
+
+
+@st.composite
+def matrices(draw, h: int, w: int, perspective: bool = True) -> np.ndarray:
+    """A matrix whose horizon lies outside the image, if it has one."""
+    a, b, c, d = (draw(numbers) for _ in range(4))
+    matrix = np.array(
+        [[a, b, draw(st.floats(-w, 2 * w, width=16))], [c, d, draw(st.floats(-h, 2 * h, width=16))], [0, 0, 1]]
+    )
+    if perspective and draw(st.booleans()):
+        matrix[2, :2] = draw(st.floats(-0.4, 0.4)) / w, draw(st.floats(-0.4, 0.4)) / h
+    return matrix
+
+
+def places(matrix: np.ndarray, h: int, w: int) -> np.ndarray:
+    """(h, w, 2): x and y in the source of each output pixel's centre."""
+    y, x = np.mgrid[:h, :w] + 0.5
+    across, down, depth = np.einsum("ij,jyx->iyx", matrix, np.stack([x, y, np.ones_like(x)]))
+    return np.stack([across / depth, down / depth], axis=-1)
+
+
+def away_from_edges(at: np.ndarray) -> np.ndarray:
+    """Where nearest is not decided by the last bits."""
+    return (np.abs(at - np.round(at)) > 1e-6).all(axis=-1)
+
+
+@given(st.data(), images(size=sizes(4000), dtype=np.float32), small, FILTERS)
+@pytest.mark.parametrize(
+    ("border", "padding"), [(Border.CONSTANT, "zeros"), (Border.EDGE, "border"), (Border.SYMMETRIC, "reflection")]
+)
+def test_a_matrix_is_torchs_grid_sample(border, padding, data, image, size, filter):
+    h, w, _ = image.shape
+    matrix = data.draw(matrices(*size))
+    plan = plan_for(image)
+    plan.warp(matrix, *size, filter=filter, border=border)
+    got = run_one(plan, image, only_regions=True)
+    at = places(matrix, *size)
+    grid = torch.from_numpy(at / (w, h) * 2 - 1)[None]
+    mode = filter.name.lower()
+    pixels = torch.from_numpy(image.astype(np.float64)).permute(2, 0, 1)[None]
+    want = torch.nn.functional.grid_sample(pixels, grid, mode, padding, align_corners=False)[0].permute(1, 2, 0).numpy()
+    sure = away_from_edges(at) if filter == Filter.NEAREST else np.ones(size, dtype=bool)
+    assert_close(got[sure], want[sure], GRID_SAMPLE)
+
+
+@settings(max_examples=60)
+@given(st.data(), images(size=st.tuples(st.integers(1, 12), st.integers(1, 12)), dtype=np.float32), FILTERS, BORDERS)
+def test_matrix_field_border_and_fill_are_the_references(data, image, filter, border):
+    size = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+    matrix = data.draw(matrices(*size))
+    field = None
+    if data.draw(st.booleans()):
+        shape = data.draw(st.tuples(st.integers(2, 4), st.integers(2, 4)))
+        rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+        field = rng.normal(0, 2, (*shape, 2)).astype(np.float32)
+    fill = data.draw(st.sampled_from([0.0, 0.5, (0.25, 0.5, 1.0)]))
+    plan = plan_for(image)
+    plan.warp(matrix, *size, filter=filter, border=border, fill=fill, field=field)
+    got = run_one(plan, image, only_regions=True)
+    want = reference.warp(image, matrix, *size, filter.name.lower(), border.name.lower(), fill, field)
+    if filter == Filter.NEAREST:  # a field's points are close to an edge by chance alone
+        assert (np.abs(got - want).max(axis=-1) > 1e-6).mean() <= 0.02 + 1 / got[..., 0].size
+    else:
+        assert_close(got, want, WARP)
+
+
+@given(images(size=sizes(20_000)), st.floats(-180, 180), st.floats(0.5, 2))
+def test_rotation_and_scale_are_opencvs(image, angle, scale):
+    """OpenCV's centres are whole numbers, and it rounds the place to 1/32 of a pixel: compared on a smooth picture."""
+    h, w, _ = image.shape
+    smooth = cv2.GaussianBlur(image, (0, 0), 8)
+    forward = np.vstack([cv2.getRotationMatrix2D((w / 2 - 0.5, h / 2 - 0.5), angle, scale), [0, 0, 1]])
+    shift = np.array([[1, 0, 0.5], [0, 1, 0.5], [0, 0, 1]])
+    plan = plan_for(smooth)
+    plan.warp(shift @ np.linalg.inv(forward) @ np.linalg.inv(shift), h, w, border=Border.EDGE)
+    got = run_one(plan, smooth, Type.UINT8)
+    want = cv2.warpAffine(smooth, forward[:2], (w, h), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    assert_close(got, want, OPENCV_WARP_LEVELS)
+
+
+@given(st.data(), images(size=sizes(3000)), FILTERS, BORDERS)
+def test_moves_by_whole_pixels_are_exact(data, image, filter, border):
+    """A shift, a flip or a transposition by matrix: the same bytes as indexing."""
+    h, w, _ = image.shape
+    dy, dx = data.draw(st.integers(-5, 5)), data.draw(st.integers(-5, 5))
+    plan = plan_for(image)
+    plan.warp([[1, 0, dx], [0, 1, dy], [0, 0, 1]], h, w, filter=filter, border=border)
+    rows = [reference.continued(y + dy, h, border.name.lower()) for y in range(h)]
+    columns = [reference.continued(x + dx, w, border.name.lower()) for x in range(w)]
+    want = image[rows][:, columns].copy()
+    want[np.array(rows) < 0] = 0
+    want[:, np.array(columns) < 0] = 0
+    assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
+    plan = plan_for(image)
+    plan.warp([[0, -1, w], [1, 0, 0], [0, 0, 1]], w, h, filter=filter)
+    assert_same(run_one(plan, image, Type.UINT8), np.rot90(image))
+
+
+@given(st.data(), images(size=sizes(3000)), SMOOTH)
+def test_crops_and_flips_fold_into_a_warp(data, image, filter):
+    """Before it and after it: the same as one by one, in one pass."""
+    h, w, _ = image.shape
+    box, matrix = data.draw(boxes(h, w)), data.draw(matrices(14, 17))
+    plan = plan_for(image)
+    plan.crop(*box)
+    plan.flip()
+    plan.warp(matrix, 14, 17, filter=filter, fill=30)
+    plan.flip(vertical=True)
+    plan.crop(2, 3, 10, 12)
+    plan.pad(1, 2, 3, 4, fill=99)
+    tables = plan.tables()
+    assert tables.launches == 1
+    got = run_one(plan, image, Type.UINT8, only_regions=True)
+    top, left, height, width = box
+    step = np.ascontiguousarray(image[top : top + height, left : left + width][:, ::-1])
+    alone = plan_for(step)
+    alone.warp(matrix, 14, 17, filter=filter, fill=30)
+    want = run_one(alone, step, Type.UINT8)[::-1][2:12, 3:15]
+    want = np.pad(want, ((2, 4), (1, 3), (0, 0)), constant_values=99)
+    assert_close(got, want, MIRRORED_WARP_LEVELS)
+
+
+@given(st.data(), images(size=sizes(3000), dtype=np.float32), SMOOTH)
+def test_a_warp_after_anything_else_begins_a_pass(data, image, filter):
+    """After padding, a resize, an operation or another warp: the same as on the image that those left."""
+    first, second = data.draw(matrices(12, 15, perspective=False)), data.draw(matrices(9, 8))
+    before = data.draw(st.sampled_from(["pad", "resize", "warp"]))
+    plan = plan_for(image)
+    if before == "pad":
+        plan.pad(2, 1, 3, 0, border=Border.EDGE)
+    elif before == "resize":
+        plan.resize(12, 15, filter=filter)
+    else:
+        plan.warp(first, 12, 15, filter=filter)
+    half = run_one(plan, image)
+    plan.warp(second, 9, 8, filter=filter)
+    alone = plan_for(half)
+    alone.warp(second, 9, 8, filter=filter)
+    assert plan.tables().launches == 2
+    assert_close(run_one(plan, image), run_one(alone, half), EXACT)
+
+
+@given(st.data(), images(size=sizes(3000)))
+def test_quarter_turns_are_numpys(data, image):
+    """With crops, flips, pads and resizes around them, in one pass."""
+    plan, want, pads = plan_for(image), image, 0
+    for _ in range(data.draw(st.integers(1, 5))):
+        h, w, _ = want.shape
+        step = data.draw(st.sampled_from(["turn", "transpose", "crop", "flip", "pad"]))
+        if step == "turn":
+            turns = data.draw(st.integers(-3, 5))
+            plan.rot90(turns)
+            want = np.rot90(want, turns)
+        elif step == "transpose":
+            plan.transpose()
+            want = want.swapaxes(0, 1)
+        elif step == "crop":
+            top, left, height, width = data.draw(boxes(h, w))
+            plan.crop(top, left, height, width)
+            want = want[top : top + height, left : left + width]
+        elif step == "flip":
+            vertical = data.draw(st.booleans())
+            plan.flip(vertical=vertical)
+            want = want[::-1] if vertical else want[:, ::-1]
+        else:
+            plan.pad(1, 0, 2, 3, fill=7)
+            pads += 1
+            want = np.pad(want, ((0, 3), (1, 2), (0, 0)), constant_values=7)
+    assert plan.tables().launches == 1 or pads > 1  # the padding of a crop that shows padding alone takes a pass
+    assert [size[0] for size in plan.sizes] == list(want.shape[:2])
+    assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
+
+
+@given(images(size=sizes(3000)), st.integers(0, 3), SMOOTH, st.booleans(), st.integers(1, 30), st.integers(1, 30))
+def test_a_turned_resize_is_a_resize_turned(image, turns, filter, antialias, h, w):
+    plan = plan_for(image)
+    plan.rot90(turns)
+    plan.resize(h, w, filter=filter, antialias=antialias)
+    turned = np.ascontiguousarray(np.rot90(image, turns))
+    alone = plan_for(turned)
+    alone.resize(h, w, filter=filter, antialias=antialias)
+    assert_close(run_one(plan, image), run_one(alone, turned), TURNED_RESIZE)
+
+
+def test_operations_know_where_they_are_in_a_turned_image():
+    from cuaug.plan import operations
+
+    image = np.random.default_rng(0).integers(0, 256, (9, 13, 3), dtype=np.uint8)
+    keys = np.array([[3, 4]], dtype=np.uint32)
+    turned = np.ascontiguousarray(np.rot90(image))
+    results = []
+    for pixels, turns in ((image, 1), (turned, 0)):
+        plan = plan_for(pixels)
+        plan.rot90(turns)
+        plan.append(operations.erase(1, (1, 2, 5, 4), 200))
+        plan.append(operations.erase_with_noise(1, (4, 3, 11, 8), keys, 128, 40))
+        plan.append(operations.mask(1, 0.3, keys, 9))
+        results.append(run_one(plan, pixels, Type.UINT8))
+    assert_same(*results)
+
+
+def test_samples_of_one_batch_turn_and_warp_each_for_itself():
+    from tests.helpers import run
+
+    batch = [np.random.default_rng(k).integers(0, 256, (8, 8, 3), dtype=np.uint8) for k in range(6)]
+    plan = plan_for(*batch)
+    turns = np.array([0, 1, 2, 3, 1, 0])
+    plan.rot90(turns, where=np.array([True] * 5 + [False]))
+    plan.warp(np.eye(3) + [[0, 0, 1], [0, 0, 0], [0, 0, 0]], 8, 8, filter=Filter.NEAREST, where=turns < 2)
+    got = run(plan, batch, Type.UINT8)
+    for k, image in enumerate(batch):
+        want = np.rot90(image, turns[k])
+        if turns[k] < 2:
+            want = np.pad(want[:, 1:], ((0, 0), (0, 1), (0, 0)))
+        assert_same(got[k], want)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"height": 0}, "warp to 0 x 3"),
+        ({"field": np.zeros((1, 3, 2), np.float32)}, r"a field is \(R, C, 2\).*not \(1, 3, 2\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments, message):
+    plan = plan_for(np.zeros((3, 3, 3), np.uint8))
+    with pytest.raises(TransformError, match=message):
+        plan.warp(np.eye(3), **{"height": 3, "width": 3, **arguments})
+
+
+def test_a_horizon_in_the_picture_reads_nothing_outside():
+    """Where a perspective divides by almost nothing, places are far away or no numbers at all."""
+    image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+    for border in Border:
+        for filter in Filter:
+            plan = plan_for(image)
+            plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border)
+            run_one(plan, image, Type.UINT8, only_regions=True)
+    plan = plan_for(image)
+    plan.warp(np.full((3, 3), np.nan), 9, 9)
+    run_one(plan, image, Type.UINT8)
