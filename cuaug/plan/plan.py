@@ -259,7 +259,8 @@ class Plan:
         filter: Filter = Filter.BILINEAR,
         border: Border = Border.CONSTANT,
         fill: ArrayLike = 0.0,
-        field: NDArray[np.float32] | None = None,
+        field: NDArray[np.floating[Any]] | None = None,
+        nodes: tuple[ArrayLike, ArrayLike] | None = None,
         where: Where = None,
     ) -> None:
         """Shows at each point of an image of height x width what the image so far has elsewhere.
@@ -274,6 +275,8 @@ class Plan:
             fill: for `Border.CONSTANT`, in image units: a number or one per channel.
             field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels that are added to the
                 new image's points first, at nodes that span it from corner to corner; linear between them.
+            nodes: (rows, columns), a number or (N,) each: how many of R and C, from the first on, are this sample's
+                and span its image; the rest goes unused. None: all.
         """
         self.check_channels("fill", fill)
         chosen = self._choose(where)
@@ -293,14 +296,26 @@ class Plan:
         now["border_before"][chosen], now["fill_before"][chosen] = border, np.asarray(fill, dtype=np.float32)
         now["filter"][chosen], now["antialias"][chosen] = filter, 0
         now["clamp"][chosen] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        if field is not None:
-            self._add_field(chosen, np.asarray(field, dtype=np.float32))
+        if field is not None and len(chosen):
+            self._add_field(chosen, np.asarray(field, dtype=np.float32), nodes)
         self._resized[chosen] = True
 
-    def _add_field(self, chosen: NDArray[np.int64], field: NDArray[np.float32]) -> None:
+    def _add_field(
+        self, chosen: NDArray[np.int64], field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None
+    ) -> None:
         if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
             raise TransformError(f"a field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
         fields = field[chosen] if field.ndim == 4 else field[None]
+        rows, columns = self._per_sample(chosen, *(field.shape[-3:-1] if nodes is None else nodes))
+        if (min(rows.min(), columns.min()) < 2) | (rows > field.shape[-3]).any() | (columns > field.shape[-2]).any():
+            raise TransformError(f"nodes are from 2 to those of the field, {field.shape[-3:-1]}, not {nodes}")
+        if (columns != field.shape[-2]).any():
+            # Each sample's nodes row after row, with no gaps.
+            place = np.arange(fields[0].size // 2)
+            row, column = np.divmod(place, columns[:, None])
+            place = np.minimum(row * field.shape[-2] + column, place[-1])
+            fields = np.broadcast_to(fields, (len(chosen), *fields.shape[1:])).reshape(len(chosen), -1, 2)
+            fields = np.take_along_axis(fields, place[:, :, None], axis=1)
         # They lie among the look-up tables, in as many of those as each takes.
         size = fields[0].size
         tables = -(-size // _TABLE_FLOATS)
@@ -309,7 +324,7 @@ class Plan:
         first = sum(map(len, self._luts)) + np.arange(len(fields)) * tables
         self._luts.append(flat.reshape(-1, 3, 256))
         self._now["field"][chosen] = first * _TABLE_FLOATS
-        self._now["field_rows"][chosen], self._now["field_columns"][chosen] = fields.shape[1:3]
+        self._now["field_rows"][chosen], self._now["field_columns"][chosen] = rows, columns
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 

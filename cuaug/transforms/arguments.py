@@ -10,7 +10,20 @@ from typing import Any
 from cuaug.errors import TransformError
 from cuaug.plan import Border, Filter
 
-__all__ = ["InterpolationMode", "border", "color", "interpolation", "pair", "probability", "sides", "span", "values"]
+__all__ = [
+    "InterpolationMode",
+    "border",
+    "color",
+    "either_way",
+    "interpolation",
+    "pair",
+    "point",
+    "probability",
+    "sides",
+    "span",
+    "values",
+    "whole",
+]
 
 
 class InterpolationMode(Enum):
@@ -105,3 +118,29 @@ def span(
     if len(numbers) != 2 or not low <= numbers[0] <= numbers[1] <= high:
         raise TransformError(f"{name} is (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}")
     return numbers[0], numbers[1]
+
+
+def either_way(name: str, value: float | Sequence[float]) -> tuple[float, float]:
+    """(lower, upper) in that order; one number, 0 or more, is as much either way."""
+    numbers = values(value, float)
+    if len(numbers) == 1 and 0.0 <= numbers[0] < float("inf"):
+        return -numbers[0], numbers[0]
+    if len(numbers) != 2 or not -float("inf") < numbers[0] <= numbers[1] < float("inf"):
+        raise TransformError(f"{name} is a number of 0 or more, or (lower, upper) in that order, not {value!r}")
+    return numbers[0], numbers[1]
+
+
+def point(name: str, value: Sequence[float] | None) -> tuple[float, float] | None:
+    """(x, y), or None."""
+    numbers = () if value is None else values(value, float)
+    if value is not None and len(numbers) != 2:
+        raise TransformError(f"{name} is two numbers, (x, y), not {value!r}")
+    return (numbers[0], numbers[1]) if numbers else None
+
+
+def whole(name: str, value: Any, low: int | None = None) -> int:
+    """An integer, of at least `low`."""
+    numbers = values(value, operator.index)
+    if len(numbers) != 1 or (low is not None and numbers[0] < low):
+        raise TransformError(f"{name} is an integer{'' if low is None else f' of at least {low}'}, not {value!r}")
+    return numbers[0]

@@ -1,7 +1,8 @@
-"""Crops, resizes, flips and padding. Arguments, defaults and meaning are torchvision v2's, drawn for each sample."""
+"""Crops, flips, quarter turns, padding. Arguments, defaults and meaning are torchvision's, drawn for each sample."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,74 +16,19 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
 __all__ = [
+    "D4",
     "CenterCrop",
     "Pad",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResizedCrop",
+    "RandomRot90",
     "RandomVerticalFlip",
-    "Resize",
+    "RandomZoomOut",
+    "Rot90",
 ]
 
 Sizes = NDArray[np.int64]
-
-
-class Resize(Transform):
-    """Resizes to `size`.
-
-    Args:
-        size: (height, width), or one number for the shorter side, the longer in proportion (rounded down); None:
-            `max_size` decides alone.
-        interpolation: "nearest", "bilinear" or "bicubic".
-        max_size: with a single number: the longer side is at most this, the shorter in proportion. With None: the
-            longer side is this.
-        antialias: widen the filter when shrinking, as Pillow does.
-    """
-
-    def __init__(
-        self,
-        size: int | Sequence[int] | None,
-        interpolation: Any = "bilinear",
-        max_size: int | None = None,
-        antialias: bool = True,
-    ) -> None:
-        self._pair = None if size is None else arguments.pair("size", size)
-        self._shorter = size is not None and len(arguments.values(size, int)) == 1
-        self.size = self._pair[0] if self._shorter and self._pair else self._pair
-        self.interpolation = interpolation
-        self.max_size = max_size
-        self.antialias = antialias
-        self._filter = arguments.interpolation(interpolation)
-        if self._pair is None:
-            if max_size is None:
-                raise TransformError("size is None: then max_size must be given")
-            arguments.pair("max_size", max_size)
-        elif max_size is not None and (not self._shorter or max_size <= self._pair[0]):
-            raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
-
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        return self.resized(heights, widths)
-
-    def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        """The height and width, one for all or one each, that images of these heights and widths are resized to."""
-        shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
-        if self._pair is None:
-            long = np.full(len(heights), self.max_size)
-            short = np.maximum(long * shorter // longer, 1)
-        elif not self._shorter:
-            return {"height": self._pair[0], "width": self._pair[1]}
-        else:
-            short = np.full(len(heights), self._pair[0])
-            long = short * longer // shorter
-            if self.max_size is not None:
-                over = long > self.max_size
-                short = np.where(over, np.maximum(self.max_size * short // long, 1), short)
-                long = np.where(over, self.max_size, long)
-        tall = heights > widths
-        return {"height": np.where(tall, long, short), "width": np.where(tall, short, long)}
-
-    def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.resize(**params, filter=self._filter, antialias=self.antialias, where=where)
 
 
 class CenterCrop(Transform):
@@ -223,6 +169,60 @@ class RandomVerticalFlip(RandomTransform):
         plan.flip(vertical=True, where=where)
 
 
+class Rot90(Transform):
+    """Turns by `k` quarters of the circle, counter-clockwise, as `numpy.rot90`; moves whole pixels and no more."""
+
+    def __init__(self, k: int = 1) -> None:
+        self.k = arguments.whole("k", k)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.rot90(self.k, where)
+
+
+class RandomRot90(RandomTransform):
+    """Turns by a random number of quarters, counter-clockwise, with probability p.
+
+    By default Albumentations' `RandomRotate90`; `times` is that of Kornia's `RandomRotation90`. Where the image is not
+    square, what comes out is upright or lies, as it was drawn.
+
+    Args:
+        times: (fewest, most) quarter turns, both included.
+        p: probability, for each sample.
+    """
+
+    def __init__(self, times: Sequence[int] = (0, 3), p: float = 1.0) -> None:
+        self.times = arguments.values(times, operator.index)
+        if len(self.times) != 2 or self.times[0] > self.times[1]:
+            raise TransformError(f"times is (fewest, most) quarter turns, integers in that order, not {times!r}")
+        self.p = arguments.probability("p", p)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        return {"k": draws.integers(*self.times)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.rot90(params["k"], where)
+
+
+class D4(RandomTransform):
+    """One of the eight symmetries of the square, each as likely, with probability p; Albumentations' `D4`.
+
+    Args:
+        p: probability, for each sample.
+    """
+
+    def __init__(self, p: float = 1.0) -> None:
+        self.p = arguments.probability("p", p)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        """`k` quarter turns, counter-clockwise, and then a transposition where `transpose` is true."""
+        return {"k": draws.integers(0, 3), "transpose": draws.bernoulli(0.5)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        transpose = params["transpose"]
+        plan.rot90(params["k"], where)
+        plan.transpose(transpose if where is None else transpose & where)
+
+
 class Pad(Transform):
     """Adds pixels on the sides.
 
@@ -244,3 +244,30 @@ class Pad(Transform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.pad(*self._sides, border=self._border, fill=self._fill, where=where)
+
+
+class RandomZoomOut(RandomTransform):
+    """Puts the image at a random place of a larger canvas, with probability p (Liu et al. 2016).
+
+    Args:
+        fill: of the canvas, a number or one per channel, in image units.
+        side_range: bounds, 1 or more, of how many times as long as the image's the canvas's sides are.
+        p: probability, for each sample.
+    """
+
+    def __init__(
+        self, fill: float | Sequence[float] | None = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5
+    ) -> None:
+        self.fill = fill
+        self.side_range = arguments.span("side_range", side_range, low=1.0)
+        self.p = arguments.probability("p", p)
+        self._fill = arguments.color("fill", fill)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        ratio, place = draws.uniform(None, *self.side_range), draws.uniform(2)
+        more_x, more_y = (np.floor(size * ratio) - size for size in (widths, heights))
+        left, top = np.floor(more_x * place[:, 0]), np.floor(more_y * place[:, 1])
+        return {"sides": [left, top, more_x - left, more_y - top]}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.pad(*params["sides"], fill=self._fill, where=where)

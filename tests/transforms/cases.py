@@ -13,6 +13,7 @@ import torch
 
 from cuaug import transforms as T
 from tests.references import color, masks, sampling
+from tests.references import warp as warping
 
 Image = np.ndarray
 Reference = Callable[..., Image]
@@ -104,6 +105,64 @@ def mirrored(vertical: bool) -> Reference:
     return lambda image: sampling.flip(image, vertical)
 
 
+def rotation(filter: str = "nearest", expand: bool = False, center: Any = None, **how: Any) -> Reference:
+    def run(image: Image, angle: float) -> Image:
+        h, w, _ = image.shape
+        size = warping.expanded_size(h, w, angle) if expand else (h, w)
+        matrix = warping.affine(h, w, -angle, (0, 0), 1.0, (0, 0), None if expand else center, size)
+        return warping.warp(image, matrix, *size, filter, **how)
+
+    return run
+
+
+def affine(filter: str = "nearest", center: Any = None, **how: Any) -> Reference:
+    def run(image: Image, **params: Any) -> Image:
+        h, w, _ = image.shape
+        return warping.warp(image, warping.affine(h, w, **params, center=center), h, w, filter, **how)
+
+    return run
+
+
+def perspective(filter: str = "bilinear", **how: Any) -> Reference:
+    def run(image: Image, startpoints: np.ndarray, endpoints: np.ndarray) -> Image:
+        return warping.warp(image, warping.perspective(startpoints, endpoints), *image.shape[:2], filter, **how)
+
+    return run
+
+
+def elastic(filter: str = "bilinear", **how: Any) -> Reference:
+    def run(image: Image, field: np.ndarray, rows: int, columns: int) -> Image:
+        return warping.warp(image, np.eye(3), *image.shape[:2], filter, field=field[:rows, :columns], **how)
+
+    return run
+
+
+def grid_distortion(filter: str = "bilinear", **how: Any) -> Reference:
+    """Where a cell's border lies in the new image, and what it shows of the old one; linear between."""
+
+    def run(image: Image, steps_y: np.ndarray, steps_x: np.ndarray) -> Image:
+        shown = []
+        for size, steps in zip(image.shape[:2], (steps_y, steps_x), strict=True):
+            cell = size / len(steps)
+            shown.append(
+                np.interp(
+                    np.arange(size) + 0.5, cell * np.arange(len(steps) + 1), cell * np.append(0, np.cumsum(steps))
+                )
+            )
+        return warping.remap(image, np.stack(np.meshgrid(*shown, indexing="ij"), axis=-1), filter, **how)
+
+    return run
+
+
+def quarter_turns(image: Image, k: int, transpose: bool = False) -> Image:
+    turned = np.rot90(image, k)
+    return turned.swapaxes(0, 1) if transpose else turned
+
+
+def zoom_out(fill: Any = 0.0) -> Reference:
+    return lambda image, sides: sampling.pad(image, *(int(side) for side in sides), "constant", fill)
+
+
 #: Public names that are no transforms, and transforms that only run others.
 BASES = {"InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "RandomApply"}
@@ -145,6 +204,57 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     ],
     "RandomHorizontalFlip": [(T.RandomHorizontalFlip(), mirrored(False)), (T.RandomHorizontalFlip(1), mirrored(False))],
     "RandomVerticalFlip": [(T.RandomVerticalFlip(), mirrored(True)), (T.RandomVerticalFlip(p=0), mirrored(True))],
+    "Rot90": [(T.Rot90(), lambda image: np.rot90(image)), (T.Rot90(-2), lambda image: image[::-1, ::-1])],
+    "RandomRot90": [(T.RandomRot90(), quarter_turns), (T.RandomRot90((1, 1), p=0.5), quarter_turns)],
+    "D4": [(T.D4(), quarter_turns), (T.D4(p=0.5), quarter_turns)],
+    "RandomZoomOut": [
+        (T.RandomZoomOut(), zoom_out()),
+        (T.RandomZoomOut((9, 99, 200), (2.5, 3), p=1), zoom_out((9, 99, 200))),
+    ],
+    "RandomResize": [(T.RandomResize(9, 14), resize()), (T.RandomResize(30, 33, "bicubic"), resize("bicubic"))],
+    "RandomShortestSize": [
+        (T.RandomShortestSize(17), resize()),
+        (T.RandomShortestSize([9, 14, 40], max_size=45, antialias=False), resize(antialias=False)),
+    ],
+    "ScaleJitter": [(T.ScaleJitter((30, 20)), resize()), (T.ScaleJitter(25, (0.5, 1.5), "nearest"), resize("nearest"))],
+    "RandomRotation": [
+        (T.RandomRotation(180), rotation()),
+        (
+            T.RandomRotation((-30, 60), "bilinear", center=(3, 20.5), fill=(9, 99, 200)),
+            rotation("bilinear", center=(3, 20.5), fill=(9, 99, 200)),
+        ),
+        (
+            T.RandomRotation(45, T.InterpolationMode.BILINEAR, expand=True, center=(0, 0), fill=30),
+            rotation("bilinear", True, fill=30),
+        ),
+        (T.RandomRotation((90, 90), "bicubic", expand=True), rotation("bicubic", True)),
+        (T.RandomRotation(90, "bicubic", padding_mode="wrap"), rotation("bicubic", border="wrap")),
+    ],
+    "RandomAffine": [
+        (T.RandomAffine(0), affine()),
+        (T.RandomAffine(30, (0.2, 0.5), (0.5, 2), 20, "bilinear", 40), affine("bilinear", fill=40)),
+        (
+            T.RandomAffine(
+                (0, 90), shear=(-20, 20, 5, 30), interpolation="bicubic", center=(2, 5), padding_mode="reflect"
+            ),
+            affine("bicubic", (2, 5), border="reflect"),
+        ),
+        (T.RandomAffine(0, translate=(0, 1)), affine()),
+    ],
+    "RandomPerspective": [
+        (T.RandomPerspective(), perspective()),
+        (T.RandomPerspective(0.2, 1, "bicubic", (9, 99, 200)), perspective("bicubic", fill=(9, 99, 200))),
+        (T.RandomPerspective(p=0.9, padding_mode="symmetric"), perspective(border="symmetric")),
+    ],
+    "ElasticTransform": [
+        (T.ElasticTransform(), elastic()),
+        (T.ElasticTransform((200, 90), (3, 7), "nearest", 9, "edge"), elastic("nearest", border="edge", fill=9)),
+    ],
+    "GridDistortion": [
+        (T.GridDistortion(), grid_distortion()),
+        (T.GridDistortion(3, 0.9, "nearest", p=1), grid_distortion("nearest")),
+        (T.GridDistortion(4, (0, 1), normalized=False, fill=99, p=1), grid_distortion(fill=99)),
+    ],
     "ColorJitter": [
         (T.ColorJitter(0.4, 0.4, 0.4, 0.1), jitter("brightness", "contrast", "saturation", "hue")),
         (T.ColorJitter(contrast=(0.2, 3.0), hue=0.5), jitter("contrast", "hue")),

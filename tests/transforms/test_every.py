@@ -13,7 +13,9 @@ import torch
 import cuaug
 from cuaug import transforms as T
 from cuaug.apply import apply
+from cuaug.plan import Plan, Type
 from cuaug.random import Draws
+from tests import helpers
 from tests.transforms.cases import BASES, CASES, WRAPPERS
 
 N = 12
@@ -23,6 +25,12 @@ RANDOM = [
     T.RandomResizedCrop(12),
     T.RandomHorizontalFlip(),
     T.RandomVerticalFlip(),
+    T.RandomRot90((2, 2), p=0.5),
+    T.RandomRotation(30),
+    T.RandomAffine(30, (0.1, 0.1)),
+    T.RandomPerspective(),
+    T.ElasticTransform(),
+    T.GridDistortion(),
     T.ColorJitter(0.3, 0.3, 0.3, 0.3),
     T.RandomGrayscale(0.5),
     T.RandomErasing(),
@@ -31,6 +39,8 @@ RANDOM = [
     T.RandomApply([T.Grayscale(3)]),
     T.Compose([T.RandomHorizontalFlip()]),
 ]
+#: Those that leave each image with a size of its own.
+RESIZING = [T.RandomResize(9, 14), T.RandomShortestSize([9, 14]), T.ScaleJitter(20), T.RandomZoomOut(p=0.9), T.D4()]
 
 
 def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.ndarray:
@@ -59,9 +69,17 @@ def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, see
     return [reference(floats[i], **drawn[i]) if acts[i] else floats[i] for i in range(n)]
 
 
-def run(transform: T.Transform, images: np.ndarray, seed: int) -> np.ndarray:
-    """`transform(images)` with draws from `seed`."""
-    return apply(images, lambda plan: transform.plan(plan, Draws(seed, 0, np.arange(len(plan)))))
+def run(transform: T.Transform, images: np.ndarray, seed: int) -> Any:
+    """`transform(images)` with draws from `seed`; a list where images of one batch come out with different sizes."""
+
+    def write(plan: Plan) -> None:
+        transform.plan(plan, Draws(seed, 0, np.arange(len(plan))))
+
+    plan = helpers.plan_for(*images)
+    write(plan)
+    if len(set(zip(*(size.tolist() for size in plan.sizes), strict=True))) == 1:
+        return apply(images, write)
+    return helpers.run(plan, list(images), Type.UINT8)
 
 
 def test_every_transform_is_here():
@@ -69,17 +87,18 @@ def test_every_transform_is_here():
     assert public == set(CASES) | WRAPPERS | BASES, "a new transform needs a reference in cases.py"
     assert {type(t).__name__ for cases in CASES.values() for t, _ in cases} == set(CASES)
     drawing = {name for name in public - BASES if name.startswith("Random")} | {"ColorJitter", "Compose"}
-    assert {type(t).__name__ for t in RANDOM} == drawing
+    drawing |= {type(t).__name__ for t in RESIZING} | {"ElasticTransform", "GridDistortion"}
+    assert {type(t).__name__ for t in RANDOM + RESIZING} == drawing
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_does_what_its_reference_does(transform, reference, seed):
     images = stack(seed=seed)
-    got = run(transform, images, seed).astype(np.float64)
+    got = [image.astype(np.float64) for image in run(transform, images, seed)]
     want = by_reference(transform, reference, images, seed)
     # uint8 results are rounded once, at the end; a value beside a boundary may fall to either side.
-    slack = 0.51 if got.max() > 10 else 2e-5
+    slack = 0.51 if max(image.max() for image in got) > 10 else 2e-5
     for i, (one, other) in enumerate(zip(got, want, strict=True)):
         assert one.shape == other.shape, f"image {i}"
         assert np.abs(one - np.clip(other, 0, 255) if slack > 0.5 else one - other).max() <= slack, f"image {i}"
@@ -112,7 +131,8 @@ def test_keeps_each_argument_under_its_name(transform, reference):
 def test_pickles(transform, reference):
     images = stack(3)
     again = pickle.loads(pickle.dumps(transform))
-    np.testing.assert_array_equal(run(again, images, 4), run(transform, images, 4))
+    for one, other in zip(run(again, images, 4), run(transform, images, 4), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
@@ -132,6 +152,15 @@ def test_each_image_of_a_batch_is_drawn_for(transform):
     one = stack(2)[1:]
     results = {image.tobytes() for image in run(transform, np.repeat(one, 40, axis=0), 0)}
     assert len(results) >= 2
+
+
+@pytest.mark.parametrize("transform", RESIZING, ids=lambda t: type(t).__name__)
+def test_each_size_is_drawn_for(transform):
+    images = np.repeat(stack(2)[1:], 40, axis=0)
+    first, again, other = (run(transform, images, seed) for seed in (0, 0, 1))
+    assert len({image.shape for image in first}) >= 2
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
@@ -191,13 +220,31 @@ def test_where_limits_it(transform):
         (lambda: T.Pad((1, 2, 3)), r"padding .* not \(1, 2, 3\)"),
         (lambda: T.Pad(1, fill="red"), "fill is a number or a sequence of 3, not 'red'"),
         (lambda: T.Pad(1, fill=(1, 2)), r"fill .* not \(1, 2\)"),
-        (lambda: T.Pad(1, padding_mode="wrap"), "padding_mode is one of 'constant', .*, not 'wrap'"),
+        (lambda: T.Pad(1, padding_mode="mirror"), "padding_mode is one of 'constant', .*, not 'mirror'"),
         (lambda: T.RandomCrop(4, padding="1"), "padding .* not '1'"),
         (lambda: T.RandomResizedCrop(4, scale=0.5), "scale is .* not 0.5"),
         (lambda: T.RandomResizedCrop(4, scale=(0.9, 0.5)), r"scale .* not \(0.9, 0.5\)"),
         (lambda: T.RandomResizedCrop(4, ratio=(0, 1)), r"ratio .* not \(0, 1\)"),
         (lambda: T.RandomResizedCrop(4, scale=(float("nan"), 1)), "scale .* not .nan"),
         *[(lambda v=v: T.RandomHorizontalFlip(v), f"p is a probability .* not {v}") for v in (1.1, -0.1, None)],
+        (lambda: T.Rot90(0.5), "k is an integer, not 0.5"),
+        (lambda: T.RandomRot90((2, 1)), r"times is \(fewest, most\) .* not \(2, 1\)"),
+        (lambda: T.RandomZoomOut(side_range=(0.5, 2)), r"side_range .* not \(0.5, 2\)"),
+        (lambda: T.RandomResize(9, 9), "max_size is an integer of at least 10, not 9"),
+        (lambda: T.RandomShortestSize([]), r"min_size .* not \[\]"),
+        (lambda: T.RandomShortestSize(9, 0), "max_size is .* not 0"),
+        (lambda: T.ScaleJitter(0), "target_size .* not 0"),
+        *[(lambda v=v: T.RandomRotation(v), "degrees is a number of 0 or more, or .* not") for v in (-1, (2, 1), "x")],
+        (lambda: T.RandomRotation(1, center=3), r"center is two numbers, \(x, y\), not 3"),
+        (lambda: T.RandomRotation(1, padding_mode="mirror"), "padding_mode .* not 'mirror'"),
+        (lambda: T.RandomAffine(1, (0.5, 1.5)), r"translate .* not \(0.5, 1.5\)"),
+        (lambda: T.RandomAffine(1, scale=(0, 1)), r"scale .* not \(0, 1\)"),
+        (lambda: T.RandomAffine(1, shear=(1, 2, 3)), r"shear .* not \(1, 2, 3\)"),
+        (lambda: T.RandomPerspective(1.5), "distortion_scale .* not 1.5"),
+        (lambda: T.ElasticTransform(-1), "alpha is a number of at least 0, .* not -1"),
+        (lambda: T.ElasticTransform(sigma=(5, 0.5)), r"sigma is a number of at least 1, .* not \(5, 0.5\)"),
+        (lambda: T.GridDistortion(0), "num_steps is an integer of at least 1, not 0"),
+        (lambda: T.GridDistortion(distort_limit=1), r"distort_limit lies within \(-1, 1\], not 1"),
         *[(lambda v=v: T.ColorJitter(brightness=v), f"brightness is .* not {v!r}") for v in (-0.1, "x")],
         (lambda: T.ColorJitter(contrast=(-1, 1)), r"contrast .* not \(-1, 1\)"),
         (lambda: T.ColorJitter(hue=0.6), "hue .* not 0.6"),
@@ -225,6 +272,7 @@ def test_arguments_that_do_not_fit(make, message):
 def test_numbers_of_numpy_are_numbers():
     three, half = np.int64(3), np.float32(0.5)
     assert repr(T.Resize(three)) == "Resize(size=3)" and repr(T.Resize(np.array([3, 4]))) == "Resize(size=(3, 4))"
+    assert T.RandomRotation(half).degrees == (-0.5, 0.5)
     assert T.CenterCrop(three).size == (3, 3) and T.Pad(three)._sides == (3, 3, 3, 3)
     assert T.RandomHorizontalFlip(half).p == 0.5
     assert T.ColorJitter(half)._spans == T.ColorJitter(0.5)._spans
