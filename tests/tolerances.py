@@ -23,6 +23,7 @@ OPENCV_HUE_LEVELS = Tolerance(1, "OpenCV's float HSV has the hue in degrees and 
 ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's error before it")
 
 OPENCV_WARP_LEVELS = Tolerance(3, "OpenCV rounds places to 1/32 of a pixel: a few levels a pixel, times that twice")
+PILLOW_WARP_LEVELS = Tolerance(1, "Pillow truncates to uint8 where the kernels round, and mixes in double")
 MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
 
 # float images in [0, 1]

@@ -30,9 +30,10 @@ class ElasticTransform(Warp):
     torchvision blurs noise that is uniform in [-1, 1], one number per pixel and direction, by a Gaussian, mirrored at
     the borders, and scales it by alpha / size in half widths and half heights. Here the noise is drawn as a sum of
     cosines, in which that blur is but a factor for each, and the field is made only at nodes 2 / 3 of sigma apart: a
-    dozen times fewer numbers for sigma 5, with the same standard deviation and correlation everywhere (the borders,
-    where mirroring doubles the variance, included). Between nodes linear interpolation stands for the smooth field: at
-    most 5 % of its standard deviation away from it along each axis.
+    dozen times fewer numbers for sigma 5, with the same standard deviation and correlation, also near the borders,
+    where mirroring up to doubles the variance (here at the edge of the first pixel, there at its centre). Between
+    nodes linear interpolation stands for the smooth field: at most 5 % of its standard deviation from it along each
+    axis.
 
     Args:
         alpha: strength: a number, or one for x and one for y. x moves by alpha / height of half the width, y by

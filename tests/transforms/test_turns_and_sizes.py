@@ -1,0 +1,162 @@
+"""Quarter turns, random sizes, zooming out, five and ten crops: torchvision's arithmetic, and distributions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+from tests.helpers import assert_same
+from tests.transforms.test_geometry import even, params, sizes_after
+
+sides = st.integers(1, 700)
+SMALL = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [-5, -1, 0, 1, 2, 3, 6])
+def test_quarter_turns_are_numpys_and_torchs(k):
+    image = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
+    assert_same(F.rot90(image, k), np.rot90(image, k))
+    assert_same(T.Rot90(k)(image), np.rot90(image, k))
+    tensor = torch.from_numpy(image).permute(2, 0, 1)
+    assert F.rot90(tensor, k).equal(torch.rot90(tensor, k, dims=(-2, -1)))
+
+
+def test_random_quarter_turns_are_equally_likely():
+    n = 4000
+    got = T.RandomRot90()(np.stack([SMALL] * n))
+    turns = {np.rot90(SMALL, k).tobytes(): k for k in range(4)}
+    assert even(Counter(turns[image.tobytes()] for image in got), 4, n)
+    assert set(params(T.RandomRot90((1, 2)), 9, 9)["k"]) == {1, 2}
+    kept = (T.RandomRot90((2, 2), p=0.25)(np.stack([SMALL] * n)) == SMALL).all(axis=(1, 2, 3)).mean()
+    assert abs(kept - 0.75) < 5 * math.sqrt(0.25 * 0.75 / n)
+
+
+def test_d4_is_each_of_the_eight_symmetries_equally_often():
+    n = 8000
+    got = T.D4()(np.stack([SMALL] * n))
+    eight = {symmetry.tobytes() for k in range(4) for symmetry in (np.rot90(SMALL, k), np.rot90(SMALL, k)[:, ::-1])}
+    assert len(eight) == 8
+    counts = Counter(image.tobytes() for image in got)
+    assert set(counts) == eight and even(counts, 8, n)
+
+
+def test_a_turned_image_that_is_not_square_has_a_size_of_its_own():
+    images = np.zeros((40, 4, 6, 3), np.uint8)
+    for transform in (T.RandomRot90(), T.D4()):
+        with pytest.raises(TransformError, match="different sizes"):
+            transform(images)
+        assert T.Compose([transform, T.CenterCrop(4)])(images).shape == (40, 4, 4, 3)
+
+
+# --- random sizes -----------------------------------------------------------------------------------------------------
+
+
+@given(sides, sides, st.integers(1, 500), st.integers(1, 50))
+def test_random_resize_draws_the_shorter_side(h, w, least, more):
+    drawn = params(T.RandomResize(least, least + more), h, w, n=400)
+    short, long = np.minimum(drawn["height"], drawn["width"]), np.maximum(drawn["height"], drawn["width"])
+    assert least <= short.min() and short.max() <= least + more - 1, "the upper end is never drawn"
+    assert more > 40 or set(short) == set(range(least, least + more))
+    assert (long == short * max(h, w) // min(h, w)).all()
+    assert (drawn["height"] <= drawn["width"]).all() if h <= w else (drawn["height"] >= drawn["width"]).all()
+
+
+def shortest_size(h: int, w: int, min_size: int, max_size: int | None) -> tuple[int, int]:
+    """torchvision.transforms.v2.RandomShortestSize, as of 0.20, but never 0."""
+    r = min_size / min(h, w)
+    if max_size is not None:
+        r = min(r, max_size / max(h, w))
+    return max(int(h * r), 1), max(int(w * r), 1)
+
+
+@given(
+    sides, sides, st.lists(st.integers(1, 900), min_size=1, max_size=4, unique=True), st.none() | st.integers(1, 900)
+)
+def test_random_shortest_size_is_torchvisions(h, w, lengths, max_size):
+    drawn = params(T.RandomShortestSize(lengths, max_size), h, w, n=300)
+    got = set(zip(drawn["height"].tolist(), drawn["width"].tolist(), strict=True))
+    assert got == {shortest_size(h, w, length, max_size) for length in lengths}
+
+
+def test_random_shortest_size_of_one_length():
+    assert sizes_after(T.RandomShortestSize(50), 100, 300) == (50, 150)
+    assert sizes_after(T.RandomShortestSize(50, max_size=120), 100, 300) == (40, 120)
+
+
+@given(sides, sides, st.integers(1, 600), st.integers(1, 600), st.integers(0, 99))
+def test_scale_jitter_fits_into_width_and_height(h, w, target_w, target_h, seed):
+    """torchvision has the size's two numbers in this order: r = min(target_size[1] / h, target_size[0] / w)."""
+    drawn = params(T.ScaleJitter((target_w, target_h), (1, 1)), h, w, n=1)
+    r = min(target_h / h, target_w / w)
+    assert (int(drawn["height"][0]), int(drawn["width"][0])) == (max(int(h * r), 1), max(int(w * r), 1))
+    jittered = params(T.ScaleJitter((target_w, target_h), (0.5, 2)), h, w, n=50, seed=seed)
+    for name, size in (("height", h), ("width", w)):
+        assert (jittered[name] >= max(int(size * r * 0.5), 1)).all() and (jittered[name] <= max(size * r * 2, 1)).all()
+
+
+def test_scale_jitter_draws_uniformly():
+    drawn = params(T.ScaleJitter(1000, (0.1, 2.0)), 500, 1000, n=9000)["width"] / 1000
+    assert drawn.min() > 0.0989 and drawn.max() <= 2.0
+    np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.5, 0.75]), [0.575, 1.05, 1.525], atol=0.04)
+
+
+def test_random_zoom_out_puts_the_image_anywhere_on_the_canvas():
+    left, top, right, bottom = sides = np.array(params(T.RandomZoomOut(), 40, 100, n=6000)["sides"])
+    width, height = left + 100 + right, top + 40 + bottom
+    assert sides.min() == 0
+    assert 100 <= width.min() < 101 and 398 <= width.max() < 400 and 158 <= height.max() <= 159
+    assert np.abs(width / 100 - height / 40).max() < 0.025, "one ratio for both"
+    roomy = width > 200
+    across, down = (left / (left + right).clip(1))[roomy], (top / (top + bottom).clip(1))[roomy]
+    assert abs(across.mean() - 0.5) < 0.02 and abs(down.mean() - 0.5) < 0.02
+    assert abs(np.corrcoef(across, down)[0, 1]) < 0.06
+
+
+def test_random_zoom_out_fills():
+    image = np.full((8, 8, 3), 200, np.uint8)
+    got = T.RandomZoomOut((1, 2, 3), (2, 2), p=1)(image)
+    assert got.shape == (16, 16, 3)
+    assert (got == 200).all(axis=-1).sum() == 64 and (got == [1, 2, 3]).all(axis=-1).sum() == 16 * 16 - 64
+    assert T.RandomZoomOut(p=0)(np.stack([image] * 9)).shape == (9, 8, 8, 3)
+
+
+# --- five and ten crops -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(4, 6), 5, (7, 1)])
+def test_five_crop_is_the_corners_and_the_middle(size):
+    image = np.random.default_rng(0).integers(0, 256, (11, 14, 3), dtype=np.uint8)
+    h, w = (size, size) if isinstance(size, int) else size
+    top, left = round((11 - h) / 2), round((14 - w) / 2)
+    want = [image[:h, :w], image[:h, -w:], image[-h:, :w], image[-h:, -w:], image[top : top + h, left : left + w]]
+    got = F.five_crop(image, size)
+    assert isinstance(got, tuple) and len(got) == 5
+    for one, other in zip(got, want, strict=True):
+        assert_same(one, other)
+    for vertical, mirrored in ((False, image[:, ::-1]), (True, image[::-1])):
+        ten = F.ten_crop(image, size, vertical)
+        for one, other in zip(ten, (*want, *F.five_crop(mirrored.copy(), size)), strict=True):
+            assert_same(one, other)
+    stack = torch.from_numpy(np.stack([image, image[::-1]])).permute(0, 3, 1, 2)
+    assert torch.stack(F.five_crop(stack, size)).shape == (5, 2, 3, h, w)
+
+
+def test_five_crop_of_a_smaller_image():
+    with pytest.raises(TransformError, match=r"crop of 12 x 4 .* does not fit an image of 11 x 14"):
+        F.five_crop(np.zeros((11, 14, 3), np.uint8), (12, 4))
+
+
+def test_functional_center_crop_is_the_transforms():
+    assert_same(F.center_crop(SMALL, (4, 12)), T.CenterCrop((4, 12))(SMALL))

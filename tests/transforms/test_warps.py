@@ -1,0 +1,439 @@
+"""Rotation, affine maps, perspective and distortion: torchvision's conventions, Pillow's directions, distributions."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug import TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+from cuaug.plan import Plan
+from cuaug.random import Draws
+from cuaug.transforms import matrices
+from tests import helpers
+from tests.helpers import assert_close, assert_same
+from tests.references import warp as reference
+from tests.tolerances import EXACT, GRID_SAMPLE, PILLOW_WARP_LEVELS
+from tests.transforms.test_geometry import params
+
+sides = st.integers(1, 40)
+degrees = st.floats(-720, 720, width=32)
+FILTERS = ["nearest", "bilinear", "bicubic"]
+
+
+def noise(h: int, w: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (h, w, 3), dtype=np.uint8)
+
+
+def dot(h: int, w: int, y: int, x: int) -> np.ndarray:
+    image = np.zeros((h, w), np.uint8)
+    image[y, x] = 255
+    return image
+
+
+def place(image: np.ndarray) -> tuple[int, int]:
+    """Of the brightest pixel."""
+    return tuple(int(v) for v in np.unravel_index(np.argmax(image), image.shape[:2]))
+
+
+def assert_grid_sampled(got: torch.Tensor, image: torch.Tensor, matrix: np.ndarray, mode: str, size=None) -> None:
+    """`got` is what torchvision makes: centres relative to the middle, through the matrix, into grid_sample.
+
+    With nearest, pixels whose place lies on the border of two others may be either.
+    """
+    _, h, w = image.shape
+    new_h, new_w = size or (h, w)
+    x, y = np.arange(new_w) + 0.5 - new_w / 2, np.arange(new_h) + 0.5 - new_h / 2
+    points = np.stack([*np.meshgrid(x, y), np.ones((new_h, new_w))], axis=-1) @ matrix.T
+    places = points[..., :2] / points[..., 2:]
+    grid = torch.from_numpy(places / (w / 2, h / 2))[None]
+    want = torch.nn.functional.grid_sample(image[None].double(), grid, mode, "zeros", align_corners=False)[0]
+    places = places + (w / 2, h / 2)
+    sure = (np.abs(places - np.round(places)) > 1e-6).all(axis=-1) | (mode != "nearest")
+    assert got.shape == want.shape
+    assert_close(got[:, sure], want[:, sure], GRID_SAMPLE)
+
+
+# --- rotation ---------------------------------------------------------------------------------------------------------
+
+
+@given(sides, sides, degrees, st.booleans(), st.booleans(), st.sampled_from(["nearest", "bilinear"]))
+def test_rotate_is_torchvisions(h, w, angle, expand, off_center, mode):
+    image = torch.from_numpy(np.random.default_rng(0).random((3, h, w), dtype=np.float32))
+    center = (w / 4, 3.5) if off_center and not expand else None
+    relative = (0, 0) if center is None else (center[0] - w / 2, center[1] - h / 2)
+    matrix = reference.inverse_affine(relative, -angle, (0, 0), 1.0, (0, 0))
+    size = reference.expanded_size(h, w, angle) if expand else (h, w)
+    got = F.rotate(image, angle, mode, expand, center)
+    assert_grid_sampled(got, image, matrix, mode, size)
+
+
+@given(sides, sides, st.floats(-360, 360, width=32))
+def test_expanded_sizes_are_pillows(h, w, angle):
+    want = Image.new("L", (w, h)).rotate(angle, expand=True).size
+    got = F.rotate(np.zeros((h, w), np.uint8), angle, expand=True).shape[::-1]
+    # Pillow rounds up by however little a corner passes a whole pixel, torchvision from 1e-4 of a pixel on.
+    half = np.abs(matrices.rotation([angle])[0]) @ (w / 2, h / 2)
+    close = np.abs((ends := np.stack([half, -half]) + (w / 2, h / 2)) - np.round(ends)).min(axis=0) < 2e-4
+    assert all(a == b or (near and abs(a - b) <= 2) for a, b, near in zip(got, want, close, strict=True))
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 40), st.integers(2, 40), st.floats(-180, 180, width=32), st.booleans())
+def test_rotated_pixels_are_pillows(h, w, angle, expand):
+    """Nearest, where Pillow's fixed point places do not fall on the border of two pixels."""
+    image = noise(h, w)
+    got = F.rotate(Image.fromarray(image), angle, expand=expand, fill=40)
+    want = Image.fromarray(image).rotate(angle, expand=expand, fillcolor=(40, 40, 40))
+    if got.size == want.size:
+        differ = (np.asarray(got) != np.asarray(want)).any(axis=-1)
+        assert differ.sum() <= max(2, 0.02 * differ.size)
+
+
+@pytest.mark.parametrize("center", [None, (2, 9), (0, 0), (11.5, 3.0)])
+@pytest.mark.parametrize("angle", [30, -75, 200])
+def test_a_dot_lands_where_pillow_puts_it(angle, center):
+    for y, x in [(6, 14), (15, 9), (10, 10)]:
+        image = Image.fromarray(dot(21, 25, y, x))
+        want = np.asarray(image.rotate(angle, Image.Resampling.BILINEAR, center=center))
+        got = np.asarray(F.rotate(image, angle, "bilinear", center=center))
+        assert_close(got, want, PILLOW_WARP_LEVELS)
+
+
+def test_rotate_turns_counter_clockwise_and_affine_clockwise():
+    right = dot(21, 21, 10, 18)
+    assert place(F.rotate(right, 90)) == (2, 10) and place(F.rotate(right, 45, "bilinear")) in {(4, 16), (5, 16)}
+    assert place(F.affine(right, 90, (0, 0), 1, 0)) == (18, 10)
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+@pytest.mark.parametrize("size", [(6, 9), (7, 4), (5, 5), (8, 8), (1, 3)])
+def test_quarter_turns_are_exact(filter, size):
+    image = noise(*size)
+    for turns in range(-4, 9):
+        assert_same(F.rotate(image, 90.0 * turns, filter, expand=True), np.rot90(image, turns))
+        if turns % 2 == 0 or size[0] == size[1]:
+            assert_same(F.rotate(image, 90 * turns, filter), np.rot90(image, turns))
+            assert_same(F.affine(image, -90 * turns, (0, 0), 1, 0, filter), np.rot90(image, turns))
+
+
+def test_expand_turns_around_the_middle_whatever_the_center():
+    image = noise(9, 12)
+    assert_same(F.rotate(image, 33, "bilinear", True, (0, 0)), F.rotate(image, 33, "bilinear", True))
+
+
+def test_borders_of_a_rotation():
+    """The corners show the fill, the edge's colour, or the image again; inside nothing changes."""
+    image = np.full((20, 20, 3), 200, np.uint8)
+    for filter in FILTERS:
+        filled = F.rotate(image, 45, filter, fill=(1, 2, 3))
+        assert filled[0, 0].tolist() == [1, 2, 3] and filled[10, 10].tolist() == [200] * 3
+        assert F.rotate(image, 45, filter)[0, 0].tolist() == [0] * 3
+        for mode in ("edge", "reflect", "symmetric", "wrap"):
+            assert (F.rotate(image, 45, filter, padding_mode=mode) == 200).all()
+    with pytest.raises(TransformError, match="fill has 3 entries, one per channel, but the images have 1"):
+        F.rotate(image[..., 0], 45, fill=(1, 2, 3))
+
+
+# --- affine -----------------------------------------------------------------------------------------------------------
+
+shears = st.floats(-60, 60, width=32)
+
+
+@given(sides, sides, degrees, st.tuples(shears, shears), st.floats(0.25, 4), st.data())
+def test_affine_is_torchvisions(h, w, angle, shear, scale, data):
+    image = torch.from_numpy(np.random.default_rng(0).random((3, h, w), dtype=np.float32))
+    translate = data.draw(st.tuples(st.floats(-w, w, width=16), st.floats(-h, h, width=16)))
+    center = data.draw(st.none() | st.tuples(st.floats(0, w, width=16), st.floats(0, h, width=16)))
+    mode = data.draw(st.sampled_from(["nearest", "bilinear"]))
+    relative = (0, 0) if center is None else (center[0] - w / 2, center[1] - h / 2)
+    matrix = reference.inverse_affine(relative, angle, translate, scale, shear)
+    got = F.affine(image, angle, translate, scale, shear, mode, center=center)
+    assert_grid_sampled(got, image, matrix, mode)
+
+
+def test_translate_moves_right_and_down():
+    assert place(F.affine(dot(9, 9, 4, 4), 0, (2, 1), 1, 0)) == (5, 6)
+    assert place(F.affine(dot(9, 9, 4, 4), 0, (-3, -4), 1, 0)) == (0, 1)
+
+
+def test_shear_and_scale_go_as_torchvisions():
+    """Its matrix by hand: shear along x by s moves the rows above the middle to the right, those below to the left."""
+    above, below, right = dot(21, 21, 2, 10), dot(21, 21, 18, 10), dot(21, 21, 10, 18)
+    assert place(F.affine(above, 0, (0, 0), 1, 45)) == (2, 18) and place(F.affine(below, 0, (0, 0), 1, 45)) == (18, 2)
+    assert place(F.affine(right, 0, (0, 0), 1, (0, 45))) == (2, 18)
+    assert place(F.affine(right, 0, (0, 0), 0.5, 0)) == (10, 14)
+    assert_same(F.affine(above, 0, (0, 0), 1, 30), F.affine(above, 0, (0, 0), 1, (30, 0)))
+    assert_same(F.affine(above, 0, (0, 0), 1, [30]), F.affine(above, 0, (0, 0), 1, (30, 30)))
+
+
+def test_affine_pixels_are_pillows():
+    image = noise(24, 31)
+    matrix = reference.affine(24, 31, 25, (3, -2), 1.3, (10, -5))
+    for filter, resample in (("bilinear", Image.Resampling.BILINEAR), ("nearest", Image.Resampling.NEAREST)):
+        want = Image.fromarray(image).transform((31, 24), Image.Transform.AFFINE, matrix[:2].reshape(6), resample)
+        got = F.affine(image, 25, (3, -2), 1.3, (10, -5), filter)
+        # Pillow makes no mixture of the picture and what lies outside.
+        inside = F.affine(np.full_like(image, 255), 25, (3, -2), 1.3, (10, -5), "bilinear").min(axis=-1) == 255
+        far = np.abs(got.astype(int) - np.asarray(want))[inside]
+        assert inside.sum() > 200 and (far > PILLOW_WARP_LEVELS.most).mean() <= (0.01 if filter == "nearest" else 0)
+
+
+def test_random_affine_draws_as_torchvision():
+    transform = T.RandomAffine(20, (0.1, 0.25), (0.5, 2.0), (-5, 10, 1, 2))
+    drawn = params(transform, 40, 90, n=20_000)
+    assert drawn["angle"].min() < -19.9 and drawn["angle"].max() > 19.9 and abs(drawn["angle"].mean()) < 0.5
+    across, down = drawn["translate"].T
+    assert set(across) == set(range(-9, 10)) and set(down) == set(range(-10, 11)), "whole pixels, both ends included"
+    assert (across == 9).mean() == pytest.approx(0.5 / 18, abs=0.005), "rounded, the ends get half"
+    assert 0.5 <= drawn["scale"].min() < 0.501 and 1.999 < drawn["scale"].max() <= 2.0
+    (low_x, low_y), (high_x, high_y) = drawn["shear"].min(axis=0), drawn["shear"].max(axis=0)
+    assert -5 <= low_x < -4.99 and 9.99 < high_x <= 10 and 1 <= low_y < 1.01 and 1.99 < high_y <= 2
+    plain = params(T.RandomAffine((3, 3), shear=7), 40, 90)
+    assert (plain["angle"] == 3).all() and (plain["scale"] == 1).all() and (plain["translate"] == 0).all()
+    assert (plain["shear"][:, 1] == 0).all() and 6.9 < np.abs(plain["shear"][:, 0]).max() <= 7
+
+
+# --- perspective ------------------------------------------------------------------------------------------------------
+
+SQUARE = [[0, 0], [30, 0], [30, 24], [0, 24]]
+MOVED = [[3, 5], [26, 1], [30, 21], [6, 24]]
+
+
+@given(st.integers(12, 90), st.integers(12, 90), st.floats(0, 0.5), st.integers(0, 999))
+def test_the_matrix_of_corners_is_torchvisions(h, w, scale, seed):
+    drawn = params(T.RandomPerspective(scale), h, w, n=20, seed=seed)
+    got = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
+    for matrix, start, end in zip(got, drawn["startpoints"], drawn["endpoints"], strict=True):
+        np.testing.assert_allclose(matrix, reference.perspective(start, end), atol=1e-8)
+
+
+@settings(max_examples=50)
+@given(st.integers(12, 40), st.integers(12, 40), st.integers(0, 999), st.sampled_from(["nearest", "bilinear"]))
+def test_perspective_is_torchvisions(h, w, seed, mode):
+    drawn = {name: points[0] for name, points in params(T.RandomPerspective(), h, w, n=1, seed=seed).items()}
+    matrix = reference.perspective(drawn["startpoints"], drawn["endpoints"])
+    image = torch.from_numpy(np.random.default_rng(seed).random((3, h, w), dtype=np.float32))
+    middle = np.array([[1, 0, w / 2], [0, 1, h / 2], [0, 0, 1]])
+    by_corners = F.perspective(image, drawn["startpoints"].tolist(), drawn["endpoints"].tolist(), mode)
+    by_coefficients = F.perspective(image, None, None, mode, coefficients=matrix.reshape(9)[:8].tolist())
+    for got in (by_corners, by_coefficients):
+        assert_grid_sampled(got, image, np.linalg.inv(middle) @ matrix @ middle, mode)
+
+
+def test_perspective_pixels_are_pillows_and_corners_land_on_their_places():
+    image = noise(25, 31)
+    coefficients = reference.perspective(SQUARE, MOVED).reshape(9)[:8]
+    transform = Image.Transform.PERSPECTIVE
+    want = np.asarray(Image.fromarray(image).transform((31, 25), transform, coefficients, Image.Resampling.NEAREST))
+    got = F.perspective(image, SQUARE, MOVED, "nearest")
+    assert (got != want).any(axis=-1).mean() < 0.02
+    for (x, y), (new_x, new_y) in zip(SQUARE[:1] + SQUARE[2:3], MOVED[:1] + MOVED[2:3], strict=True):
+        blurred = cv2.GaussianBlur(dot(25, 31, min(y, 24), min(x, 30)), (0, 0), 1.5)
+        y_found, x_found = place(F.perspective(blurred, SQUARE, MOVED))
+        assert abs(y_found - new_y) <= 1 and abs(x_found - new_x) <= 1
+
+
+def test_random_perspective_draws_corners_as_torchvision():
+    drawn = params(T.RandomPerspective(0.5), 41, 60, n=40_000)
+    assert (drawn["startpoints"] == [[0, 0], [59, 0], [59, 40], [0, 40]]).all()
+    x, y = drawn["endpoints"][..., 0], drawn["endpoints"][..., 1]
+    near_x, near_y = set(range(16)), set(range(11))  # int(0.5 * 30) + 1 and int(0.5 * 20) + 1 places
+    far_x, far_y = {59 - k for k in near_x}, {40 - k for k in near_y}
+    for corner, (want_x, want_y) in enumerate([(near_x, near_y), (far_x, near_y), (far_x, far_y), (near_x, far_y)]):
+        assert set(x[:, corner]) == want_x and set(y[:, corner]) == want_y
+        counts = np.unique(x[:, corner], return_counts=True)[1]
+        assert np.abs(counts - 2500).max() < 5 * math.sqrt(2500)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 1), (2, 2), (3, 2), (9, 9)])
+@pytest.mark.parametrize("scale", [0.0, 0.5, 1.0])
+def test_corners_on_a_line_leave_the_image_as_it_is(size, scale):
+    """torchvision solves for them all the same, and shows whatever comes out."""
+    images = np.stack([noise(*size)] * 400)
+    got = T.RandomPerspective(scale, p=1)(images)
+    drawn = params(T.RandomPerspective(scale), *size, n=400)
+    for corners in (drawn["endpoints"], drawn["startpoints"]):
+        on_a_line = ~matrices.regular(corners)
+        matrix = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
+        assert np.isfinite(matrix).all() and (matrix[on_a_line] == np.eye(3)).all()
+    if min(size) == 1 or scale == 0:
+        assert_same(got, images)
+
+
+def test_a_perspective_with_the_origin_infinitely_far_away():
+    """Both the upper and the lower edge lead to (0, 0): torchvision's eight coefficients do not exist."""
+    new = np.array([[[6, 0], [8, 0], [8, 8], [2, 2]]], dtype=float)
+    old = np.array([[[0, 0], [8, 0], [8, 8], [0, 8]]], dtype=float)
+    matrix = matrices.perspective(old, new)[0]
+    found = np.append(new[0], np.ones((4, 1)), axis=1) @ matrix.T
+    np.testing.assert_allclose(found[:, :2] / found[:, 2:], old[0], atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[0, 0], [1, 0], [2, 0], [0, 9]], SQUARE), "startpoints are four .* no three of them on a line"),
+        ((SQUARE, SQUARE[:3]), "endpoints are four"),
+        ((None, None, "bilinear", None, [1, 2]), r"coefficients are eight numbers, not \[1, 2\]"),
+    ],
+)
+def test_corners_that_make_no_perspective(arguments, message):
+    with pytest.raises(TransformError, match=message):
+        F.perspective(noise(9, 9), *arguments)
+
+
+# --- elastic ----------------------------------------------------------------------------------------------------------
+
+
+def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> np.ndarray:
+    """(n, h, w, 2): what ElasticTransform moves each pixel by, in units of its noise, as the kernel interpolates it."""
+    alpha = 2.0 * h / w, 2.0 * w / h  # which make displacements in pixels the noise itself
+    drawn = params(T.ElasticTransform(alpha, sigma), h, w, n=n, seed=seed)
+    rows, columns = int(drawn["rows"][0]), int(drawn["columns"][0])
+
+    def between(size: int, nodes: int) -> np.ndarray:
+        at = (np.arange(size) + 0.5) / size * (nodes - 1)
+        return np.maximum(1 - np.abs(at[:, None] - np.arange(nodes)), 0)
+
+    return np.einsum("yr,nrck,xc->nyxk", between(h, rows), drawn["field"], between(w, columns), optimize=True)
+
+
+@pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
+def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
+    """Variance and covariance over distance, inside and at the borders, beside the formula run on its own noise."""
+    h, w, n = 64, 80, 700
+    got = dense(h, w, n, sigma)
+    want = reference.elastic_noise(h, w, *sigma, np.random.default_rng(1), n)
+    inside = 1 / math.sqrt(12 * math.pi * sigma[0] * sigma[1])
+    assert abs(got.mean()) < 0.02 * inside
+    middle = (slice(None), slice(25, 40), slice(30, 50))
+    for part, factor in ((middle, 1.0), ((slice(None), 0, slice(30, 50)), 2**0.5), ((slice(None), 0, 0), 2.0)):
+        for k in (0, 1):
+            std = got[part][..., k].std()
+            # torchvision mirrors at the first pixel's centre, here at its edge: half a pixel of sigma apart.
+            at_border = 0.25 / min(sigma) if factor > 1.0 else 0.0
+            assert std == pytest.approx(want[part].std(), rel=0.04 + at_border)
+            assert std == pytest.approx(factor * inside, rel=0.04 + at_border)
+    for axis, (length, at) in enumerate(((sigma[1], 25), (sigma[0], 30)), start=1):
+        for distance in (1, round(length), round(2 * length)):
+            one = (slice(None), slice(20, 40), slice(25, 50))
+            other = list(one)
+            other[axis] = slice(one[axis].start + distance, one[axis].stop + distance)
+            expected = math.exp(-(distance**2) / (4 * length**2))
+            for field in (got[..., 0], got[..., 1], want):
+                correlation = (field[one] * field[tuple(other)]).mean() / inside**2
+                assert correlation == pytest.approx(expected, abs=0.06), (axis, distance, at)
+    assert abs((got[..., 0] * got[..., 1])[middle].mean()) < 0.06 * inside**2, "x and y are independent"
+
+
+def test_elastic_scales_as_torchvision():
+    """x by alpha / height of half the width, y by alpha / width of half the height."""
+    one = params(T.ElasticTransform(1.0), 30, 60, n=3)["field"]
+    other = params(T.ElasticTransform((2.0, 3.0)), 30, 60, n=3)["field"]
+    np.testing.assert_allclose(other, one * [3.0, 2.0])
+    std = params(T.ElasticTransform(1.0), 120, 240, n=200)["field"][:, 10:-10, 10:-10].std(axis=(0, 1, 2))
+    inside = 1 / math.sqrt(12 * math.pi) / 5
+    np.testing.assert_allclose(std, [inside / 240 * 60, inside / 120 * 120], rtol=0.1)
+
+
+def test_an_elastic_sample_does_not_depend_on_the_sizes_beside_it():
+    """A batch of different sizes has node grids of different sizes: the same bits as each image alone."""
+    batch = [noise(*size, seed) for seed, size in enumerate([(40, 57), (224, 30), (1, 1), (12, 91), (2, 5), (40, 57)])]
+    transform = T.ElasticTransform((80, 40), (4, 3), padding_mode="edge")
+    plan = helpers.plan_for(*batch)
+    transform.plan(plan, Draws(3, 1, np.arange(6)))
+    together = helpers.run(plan, batch)
+    for i, image in enumerate(batch):
+        alone = helpers.plan_for(image)
+        transform.plan(alone, Draws(3, 1, [i]))
+        assert_same(together[i], helpers.run_one(alone, image))
+    assert (together[0] != together[5]).any()
+    assert plan.tables().launches == 1
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 99))
+def test_functional_elastic_is_torchvisions(h, w, seed):
+    rng = np.random.default_rng(seed)
+    image = torch.from_numpy(rng.random((3, h, w), dtype=np.float32))
+    displacement = torch.from_numpy(rng.normal(0, 0.2, (1, h, w, 2)))
+    y, x = np.meshgrid((np.arange(h) + 0.5) / h * 2 - 1, (np.arange(w) + 0.5) / w * 2 - 1, indexing="ij")
+    grid = torch.from_numpy(np.stack([x, y], axis=-1))[None] + displacement
+    want = torch.nn.functional.grid_sample(image[None].double(), grid, "bilinear", "zeros", align_corners=False)[0]
+    assert_close(F.elastic(image, displacement), want, GRID_SAMPLE)
+    stack = torch.stack([image, image.flip(2)])
+    both = F.elastic(stack, torch.cat([displacement, torch.zeros_like(displacement)]))
+    assert_close(both[0], want, GRID_SAMPLE)
+    assert_close(both[1], image.flip(2), EXACT)
+
+
+def test_functional_elastic_of_another_size():
+    with pytest.raises(TransformError, match=r"displacement is \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
+        F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
+
+
+# --- grid distortion --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_grid_distortion_is_cv2s_remap(normalized):
+    image = cv2.GaussianBlur(noise(60, 80), (0, 0), 3)
+    transform = T.GridDistortion(4, 0.5, normalized=normalized, padding_mode="edge", p=1)
+    drawn = params(transform, 60, 80, n=20)
+    got = helpers.plan_for(*[image] * 20)
+    transform.write(got, None, **drawn)
+    for i, result in enumerate(helpers.run(got, [image] * 20)):
+        maps = []
+        for size, steps in ((60, drawn["steps_y"][i]), (80, drawn["steps_x"][i])):
+            ends = np.append(0.0, np.cumsum(steps)) * size / 4
+            assert not normalized or ends[-1] == pytest.approx(size)
+            maps.append(np.interp(np.arange(size) + 0.5, np.arange(5) * size / 4, ends) - 0.5)
+        y, x = np.meshgrid(*(m.astype(np.float32) for m in maps), indexing="ij")
+        want = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        assert np.abs(result * 255 - want).max() <= 3
+
+
+def test_grid_distortion_draws_each_cell():
+    steps = params(T.GridDistortion(5, (-0.2, 0.6), normalized=False), 50, 50, n=9000)["steps_x"]
+    assert 0.8 <= steps.min() < 0.801 and 1.599 < steps.max() <= 1.6 and np.abs(steps.mean(axis=0) - 1.2).max() < 0.02
+    whole = params(T.GridDistortion(5), 50, 50)["steps_y"]
+    np.testing.assert_allclose(whole.sum(axis=1), 5)
+
+
+# --- chains and batches -----------------------------------------------------------------------------------------------
+
+
+def test_crops_and_flips_around_a_warp_take_one_launch():
+    def launches(*chain: T.Transform) -> int:
+        plan = Plan([90] * 4, [70] * 4)
+        T.Compose(chain).plan(plan, Draws(0, 0, np.arange(4)))
+        return plan.tables().launches
+
+    around = T.RandomCrop(60), T.RandomHorizontalFlip(), T.RandomRot90()
+    for warp in (
+        T.RandomRotation(9),
+        T.RandomAffine(9),
+        T.RandomPerspective(),
+        T.ElasticTransform(),
+        T.GridDistortion(),
+    ):
+        assert launches(*around, warp, T.D4(), T.CenterCrop(50), T.Grayscale(3), T.Normalize(0.5, 0.5)) == 1
+        assert launches(T.Resize(64), warp) == 2, "a resize has its own interpolation"
+
+
+def test_images_of_different_sizes_turn_each_around_its_own_middle():
+    batch = [noise(*size) for size in [(9, 14), (14, 9), (30, 31)]]
+    angles = np.array([90.0, -90.0, 180.0])
+    for transform in (T.RandomRotation(180, expand=True), T.RandomRotation(180, "bilinear", expand=True)):
+        plan = helpers.plan_for(*batch)
+        transform.write(plan, None, angle=angles)
+        for got, image, turns in zip(helpers.run(plan, batch), batch, (1, -1, 2), strict=True):
+            assert_same(np.rint(got * 255).astype(np.uint8), np.rot90(image, turns))
