@@ -310,7 +310,7 @@ def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> 
 @pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
 def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
     """Variance and covariance over distance, inside and at the borders, beside the formula run on its own noise."""
-    h, w, n = 64, 80, 700
+    h, w, n = 64, 80, 1200
     got = dense(h, w, n, sigma)
     want = reference.elastic_noise(h, w, *sigma, np.random.default_rng(1), n)
     inside = 1 / math.sqrt(12 * math.pi * sigma[0] * sigma[1])
@@ -320,7 +320,7 @@ def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
         for k in (0, 1):
             std = got[part][..., k].std()
             # torchvision mirrors at the first pixel's centre, here at its edge: half a pixel of sigma apart.
-            at_border = 0.25 / min(sigma) if factor > 1.0 else 0.0
+            at_border = 0.4 / min(sigma) if factor > 1.0 else 0.0
             assert std == pytest.approx(want[part].std(), rel=0.04 + at_border)
             assert std == pytest.approx(factor * inside, rel=0.04 + at_border)
     for axis, (length, at) in enumerate(((sigma[1], 25), (sigma[0], 30)), start=1):
