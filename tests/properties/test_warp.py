@@ -242,11 +242,32 @@ def test_samples_of_one_batch_turn_and_warp_each_for_itself():
         assert_same(got[k], want)
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_each_sample_has_nodes_of_its_own(shared):
+    """As many of the field's first as it says: the same bits as with a field of just those."""
+    from tests.helpers import run
+
+    rng = np.random.default_rng(0)
+    batch = [rng.integers(0, 256, (9, 11, 3), dtype=np.uint8) for _ in range(5)]
+    field = rng.normal(0, 2, (6, 7, 2) if shared else (5, 6, 7, 2))
+    rows, columns, where = np.array([6, 2, 3, 6, 4]), np.array([2, 7, 3, 7, 5]), np.arange(5) != 2
+    plan = plan_for(*batch)
+    plan.warp(np.eye(3), 9, 11, field=field, nodes=(rows, columns), where=where)
+    plan.warp(np.eye(3), 9, 11, field=field, nodes=(2, 2), where=np.zeros(5, dtype=bool))
+    for i, (got, image) in enumerate(zip(run(plan, batch), batch, strict=True)):
+        alone = plan_for(image)
+        own = field if shared else field[i]
+        alone.warp(np.eye(3), 9, 11, field=own[: rows[i], : columns[i]], where=where[i : i + 1])
+        assert_same(got, run_one(alone, image))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"height": 0}, "warp to 0 x 3"),
         ({"field": np.zeros((1, 3, 2), np.float32)}, r"a field is \(R, C, 2\).*not \(1, 3, 2\)"),
+        ({"field": np.zeros((4, 3, 2), np.float32), "nodes": (5, 3)}, r"nodes are from 2 to .*\(4, 3\), not \(5, 3\)"),
+        ({"field": np.zeros((4, 3, 2), np.float32), "nodes": (2, 1)}, r"nodes are from 2 to .*\(4, 3\), not \(2, 1\)"),
     ],
 )
 def test_what_does_not_fit_is_refused(arguments, message):
