@@ -1,4 +1,4 @@
-// One tile of one sample of one pass: sample the source, run the program, store.
+// One tile of one sample of one pass: sample or filter the source, run the program, store.
 //
 // Thread mapping: a block owns `rows` x `columns` output pixels of one sample. Inside it every loop is block-stride,
 // so any number of threads computes the same bits; phases are separated by barriers that every thread reaches.
@@ -6,7 +6,11 @@
 // Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
 //   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
+// JPEG passes have jpeg.h's instead; those that gather pixel by pixel need none.
 #pragma once
+#include "jpeg.h"
+#include "median.h"
+#include "stencil.h"
 #include "store.h"
 #include "warp.h"
 
@@ -39,16 +43,29 @@ DEVICE int64 finish_strip(const Sample& sample, const Op* ops, const float* tabl
     return sum;
 }
 
+// Passes whose pixels each gather for themselves, strip by strip; a JPEG's first decode what the tile needs.
 template <class T>
-DEVICE void warp_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
-                      const int64* measured, int64* measure_into, Tile tile) {
+DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
+                        const int64* measured, int64* measure_into, Tile tile, float* scratch) {
+    Plane planes[3];
+    if (sample.neighbourhood == JPEG) {
+        const Span rows = shown_range(sample, sample.y, tile.y, tile.rows);
+        const Span columns = shown_range(sample, sample.x, tile.x, tile.columns);
+        jpeg_planes<T>(block, sample, tables, rows, columns, reinterpret_cast<int*>(scratch), planes);
+    }
     const int strips = (tile.columns + PIXELS - 1) / PIXELS;
     int64 sum = 0;
     for (int i = block.thread; i < tile.rows * strips; i += block.threads) {
         const int y = tile.y + i / strips, j = i % strips * PIXELS, pixels = smaller(PIXELS, tile.columns - j);
+        const int x = tile.x + j;
         Strip v;
-        warp_strip<T>(sample, tables, y, tile.x + j, pixels, v);
-        sum += finish_strip(sample, ops, tables, measured, y, tile.x + j, pixels, v);
+        switch (sample.neighbourhood) {
+            case STENCIL: stencil_strip<T>(sample, tables, shown_strip(sample, y, x, pixels), v); break;
+            case MEDIAN: median_strip<T>(sample, shown_strip(sample, y, x, pixels), v); break;
+            case JPEG: jpeg_strip(sample, planes, shown_strip(sample, y, x, pixels), v); break;
+            default: warp_strip<T>(sample, tables, y, x, pixels, v);
+        }
+        sum += finish_strip(sample, ops, tables, measured, y, x, pixels, v);
     }
     if (sample.measure) add_to(measure_into, sum);
 }
@@ -56,8 +73,8 @@ DEVICE void warp_tile(const Block& block, const Sample& sample, const Op* ops, c
 template <class T>
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                          const int64* measured, int64* measure_into, Tile tile, float* scratch) {
-    if (sample.warped) {  // the whole block: no barrier waits
-        warp_tile<T>(block, sample, ops, tables, measured, measure_into, tile);
+    if (sample.warped || sample.neighbourhood > SEPARABLE) {  // the whole block, or none of it
+        gather_tile<T>(block, sample, ops, tables, measured, measure_into, tile, scratch);
         return;
     }
     Span* row_spans = reinterpret_cast<Span*>(scratch);
@@ -66,8 +83,9 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
     float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
     float* lines = column_weights + int64(tile.columns) * sample.x.taps;
 
-    tabulate(block, sample, sample.y, tile.y, tile.rows, row_spans, row_weights);
-    tabulate(block, sample, sample.x, tile.x, tile.columns, column_spans, column_weights);
+    const float* own = tables + sample.weights;
+    tabulate(block, sample, sample.y, own, tile.y, tile.rows, row_spans, row_weights);
+    tabulate(block, sample, sample.x, own + sample.y.taps, tile.x, tile.columns, column_spans, column_weights);
     const int count = common_count(sample.x);
     for (int j = block.thread; j < tile.columns; j += block.threads)  // the columns this thread has just tabulated
         if (column_spans[j].count > 0)

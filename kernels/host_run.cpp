@@ -39,6 +39,7 @@ struct Buffer {
 thread_local Buffer scratch, intermediate[2];
 
 size_t scratch_floats(const Sample& sample, Tile tile) {
+    if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
     // A line never needs more than the window, which is all that sampling may see.
     const size_t line = 3 * size_t(sample.x.high - sample.x.low) + 1;
     return size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps) + ROWS * line;

@@ -18,6 +18,9 @@
 // instead, and only the window [inner_low, inner_high) and `border_before` stand between it and memory. With
 // `transposed`, rows and columns change places at the very end: output (y, x) is stored as row x, column y, and
 // operations that know where a pixel stands are told so.
+//
+// A pass with a `neighbourhood` does not resample (scale is 1): each resized index is a pixel of the window
+// [inner_low, inner_high), whose surroundings, continued by `border_before`, become its value.
 #pragma once
 #include "shim.h"
 
@@ -29,6 +32,7 @@ struct Axis {
 };
 
 enum Filter { NEAREST, BILINEAR, BICUBIC };
+enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
 enum Layout { HWC, CHW };
@@ -50,6 +54,12 @@ struct Sample {
     int active;  // 0: this sample has no such pass
     int warped, transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
+    int neighbourhood;                     // what this pass makes of a pixel's surroundings, instead of resampling
+    int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
+                  // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
+    int extent;   // STENCIL: how many taps; MEDIAN: pixels on a side
+    int frame;    // STENCIL: pixels nearer to the window's edge than this stay as they are
+    float level;  // JPEG: a uint8 level in the units of the image
 };
 
 enum OpCode {

@@ -100,9 +100,16 @@ DEVICE Span lengthened(const Axis& axis, Span span, int count, float* weights) {
     return {first, count};
 }
 
-// Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count).
-DEVICE void tabulate(const Block& block, const Sample& sample, const Axis& axis, int begin, int count, Span* spans,
-                     float* weights) {
+// The pixels around r, with weights of the sample's own.
+DEVICE Span weighted(const Axis& axis, int r, const float* own, float* weights) {
+    for (int k = 0; k < axis.taps; ++k) weights[k] = own[k];
+    return {axis.low + r, axis.taps};
+}
+
+// Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count). `own` are this axis'
+// weights of a SEPARABLE pass.
+DEVICE void tabulate(const Block& block, const Sample& sample, const Axis& axis, const float* own, int begin, int count,
+                     Span* spans, float* weights) {
     for (int i = block.thread; i < count; i += block.threads) {
         const int r =
             continued(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.border_after);
@@ -110,6 +117,8 @@ DEVICE void tabulate(const Block& block, const Sample& sample, const Axis& axis,
         const double centre = axis.offset + (r + 0.5) * axis.scale;
         if (r == -1)
             spans[i] = {0, 0};
+        else if (sample.neighbourhood == SEPARABLE)
+            spans[i] = weighted(axis, r, own, w);
         else if (sample.filter == NEAREST)
             spans[i] = nearest(axis, r, w);
         else

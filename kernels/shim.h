@@ -2,6 +2,7 @@
 //
 // Everything else in this folder is written once, against what this file defines:
 //   KERNEL, DEVICE    function qualifiers
+//   UNROLL            before a loop over an array that CUDA has to keep in registers; NO_UNROLL before a long one
 //   Block             which thread of which block this is, and the barrier
 //   LANES, GROUPS     how many source values, in how many vectors, a thread sums at a time
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
@@ -17,6 +18,8 @@
 
 #define DEVICE __device__ __forceinline__
 #define KERNEL extern "C" __global__ void
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
 
 typedef unsigned char uint8;
 typedef unsigned short uint16;
@@ -83,6 +86,8 @@ DEVICE void add_to(int64* sum, int64 value) {
 #endif
 
 #define DEVICE static inline
+#define UNROLL
+#define NO_UNROLL
 
 typedef uint8_t uint8;
 typedef uint16_t uint16;

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
-from cuaug.plan import Tables
+from cuaug.plan import Border, Tables
+from cuaug.plan.layout import Neighbourhood
 
 __all__ = ["THREADS", "CudaProgram", "forked", "kernel", "scratch_bytes", "unavailable"]
 
@@ -171,12 +172,22 @@ class CudaProgram:
 
 
 def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
-    """The most scratch that a tile of any of these samples needs: kernels/augment.h says of what it is made."""
+    """The most scratch that a tile of any of these samples needs: kernels/augment.h and jpeg.h say what it is."""
     y, x = rows["y"], rows["x"]
     line = np.ceil(tile_columns * x["scale"]).astype(np.int64) + 2 * x["taps"] + 2
-    line = np.minimum(line, x["high"].astype(np.int64) - x["low"])
+    window = x["high"].astype(np.int64) - x["low"]
+    # A border that wraps shows both ends of the window in one tile.
+    line = np.where(rows["border_after"] == Border.WRAP, window, np.minimum(line, window))
     floats = tile_rows * (2 + y["taps"]) + tile_columns * (2 + x["taps"]) + 3 * line + 1
+    kind = rows["neighbourhood"]
+    floats = np.where((rows["warped"] != 0) | (kind > Neighbourhood.SEPARABLE), 0, floats)
+    floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
     return int(floats.max()) * 4
+
+
+def _jpeg_integers(rows: int, columns: int) -> int:
+    luma, chroma = (((h + 14) // 8) * ((w + 14) // 8) for h, w in ((rows, columns), (rows // 2 + 3, columns // 2 + 3)))
+    return 64 * (luma + 2 * chroma)
 
 
 def _address(

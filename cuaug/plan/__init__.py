@@ -2,6 +2,7 @@
 
 geometry.py    how crops, pads, flips and resizes fold into one sampling step
 operations.py  pixel operations as rows of numbers
+filters.py     blurs, medians and JPEG: `Plan`'s part that looks at neighbourhoods
 plan.py        `Plan`, which transforms write into, and `Tables`, which devices run
 layout.py      the rows, mirrored in kernels/plan.h
 """

@@ -22,6 +22,7 @@ __all__ = [
     "region",
     "reset",
     "resize",
+    "surround",
     "taps",
     "visible",
     "warp",
@@ -165,6 +166,18 @@ def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
         found.append(np.where(whole, inner_high, np.clip(high, inner_low + 1, inner_high)))
     y0, y1, x0, x1 = found
     return np.stack([y0, x0, y1, x1], axis=1)
+
+
+def surround(axis: Axis, i: Chosen, reach: Any) -> None:
+    """Makes of what the output shows, unmirrored and unscaled, the window of a filter that sees `reach` beyond it."""
+    low, high = _range(axis, i)
+    origin = axis["origin"][i]
+    axis["inner_low"][i], axis["inner_high"][i] = origin + low, origin + high
+    axis["low"][i], axis["high"][i] = origin + low - reach, origin + high + reach
+    axis["origin"][i] = origin + low
+    axis["start"][i] = axis["seen_low"][i] = 0
+    axis["seen_high"][i] = high - low
+    axis["taps"][i] = 2 * reach + 1
 
 
 def taps(axis: Axis, filter: NDArray[np.int32], antialias: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "OpCode", "Type"]
+__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "Neighbourhood", "OpCode", "Type"]
 
 
 class Filter(IntEnum):
@@ -21,6 +21,14 @@ class Border(IntEnum):
     REFLECT = 2
     SYMMETRIC = 3
     WRAP = 4
+
+
+class Neighbourhood(IntEnum):
+    NONE = 0
+    SEPARABLE = 1
+    STENCIL = 2
+    MEDIAN = 3
+    JPEG = 4
 
 
 class Type(IntEnum):
@@ -95,6 +103,11 @@ SAMPLE = np.dtype(
         ("field", "i4"),
         ("field_rows", "i4"),
         ("field_columns", "i4"),
+        ("neighbourhood", "i4"),
+        ("weights", "i4"),
+        ("extent", "i4"),
+        ("frame", "i4"),
+        ("level", "f4"),
     ],
     align=True,
 )

@@ -6,7 +6,7 @@ image as it stands at that point: levels 0 ... 255 for uint8, [0, 1] for float.
 
 What folds into one pass: any crops, pads and flips around one resize (or several of the same kind), then any number
 of pixel operations. A new pass begins only where it must: at an operation that needs the whole image first (contrast's
-mean), and where geometry follows operations it does not commute with.
+mean, or a neighbourhood: filters.py), and where geometry follows operations it does not commute with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import geometry, operations
-from cuaug.plan.layout import OP, SAMPLE, Border, Filter, Layout, OpCode, Type
+from cuaug.plan.filters import TABLE_FLOATS, Filters
+from cuaug.plan.layout import OP, SAMPLE, Border, Filter, Layout, Neighbourhood, OpCode, Type
 
 __all__ = ["Plan", "Tables"]
 
@@ -36,7 +37,6 @@ _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type
 
 # Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
 _MEASURE_STEPS = 65536.0
-_TABLE_FLOATS = 3 * 256
 
 Where = NDArray[np.bool_] | None
 
@@ -70,7 +70,8 @@ class Tables:
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
         first = self.rows[0]
-        borders = first["filter"], first["border_before"], first["border_after"]
+        filter = np.where(first["neighbourhood"] == Neighbourhood.NONE, first["filter"], -1)
+        borders = filter, first["border_before"], first["border_after"]
         y0, y1 = geometry.region(first["y"], *borders)
         x0, x1 = geometry.region(first["x"], *borders)
         regions = np.stack([y0, x0, y1, x1], axis=1)
@@ -84,7 +85,7 @@ def _sizes(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return (np.where(turned, x, y), np.where(turned, y, x)) if turned.any() else (y, x)
 
 
-class Plan:
+class Plan(Filters):
     """The plan of N images, open for writing.
 
     Args:
@@ -197,6 +198,8 @@ class Plan:
 
         ops = self._ops_so_far[chosen]
         self._split(chosen[(ops == _POSITIONAL) | ((ops == _POINTWISE) & (border == Border.CONSTANT))])
+        # A tile of a JPEG pass has room for neighbouring blocks, not for those of the other end.
+        self._split(chosen[(self._now["neighbourhood"][chosen] == Neighbourhood.JPEG) & (border == Border.WRAP)])
         padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
         same = (self._now["border_after"][chosen] == border) & (border <= Border.EDGE)
         same &= (border == Border.EDGE) | (self._now["fill_after"][chosen] == color).all(axis=1)
@@ -318,12 +321,12 @@ class Plan:
             fields = np.take_along_axis(fields, place[:, :, None], axis=1)
         # They lie among the look-up tables, in as many of those as each takes.
         size = fields[0].size
-        tables = -(-size // _TABLE_FLOATS)
-        flat = np.zeros((len(fields), tables * _TABLE_FLOATS), dtype=np.float32)
+        tables = -(-size // TABLE_FLOATS)
+        flat = np.zeros((len(fields), tables * TABLE_FLOATS), dtype=np.float32)
         flat[:, :size] = fields.reshape(len(fields), -1)
         first = sum(map(len, self._luts)) + np.arange(len(fields)) * tables
         self._luts.append(flat.reshape(-1, 3, 256))
-        self._now["field"][chosen] = first * _TABLE_FLOATS
+        self._now["field"][chosen] = first * TABLE_FLOATS
         self._now["field_rows"][chosen], self._now["field_columns"][chosen] = rows, columns
 
     # --- pixel operations -------------------------------------------------------------------------------------------
@@ -410,7 +413,9 @@ class Plan:
         self._keep(self._everyone)
         rows = np.stack([kept.view(_RAW_SAMPLE) for kept in self._before]).view(SAMPLE)
         for axis in ("y", "x"):
-            rows[axis]["taps"] = geometry.taps(rows[axis], rows["filter"], rows["antialias"])
+            taps = geometry.taps(rows[axis], rows["filter"], rows["antialias"])
+            resamples = rows["neighbourhood"] == Neighbourhood.NONE
+            rows[axis]["taps"] = np.where(resamples, taps, rows[axis]["taps"])
         return rows
 
     def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:
