@@ -29,7 +29,8 @@ def _load() -> ctypes.CDLL:
         ) from error
     pointer, i32, i64, u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
     lib.cuaug_best_isa.argtypes = []
-    lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer, i64, i32, i32, pointer, i32, i32]
+    lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
+    lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
     lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, pointer]
     lib.cuaug_draw.restype = None
     lib.cuaug_sizes.argtypes = [pointer]

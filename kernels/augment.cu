@@ -2,9 +2,9 @@
 // Dynamic shared memory: the scratch that augment.h describes, for the largest tile of the batch.
 #include "augment.h"
 
-// samples [N], ops [*], tables [T, 3, 256], measured [N] of the pass before (or null), measure_into [N].
-KERNEL augment(const Sample* samples, const Op* ops, const float* tables, const int64* measured, int64* measure_into,
-               int tile_rows, int tile_columns) {
+// samples [N], ops [*], tables [T, 3, 256], statistics [*]: words of 0 at first, that all passes share.
+KERNEL augment(const Sample* samples, const Op* ops, const float* tables, int64* statistics, int tile_rows,
+               int tile_columns) {
     extern __shared__ float scratch[];
     const Sample& sample = samples[blockIdx.z];
     Tile tile = {int(blockIdx.y) * tile_rows, int(blockIdx.x) * tile_columns, 0, 0};
@@ -13,9 +13,8 @@ KERNEL augment(const Sample* samples, const Op* ops, const float* tables, const 
     if (!sample.active || tile.rows <= 0 || tile.columns <= 0) return;  // the whole block leaves: no barrier waits
 
     const Block block = {int(threadIdx.x), int(blockDim.x)};
-    const int64* before = measured ? measured + blockIdx.z : nullptr;
     if (sample.source_type == UINT8)
-        augment_tile<uint8>(block, sample, ops, tables, before, measure_into + blockIdx.z, tile, scratch);
+        augment_tile<uint8>(block, sample, ops, tables, statistics, tile, scratch);
     else
-        augment_tile<float>(block, sample, ops, tables, before, measure_into + blockIdx.z, tile, scratch);
+        augment_tile<float>(block, sample, ops, tables, statistics, tile, scratch);
 }

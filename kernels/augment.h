@@ -4,6 +4,7 @@
 // so any number of threads computes the same bits; phases are separated by barriers that every thread reaches.
 //
 // Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
+//   what statistics.h takes, then
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
 //   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
 // JPEG passes have jpeg.h's instead; those that gather pixel by pixel need none.
@@ -33,20 +34,19 @@ DEVICE void fill(const Sample& sample, Strip& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
 }
 
-// What follows sampling, for one strip of output row y from column x on; returns what it adds to the measured sum.
-DEVICE int64 finish_strip(const Sample& sample, const Op* ops, const float* tables, const int64* measured, int y, int x,
-                          int pixels, Strip& v) {
+// What follows sampling, for one strip of output row y from column x on.
+DEVICE void finish_strip(const Sample& sample, const Op* ops, const float* tables, const Statistics& statistics, int y,
+                         int x, int pixels, Strip& v, Tally& tally) {
     limit_to(sample.clamp, v);
-    run_program(sample, ops, tables, measured ? *measured : 0, y, x, v);
-    const int64 sum = sample.measure ? measure(sample, v, pixels) : 0;
+    run_program(sample, ops, tables, statistics, y, x, v);
+    measure(sample, statistics, v, pixels, tally);
     store_strip(sample, v, y, x, pixels);
-    return sum;
 }
 
 // Passes whose pixels each gather for themselves, strip by strip; a JPEG's first decode what the tile needs.
 template <class T>
 DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
-                        const int64* measured, int64* measure_into, Tile tile, float* scratch) {
+                        const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
     Plane planes[3];
     if (sample.neighbourhood == JPEG) {
         const Span rows = shown_range(sample, sample.y, tile.y, tile.rows);
@@ -54,7 +54,6 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
         jpeg_planes<T>(block, sample, tables, rows, columns, reinterpret_cast<int*>(scratch), planes);
     }
     const int strips = (tile.columns + PIXELS - 1) / PIXELS;
-    int64 sum = 0;
     for (int i = block.thread; i < tile.rows * strips; i += block.threads) {
         const int y = tile.y + i / strips, j = i % strips * PIXELS, pixels = smaller(PIXELS, tile.columns - j);
         const int x = tile.x + j;
@@ -65,16 +64,15 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
             case JPEG: jpeg_strip(sample, planes, shown_strip(sample, y, x, pixels), v); break;
             default: warp_strip<T>(sample, tables, y, x, pixels, v);
         }
-        sum += finish_strip(sample, ops, tables, measured, y, x, pixels, v);
+        finish_strip(sample, ops, tables, statistics, y, x, pixels, v, tally);
     }
-    if (sample.measure) add_to(measure_into, sum);
 }
 
 template <class T>
-DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
-                         const int64* measured, int64* measure_into, Tile tile, float* scratch) {
+DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
+                      const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
     if (sample.warped || sample.neighbourhood > SEPARABLE) {  // the whole block, or none of it
-        gather_tile<T>(block, sample, ops, tables, measured, measure_into, tile, scratch);
+        gather_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;
     }
     Span* row_spans = reinterpret_cast<Span*>(scratch);
@@ -94,7 +92,6 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
 
     const Span columns = cover(column_spans, tile.columns);
     const int64 below = 3 * int64(columns.count) + 1;
-    int64 sum = 0;
     for (int i = 0; i < tile.rows; i += ROWS) {
         const int height = smaller(ROWS, tile.rows - i);
         for (int row = 0; row < height; ++row)
@@ -109,10 +106,18 @@ DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops
                         columns.first, pixels, v);
             for (int row = 0; row < height; ++row) {
                 if (row_spans[i + row].count == 0) fill(sample, v[row]);
-                sum += finish_strip(sample, ops, tables, measured, tile.y + i + row, tile.x + j, pixels, v[row]);
+                finish_strip(sample, ops, tables, statistics, tile.y + i + row, tile.x + j, pixels, v[row], tally);
             }
         }
         block.sync();  // the lines are read to the end before the next rows overwrite them
     }
-    if (sample.measure) add_to(measure_into, sum);
+}
+
+template <class T>
+DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables, int64* memory,
+                         Tile tile, float* scratch) {
+    const Statistics statistics = begin_statistics(block, sample, memory, scratch);
+    Tally tally = empty_tally();
+    make_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch + statistics_floats(sample));
+    end_statistics(block, sample, statistics, tally);
 }

@@ -16,16 +16,18 @@ EXPORT int cuaug_best_isa() {
 
 // rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
 // source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
+// statistics: the memory that the rows' measure_at and measured_at mean, or null for memory of its own.
 // tile_rows, tile_columns: 0 for one tile. Returns 0, or 1 when memory ran out.
 EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
-                     const void* source, int64_t pitch, int32_t y, int32_t x, void* target, int tile_rows,
-                     int tile_columns) {
+                     int64_t* statistics, const void* source, int64_t pitch, int32_t y, int32_t x, void* target,
+                     int tile_rows, int tile_columns) {
     const Image image = {source, pitch, y, x};
 #ifdef CUAUG_HAS_AVX2
-    if (isa == 1) return avx2::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
+    if (isa == 1)
+        return avx2::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 #endif
     (void)isa;
-    return baseline::run(rows, samples, passes, ops, tables, image, target, tile_rows, tile_columns);
+    return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
 // out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [0, 1) with 32 bits.

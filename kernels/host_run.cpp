@@ -38,11 +38,15 @@ struct Buffer {
 
 thread_local Buffer scratch, intermediate[2];
 
-size_t scratch_floats(const Sample& sample, Tile tile) {
+size_t tile_floats(const Sample& sample, Tile tile) {
     if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
     // A line never needs more than the window, which is all that sampling may see.
     const size_t line = 3 * size_t(sample.x.high - sample.x.low) + 1;
     return size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps) + ROWS * line;
+}
+
+size_t scratch_floats(const Sample& sample, Tile tile) {
+    return size_t(statistics_floats(sample)) + tile_floats(sample, tile);
 }
 
 #ifdef CUAUG_BLOCK_THREADS
@@ -82,8 +86,8 @@ void run_block(Body body) {
 
 #endif
 
-bool run_pass(const Sample& sample, const Op* ops, const float* tables, const int64* measured, int64* measure_into,
-              int tile_rows, int tile_columns) {
+bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* statistics, int tile_rows,
+              int tile_columns) {
     for (int y = 0; y < sample.y.out; y += tile_rows) {
         for (int x = 0; x < sample.x.out; x += tile_columns) {
             const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
@@ -91,9 +95,9 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, const in
             float* const memory = scratch.data;  // a thread_local of this thread: the block's threads share it
             run_block([&](const Block& block) {
                 if (sample.source_type == UINT8)
-                    augment_tile<uint8>(block, sample, ops, tables, measured, measure_into, tile, memory);
+                    augment_tile<uint8>(block, sample, ops, tables, statistics, tile, memory);
                 else
-                    augment_tile<float>(block, sample, ops, tables, measured, measure_into, tile, memory);
+                    augment_tile<float>(block, sample, ops, tables, statistics, tile, memory);
             });
         }
     }
@@ -103,9 +107,9 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, const in
 }  // namespace
 
 // Runs every pass of one sample. `rows` points at its row of the first pass; the next pass's lies `samples` rows on.
-int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, const Image& image,
-        void* target, int tile_rows, int tile_columns) {
-    int64_t measured = 0;
+int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
+        const Image& image, void* target, int tile_rows, int tile_columns) {
+    int64 own[2][MOST_WORDS];
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = static_cast<const Sample*>(rows)[pass * samples];
         const bool last = pass + 1 == passes || !static_cast<const Sample*>(rows)[(pass + 1) * samples].active;
@@ -123,12 +127,14 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
             if (!buffer.hold(3 * size_t(sample.y.out) * sample.x.out)) return 1;
             sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
         }
-        int64 sum = 0;
+        if (!statistics) {  // what the pass before the last one measured is no longer needed
+            sample.measure_at = pass % 2 * MOST_WORDS, sample.measured_at = (pass + 1) % 2 * MOST_WORDS;
+            if (sample.measure) memset(own[pass % 2], 0, sizeof own[0]);
+        }
         const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
         const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
-        if (!run_pass(sample, program, tables, &measured, &sum, rows_each, columns_each)) return 1;
-        measured = sum;
+        if (!run_pass(sample, program, tables, statistics ? statistics : own[0], rows_each, columns_each)) return 1;
         if (last) break;
     }
     return 0;

@@ -2,7 +2,7 @@
 // 1, 2, 3" (SC 2011). A random number is a pure function of a 64-bit key and a 128-bit counter, so any thread can
 // compute any draw. tests/references/philox.py holds an independent NumPy version and the paper's test vectors.
 #pragma once
-#include "shim.h"
+#include "functions.h"
 
 struct Philox {
     uint32 word[4];
@@ -26,6 +26,25 @@ DEVICE float uniform(uint32 word) { return float(word >> 8) * (1.0f / 16777216.0
 
 // Box-Muller. The shift by half a step keeps the logarithm's argument above 0.
 DEVICE float normal(uint32 word0, uint32 word1) {
-    const float radius = root(-2.0f * logarithm(uniform(word0) + 0.5f / 16777216.0f));
-    return radius * cosine(6.2831853f * uniform(word1));
+    const float radius = root(-1.38629436f * log2_of(uniform(word0) + 0.5f / 16777216.0f));  // 2 ln 2
+    return radius * cosine_of_turns(uniform(word1));
+}
+
+// A Poisson draw. A small mean's distribution is summed until it exceeds a uniform draw, which is exact. A large one's
+// is Cornish and Fisher's expansion of its quantiles (1937), with the variance that rounding adds, 1/12, left out
+// first: from 12 on that misplaces less than a thousandth of the draws, by one.
+DEVICE float poisson(float mean, uint32 word0, uint32 word1) {
+    if (mean >= 12.0f) {
+        const float z = normal(word0, word1), deviation = root(mean - 1.0f / 12), square = z * z;
+        const float count = mean + deviation * z + (square - 1.0f) / 6.0f + (z - square * z) / (72.0f * deviation);
+        return larger(floor_of(count + 0.5f), 0.0f);
+    }
+    const float wanted = uniform(word0), most = mean + 6.0f * root(mean) + 12.0f;
+    float count = 0.0f, probability = exp2_of(-1.44269504f * mean), sum = probability;
+    while (wanted >= sum && count < most) {
+        count += 1.0f;
+        probability *= mean / count;
+        sum += probability;
+    }
+    return count;
 }

@@ -7,10 +7,10 @@
 // To add one: an OpCode in plan.h, a function here and its line in run_op, a Plan method, a reference in
 // tests/references/.
 //
-// Tested against cv2.LUT, cv2.transform, Pillow and tests/references/.
+// Tested against cv2.LUT, cv2.transform, Pillow's ImageOps and tests/references/.
 #pragma once
 #include "philox.h"
-#include "sampling.h"
+#include "statistics.h"
 
 #define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
 
@@ -18,9 +18,6 @@ DEVICE void limit_to(float limit, Strip& v) {
     if (limit < 0.0f) return;
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = clamp(v[c][p], limit);
 }
-
-// ITU-R BT.601 luma with the digits that torchvision uses.
-DEVICE float gray(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
 
 DEVICE void scale(const Op& op, Strip& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] * op.a[c] + op.a[4 + c];
@@ -39,15 +36,43 @@ DEVICE void matrix(const Op& op, Strip& v) {
 DEVICE void look_up(const Op& op, const float* tables, Strip& v) {
     for (int c = 0; c < 3; ++c) {
         const float* table = tables + (int64(op.table) * 3 + c) * 256;
-        FOR_PIXELS(p) v[c][p] = table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f))];
+        FOR_PIXELS(p) v[c][p] = table[level_of(v[c][p], op.a[0])];
     }
 }
 
-DEVICE void contrast(const Op& op, int64 measured, Strip& v) {
-    const float mean = float(double(measured) * double(op.a[1]));
+DEVICE void posterize(const Op& op, Strip& v) {
+    for (int c = 0; c < 3; ++c)
+        FOR_PIXELS(p) v[c][p] = clamp(floor_of((v[c][p] + op.a[0]) * op.a[1]), op.a[2]) * op.a[3];
+}
+
+DEVICE void solarize(const Op& op, Strip& v) {
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= op.a[0] ? op.a[1] - v[c][p] : v[c][p];
+}
+
+DEVICE void adjust_gamma(const Op& op, Strip& v) {
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = op.a[0] * power(v[c][p] / op.a[2], op.a[1]);
+    limit_to(op.limit, v);
+}
+
+DEVICE void contrast(const Op& op, const Statistics& statistics, Strip& v) {
+    const float mean = float(double(*statistics.before) * double(op.a[1]));
     const float factor = op.a[0], rest = (1.0f - factor) * mean;
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = factor * v[c][p] + rest;
     limit_to(op.limit, v);
+}
+
+// A channel of one value has no range, and stays as it is.
+DEVICE void autocontrast(const Op& op, const Statistics& statistics, Strip& v) {
+    for (int c = 0; c < 3; ++c) {
+        const float least = least_of(statistics.before, c), range = greatest_of(statistics.before, c) - least;
+        if (range > 0.0f) FOR_PIXELS(p) v[c][p] = (v[c][p] - least) * op.a[0] / range;
+    }
+    limit_to(op.limit, v);
+}
+
+DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
+    for (int c = 0; c < 3; ++c)
+        FOR_PIXELS(p) v[c][p] = statistics.equalized[256 * c + level_of(v[c][p], op.a[0])] * op.a[1];
 }
 
 // One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
@@ -105,6 +130,40 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
     }
 }
 
+DEVICE void add_noise(const Op& op, Place at, Strip& v) {
+    FOR_PIXELS(p) {
+        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
+        const Philox a = philox(op.key[0], op.key[1], x, y, 0, 0), b = philox(op.key[0], op.key[1], x, y, 1, 0);
+        v[0][p] += op.a[4] + op.a[5] * normal(a.word[0], a.word[1]);
+        v[1][p] += op.a[4] + op.a[5] * normal(a.word[2], a.word[3]);
+        v[2][p] += op.a[4] + op.a[5] * normal(b.word[0], b.word[1]);
+    }
+    limit_to(op.limit, v);
+}
+
+// The linear light of a value is its power of 2.2; how much of it arrives is counted in photons of a[0] each.
+DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
+    FOR_PIXELS(p) {
+        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
+        const Philox a = philox(op.key[0], op.key[1], x, y, 0, 0), b = philox(op.key[0], op.key[1], x, y, 1, 0);
+        UNROLL
+        for (int c = 0; c < 3; ++c) {
+            const float light = power(clamp(v[c][p] / op.a[1], 1.0f), 2.2f);
+            const float arrived = poisson(light / op.a[0], a.word[c], b.word[c]) * op.a[0];
+            v[c][p] = op.a[1] * power(clamp(arrived, 1.0f), 1.0f / 2.2f);
+        }
+    }
+}
+
+DEVICE void cover_grid(const Op& op, Place at, Strip& v) {
+    FOR_PIXELS(p) {
+        const float y = float(at.y + p * at.dy) + 0.5f, x = float(at.x + p * at.dx) + 0.5f;
+        const float down = op.a[0] * y + op.a[1] * x + op.a[8], across = op.a[2] * y + op.a[3] * x + op.a[9];
+        const bool inside = down - floor_of(down) < op.a[7] && across - floor_of(across) < op.a[7];
+        for (int c = 0; c < 3; ++c) v[c][p] = inside ? op.a[4 + c] : v[c][p];
+    }
+}
+
 DEVICE void mask(const Op& op, Place at, Strip& v) {
     FOR_PIXELS(p) {
         const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
@@ -113,10 +172,9 @@ DEVICE void mask(const Op& op, Place at, Strip& v) {
     }
 }
 
-// Runs the sample's program on PIXELS pixels of output row y from column x on. `measured` is what the pass before
-// added up.
-DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables, int64 measured, int y, int x,
-                        Strip& v) {
+// Runs the sample's program on PIXELS pixels of output row y from column x on.
+DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables, const Statistics& statistics, int y,
+                        int x, Strip& v) {
     const Place at = place_of(sample, y, x);
     for (int i = sample.op_begin; i < sample.op_end; ++i) {
         const Op& op = ops[i];
@@ -124,22 +182,19 @@ DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables
             case SCALE: scale(op, v); break;
             case MATRIX: matrix(op, v); break;
             case LUT: look_up(op, tables, v); break;
-            case CONTRAST: contrast(op, measured, v); break;
+            case CONTRAST: contrast(op, statistics, v); break;
             case HUE: turn_hue(op, v); break;
             case ERASE: erase(op, at, v); break;
             case ERASE_NOISE: erase_with_noise(op, at, v); break;
             case MASK: mask(op, at, v); break;
+            case GRID: cover_grid(op, at, v); break;
+            case NOISE: add_noise(op, at, v); break;
+            case SHOT_NOISE: add_shot_noise(op, at, v); break;
+            case POSTERIZE: posterize(op, v); break;
+            case SOLARIZE: solarize(op, v); break;
+            case GAMMA: adjust_gamma(op, v); break;
+            case AUTOCONTRAST: autocontrast(op, statistics, v); break;
+            case EQUALIZE: equalize(op, statistics, v); break;
         }
     }
-}
-
-// The strip's gray levels as integers: their sum does not depend on the order of adding. 2^30 bounds what values far
-// outside [0, limit] can do to it.
-DEVICE int64 measure(const Sample& sample, const Strip& v, int count) {
-    int64 sum = 0;
-    for (int p = 0; p < count; ++p) {
-        const float level = gray(v[0][p], v[1][p], v[2][p]) * sample.measure_scale;
-        sum += int64(floor_of(larger(smaller(level, 1073741824.0f), -1073741824.0f) + 0.5f));
-    }
-    return sum;
 }

@@ -34,6 +34,7 @@ struct Axis {
 enum Filter { NEAREST, BILINEAR, BICUBIC };
 enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
+enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
 enum Layout { HWC, CHW };
 
@@ -48,8 +49,11 @@ struct Sample {
     float fill_before[3], fill_after[3];
     float clamp;  // limit the sampled values to [0, clamp]; below 0: leave them
     int op_begin, op_end;
-    int measure;          // 1: add up this pass's gray levels for the operation that starts the next pass
-    float measure_scale;  // gray level to the integer that is added up
+    int measure, measured;        // what this pass measures for the operation that starts the next one, and what the
+                                  // pass before did: statistics.h
+    int measure_at, measured_at;  // where, in words of the statistics' memory
+    float measure_scale;  // GRAY_SUM: gray level to the integer that is added up; RANGE: 1 rounds to levels, 0 does
+                          // not; HISTOGRAM: value to level
     int target_type, target_layout, target_channels;
     int active;  // 0: this sample has no such pass
     int warped, transposed;
@@ -63,14 +67,22 @@ struct Sample {
 };
 
 enum OpCode {
-    SCALE,        // v[c] * a[c] + a[4 + c]
-    MATRIX,       // a[4i + 0..2] . v + a[4i + 3] for channel i
-    LUT,          // tables[table][c][round(v[c] * a[0])]
-    CONTRAST,     // mean + (v - mean) * a[0]; mean = measured sum * a[1]
-    HUE,          // turn by a[0] of the circle, in HSV, of values in [0, limit]
-    ERASE,        // rows a[0]..a[2], columns a[1]..a[3]: v[c] = a[4 + c]
-    ERASE_NOISE,  // the same rectangle: v[c] = a[4] + a[5] * a standard normal draw
-    MASK,         // each pixel alone, with probability a[0]: v[c] = a[4 + c]
+    SCALE,         // v[c] * a[c] + a[4 + c]
+    MATRIX,        // a[4i + 0..2] . v + a[4i + 3] for channel i
+    LUT,           // tables[table][c][round(v[c] * a[0])]
+    CONTRAST,      // mean + (v - mean) * a[0]; mean = measured sum * a[1]
+    HUE,           // turn by a[0] of the circle, in HSV, of values in [0, limit]
+    ERASE,         // rows a[0]..a[2], columns a[1]..a[3]: v[c] = a[4 + c]
+    ERASE_NOISE,   // the same rectangle: v[c] = a[4] + a[5] * a standard normal draw
+    MASK,          // each pixel alone, with probability a[0]: v[c] = a[4 + c]
+    GRID,          // where (row, column) . a[0..3] + a[8..9] has both fractions below a[7]: v[c] = a[4 + c]
+    NOISE,         // v[c] + a[4] + a[5] * a standard normal draw
+    SHOT_NOISE,    // a Poisson draw of v[c]'s linear light in photons of a[0], in an image of white a[1]
+    POSTERIZE,     // floor((v[c] + a[0]) * a[1]), limited to [0, a[2]], times a[3]
+    SOLARIZE,      // a[1] - v[c] from a[0] on
+    GAMMA,         // a[0] * (v[c] / a[2])^a[1], in an image of white a[2]
+    AUTOCONTRAST,  // (v[c] - least) * a[0] / (greatest - least) of the measured range
+    EQUALIZE,      // measured histogram's table[round(v[c] * a[0])] * a[1]
 };
 
 struct Op {

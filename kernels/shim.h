@@ -8,7 +8,9 @@
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
 //                     All are 1 on CUDA, where neighbouring threads make the width, and fill registers on the host
 //   Lanes, Pixel      small vectors, with load, multiply-add and store
-//   add_to            a sum that many threads add to, exact and so independent of their order
+//   add_to            a sum that many threads add to, exact and so independent of their order; likewise
+//   raise_to          the largest value of many threads
+//   add_counts        a counter that many blocks add to; count_one: that the threads of one block share
 //
 // The host build has three forms: one thread a block, so that block-stride loops become plain loops (shipped), and
 // CUAUG_BLOCK_THREADS real threads a block with a real barrier (for ThreadSanitizer).
@@ -65,17 +67,26 @@ DEVICE uint16 half_bits(float value) {
     return bits;
 }
 DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }
+DEVICE float float_of_bits(uint32 bits) { return __uint_as_float(bits); }
 DEVICE float floor_of(float value) { return floorf(value); }
 DEVICE double floor_of(double value) { return floor(value); }
 DEVICE float root(float value) { return sqrtf(value); }
-DEVICE float logarithm(float value) { return logf(value); }
-DEVICE float cosine(float value) { return cosf(value); }
 
 // Every thread of the block calls this. A warp adds up in registers first: one atomic a warp instead of 32.
 DEVICE void add_to(int64* sum, int64 value) {
     for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step);
     if ((threadIdx.x & 31) == 0 && value != 0) atomicAdd(reinterpret_cast<uint64*>(sum), uint64(value));
 }
+// Also every thread of the block: *most becomes the largest of all values, and what it was.
+DEVICE void raise_to(uint32* most, uint32 value) {
+    for (int step = 16; step > 0; step /= 2) {
+        const uint32 other = __shfl_down_sync(0xffffffffu, value, step);
+        value = other > value ? other : value;
+    }
+    if ((threadIdx.x & 31) == 0) atomicMax(most, value);
+}
+DEVICE void add_counts(uint32* sum, uint32 value) { atomicAdd(sum, value); }
+DEVICE void count_one(uint32* counter) { atomicAdd(counter, 1u); }
 
 #else
 
@@ -221,6 +232,11 @@ DEVICE uint32 float_bits(float value) {
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
+DEVICE float float_of_bits(uint32 bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
 
 // IEEE 754 binary32 to binary16, to nearest, ties to even. Selects instead of branches, so that it vectorises.
 DEVICE uint16 half_bits(float value) {
@@ -238,10 +254,19 @@ DEVICE uint16 half_bits(float value) {
 DEVICE float floor_of(float value) { return __builtin_floorf(value); }
 DEVICE double floor_of(double value) { return __builtin_floor(value); }
 DEVICE float root(float value) { return __builtin_sqrtf(value); }
-DEVICE float logarithm(float value) { return __builtin_logf(value); }
-DEVICE float cosine(float value) { return __builtin_cosf(value); }
 
 DEVICE void add_to(int64* sum, int64 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }
+DEVICE void raise_to(uint32* most, uint32 value) {
+    uint32 now = __atomic_load_n(most, __ATOMIC_RELAXED);
+    while (now < value && !__atomic_compare_exchange_n(most, &now, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
+}
+DEVICE void add_counts(uint32* sum, uint32 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }
+#ifdef CUAUG_BLOCK_THREADS
+DEVICE void count_one(uint32* counter) { __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }
+#else
+DEVICE void count_one(uint32* counter) { ++*counter; }  // a block's own, of one thread
+#endif
 
 #endif
 

@@ -68,6 +68,22 @@ def every_operation(p: Plan) -> None:
     p.flip()
     p.append(operations.contrast(1, p.limit, 0.5))
     p.append(operations.grayscale(1))
+    p.append(operations.posterize(1, p.limit, 5))
+    p.append(operations.solarize(1, p.limit, 0.5 * p.limit))
+    p.append(operations.gamma(1, p.limit, 0.7, 1.1))
+    p.append(operations.grid(1, 7.5, 0.4, 0.3, (0.2, 0.7), 0.5))
+    p.append(operations.noise(1, p.limit, KEYS, 0.0, 0.1))
+    p.append(operations.shot_noise(1, p.limit, KEYS, 0.01))
+
+
+def every_statistic(p: Plan) -> None:
+    """Each measured by a resampling pass and by one that gathers, and each waited for by both."""
+    for turned in (False, True):
+        for make in (operations.autocontrast, operations.equalize, operations.equalize):
+            if turned:
+                h, w = (int(size[0]) for size in p.sizes)
+                p.warp(np.eye(3) + 0.01, h, w)
+            p.append(make(1, p.limit))
 
 
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, channels: int, isa: str, tile) -> bytes:
@@ -88,9 +104,9 @@ def main(every: int, isas: list[str]) -> None:
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
     for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
         source = image(h, w, kind)
-        for name, write in [*geometries(h, w), ("operations", every_operation)]:
+        for name, write in [*geometries(h, w), ("operations", every_operation), ("statistics", every_statistic)]:
             number += 1
-            if number % every and name != "operations":
+            if number % every and name not in ("operations", "statistics"):
                 continue
             target, layout, channels = next(outputs)
             results = {run(write, source, kind, target, layout, channels, isa, tile) for isa in isas for tile in TILES}
@@ -103,7 +119,7 @@ def main(every: int, isas: list[str]) -> None:
     wild[::5, ::3] = [np.nan, np.inf, -np.inf]
     wild[1::5, ::3] = [1e30, -1e30, 1e-45]
     for target in Type:
-        for write in (every_operation, lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
+        for write in (every_operation, every_statistic, lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
             run(write, wild, Type.FLOAT32, target, Layout.CHW, 3, isas[0], None)
             count += 1
     print(count, "plans")

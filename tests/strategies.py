@@ -54,8 +54,13 @@ def boxes(draw, h: int, w: int) -> tuple[int, int, int, int]:
 
 
 GEOMETRY = ("crop", "flip", "pad", "resize")
-POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "lut")
-POSITIONAL = ("erase", "noise", "mask")
+#: Operations that make a jump of a difference in the last bit.
+JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noise")
+POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-1])
+POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise")
+
+
+_NAMES = {"noise": operations.erase_with_noise, "add_noise": operations.noise}
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,11 @@ class Step:
         elif self.name in POINTWISE:
             plan.append(getattr(operations, self.name)(n, limit, **a), where)
         else:
-            make = {"noise": operations.erase_with_noise}.get(self.name) or getattr(operations, self.name)
+            make = _NAMES.get(self.name) or getattr(operations, self.name)
             if "keys" in a:
                 a["keys"] = np.array([a["keys"]], dtype=np.uint32)
+            if self.name in ("add_noise", "shot_noise"):
+                a["limit"] = limit
             plan.append(make(n, **a), where)
 
 
@@ -125,6 +132,19 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
         if name == "erase":
             return Step(name, box | {"value": draw(_levels)}), h, w
         return Step(name, box | {"keys": (draw(_words), draw(_words)), "mean": 0.5, "std": 0.25}), h, w
+    if name == "add_noise":
+        return Step(name, {"keys": (draw(_words), draw(_words)), "mean": 0.0, "std": draw(_levels)}), h, w
+    if name == "shot_noise":
+        return Step(name, {"keys": (draw(_words), draw(_words)), "scale": draw(st.floats(0.01, 0.3))}), h, w
+    if name == "grid":
+        grid = {"tile": draw(st.floats(1, 40)), "ratio": draw(_levels), "angle": draw(st.floats(-4, 4))}
+        return Step(name, grid | {"shift": (draw(_levels), draw(_levels)), "fill": draw(_levels)}), h, w
+    if name == "posterize":
+        return Step(name, {"bits": draw(st.integers(0, 8))}), h, w
+    if name == "solarize":
+        return Step(name, {"threshold": draw(_levels)}), h, w
+    if name == "gamma":
+        return Step(name, {"gamma": draw(st.floats(1, 2))}), h, w
     return Step(name), h, w
 
 
@@ -140,12 +160,12 @@ class Chain:
 def chains(draw, size: tuple[int, int], longest: int = 7) -> Chain:
     """Random steps, without a second resize that would fold into the first (that is one interpolation, not two).
 
-    A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no LUT, which
-    would make a level of that.
+    A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no operation that
+    makes more of that.
     """
     names = list(GEOMETRY + POINTWISE + POSITIONAL)
     if mirrored := draw(st.booleans()):
-        names.remove("lut")
+        names = [name for name in names if name not in JUMPING]
     (h, w), chain, flipped, kind = size, [], False, None
     for _ in range(draw(st.integers(1, longest))):
         # Geometry is what folds: half of the steps.

@@ -13,7 +13,7 @@ from cuaug._native import KERNEL_DIRECTORY, library
 from cuaug.plan import layout
 
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Op": layout.OP}
-ENUMS = (layout.Filter, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
+ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
 
 

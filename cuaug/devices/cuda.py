@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan import Border, Tables
-from cuaug.plan.layout import Neighbourhood
+from cuaug.plan.layout import Measure, Neighbourhood
 
 __all__ = ["THREADS", "CudaProgram", "forked", "kernel", "scratch_bytes", "unavailable"]
 
@@ -118,7 +118,7 @@ class CudaProgram:
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         scratch = _address(rows, sources, finals, device)
-        memory, (rows_at, ops_at, luts_at, sums_at) = _upload(rows, self.tables.ops, self.tables.luts, device)
+        memory, (rows_at, ops_at, luts_at, statistics_at) = _upload(rows, self.tables, device)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
         (passes, n), launches = rows.shape, 0
@@ -136,8 +136,7 @@ class CudaProgram:
                             np.uint64(rows_at + at * rows.itemsize),
                             np.uint64(ops_at),
                             np.uint64(luts_at),
-                            np.uint64(sums_at + (at - n) * 8 if number else 0),
-                            np.uint64(sums_at + at * 8),
+                            np.uint64(statistics_at),
                             np.int32(tile_rows),
                             np.int32(tile_columns),
                         ),
@@ -172,7 +171,7 @@ class CudaProgram:
 
 
 def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
-    """The most scratch that a tile of any of these samples needs: kernels/augment.h and jpeg.h say what it is."""
+    """The most scratch that a tile of any of these samples needs: augment.h, statistics.h and jpeg.h say what it is."""
     y, x = rows["y"], rows["x"]
     line = np.ceil(tile_columns * x["scale"]).astype(np.int64) + 2 * x["taps"] + 2
     window = x["high"].astype(np.int64) - x["low"]
@@ -182,6 +181,8 @@ def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
     kind = rows["neighbourhood"]
     floats = np.where((rows["warped"] != 0) | (kind > Neighbourhood.SEPARABLE), 0, floats)
     floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
+    floats = floats + np.where(rows["measured"] == Measure.HISTOGRAM, 3 * 256 + 3 * 16, 0)
+    floats = floats + np.where(rows["measure"] == Measure.HISTOGRAM, 3 * 256, 0)
     return int(floats.max()) * 4
 
 
@@ -209,12 +210,10 @@ def _address(
     return scratch
 
 
-def _upload(
-    rows: NDArray[Any], ops: NDArray[Any], luts: NDArray[np.float32], device: torch.device
-) -> tuple[torch.Tensor, list[int]]:
-    """Rows, operations, tables and zeroed sums in one copy; their device addresses."""
-    sums = np.zeros(rows.shape, dtype=np.int64)
-    parts = [part.reshape(-1).view(np.uint8) for part in (rows, ops, luts, sums)]
+def _upload(rows: NDArray[Any], tables: Tables, device: torch.device) -> tuple[torch.Tensor, list[int]]:
+    """Rows, operations, tables and zeroed statistics in one copy; their device addresses."""
+    statistics = np.zeros(max(tables.statistics, 1), dtype=np.int64)
+    parts = [part.reshape(-1).view(np.uint8) for part in (rows, tables.ops, tables.luts, statistics)]
     ends = np.cumsum([-(-len(part) // _ALIGN) * _ALIGN for part in parts])
     starts = [0, *ends[:-1].tolist()]
     # torch keeps a pinned block from reuse until the copy out of it has run.

@@ -49,6 +49,7 @@ class HostProgram:
             self._passes,
             self._ops,
             self._luts,
+            None,
             source.__array_interface__["data"][0],
             source.strides[0],
             y,

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "Neighbourhood", "OpCode", "Type"]
+__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "Measure", "Neighbourhood", "OpCode", "Type"]
 
 
 class Filter(IntEnum):
@@ -31,6 +31,13 @@ class Neighbourhood(IntEnum):
     JPEG = 4
 
 
+class Measure(IntEnum):
+    NOTHING = 0
+    GRAY_SUM = 1
+    RANGE = 2
+    HISTOGRAM = 3
+
+
 class Type(IntEnum):
     UINT8 = 0
     FLOAT16 = 1
@@ -52,6 +59,14 @@ class OpCode(IntEnum):
     ERASE = 5
     ERASE_NOISE = 6
     MASK = 7
+    GRID = 8
+    NOISE = 9
+    SHOT_NOISE = 10
+    POSTERIZE = 11
+    SOLARIZE = 12
+    GAMMA = 13
+    AUTOCONTRAST = 14
+    EQUALIZE = 15
 
 
 AXIS = np.dtype(
@@ -93,6 +108,9 @@ SAMPLE = np.dtype(
         ("op_begin", "i4"),
         ("op_end", "i4"),
         ("measure", "i4"),
+        ("measured", "i4"),
+        ("measure_at", "i4"),
+        ("measured_at", "i4"),
         ("measure_scale", "f4"),
         ("target_type", "i4"),
         ("target_layout", "i4"),

@@ -12,23 +12,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan.layout import OP, OpCode
+from cuaug.plan.layout import OP, Measure, OpCode
 
 __all__ = [
     "LUMA",
+    "MEASURES",
     "POSITIONAL",
+    "autocontrast",
     "brightness",
     "contrast",
+    "equalize",
     "erase",
     "erase_with_noise",
+    "first_channel",
+    "gamma",
     "grayscale",
+    "grid",
     "hue",
+    "invert",
     "look_up",
     "mask",
     "matrix",
+    "noise",
+    "permutation",
+    "posterize",
     "saturation",
     "scale",
+    "shot_noise",
     "shuffled",
+    "solarize",
 ]
 
 Ops = NDArray[Any]
@@ -36,7 +48,15 @@ Ops = NDArray[Any]
 #: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
 LUMA = np.array([0.2989, 0.587, 0.114])
 #: Operations that know where a pixel stands, so that no geometry may slip under them.
-POSITIONAL = (OpCode.ERASE, OpCode.ERASE_NOISE, OpCode.MASK)
+POSITIONAL = (OpCode.ERASE, OpCode.ERASE_NOISE, OpCode.MASK, OpCode.GRID, OpCode.NOISE, OpCode.SHOT_NOISE)
+
+
+#: Operations that need to know of the whole image first, and what.
+MEASURES = {
+    OpCode.CONTRAST: Measure.GRAY_SUM,
+    OpCode.AUTOCONTRAST: Measure.RANGE,
+    OpCode.EQUALIZE: Measure.HISTOGRAM,
+}
 
 
 def _rows(n: int, code: OpCode, limit: float = -1.0) -> Ops:
@@ -59,6 +79,37 @@ def brightness(n: int, limit: float, factor: ArrayLike) -> Ops:
     return scale(n, np.reshape(factor, (-1, 1)), limit=limit)
 
 
+def invert(n: int, limit: float) -> Ops:
+    """white - v."""
+    return scale(n, -1.0, limit)
+
+
+def posterize(n: int, limit: float, bits: ArrayLike) -> Ops:
+    """The upper `bits` bits, 0 ... 8, of uint8 levels; of floats the lower end of each of 2**bits equal steps."""
+    levels = 2.0 ** np.asarray(bits, dtype=np.float64)
+    ops = _rows(n, OpCode.POSTERIZE)
+    whole = limit == 255.0  # levels, which are rounded first
+    step = (256.0 if whole else 1.0) / levels
+    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = 0.5 * whole, 1.0 / step, levels - 1.0, step
+    return ops
+
+
+def solarize(n: int, limit: float, threshold: ArrayLike) -> Ops:
+    """white - v from `threshold` on, which uint8 levels are compared with as they round."""
+    threshold = np.asarray(threshold, dtype=np.float64)
+    ops = _rows(n, OpCode.SOLARIZE)
+    ops["a"][:, 0] = np.ceil(threshold) - 0.5 if limit == 255.0 else threshold
+    ops["a"][:, 1] = limit
+    return ops
+
+
+def gamma(n: int, limit: float, gamma: ArrayLike, gain: ArrayLike = 1.0) -> Ops:
+    """gain * v ** gamma, of v with white as 1; both 0 or more."""
+    ops = _rows(n, OpCode.GAMMA, limit)
+    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2] = limit * np.asarray(gain), gamma, limit
+    return ops
+
+
 def matrix(n: int, limit: float, values: ArrayLike) -> Ops:
     """M[:, :3] @ (r, g, b) + M[:, 3]; `values` is M, (3, 4), or (N, 3, 4)."""
     ops = _rows(n, OpCode.MATRIX, limit)
@@ -78,10 +129,36 @@ def grayscale(n: int) -> Ops:
     return matrix(n, -1.0, np.tile(np.append(LUMA, 0.0), (3, 1)))
 
 
+def permutation(n: int, order: ArrayLike) -> Ops:
+    """Channel c becomes the old channel order[c]; `order` is (3,) or (N, 3)."""
+    values = np.zeros((*np.shape(order), 4))
+    np.put_along_axis(values, np.asarray(order, dtype=np.int64)[..., None], 1.0, axis=-1)
+    return matrix(n, -1.0, values)
+
+
+def first_channel(n: int) -> Ops:
+    """Channel 0 in all three: what an image of one channel needs after an operation that treats channels apart."""
+    return permutation(n, (0, 0, 0))
+
+
 def contrast(n: int, limit: float, factor: ArrayLike) -> Ops:
     """factor * v + (1 - factor) * the image's mean gray level. `Plan.append` sees to the mean."""
     ops = _rows(n, OpCode.CONTRAST, limit)
     ops["a"][:, 0] = factor
+    return ops
+
+
+def autocontrast(n: int, limit: float) -> Ops:
+    """Each channel's range stretched to [0, white]; one of a single value stays. `Plan.append` sees to the range."""
+    ops = _rows(n, OpCode.AUTOCONTRAST, limit)
+    ops["a"][:, 0] = limit
+    return ops
+
+
+def equalize(n: int, limit: float) -> Ops:
+    """Each channel's uint8 levels spread evenly, as Pillow does it. `Plan.append` sees to the histogram."""
+    ops = _rows(n, OpCode.EQUALIZE)
+    ops["a"][:, 0], ops["a"][:, 1] = 255.0 / limit, limit / 255.0
     return ops
 
 
@@ -123,6 +200,37 @@ def mask(n: int, ratio: ArrayLike, keys: NDArray[np.uint32], fill: ArrayLike = 0
     ops["a"][:, 0] = ratio
     ops["a"][:, 4:7] = fill
     ops["key"] = keys
+    return ops
+
+
+def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: ArrayLike, fill: ArrayLike) -> Ops:
+    """`fill` in a square of each tile of a grid.
+
+    Args:
+        tile: side of a tile in pixels.
+        ratio: the square's side, as a part of the tile's.
+        angle: by which the grid is turned about the image's corner, in radians, counter-clockwise.
+        shift: (2,) or (N, 2): (down, across) in tiles.
+        fill: a colour.
+    """
+    ops = _rows(n, OpCode.GRID)
+    down, across = np.cos(angle) / tile, np.sin(angle) / tile
+    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = down, across, -across, down
+    ops["a"][:, 4:7], ops["a"][:, 7], ops["a"][:, 8:10] = fill, ratio, shift
+    return ops
+
+
+def noise(n: int, limit: float, keys: NDArray[np.uint32], mean: ArrayLike, std: ArrayLike) -> Ops:
+    """Adds normal noise, for each pixel and channel from the sample's key, (N, 2); `limit` -1 saturates nothing."""
+    ops = _rows(n, OpCode.NOISE, limit)
+    ops["a"][:, 4], ops["a"][:, 5], ops["key"] = mean, std, keys
+    return ops
+
+
+def shot_noise(n: int, limit: float, keys: NDArray[np.uint32], scale: ArrayLike) -> Ops:
+    """Light that arrives in photons of `scale` times white's, counted: a Poisson draw of v ** 2.2 / scale."""
+    ops = _rows(n, OpCode.SHOT_NOISE)
+    ops["a"][:, 0], ops["a"][:, 1], ops["key"] = scale, limit, keys
     return ops
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import geometry, operations
 from cuaug.plan.filters import TABLE_FLOATS, Filters
-from cuaug.plan.layout import OP, SAMPLE, Border, Filter, Layout, Neighbourhood, OpCode, Type
+from cuaug.plan.layout import OP, SAMPLE, Border, Filter, Layout, Measure, Neighbourhood, OpCode, Type
 
 __all__ = ["Plan", "Tables"]
 
@@ -35,6 +35,11 @@ _FRESH["clamp"] = -1.0
 _FRESH["active"] = 1
 _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
 
+# What an operation needs to know of the whole image before it can begin, and how many words that takes.
+_MEASURES = np.zeros(len(OpCode), dtype=np.int32)
+for _code, _measure in operations.MEASURES.items():
+    _MEASURES[_code] = _measure
+_MEASURE_WORDS = np.array([0, 1, 3, 3 * 256 // 2])  # by Measure
 # Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
 _MEASURE_STEPS = 65536.0
 
@@ -49,12 +54,14 @@ class Tables:
         rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample needs no such pass.
         ops: (M,) `OP` rows, each sample's program of each pass contiguous.
         luts: (T, 3, 256) float32 look-up tables.
+        statistics: how many 64-bit words the passes measure together, for rows' `measure_at` and `measured_at`.
         target_type: the finished images' type.
     """
 
     rows: NDArray[Any]
     ops: NDArray[Any]
     luts: NDArray[np.float32]
+    statistics: int
     target_type: Type
 
     @property
@@ -335,14 +342,21 @@ class Plan(Filters):
         """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
         chosen = self._choose(where)
         ops = ops.view(_RAW_OP)[chosen].view(OP)
-        barrier = ops["code"] == OpCode.CONTRAST
-        if barrier.any():
-            measured = chosen[barrier]
-            heights, widths = self.sizes
+        measures = _MEASURES[ops["code"]]
+        if measures.any():
             step = self.limit / 255.0 / _MEASURE_STEPS
-            ops["a"][barrier, 1] = step / (heights[measured] * widths[measured])
-            self._now["measure"][measured], self._now["measure_scale"][measured] = 1, 1.0 / step
-            self._split(measured)
+            means = measures == Measure.GRAY_SUM
+            heights, widths = (size[chosen[means]] for size in self.sizes)
+            ops["a"][means, 1] = step / (heights * widths)
+            waiting, what = chosen[measures > 0], measures[measures > 0]
+            self._now["measure"][waiting] = what
+            scales = {
+                Measure.GRAY_SUM: 1.0 / step,
+                Measure.RANGE: 0.0 if self.is_float else 1.0,
+                Measure.HISTOGRAM: 255.0 / self.limit,
+            }
+            self._now["measure_scale"][waiting] = np.select([what == kind for kind in scales], list(scales.values()))
+            self._split(waiting)
         self._written.append((self._pass[chosen], chosen, ops.view(_RAW_OP)))
         self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], _KINDS[ops["code"]])
 
@@ -407,7 +421,7 @@ class Plan(Filters):
         self._now["target_channels"] = self.channels
         rows = self._finished_rows()
         luts = np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)])
-        return Tables(rows, self._ordered_ops(rows), luts, target_type)
+        return Tables(rows, self._ordered_ops(rows), luts, self._place_statistics(rows), target_type)
 
     def _finished_rows(self) -> NDArray[Any]:
         self._keep(self._everyone)
@@ -417,6 +431,15 @@ class Plan(Filters):
             resamples = rows["neighbourhood"] == Neighbourhood.NONE
             rows[axis]["taps"] = np.where(resamples, taps, rows[axis]["taps"])
         return rows
+
+    @staticmethod
+    def _place_statistics(rows: NDArray[Any]) -> int:
+        """Gives each measuring pass of each sample its words; returns how many there are."""
+        words = _MEASURE_WORDS[rows["measure"]]
+        ends = np.cumsum(words)
+        rows["measure_at"] = (ends - words.reshape(-1)).reshape(rows.shape)
+        rows["measured"][1:], rows["measured_at"][1:] = rows["measure"][:-1], rows["measure_at"][:-1]
+        return int(ends[-1])
 
     def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:
         """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from cuaug.plan.layout import OpCode
-from tests.references import color, masks
+from tests.references import color, masks, noise, statistics
 
 OPERATIONS = {
     OpCode.SCALE: color.scale,
@@ -17,4 +17,12 @@ OPERATIONS = {
     OpCode.ERASE: masks.erase,
     OpCode.ERASE_NOISE: masks.erase_with_noise,
     OpCode.MASK: masks.mask,
+    OpCode.GRID: masks.grid,
+    OpCode.NOISE: noise.add_noise,
+    OpCode.SHOT_NOISE: noise.shot_noise,
+    OpCode.POSTERIZE: color.posterize,
+    OpCode.SOLARIZE: color.solarize,
+    OpCode.GAMMA: color.gamma,
+    OpCode.AUTOCONTRAST: statistics.autocontrast,
+    OpCode.EQUALIZE: statistics.equalize,
 }

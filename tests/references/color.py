@@ -86,3 +86,28 @@ def hsv_to_rgb(h: float, s: float, v: float) -> tuple[float, float, float]:
 def levels(image: np.ndarray) -> np.ndarray:
     """Rounded to uint8, halves up."""
     return np.floor(np.clip(image, 0, 255) + 0.5).astype(np.uint8)
+
+
+def invert(image: np.ndarray, limit: float) -> np.ndarray:
+    return limit - image
+
+
+def posterize(image: np.ndarray, bits: int, limit: float) -> np.ndarray:
+    """torchvision's posterize: the upper bits of whole levels, or 2**bits steps of a float."""
+    if limit == 255.0:
+        return (levels(image) & (((1 << bits) - 1) << (8 - bits))).astype(np.float64)
+    return np.clip(np.floor(image * 2**bits), 0, 2**bits - 1) / 2**bits
+
+
+def solarize(image: np.ndarray, threshold: float, limit: float) -> np.ndarray:
+    """torchvision's solarize; uint8 images are compared as whole levels."""
+    known = levels(image) if limit == 255.0 else image
+    return np.where(known >= threshold, limit - image, image)
+
+
+def gamma(image: np.ndarray, gamma: float, gain: float, limit: float) -> np.ndarray:
+    return saturate(limit * gain * (np.maximum(image, 0.0) / limit) ** gamma, limit)
+
+
+def permutation(image: np.ndarray, order) -> np.ndarray:
+    return image[..., list(order)]

@@ -44,3 +44,13 @@ def mask(image: np.ndarray, ratio: float, key, fill) -> np.ndarray:
     result = image.copy()
     result[uniform(pixel_words(*image.shape[:2], key)[..., 0]) < ratio] = fill
     return result
+
+
+def grid(image: np.ndarray, tile: float, ratio: float, angle: float, shift, fill) -> np.ndarray:
+    """Each pixel's centre, turned by `angle` radians, in tiles: hidden where both fractions are below the ratio."""
+    h, w, _ = image.shape
+    y, x = np.mgrid[:h, :w] + 0.5
+    down, across = np.cos(angle) * y + np.sin(angle) * x, np.cos(angle) * x - np.sin(angle) * y
+    result = image.copy()
+    result[((down / tile + shift[0]) % 1.0 < ratio) & ((across / tile + shift[1]) % 1.0 < ratio)] = fill
+    return result

@@ -1,0 +1,169 @@
+// What a pass measures of the whole image for the operation that starts the next pass. All of it is integers, added
+// up or compared: neither tiles, nor threads, nor their order show.
+//   GRAY_SUM   the sum of gray levels, in steps of a part of a level           1 word of the sample's memory
+//   RANGE      each channel's least and greatest value                         3 words: greatest, then -least, of
+//              R, G and B, 32 bits each, as integers in the order of the floats
+//   HISTOGRAM  how many values of each channel round to each uint8 level       384 words: counts [3, 256] of 32 bits
+// A block counts its histogram in its scratch, and adds that to the sample's at the end.
+//
+// Tested against Pillow's ImageOps, cv2.equalizeHist and tests/references/statistics.py.
+#pragma once
+#include "sampling.h"
+
+constexpr int CHUNKS = 16;  // of a channel's counts, summed by one thread each
+constexpr int COUNTS = 3 * 256;
+constexpr int EQUALIZE_FLOATS = COUNTS + 3 * CHUNKS;
+constexpr int MOST_WORDS = COUNTS / 2;  // of a sample's memory, for one pass
+
+// What operations and passes know of the statistics.
+struct Statistics {
+    const int64* before;     // what the pass before has measured
+    int64* into;             // what this one measures
+    const float* equalized;  // [3, 256] in scratch: the level that each level becomes
+    uint32* counts;          // [3, 256] in scratch: this block's histogram
+};
+
+// What one thread has measured. The greatest values, and the greatest of the negated ones.
+struct Tally {
+    int64 gray;
+    int greatest[3], negated[3];
+};
+
+DEVICE Tally empty_tally() {
+    constexpr int nothing = -2147483647 - 1;
+    return {0, {nothing, nothing, nothing}, {nothing, nothing, nothing}};
+}
+
+// ITU-R BT.601 luma with the digits that torchvision uses.
+DEVICE float gray(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
+
+// The nearest uint8 level, halves up.
+DEVICE int level_of(float value, float scale) { return int(clamp(value * scale + 0.5f, 255.0f)); }
+
+// Integers in the order of the floats; and back.
+DEVICE int order_of(float value) {
+    const int bits = int(float_bits(value));
+    return bits ^ ((bits >> 31) & 0x7fffffff);
+}
+DEVICE float of_order(int order) { return float_of_bits(uint32(order ^ ((order >> 31) & 0x7fffffff))); }
+
+// --- measuring -------------------------------------------------------------------------------------------------------
+
+// 2^30 bounds what values far outside the image's range can do to the sum.
+DEVICE void add_gray(const Sample& sample, const Strip& v, int count, Tally& tally) {
+    for (int p = 0; p < count; ++p) {
+        const float level = gray(v[0][p], v[1][p], v[2][p]) * sample.measure_scale;
+        tally.gray += int64(floor_of(larger(smaller(level, 1073741824.0f), -1073741824.0f) + 0.5f));
+    }
+}
+
+// Of levels, the range is that of the nearest whole ones: a flat image that a resize left off by 1e-5 is still flat.
+DEVICE void widen_range(const Sample& sample, const Strip& v, int count, Tally& tally) {
+    const bool whole = sample.measure_scale > 0.0f;
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < count; ++p) {
+            const float value = whole ? floor_of(v[c][p] + 0.5f) : v[c][p];
+            tally.greatest[c] = larger(tally.greatest[c], order_of(value));
+            tally.negated[c] = larger(tally.negated[c], order_of(-value));
+        }
+}
+
+DEVICE void count_levels(const Sample& sample, const Strip& v, int count, uint32* counts) {
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < count; ++p) count_one(&counts[256 * c + level_of(v[c][p], sample.measure_scale)]);
+}
+
+DEVICE void measure(const Sample& sample, const Statistics& statistics, const Strip& v, int count, Tally& tally) {
+    switch (sample.measure) {
+        case GRAY_SUM: add_gray(sample, v, count, tally); break;
+        case RANGE: widen_range(sample, v, count, tally); break;
+        case HISTOGRAM: count_levels(sample, v, count, statistics.counts); break;
+    }
+}
+
+// --- using -----------------------------------------------------------------------------------------------------------
+
+DEVICE float greatest_of(const int64* range, int c) {
+    return of_order(int(reinterpret_cast<const uint32*>(range)[c] ^ 0x80000000u));
+}
+DEVICE float least_of(const int64* range, int c) { return -greatest_of(range, 3 + c); }
+
+// The sums of the 3 x CHUNKS chunks of 256 / CHUNKS counts.
+DEVICE void sum_chunks(const Block& block, const uint32* counts, uint32* sums) {
+    constexpr int each = 256 / CHUNKS;
+    for (int i = block.thread; i < 3 * CHUNKS; i += block.threads) {
+        sums[i] = 0;
+        for (int k = 0; k < each; ++k) sums[i] += counts[i * each + k];
+    }
+}
+
+// table[c][i]: what level i becomes. Pillow's rule: about as many pixels lie below level i's result as are darker than
+// i, in steps of 1 / 255 of all but the brightest pixels; an image with fewer than 255 of those stays as it is.
+DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sums, float* table) {
+    constexpr int each = 256 / CHUNKS;
+    for (int i = block.thread; i < 3 * CHUNKS; i += block.threads) {
+        const int c = i / CHUNKS, chunk = i % CHUNKS;
+        uint32 all = 0, darker = 0, brightest = 0;
+        int last = 0;
+        for (int k = 0; k < CHUNKS; ++k) {
+            const uint32 sum = sums[c * CHUNKS + k];
+            all += sum;
+            darker += k < chunk ? sum : 0;
+            last = sum > 0 ? k : last;
+        }
+        for (int k = 0; k < each; ++k) {
+            const uint32 count = counts[256 * c + last * each + k];
+            brightest = count > 0 ? count : brightest;
+        }
+        const uint32 step = (all - brightest) / 255;
+        for (int level = chunk * each; level < (chunk + 1) * each; ++level) {
+            const uint32 wanted = step > 0 ? (darker + step / 2) / step : uint32(level);
+            table[256 * c + level] = float(wanted < 255 ? wanted : 255);
+            darker += counts[256 * c + level];
+        }
+    }
+}
+
+// --- a block's share -------------------------------------------------------------------------------------------------
+
+// Floats of scratch that a block of this sample takes.
+DEVICE int statistics_floats(const Sample& sample) {
+    return (sample.measured == HISTOGRAM ? EQUALIZE_FLOATS : 0) + (sample.measure == HISTOGRAM ? COUNTS : 0);
+}
+
+// Prepares what operations will ask for. `memory` is that of all samples and passes.
+DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, int64* memory, float* scratch) {
+    Statistics statistics = {memory + sample.measured_at, memory + sample.measure_at, scratch,
+                             reinterpret_cast<uint32*>(scratch)};
+    if (sample.measured == HISTOGRAM) {
+        const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
+        uint32* sums = reinterpret_cast<uint32*>(scratch + COUNTS);
+        sum_chunks(block, counts, sums);
+        block.sync();
+        equalize(block, counts, sums, scratch);
+        statistics.counts += EQUALIZE_FLOATS;
+    }
+    if (sample.measure == HISTOGRAM)
+        for (int i = block.thread; i < COUNTS; i += block.threads) statistics.counts[i] = 0;
+    if (statistics_floats(sample) > 0) block.sync();
+    return statistics;
+}
+
+// Adds what this block has measured to the sample's. Every thread calls it.
+DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics, const Tally& tally) {
+    uint32* words = reinterpret_cast<uint32*>(statistics.into);
+    switch (sample.measure) {
+        case GRAY_SUM: add_to(statistics.into, tally.gray); break;
+        case RANGE:
+            for (int c = 0; c < 3; ++c) {
+                raise_to(&words[c], uint32(tally.greatest[c]) ^ 0x80000000u);
+                raise_to(&words[3 + c], uint32(tally.negated[c]) ^ 0x80000000u);
+            }
+            break;
+        case HISTOGRAM:
+            block.sync();
+            for (int i = block.thread; i < COUNTS; i += block.threads)
+                if (statistics.counts[i] > 0) add_counts(&words[i], statistics.counts[i]);
+            break;
+    }
+}
