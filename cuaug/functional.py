@@ -1,4 +1,4 @@
-"""The operations with explicit parameters, on images in hand. Nothing here is random.
+"""The operations with explicit parameters, on images in hand. Nothing here is random but `gaussian_noise`.
 
 Each function takes and returns what `cuaug.transforms.Compose` does: a torch tensor, (C, H, W) or (N, C, H, W); a
 NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are torchvision's.
@@ -6,6 +6,7 @@ NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names an
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,32 +16,50 @@ from numpy.typing import ArrayLike
 from cuaug.apply import apply
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
-from cuaug.transforms import CenterCrop, RandomAffine, RandomRotation, Resize, arguments, matrices
+from cuaug.transforms import (
+    CenterCrop,
+    GaussianNoise,
+    RandomAffine,
+    RandomPosterize,
+    RandomRotation,
+    RandomSolarize,
+    Resize,
+    arguments,
+    matrices,
+)
 from cuaug.transforms.warps import Warp
 
 __all__ = [
     "adjust_brightness",
     "adjust_contrast",
+    "adjust_gamma",
     "adjust_hue",
     "adjust_saturation",
     "affine",
+    "autocontrast",
     "center_crop",
     "convert_color",
     "crop",
     "elastic",
+    "equalize",
     "erase",
     "five_crop",
+    "gaussian_noise",
     "horizontal_flip",
+    "invert",
     "lut",
     "matrix",
     "normalize",
     "pad",
+    "permute_channels",
     "perspective",
+    "posterize",
     "resize",
     "resized_crop",
     "rgb_to_grayscale",
     "rot90",
     "rotate",
+    "solarize",
     "ten_crop",
     "vertical_flip",
 ]
@@ -240,6 +259,56 @@ def adjust_contrast(image: Any, contrast_factor: float) -> Any:
 def adjust_saturation(image: Any, saturation_factor: float) -> Any:
     """Blended with the gray image: 0 is gray, 1 the image."""
     return apply(image, lambda plan: plan.append(operations.saturation(len(plan), plan.limit, saturation_factor)))
+
+
+def adjust_gamma(image: Any, gamma: float, gain: float = 1.0) -> Any:
+    """gain * v ** gamma with black as 0 and white as 1, saturated."""
+    for name, value in (("gamma", gamma), ("gain", gain)):
+        arguments.span(name, (value, value))
+    return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, gamma, gain)))
+
+
+def posterize(image: Any, bits: int) -> Any:
+    """The upper `bits` bits of each level; floats in [0, 1] become the lower end of each of 2**bits equal steps."""
+    return apply(image, lambda plan: RandomPosterize(bits).write(plan, None))
+
+
+def solarize(image: Any, threshold: float) -> Any:
+    """Values inverted from `threshold` on, which is in the image's units."""
+    return apply(image, lambda plan: RandomSolarize(threshold).write(plan, None))
+
+
+def invert(image: Any) -> Any:
+    """The negative."""
+    return apply(image, lambda plan: plan.append(operations.invert(len(plan), plan.limit)))
+
+
+def autocontrast(image: Any) -> Any:
+    """Each channel stretched from black to white."""
+    return apply(image, lambda plan: plan.append(operations.autocontrast(len(plan), plan.limit)))
+
+
+def equalize(image: Any) -> Any:
+    """Each channel's levels spread evenly, by Pillow's formula."""
+    return apply(image, lambda plan: plan.append(operations.equalize(len(plan), plan.limit)))
+
+
+def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
+    """Channel c of the result is channel permutation[c]."""
+    order = arguments.values(permutation, operator.index)
+
+    def write(plan: Plan) -> None:
+        if sorted(order) != list(range(plan.channels)):
+            raise TransformError(f"permutation is an order of 0 ... {plan.channels - 1}, not {permutation!r}")
+        if plan.channels == 3:
+            plan.append(operations.permutation(len(plan), order))
+
+    return apply(image, write)
+
+
+def gaussian_noise(image: Any, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> Any:
+    """A normal draw added to each pixel and channel; mean and sigma are parts of white. Torch's generator draws."""
+    return GaussianNoise(mean, sigma, clip)(image)
 
 
 def adjust_hue(image: Any, hue_factor: float) -> Any:

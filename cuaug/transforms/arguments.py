@@ -16,6 +16,8 @@ __all__ = [
     "color",
     "either_way",
     "interpolation",
+    "number",
+    "one_or_span",
     "pair",
     "point",
     "probability",
@@ -128,6 +130,25 @@ def either_way(name: str, value: float | Sequence[float]) -> tuple[float, float]
     if len(numbers) != 2 or not -float("inf") < numbers[0] <= numbers[1] < float("inf"):
         raise TransformError(f"{name} is a number of 0 or more, or (lower, upper) in that order, not {value!r}")
     return numbers[0], numbers[1]
+
+
+def one_or_span(
+    name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")
+) -> tuple[float, float]:
+    """(lower, upper) as `span`; one number is both."""
+    numbers = values(value, float)
+    if len(numbers) not in (1, 2) or not low <= numbers[0] <= numbers[-1] <= high:
+        raise TransformError(
+            f"{name} is a number or (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}"
+        )
+    return numbers[0], numbers[-1]
+
+
+def number(name: str, value: float) -> float:
+    numbers = values(value, float)
+    if len(numbers) != 1 or not abs(numbers[0]) < float("inf"):
+        raise TransformError(f"{name} is a number, not {value!r}")
+    return numbers[0]
 
 
 def point(name: str, value: Sequence[float] | None) -> tuple[float, float] | None:

@@ -16,12 +16,26 @@ from cuaug.transforms.base import RandomTransform, Transform, Where
 
 __all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale"]
 
-_JITTERS = {
+#: Each of `ColorJitter`'s changes, by its argument's name.
+JITTERS = {
     "brightness": operations.brightness,
     "contrast": operations.contrast,
     "saturation": operations.saturation,
     "hue": operations.hue,
 }
+
+
+def factor_span(name: str, value: float | Sequence[float]) -> tuple[float, float]:
+    """(lower, upper) of the factor of one of JITTERS: from these two, or from how far it may lie from no change."""
+    none, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
+    numbers = arguments.values(value, float)
+    if len(numbers) == 1:
+        (amount,) = numbers
+        if not 0 <= amount <= high:
+            allowed = "from 0 to 0.5" if name == "hue" else "0 or more"
+            raise TransformError(f"{name} is {allowed}, or (lower, upper), not {value!r}")
+        value = (none - amount if name == "hue" else max(low, none - amount), none + amount)
+    return arguments.span(name, value, low=low, high=high)
 
 
 class ColorJitter(Transform):
@@ -41,23 +55,10 @@ class ColorJitter(Transform):
         hue: float | Sequence[float] | None = None,
     ) -> None:
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
-        spans = {name: self._span(name, getattr(self, name)) for name in _JITTERS}
-        self._spans = {name: bounds for name, bounds in spans.items() if bounds is not None}
-
-    @staticmethod
-    def _span(name: str, value: float | Sequence[float] | None) -> tuple[float, float] | None:
-        none, low, high = (0.0, -0.5, 0.5) if name == "hue" else (1.0, 0.0, float("inf"))
-        if value is None:
-            return None
-        numbers = arguments.values(value, float)
-        if len(numbers) == 1:
-            (amount,) = numbers
-            if not 0 <= amount <= high:
-                allowed = "from 0 to 0.5" if name == "hue" else "0 or more"
-                raise TransformError(f"{name} is {allowed}, or (lower, upper), not {value!r}")
-            value = (none - amount if name == "hue" else max(low, none - amount), none + amount)
-        bounds = arguments.span(name, value, low=low, high=high)
-        return None if bounds == (none, none) else bounds
+        given = {name: getattr(self, name) for name in JITTERS if getattr(self, name) is not None}
+        spans = {name: factor_span(name, value) for name, value in given.items()}
+        # What changes nothing is not drawn.
+        self._spans = {name: bounds for name, bounds in spans.items() if bounds != factor_span(name, 0.0)}
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
         params = {name: draws.uniform(None, *bounds) for name, bounds in self._spans.items()}
@@ -66,7 +67,7 @@ class ColorJitter(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if not self._spans:
             return
-        steps = [_JITTERS[name](len(plan), plan.limit, params[name]) for name in self._spans]
+        steps = [JITTERS[name](len(plan), plan.limit, params[name]) for name in self._spans]
         for ops in operations.shuffled(steps, params["order"]):
             plan.append(ops, where)
 

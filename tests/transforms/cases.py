@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cuaug import transforms as T
-from tests.references import color, masks, sampling
+from tests.references import color, masks, noise, sampling, statistics
 from tests.references import warp as warping
 
 Image = np.ndarray
@@ -163,6 +163,55 @@ def zoom_out(fill: Any = 0.0) -> Reference:
     return lambda image, sides: sampling.pad(image, *(int(side) for side in sides), "constant", fill)
 
 
+def single(name: str) -> Reference:
+    """One of ColorJitter's changes."""
+    return lambda image, factor: getattr(color, name)(image, factor, 255.0)
+
+
+def distort(image: Image, acts: Any, contrast_before: bool, permutation: Any, **factors: float) -> Image:
+    """torchvision's RandomPhotometricDistort."""
+    does = dict(zip(["brightness", "contrast", "saturation", "hue", "permutation"], acts, strict=True))
+    for name, now in (
+        ("brightness", True),
+        ("contrast", contrast_before),
+        ("saturation", True),
+        ("hue", True),
+        ("contrast", not contrast_before),
+    ):
+        if does[name] and now:
+            image = getattr(color, name)(image, factors[name], 255.0)
+    return color.permutation(image, permutation) if does["permutation"] else image
+
+
+def at_white_255(operation: Reference, *arguments: Any) -> Reference:
+    return lambda image, **params: operation(image, *arguments, **params, limit=255.0)
+
+
+def salt_and_pepper(image: Image, amount: float, pepper: float, keys: np.ndarray) -> Image:
+    return masks.mask(masks.mask(image, amount, keys, 255.0), pepper, keys, 0.0)
+
+
+def gaussian(mean: float) -> Reference:
+    return lambda image, keys, sigma: noise.add_noise(image, keys, 255.0 * mean, 255.0 * sigma)
+
+
+def shot(image: Image, keys: np.ndarray, scale: float) -> Image:
+    return noise.shot_noise(image, keys, scale, 255.0)
+
+
+def coarse(fill: Any = 0.0) -> Reference:
+    def run(image: Image, count: int, rectangles: np.ndarray) -> Image:
+        for rectangle in rectangles[:count]:
+            image = masks.erase(image, rectangle, fill)
+        return image
+
+    return run
+
+
+def grid(fill: Any = 0.0) -> Reference:
+    return lambda image, **params: masks.grid(image, **params, fill=fill)
+
+
 #: Public names that are no transforms, and transforms that only run others.
 BASES = {"InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "RandomApply"}
@@ -268,6 +317,53 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.LUT(range(255, -1, -1)), lambda image: 255.0 - image),
     ],
     "ConvertColor": [(T.ConvertColor(), yuv()), (T.ConvertColor("YUV", "RGB"), yuv(inverse=True))],
+    "RandomBrightness": [(T.RandomBrightness(0.5), single("brightness")), (T.RandomBrightness(), single("brightness"))],
+    "RandomContrast": [(T.RandomContrast((0.2, 2.0), p=0.5), single("contrast"))],
+    "RandomSaturation": [(T.RandomSaturation(1.0), single("saturation"))],
+    "RandomHue": [(T.RandomHue((-0.1, 0.5), 0.7), single("hue"))],
+    "RandomPhotometricDistort": [
+        (T.RandomPhotometricDistort(), distort),
+        (T.RandomPhotometricDistort((0.5, 2.0), (1.0, 1.0), (0.0, 3.0), (-0.5, 0.5), p=0.9), distort),
+    ],
+    "RandomChannelPermutation": [(T.RandomChannelPermutation(), lambda image, permutation: image[..., permutation])],
+    "RGBShift": [
+        (T.RGBShift(), lambda image, shift: image + shift),
+        (T.RGBShift(100, (-3, 5), (40, 40), 1.0), lambda image, shift: image + shift),
+    ],
+    "PlanckianJitter": [
+        (T.PlanckianJitter(), lambda image, gain: image * gain),
+        (T.PlanckianJitter("CIED", [0, 3, 22], p=1), lambda image, gain: image * gain),
+        (T.PlanckianJitter(select_from=0), lambda image, gain: image * gain),
+    ],
+    "RandomGamma": [
+        (T.RandomGamma((0.3, 3.0)), at_white_255(color.gamma)),
+        (T.RandomGamma((1, 1), (0.5, 2), p=0.5), at_white_255(color.gamma)),
+    ],
+    "RandomPosterize": [(T.RandomPosterize(k, 0.7), at_white_255(color.posterize, k)) for k in (0, 3, 8)],
+    "RandomSolarize": [
+        (T.RandomSolarize(128), at_white_255(color.solarize, 128)),
+        (T.RandomSolarize(255, 1), at_white_255(color.solarize, 255)),
+    ],
+    "RandomInvert": [(T.RandomInvert(), at_white_255(color.invert))],
+    "RandomAutocontrast": [(T.RandomAutocontrast(), at_white_255(statistics.autocontrast))],
+    "RandomEqualize": [
+        (T.RandomEqualize(), at_white_255(statistics.equalize)),
+        (T.RandomEqualize(1), at_white_255(statistics.equalize)),
+    ],
+    "GaussianNoise": [
+        (T.GaussianNoise(), gaussian(0.0)),
+        (T.GaussianNoise(0.1, (0.0, 0.3), clip=False), gaussian(0.1)),
+    ],
+    "SaltAndPepper": [(T.SaltAndPepper(), salt_and_pepper), (T.SaltAndPepper((0.5, 1), (0, 1), 1), salt_and_pepper)],
+    "ShotNoise": [(T.ShotNoise(), shot), (T.ShotNoise((0.01, 0.02), p=1), shot)],
+    "CoarseDropout": [
+        (T.CoarseDropout(), coarse()),
+        (T.CoarseDropout((1, 6), (2, 9), (0.05, 1.0), (1, 2, 3), 1), coarse((1, 2, 3))),
+    ],
+    "GridMask": [
+        (T.GridMask(), grid()),
+        (T.GridMask((4, 9), (0.2, 0.8), 45, fill=(9, 8, 7), p=1), grid((9, 8, 7))),
+    ],
     "RandomErasing": [
         (T.RandomErasing(), erasing(0)),
         (T.RandomErasing(1, (0.1, 0.2), (1, 1), (9, 99, 200)), erasing((9, 99, 200))),

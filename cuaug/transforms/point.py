@@ -1,0 +1,115 @@
+"""Point operations with probability p: each value by itself, or by what its channel holds in the whole image."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan, operations
+from cuaug.random import Draws
+from cuaug.transforms import arguments
+from cuaug.transforms.base import RandomTransform, Where
+
+__all__ = [
+    "RandomAutocontrast",
+    "RandomEqualize",
+    "RandomGamma",
+    "RandomInvert",
+    "RandomPosterize",
+    "RandomSolarize",
+]
+
+
+class RandomGamma(RandomTransform):
+    """gain * v ** gamma, where black is 0 and white 1, saturated.
+
+    Args:
+        gamma, gain: (lower, upper) bounds, 0 or more; drawn for each sample. A gamma below 1 brightens.
+        p: probability, for each sample.
+    """
+
+    def __init__(self, gamma: Sequence[float] = (1.0, 1.0), gain: Sequence[float] = (1.0, 1.0), p: float = 1.0) -> None:
+        self.gamma = arguments.span("gamma", gamma)
+        self.gain = arguments.span("gain", gain)
+        self.p = arguments.probability("p", p)
+
+    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"gamma": draws.uniform(None, *self.gamma), "gain": draws.uniform(None, *self.gain)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.gamma(len(plan), plan.limit, **params), where)
+
+
+class RandomPosterize(RandomTransform):
+    """Keeps the upper `bits` bits of each level, with probability p.
+
+    Floats become the lower end of each of 2**bits equal steps, as in torchvision: white becomes less than 1.
+    """
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        self.bits = bit_count(bits)
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.posterize(len(plan), plan.limit, self.bits), where)
+
+
+def bit_count(bits: Any) -> int:
+    numbers = arguments.values(bits, operator.index)
+    if len(numbers) != 1 or not 0 <= numbers[0] <= 8:
+        raise TransformError(f"bits is an integer from 0 to 8, not {bits!r}")
+    return int(numbers[0])
+
+
+class RandomSolarize(RandomTransform):
+    """Inverts all values from `threshold` on, with probability p; `threshold` is in the image's units at that point."""
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        self.threshold = arguments.number("threshold", threshold)
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if self.threshold > plan.limit:
+            raise TransformError(
+                f"threshold {self.threshold:g} is above the image's white, {plan.limit:g}: nothing would be inverted"
+            )
+        plan.append(operations.solarize(len(plan), plan.limit, self.threshold), where)
+
+
+class RandomInvert(RandomTransform):
+    """The negative, with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.invert(len(plan), plan.limit), where)
+
+
+class RandomAutocontrast(RandomTransform):
+    """Stretches each channel so that its least value becomes black and its greatest white, with probability p.
+
+    A channel of one value only stays as it is.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.autocontrast(len(plan), plan.limit), where)
+
+
+class RandomEqualize(RandomTransform):
+    """Spreads each channel's levels evenly (its histogram is equalized), with probability p.
+
+    By Pillow's formula, of the nearest uint8 levels. A channel with fewer than 255 pixels that are darker than its
+    brightest level stays as it is.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.equalize(len(plan), plan.limit), where)
