@@ -86,6 +86,29 @@ def every_statistic(p: Plan) -> None:
             p.append(make(1, p.limit))
 
 
+def every_filter(p: Plan) -> None:
+    """With what folds into it, a mirrored and a turned output among that, on the source and on what a filter left."""
+    h, w = (int(size[0]) for size in p.sizes)
+    p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
+    p.jpeg(10)
+    p.pad(2, 3, 1, 0, border=Border.REFLECT)
+    p.jpeg(90)
+    p.flip()
+    p.transpose()
+    for border in Border:
+        p.convolve(np.full(9, 1 / 9), np.full(3, 1 / 3), border=border)
+        p.flip(vertical=True)
+        p.stencil([(-1, 2, 0.5), (0, 0, 0.25), (3, -40, 0.25)], frame=1, border=border)
+        p.pad(0, 1, 1, 0, border=border, fill=0.5)
+    for size in (3, 5, 7):
+        p.median(size)
+        p.flip()
+        p.pad(1, 0, 0, 1, border=Border.CONSTANT, fill=0.25)
+
+
+ALWAYS = {"operations": every_operation, "statistics": every_statistic, "filters": every_filter}
+
+
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, channels: int, isa: str, tile) -> bytes:
     plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind, channels=channels)
     write(plan)
@@ -104,9 +127,9 @@ def main(every: int, isas: list[str]) -> None:
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
     for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
         source = image(h, w, kind)
-        for name, write in [*geometries(h, w), ("operations", every_operation), ("statistics", every_statistic)]:
+        for name, write in [*geometries(h, w), *ALWAYS.items()]:
             number += 1
-            if number % every and name not in ("operations", "statistics"):
+            if number % every and name not in ALWAYS:
                 continue
             target, layout, channels = next(outputs)
             results = {run(write, source, kind, target, layout, channels, isa, tile) for isa in isas for tile in TILES}
@@ -119,7 +142,7 @@ def main(every: int, isas: list[str]) -> None:
     wild[::5, ::3] = [np.nan, np.inf, -np.inf]
     wild[1::5, ::3] = [1e30, -1e30, 1e-45]
     for target in Type:
-        for write in (every_operation, every_statistic, lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
+        for write in (*ALWAYS.values(), lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
             run(write, wild, Type.FLOAT32, target, Layout.CHW, 3, isas[0], None)
             count += 1
     print(count, "plans")

@@ -59,6 +59,8 @@ JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noi
 POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-1])
 POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise")
 
+NEIGHBOURHOODS = ("convolve", "stencil", "median", "jpeg")
+
 
 _NAMES = {"noise": operations.erase_with_noise, "add_noise": operations.noise}
 
@@ -72,7 +74,7 @@ class Step:
 
     def write(self, plan: Plan, where: Any = None) -> None:
         n, limit, a = len(plan), plan.limit, dict(self.arguments)
-        if self.name in GEOMETRY:
+        if self.name in GEOMETRY + NEIGHBOURHOODS:
             getattr(plan, self.name)(**a, where=where)
         elif self.name == "lut":
             plan.lut(np.random.default_rng(a["seed"]).integers(0, 256, (3, 256)), where=where)
@@ -119,6 +121,20 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
         return Step(name, {"factor": draw(st.floats(0, 2))}), h, w
     if name == "hue":
         return Step(name, {"turn": draw(st.floats(-0.5, 0.5))}), h, w
+    if name == "convolve":
+        rng, reach = np.random.default_rng(draw(_words)), st.integers(0, 4)
+        weights = [rng.random(2 * draw(reach) + 1) for _ in range(2)]
+        down, across = (values / values.sum() for values in weights)
+        return Step(name, {"down": down, "across": across, "border": draw(BORDERS)}), h, w
+    if name == "stencil":
+        rng, count = np.random.default_rng(draw(_words)), draw(st.integers(1, 9))
+        taps = np.concatenate([rng.integers(-4, 5, (count, 2)), rng.normal(0, 1 / count, (count, 1))], axis=1)
+        how = {"frame": draw(st.integers(0, 2)), "saturate": draw(st.booleans()), "border": draw(BORDERS)}
+        return Step(name, {"taps": taps, **how}), h, w
+    if name == "median":
+        return Step(name, {"size": draw(st.sampled_from([3, 5, 7]))}), h, w
+    if name == "jpeg":
+        return Step(name, {"quality": draw(st.integers(1, 100))}), h, w
     if name == "matrix":
         values = draw(st.lists(st.floats(-1, 1), min_size=12, max_size=12))
         return Step(name, {"values": values}), h, w
@@ -163,9 +179,9 @@ def chains(draw, size: tuple[int, int], longest: int = 7) -> Chain:
     A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no operation that
     makes more of that.
     """
-    names = list(GEOMETRY + POINTWISE + POSITIONAL)
+    names = list(GEOMETRY + POINTWISE + POSITIONAL + NEIGHBOURHOODS)
     if mirrored := draw(st.booleans()):
-        names = [name for name in names if name not in JUMPING]
+        names = [name for name in names if name not in (*JUMPING, "jpeg")]
     (h, w), chain, flipped, kind = size, [], False, None
     for _ in range(draw(st.integers(1, longest))):
         # Geometry is what folds: half of the steps.

@@ -85,14 +85,17 @@ def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     assert status != 0 and report in said, said[-5000:]
 
 
-@pytest.mark.parametrize("barrier", [0, 1, 2])
-def test_a_missing_barrier_is_reported(tmp_path, barrier):
-    text = (ROOT / "kernels" / "augment.h").read_text()
+BARRIERS = {"augment.h": 3, "jpeg.h": 4}
+
+
+@pytest.mark.parametrize(("file", "barrier"), [(file, k) for file, count in BARRIERS.items() for k in range(count)])
+def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
+    text = (ROOT / "kernels" / file).read_text()
     lines = [line for line in text.splitlines(keepends=True) if "block.sync();" in line]
-    assert len(lines) == 3, "adapt this test to the barriers of augment.h"
+    assert len(lines) == BARRIERS[file], f"adapt this test to the barriers of {file}"
     parts = text.split("block.sync();")
     without = "block.sync();".join(parts[: barrier + 1]) + "block.sync();".join(["", *parts[barrier + 1 :]])[13:]
-    kernels = patched(tmp_path / "kernels", "augment.h", text, without)
+    kernels = patched(tmp_path / "kernels", file, text, without)
     library = build(tmp_path / "host.so", THREAD, kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said

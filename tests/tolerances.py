@@ -17,6 +17,8 @@ OPENCV_RESIZE_LEVELS = Tolerance(1, "OpenCV's uint8 resize has weights of 11 bit
 PILLOW_BILINEAR_LEVELS = Tolerance(1, "Pillow rounds to uint8 between its two passes, the kernels once at the end")
 PILLOW_BICUBIC_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either side of it")
 PILLOW_COLOR_LEVELS = Tolerance(2, "Pillow truncates where the kernels round, and rounds the gray it blends with")
+PILLOW_AUTOCONTRAST_LEVELS = Tolerance(1, "Pillow truncates where the kernels round")
+OPENCV_EQUALIZE_LEVELS = Tolerance(1.5, "OpenCV rounds, Pillow truncates, and each leaves out one end of the levels")
 OPENCV_MATRIX_LEVELS = Tolerance(1, "cv2.transform rounds halves to even and adds up in another order")
 COLOR_LEVELS = Tolerance(1, "a result beside a rounding boundary falls to either side of it")
 OPENCV_HUE_LEVELS = Tolerance(1, "OpenCV's float HSV has the hue in degrees and adds epsilon to each divisor")
@@ -25,6 +27,8 @@ ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's
 OPENCV_WARP_LEVELS = Tolerance(3, "OpenCV rounds places to 1/32 of a pixel: a few levels a pixel, times that twice")
 PILLOW_WARP_LEVELS = Tolerance(1, "Pillow truncates to uint8 where the kernels round, and mixes in double")
 MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
+CONVOLUTION_LEVELS = Tolerance(3, "OpenCV's uint8 Gaussian has weights of 8 bits: 1/512 off for each of up to 15 twice")
+PILLOW_SHARPNESS_LEVELS = Tolerance(3, "Pillow rounds the smoothed image, which counts up to twice, and truncates")
 
 # float images in [0, 1]
 OPENCV_RESIZE = Tolerance(
@@ -40,4 +44,5 @@ FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the t
 GRID_SAMPLE = Tolerance(2e-4, "places in double against grid_sample's, which are normalised to [-1, 1] first")
 WARP = Tolerance(2e-5, "float32 weights, and sums of up to 16 taps, against float64")
 TURNED_RESIZE = Tolerance(1e-5, "rows and columns are summed in the other order")
+CONVOLUTION = Tolerance(3e-6, "float32 sums of up to 225 taps, whose weights add up to 1, against float64 or float32")
 MIRRORED_CHAIN = Tolerance(2e-4, "FLIPPED_RESIZE, carried through up to five point operations that multiply it")

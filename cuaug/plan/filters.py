@@ -119,7 +119,7 @@ class Filters:
         rows = np.take_along_axis(rows, first[..., None], axis=1)
         self._filter(chosen, Neighbourhood.STENCIL, reach[:, 0], reach[:, 1], border)
         now = self._now
-        now["weights"][chosen] = self._add_values(rows.reshape(len(rows), -1))
+        now["weights"][chosen] = self._add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
         now["extent"][chosen], now["frame"][chosen] = count, frame
         now["clamp"][chosen] = self.limit if saturate else -1.0
 

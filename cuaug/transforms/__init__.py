@@ -10,6 +10,14 @@ Compose([
 
 from cuaug.transforms.arguments import InterpolationMode
 from cuaug.transforms.base import Compose, RandomApply, RandomTransform, Transform
+from cuaug.transforms.blur import (
+    JPEG,
+    Downscale,
+    GaussianBlur,
+    MedianBlur,
+    MotionBlur,
+    RandomAdjustSharpness,
+)
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
@@ -50,22 +58,28 @@ from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotati
 
 __all__ = [
     "D4",
+    "JPEG",
     "LUT",
     "CenterCrop",
     "CoarseDropout",
     "ColorJitter",
     "Compose",
     "ConvertColor",
+    "Downscale",
     "ElasticTransform",
+    "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridDistortion",
     "GridMask",
     "InterpolationMode",
+    "MedianBlur",
+    "MotionBlur",
     "Normalize",
     "Pad",
     "PlanckianJitter",
     "RGBShift",
+    "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
     "RandomAutocontrast",

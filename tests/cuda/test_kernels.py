@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cuaug.plan import Border, Filter, Layout, Type
 from tests import helpers
 from tests.helpers import assert_close, assert_same, plan_for
-from tests.strategies import POINTWISE, POSITIONAL, Chain, Step, chains, images, sizes, steps, write
+from tests.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Chain, Step, chains, images, sizes, steps, write
 from tests.tolerances import Tolerance
 
 pytestmark = pytest.mark.cuda
@@ -57,7 +57,7 @@ def test_random_programs(data, source, dtype, layout, tile):
     compare(batch, programs, dtype, layout, tile)
 
 
-@pytest.mark.parametrize("name", [name for name in POINTWISE + POSITIONAL if name != "noise"])
+@pytest.mark.parametrize("name", [name for name in POINTWISE + POSITIONAL + NEIGHBOURHOODS if name != "noise"])
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types)
 def test_each_operation(name, data, source, dtype):
     image = data.draw(images(sizes(3000), source))

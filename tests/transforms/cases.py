@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cuaug import transforms as T
-from tests.references import color, masks, noise, sampling, statistics
+from tests.references import color, filters, jpeg, masks, noise, sampling, statistics
 from tests.references import warp as warping
 
 Image = np.ndarray
@@ -95,6 +95,30 @@ def erasing(value: Any) -> Reference:
 
 def mask(ratio: float, fill: Any = 0.0) -> Reference:
     return lambda image, keys: masks.mask(image, ratio, keys, fill)
+
+
+def gaussian_blur(width: int, height: int) -> Reference:
+    return lambda image, sigma: filters.gaussian_blur(image, (width, height), sigma)
+
+
+def motion_blur(border: str = "constant", filter: str = "nearest") -> Reference:
+    def run(image: Image, size: int, angle: float, direction: float) -> Image:
+        return filters.correlate(image, filters.motion_kernel(size, angle, direction, filter), border)
+
+    return run
+
+
+def downscale(down: str, up: str) -> Reference:
+    def run(image: Image, scale: float) -> Image:
+        h, w, _ = image.shape
+        small = sampling.resize(image, max(round(h * scale), 1), max(round(w * scale), 1), down, False)
+        return sampling.resize(small, h, w, up, False)
+
+    return run
+
+
+def by_pillow(image: Image, quality: int) -> Image:
+    return jpeg.by_pillow(image.astype(np.uint8), int(quality)).astype(np.float64)
 
 
 def normalize(mean: Any, std: Any) -> Reference:
@@ -370,6 +394,35 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomErasing(p=0.7, value="random"), erasing("random")),
     ],
     "RandomMask": [(T.RandomMask(), mask(0.5)), (T.RandomMask(0.2, fill=(1, 2, 3), p=0.5), mask(0.2, (1, 2, 3)))],
+    "GaussianBlur": [
+        (T.GaussianBlur(5), gaussian_blur(5, 5)),
+        (T.GaussianBlur((3, 9), 1.5), gaussian_blur(3, 9)),
+        (T.GaussianBlur([23, 1], (0.5, 6.0)), gaussian_blur(23, 1)),
+    ],
+    "RandomAdjustSharpness": [
+        (T.RandomAdjustSharpness(2), lambda image: filters.adjust_sharpness(image, 2.0, 255.0)),
+        (T.RandomAdjustSharpness(0.3, p=0.8), lambda image: filters.adjust_sharpness(image, 0.3, 255.0)),
+    ],
+    "MotionBlur": [
+        (T.MotionBlur(5, 35, 0.5), motion_blur()),
+        (T.MotionBlur((3, 11), (-90, 20.0), (0, 1), "reflect", p=1.0), motion_blur("reflect")),
+        (T.MotionBlur(7, 180, (-1, -0.5), "edge", "bilinear"), motion_blur("edge", "bilinear")),
+    ],
+    "MedianBlur": [
+        (T.MedianBlur(), filters.median),
+        (T.MedianBlur((3, 7), 0.8), filters.median),
+    ],
+    "Downscale": [
+        (T.Downscale(), downscale("nearest", "nearest")),
+        (
+            T.Downscale((0.1, 1), {"downscale": "bilinear", "upscale": "bicubic"}, p=0.9),
+            downscale("bilinear", "bicubic"),
+        ),
+    ],
+    "JPEG": [
+        (T.JPEG(50), by_pillow),
+        (T.JPEG((5, 100)), by_pillow),
+    ],
     "Normalize": [
         (
             T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),

@@ -55,6 +55,12 @@ RANDOM = [
     T.RandomErasing(),
     T.RandomErasing(value="random"),
     T.RandomMask(),
+    T.GaussianBlur(5),
+    T.RandomAdjustSharpness(2),
+    T.MotionBlur((3, 7), 90, 0.5),
+    T.MedianBlur(),
+    T.Downscale(),
+    T.JPEG((5, 95)),
     T.RandomApply([T.Grayscale(3)]),
     T.Compose([T.RandomHorizontalFlip()]),
 ]
@@ -116,6 +122,7 @@ def test_every_transform_is_here():
         "CoarseDropout",
         "GridMask",
     }
+    drawing |= {"GaussianBlur", "MotionBlur", "MedianBlur", "Downscale", "JPEG"}
     assert {type(t).__name__ for t in RANDOM + RESIZING} == drawing
 
 
@@ -300,6 +307,21 @@ def test_where_limits_it(transform):
         (lambda: T.CoarseDropout(hole_width_range=(0.5, 2)), r"hole_width_range .* not \(0.5, 2\)"),
         (lambda: T.GridMask(tile=0), "tile .* not 0"),
         (lambda: T.GridMask(ratio=1.5), "ratio .* not 1.5"),
+        *[(lambda v=v: T.GaussianBlur(v), f"kernel_size is an odd number .* not {v}") for v in (4, 0, 2.5)],
+        (lambda: T.GaussianBlur((3, 3, 3)), r"kernel_size .* not \(3, 3, 3\)"),
+        (lambda: T.GaussianBlur(3, 0), "sigma is above 0, not 0"),
+        (lambda: T.GaussianBlur(3, (2, 1)), r"sigma .* not \(2, 1\)"),
+        (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor is 0 or more, not -1"),
+        (lambda: T.MotionBlur(4, 0, 0), "kernel_size is an odd number of at least 3, .* not 4"),
+        (lambda: T.MotionBlur((5, 3), 0, 0), r"kernel_size .* not \(5, 3\)"),
+        (lambda: T.MotionBlur(3, -4, 0), "angle .* not -4"),
+        (lambda: T.MotionBlur(3, 4, 1.5), r"direction .*\[-1, 1\].* not 1.5"),
+        (lambda: T.MotionBlur(3, 4, 1, interpolation="bicubic"), "interpolation is 'nearest' or 'bilinear'"),
+        (lambda: T.MedianBlur(9), "kernel_size is an odd number from 3 to 7, .* not 9"),
+        (lambda: T.Downscale((0, 1)), r"scale_range is above 0.* not \(0, 1\)"),
+        (lambda: T.Downscale(interpolation_pair={"up": 0}), "interpolation_pair .* not {'up': 0}"),
+        *[(lambda v=v: T.JPEG(v), f"quality is from 1 to 100.* not {v}") for v in (0, 101, 2.5)],
+        (lambda: T.JPEG((9, 3)), r"quality .* not \(9, 3\)"),
         (lambda: T.RandomMask(ratio=2), "ratio is a probability .* not 2"),
         (lambda: T.Normalize([0.5], [0.0]), "std must be above 0"),
         (lambda: T.Normalize([0.5, 0.5], [1.0]), "mean and std have 1 or 3 entries, not 2 and 1"),

@@ -1,0 +1,334 @@
+"""Blurs, sharpness and medians against OpenCV, Pillow and tests/references/filters.py."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance
+
+from cuaug import TransformError
+from cuaug.plan import Border, Filter, Type, operations
+from cuaug.transforms.blur import gaussian_weights, motion_taps, sharpness_taps
+from tests.helpers import assert_close, assert_same, plan_for, run, run_one
+from tests.references import filters as reference
+from tests.strategies import BORDERS, boxes, images, sizes
+from tests.tolerances import CONVOLUTION, CONVOLUTION_LEVELS, PILLOW_SHARPNESS_LEVELS
+
+small = st.tuples(st.integers(1, 24), st.integers(1, 24))
+any_size = st.tuples(st.integers(1, 70), st.integers(1, 70)) | sizes(20_000)
+odd = st.integers(0, 7).map(lambda k: 2 * k + 1)
+sigmas = st.floats(0.05, 5)
+tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 70))
+MEDIANS = st.sampled_from([3, 5, 7])
+OPENCV_BORDERS = {
+    Border.CONSTANT: cv2.BORDER_CONSTANT,
+    Border.EDGE: cv2.BORDER_REPLICATE,
+    Border.REFLECT: cv2.BORDER_REFLECT_101,
+    Border.SYMMETRIC: cv2.BORDER_REFLECT,
+}
+
+
+def blurred(image, kernel_size, sigma, **options):
+    plan = plan_for(image)
+    across, down = (gaussian_weights(size, sigma)[0] for size in kernel_size)
+    plan.convolve(down, across)
+    return run_one(plan, image, Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32, **options)
+
+
+def sharpened(image, factor, **options):
+    plan = plan_for(image)
+    plan.stencil(sharpness_taps(factor)[0], frame=1, saturate=True)
+    return run_one(plan, image, Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32, **options)
+
+
+def taps_of(kernel):
+    """Every weight of a (K, L) kernel as a tap."""
+    dy, dx = np.mgrid[: kernel.shape[0], : kernel.shape[1]]
+    return np.stack([dy - kernel.shape[0] // 2, dx - kernel.shape[1] // 2, kernel], axis=-1).reshape(-1, 3)
+
+
+# --- Gaussian --------------------------------------------------------------------------------------------------------
+
+
+@given(images(size=any_size, dtype=np.float32), odd, odd, sigmas, tiles)
+def test_gaussian_blur_is_opencvs(image, across, down, sigma, tile):
+    want = cv2.GaussianBlur(image, (across, down), sigma, borderType=cv2.BORDER_REFLECT_101)
+    assert_close(blurred(image, (across, down), sigma, tile=tile), want, CONVOLUTION)
+
+
+@given(images(size=any_size), odd, sigmas)
+def test_gaussian_blur_of_bytes_is_opencvs(image, size, sigma):
+    want = cv2.GaussianBlur(image, (size, size), sigma, borderType=cv2.BORDER_REFLECT_101)
+    assert_close(blurred(image, (size, size), sigma), want, CONVOLUTION_LEVELS)
+
+
+@given(images(size=small, dtype=np.float32), odd, odd, sigmas)
+def test_gaussian_blur_is_the_references(image, across, down, sigma):
+    assert_close(
+        blurred(image, (across, down), sigma), reference.gaussian_blur(image, (across, down), sigma), CONVOLUTION
+    )
+
+
+@given(images(size=any_size), st.sampled_from([1, 3, 9]))
+def test_a_narrow_gaussian_changes_nothing(image, size):
+    assert_same(blurred(image, (size, size), 0.05), image)
+
+
+def test_another_sigma_would_be_noticed():
+    image = np.random.default_rng(0).random((20, 20, 3), dtype=np.float32)
+    with pytest.raises(AssertionError):
+        assert_close(blurred(image, (5, 5), 1.0), reference.gaussian_blur(image, (5, 5), 1.01), CONVOLUTION)
+
+
+# --- any kernel ------------------------------------------------------------------------------------------------------
+
+
+@given(st.data(), images(size=any_size, dtype=np.float32), odd, odd, st.sampled_from(list(OPENCV_BORDERS)), tiles)
+def test_a_stencil_is_opencvs_filter2d(data, image, height, width, border, tile):
+    kernel = np.random.default_rng(data.draw(st.integers(0, 99))).normal(0, 0.3, (height, width))
+    kernel[np.random.default_rng(0).random(kernel.shape) < 0.5] = 0
+    kernel /= max(np.abs(kernel).sum(), 1e-3)
+    plan = plan_for(image)
+    plan.stencil(taps_of(kernel), border=border)
+    reach = height // 2, width // 2
+    # OpenCV mirrors no further than once.
+    if border in (Border.REFLECT, Border.SYMMETRIC) and (image.shape[0] <= reach[0] or image.shape[1] <= reach[1]):
+        want = reference.correlate(image, kernel, border.name.lower())
+    else:
+        want = cv2.filter2D(image, -1, kernel, borderType=OPENCV_BORDERS[border])
+    assert_close(run_one(plan, image, tile=tile), want, CONVOLUTION)
+
+
+@given(st.data(), images(size=small, dtype=np.float32), odd, odd, BORDERS)
+def test_a_stencil_is_the_references(data, image, height, width, border):
+    kernel = np.random.default_rng(data.draw(st.integers(0, 99))).normal(0, 0.3, (height, width))
+    kernel /= np.abs(kernel).sum()
+    plan = plan_for(image)
+    plan.stencil(taps_of(kernel), border=border)
+    assert_close(
+        run_one(plan, image, only_regions=True), reference.correlate(image, kernel, border.name.lower()), CONVOLUTION
+    )
+
+
+# --- sharpness -------------------------------------------------------------------------------------------------------
+
+
+@given(images(size=any_size), st.floats(0, 3), tiles)
+def test_sharpness_is_pillows(image, factor, tile):
+    want = np.asarray(ImageEnhance.Sharpness(Image.fromarray(image)).enhance(factor))
+    assert_close(sharpened(image, factor, tile=tile), want, PILLOW_SHARPNESS_LEVELS)
+
+
+@given(images(size=any_size, dtype=np.float32), st.floats(0, 3), tiles)
+def test_sharpness_is_the_references(image, factor, tile):
+    assert_close(sharpened(image, factor, tile=tile), reference.adjust_sharpness(image, factor, 1.0), CONVOLUTION)
+
+
+@given(images(size=any_size))
+def test_sharpness_of_one_changes_nothing(image):
+    assert_same(sharpened(image, 1.0), image)
+
+
+# --- motion ----------------------------------------------------------------------------------------------------------
+
+
+def motion_kernel(size, angle, direction, filter=Filter.NEAREST):
+    """(size, size): the shipped taps, laid out."""
+    (taps,) = motion_taps(np.array([size]), np.array([angle]), np.array([direction]), filter)
+    kernel = np.zeros((size, size))
+    for dy, dx, weight in taps:
+        kernel[int(dy) + size // 2, int(dx) + size // 2] += weight
+    return kernel
+
+
+@given(odd.filter(lambda k: k > 1), st.floats(-360, 360), st.floats(-1, 1), st.sampled_from(["nearest", "bilinear"]))
+def test_motion_kernels_are_the_references(size, angle, direction, filter):
+    got = motion_kernel(size, angle, direction, Filter[filter.upper()])
+    np.testing.assert_allclose(got, reference.motion_kernel(size, angle, direction, filter), atol=1e-8)
+    assert abs(got.sum() - 1) < 1e-9
+
+
+def test_motion_goes_where_it_says():
+    """Along the row at 0 degrees, most of it at the left end for direction 1; up on the right at 45 degrees."""
+    row = motion_kernel(5, 0.0, 1.0)
+    np.testing.assert_allclose(row[2], np.array([4, 3, 2, 1, 0]) / 10, atol=1e-9)
+    np.testing.assert_allclose(np.delete(row, 2, axis=0), 0)
+    np.testing.assert_allclose(motion_kernel(5, 90.0, 0.0)[:, 2], 0.2, atol=1e-9)
+    # direction 1 puts most at what was the left end: turned counter-clockwise by a quarter, the lower.
+    np.testing.assert_allclose(motion_kernel(5, 90.0, 1.0)[:, 2], np.array([0, 1, 2, 3, 4]) / 10, atol=1e-9)
+    slanted = motion_kernel(3, 45.0, 0.0)
+    assert slanted[0, 2] > 0 and slanted[2, 0] > 0 and slanted[0, 0] == slanted[2, 2] == 0
+
+
+@given(images(size=any_size, dtype=np.float32), odd.filter(lambda k: k > 1), st.floats(-180, 180), st.floats(-1, 1))
+def test_motion_blur_is_opencvs_filter2d(image, size, angle, direction):
+    plan = plan_for(image)
+    plan.stencil(motion_taps(np.array([size]), np.array([angle]), np.array([direction]), Filter.BILINEAR))
+    kernel = reference.motion_kernel(size, angle, direction, "bilinear")
+    assert_close(run_one(plan, image), cv2.filter2D(image, -1, kernel, borderType=cv2.BORDER_CONSTANT), CONVOLUTION)
+
+
+# --- median ----------------------------------------------------------------------------------------------------------
+
+
+@given(images(size=any_size), MEDIANS, tiles)
+def test_medians_are_opencvs(image, size, tile):
+    plan = plan_for(image)
+    plan.median(size)
+    assert_same(run_one(plan, image, Type.UINT8, tile=tile), cv2.medianBlur(image, size))
+
+
+@given(images(size=small, dtype=np.float32), MEDIANS)
+def test_medians_of_floats_are_numpys(image, size):
+    plan = plan_for(image)
+    plan.median(size)
+    assert_same(run_one(plan, image), reference.median(image, size).astype(np.float32))
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+FILTERS = {
+    "convolve": lambda plan: plan.convolve(gaussian_weights(5, 1.2)[0], gaussian_weights(3, 0.8)[0]),
+    "stencil": lambda plan: plan.stencil(motion_taps(np.array([7]), np.array([20.0]), np.array([0.5]), Filter.NEAREST)),
+    "sharpness": lambda plan: plan.stencil(sharpness_taps(2.0)[0], frame=1, saturate=True),
+    "median": lambda plan: plan.median(5),
+    "jpeg": lambda plan: plan.jpeg(40),
+}
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@settings(max_examples=40)
+@given(st.data(), images(size=any_size), tiles)
+def test_what_surrounds_a_filter_folds(name, data, image, tile):
+    """A crop before it and geometry and operations after it: the same bytes as one by one, in one pass."""
+    top, left, height, width = data.draw(boxes(*image.shape[:2]))
+    inner = data.draw(boxes(height, width))
+    border = data.draw(st.sampled_from([Border.CONSTANT, Border.EDGE, Border.REFLECT, Border.SYMMETRIC]))
+
+    def rest(plan):
+        plan.crop(*inner)
+        plan.flip()
+        plan.pad(1, 5, 3, 2, border=border, fill=40)
+        plan.rot90(3)
+        plan.append(operations.saturation(1, plan.limit, 0.3))
+
+    plan = plan_for(image)
+    plan.crop(top, left, height, width)
+    FILTERS[name](plan)
+    rest(plan)
+    assert plan.tables().launches == 1
+    got = run_one(plan, image, tile=tile, only_regions=True)
+    cropped = np.ascontiguousarray(image[top : top + height, left : left + width])
+    alone = plan_for(cropped)
+    FILTERS[name](alone)
+    alone.barrier()
+    rest(alone)
+    assert alone.tables().launches == 2
+    assert_same(got, run_one(alone, cropped))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@settings(max_examples=25)
+@given(images(size=small), st.sampled_from(["flip", "turn", "pad", "resize", "operation", "filter"]))
+def test_a_filter_sees_what_was_made_before_it(name, image, before):
+    """It begins a pass after anything but a crop, and is the same as on the finished image."""
+    plan = plan_for(image)
+    if before == "flip":
+        plan.flip()
+    elif before == "turn":
+        plan.rot90(1)
+    elif before == "pad":
+        plan.pad(1, 2, 3, 4, border=Border.WRAP)
+    elif before == "resize":
+        plan.resize(image.shape[0] + 3, image.shape[1] + 1)
+    elif before == "operation":
+        plan.append(operations.brightness(1, plan.limit, 0.7))
+    else:
+        plan.median(3)
+    twin = plan_for(image)
+    FILTERS[name](plan)
+    assert plan.tables().launches == 2
+    # The same again, with a barrier that must change nothing.
+    if before == "filter":
+        twin.median(3)
+    elif before == "operation":
+        twin.append(operations.brightness(1, twin.limit, 0.7))
+    else:
+        return
+    twin.barrier()
+    FILTERS[name](twin)
+    assert_same(run_one(plan, image), run_one(twin, image))
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@given(images(size=small), st.integers(1, 30), st.integers(1, 30))
+def test_a_resize_or_warp_after_a_filter_begins_a_pass(name, image, h, w):
+    plan = plan_for(image)
+    FILTERS[name](plan)
+    half = run_one(plan, image)
+    plan = plan_for(image)
+    FILTERS[name](plan)
+    plan.resize(h, w)
+    alone = plan_for(half)
+    alone.resize(h, w)
+    if plan.tables(Type.FLOAT32).launches == 2:
+        plan = plan_for(image)
+        FILTERS[name](plan)
+        plan.resize(h, w)
+        # `half` was scaled to [0, 1] after the filter.
+        assert_close(run_one(plan, image), run_one(alone, half), CONVOLUTION)
+    else:
+        assert (h, w) == image.shape[:2]
+
+
+def test_samples_of_one_batch_are_filtered_each_for_itself():
+    batch = [np.random.default_rng(k).integers(0, 256, (9 + k, 30 - k, 3), dtype=np.uint8) for k in range(6)]
+    programs = [[], ["convolve"], ["stencil", "median"], ["median"], ["jpeg", "sharpness"], ["sharpness"]]
+    plan = plan_for(*batch)
+    n = len(batch)
+    for name, write in {
+        "jpeg": lambda where: plan.jpeg(40, where=where),
+        "convolve": lambda where: plan.convolve(gaussian_weights(5, 1.2)[0], gaussian_weights(3, 0.8), where=where),
+        "stencil": lambda where: plan.stencil(
+            motion_taps(np.full(n, 7), np.full(n, 20.0), np.full(n, 0.5), Filter.NEAREST), where=where
+        ),
+        "median": lambda where: plan.median(np.full(n, 5), where=where),
+        "sharpness": lambda where: plan.stencil(sharpness_taps(np.full(n, 2.0)), frame=1, saturate=True, where=where),
+    }.items():
+        write(np.array([name in program for program in programs]))
+    assert plan.tables(Type.UINT8).launches == 2
+    plan_again = plan
+    for image, program, got in zip(batch, programs, run(plan_again, batch, Type.UINT8), strict=True):
+        alone = plan_for(image)
+        for name in program:
+            FILTERS[name](alone)
+        assert_same(got, run_one(alone, image, Type.UINT8))
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda p: p.convolve([0.5, 0.5], [1]), r"down is \(K,\) or \(N, K\) weights, K odd, not \(2,\)"),
+        (lambda p: p.convolve([1], [[[1]]]), r"across is .* not \(1, 1, 1\)"),
+        (lambda p: p.stencil([[1, 2]]), r"taps are \(K, 3\).* not \(1, 2\)"),
+        (lambda p: p.median(4), r"size is one of \(3, 5, 7\), not \[4\]"),
+        (lambda p: p.median(9), r"not \[9\]"),
+    ],
+)
+def test_what_does_not_fit_is_refused(write, message):
+    with pytest.raises(TransformError, match=message):
+        write(plan_for(np.zeros((3, 3, 3), np.uint8)))
+
+
+def test_nobody_is_chosen():
+    image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
+    plan, nobody = plan_for(image), np.array([False])
+    plan.convolve(gaussian_weights(5, [1.2]), [1.0], where=nobody)
+    plan.stencil(sharpness_taps([2.0]), where=nobody)
+    plan.median([3], where=nobody)
+    plan.jpeg([3], where=nobody)
+    assert plan.tables(Type.UINT8).launches == 1
+    assert_same(run_one(plan, image, Type.UINT8), image)

@@ -1,0 +1,145 @@
+"""Noise and grids: against the references, and that what is drawn has the distribution it should have, independently."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug.plan import Type, operations
+from tests import tolerances
+from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.properties.test_masks import as_keys, keys
+from tests.references import masks, noise
+from tests.strategies import images, sizes
+
+uint8_images = images(sizes(2000))
+float_images = images(sizes(2000), dtype=np.float32)
+tiles = st.tuples(st.integers(1, 40), st.integers(1, 70))
+
+
+def noisy(image, make, *parameters, dtype=Type.FLOAT32, **options):
+    plan = plan_for(image)
+    plan.append(make(1, *parameters))
+    return run_one(plan, image, dtype, **options)
+
+
+def with_noise(image, key, mean, std, limit=-1.0, **options):
+    return noisy(image, operations.noise, limit, as_keys(key), mean, std, **options)
+
+
+def with_shots(image, key, scale, **options):
+    return noisy(image, operations.shot_noise, 1.0, as_keys(key), scale, **options)
+
+
+# --- the references --------------------------------------------------------------------------------------------------
+
+
+@given(float_images, keys, st.floats(-1, 1), st.floats(0, 2))
+def test_gaussian(image, key, mean, std):
+    want = noise.add_noise(image.astype(np.float64), key, mean, std)
+    assert_close(with_noise(image, key, mean, std) / max(std, 1), want / max(std, 1), tolerances.NOISE)
+    clipped = with_noise(image, key, mean, std, 1.0)
+    assert_close(clipped / max(std, 1), np.clip(want, 0, 1) / max(std, 1), tolerances.NOISE)
+
+
+@given(images(sizes(300), dtype=np.float32), keys, st.floats(0.002, 0.5))
+def test_shot(image, key, scale):
+    """Counts are whole: float32's error moves one in ten thousand of them."""
+    want = noise.shot_noise(image.astype(np.float64), key, scale, 1.0)
+    off = np.abs(with_shots(image, key, scale) - want) > tolerances.COLOR.most
+    assert off.sum() <= 1 + off.size / 1000
+
+
+@given(
+    uint8_images, st.floats(1, 50), st.integers(0, 16), st.floats(-4, 4), st.tuples(st.floats(0, 1), st.floats(0, 1))
+)
+def test_grid(image, tile, sixteenths, angle, shift):
+    got = noisy(image, operations.grid, tile, sixteenths / 16, angle, shift, (1, 2, 3), dtype=Type.UINT8)
+    low, high = (masks.grid(image, tile, sixteenths / 16 + d, angle, shift, (1, 2, 3)) for d in (-1e-4, 1e-4))
+    early, late = (masks.grid(image, tile, sixteenths / 16, angle, np.add(shift, d), (1, 2, 3)) for d in (-1e-4, 1e-4))
+    sure = (low == high).all(axis=2) & (early == late).all(axis=2)  # not on an edge of a square
+    want = masks.grid(image, tile, sixteenths / 16, angle, shift, (1, 2, 3))
+    assert_same(got[sure], want[sure])
+
+
+def test_a_grid_of_whole_pixels_is_exact():
+    image = np.full((40, 60, 3), 9, np.uint8)
+    got = noisy(image, operations.grid, 8, 0.375, 0.0, (0.25, 0.5), 0.0, dtype=Type.UINT8)
+    y, x = np.mgrid[:40, :60]
+    assert_same(got, np.where((((y + 2) % 8 < 3) & ((x + 4) % 8 < 3))[..., None], 0, image).astype(np.uint8))
+
+
+@given(st.sampled_from(["gaussian", "shot"]), float_images, keys, tiles)
+def test_tiles_do_not_show(name, image, key, tile):
+    draw = with_noise if name == "gaussian" else with_shots
+    parameters = (0.0, 0.3) if name == "gaussian" else (0.05,)
+    assert_same(draw(image, key, *parameters, tile=tile), draw(image, key, *parameters))
+
+
+@given(float_images, keys)
+def test_neutral_parameters_change_nothing(image, key):
+    assert_same(with_noise(image, key, 0.0, 0.0), image)
+    assert_same(with_noise(image, key, 0.0, 0.0, 1.0), image)
+    assert_same(noisy(image, operations.grid, 8, 0.0, 0.3, (0.1, 0.2), 0.5), image)
+    black = np.zeros_like(image)
+    assert_same(with_shots(black, key, 0.1), black)
+
+
+# --- distributions ---------------------------------------------------------------------------------------------------
+
+H, W = 300, 500
+BLANK = np.zeros((H, W, 3), dtype=np.float32)
+
+
+def assert_independent(first, second):
+    """No correlation of values that have mean 0 and deviation 1."""
+    assert abs((first * second).mean()) < 4.5 / math.sqrt(first.size)
+
+
+def test_gaussian_noise_is_normal_and_independent():
+    values = with_noise(BLANK, (1, 2), 0.0, 1.0).astype(np.float64)
+    n = values.size
+    assert abs(values.mean()) < 4 / n**0.5 and abs(values.std() - 1) < 4 / (2 * n) ** 0.5
+    for level in (-2, -1, -0.5, 0, 0.5, 1, 2, 3):
+        share = 0.5 * (1 + math.erf(level / 2**0.5))
+        assert abs((values < level).mean() - share) < 4.5 * (share * (1 - share) / n) ** 0.5
+    assert np.abs(values).max() > 4
+    for c in range(3):
+        assert_independent(values[..., c], values[..., (c + 1) % 3])
+    for down, across in ((1, 0), (0, 1), (1, 1), (0, 32), (8, 0)):
+        assert_independent(values[down:, across:], values[: H - down, : W - across])
+    for other in ((2, 2), (1, 3), (2, 1)):
+        assert_independent(values, with_noise(BLANK, other, 0.0, 1.0).astype(np.float64))
+
+
+@pytest.mark.parametrize("mean", [0.05, 0.7, 3.0, 11.9, 12.1, 40.0, 900.0])
+def test_shot_noise_counts_as_poisson_does(mean):
+    """Light of `mean` photons: mean, variance, skewness, and how often each count comes."""
+    scale = 0.5 / mean
+    light = np.full_like(BLANK, 0.5 ** (1 / 2.2))
+    counts = np.rint(with_shots(light, (5, 6), scale).astype(np.float64) ** 2.2 / scale)
+    n, limit = counts.size, round(1 / scale)  # what exceeds white is cut
+    expected = np.exp(np.arange(limit + 1) * math.log(mean) - mean - [math.lgamma(k + 1) for k in range(limit + 1)])
+    expected = np.append(expected[:-1], max(1 - expected[:-1].sum(), 0.0))
+    found = np.bincount(np.minimum(counts, limit).astype(int).reshape(-1), minlength=limit + 1) / n
+    assert np.abs(found.cumsum() - expected.cumsum()).max() < 2 / n**0.5 + 5e-4
+    if mean > 2:
+        assert abs(counts.mean() - mean) < 5 * (mean / n) ** 0.5 + 1e-3 * mean
+        assert abs(counts.var() / mean - 1) < 0.02
+    standard = (counts - counts.mean()) / counts.std()
+    assert_independent(standard[1:], standard[:-1])
+    assert_independent(standard[:, 1:], standard[:, :-1])
+    assert_independent(standard[..., 0], standard[..., 1])
+
+
+def test_shot_noise_has_no_outliers():
+    """A sum of probabilities that ends just below 1 must not let a count run away."""
+    light = np.full((1000, 1000, 3), 0.5, np.float32)
+    for mean in (0.01, 1.0, 11.9, 12.1):
+        scale = float(np.float32(0.5) ** 2.2) / mean
+        counts = np.rint(with_shots(light, (7, 8), scale).astype(np.float64) ** 2.2 / scale)
+        assert counts.max() <= mean + 6 * math.sqrt(mean) + 12
