@@ -38,7 +38,7 @@ class DecodedCache:
             only as far as it is filled.
 
     It fills in the order in which samples are first read and never lets one go (`EncodedCache` says why). Bookkeeping
-    comes on top of the limit: about 350 bytes a sample in memory, 24 on disk.
+    comes on top of the limit: about 240 bytes a sample in memory, 24 on disk.
 
     It may be used from many threads. A forked child sees what its parent held and adds its own, which in memory the
     parent does not see.

@@ -21,7 +21,7 @@ class EncodedCache:
     can only lose.
 
     Args:
-        limit_bytes: the most encoded bytes to hold. Labels, and about 250 bytes of bookkeeping a sample, come on top.
+        limit_bytes: the most encoded bytes to hold. Labels, and about 180 bytes of bookkeeping a sample, come on top.
             None: half of the memory available when the cache is made, divided by LOCAL_WORLD_SIZE where that is set.
 
     It may be used from many threads. A forked child sees what its parent held, and adds its own.
