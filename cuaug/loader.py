@@ -161,6 +161,7 @@ class Loader:
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             fancy_upsampling=fancy_upsampling,
+            prefetch=self.prefetch,
             on_error=on_error,
             collate=collate_fn,
         )
@@ -269,16 +270,19 @@ class Loader:
         epoch = self._epoch(number)
         away = time.perf_counter()
         steps = self._steps(len(epoch), start)
-        for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
-            self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
-            with self._recorder.stage("wait_for_data"):
-                job.wait(self.timeout_seconds)
-            self._report(job)
-            self._consumed, self._order = (number, job.share.end), epoch
-            self._recorder.count(batches=1, samples=job.yields)
-            yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
-            away = time.perf_counter()
-        self._consumed = number + 1, 0
+        try:
+            for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
+                self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
+                with self._recorder.stage("wait_for_data"):
+                    job.wait(self.timeout_seconds)
+                self._report(job)
+                self._consumed, self._order = (number, job.share.end), epoch
+                self._recorder.count(batches=1, samples=job.yields)
+                yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+                away = time.perf_counter()
+            self._consumed = number + 1, 0
+        finally:
+            self._pipeline.rest()
 
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 import os
+import queue
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +50,7 @@ class Settings:
     target_type: Type | None
     layout: Layout
     fancy_upsampling: bool
+    prefetch: int
     on_error: str
     collate: Callable[[list[Any]], Any]
 
@@ -65,8 +68,12 @@ class Pipeline:
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
 
+    def rest(self) -> None:
+        """Called when an iteration ends: what is kept for its next batch is let go."""
+
     def close(self) -> None:
         self.workers.close()
+        self.rest()
 
 
 class Job:
@@ -99,7 +106,8 @@ class Job:
         self._failure: BaseException | None = None
         self._cancelled = False
         self._process = os.getpid()
-        self._done = threading.Event()
+        # Gets something once it is finished. Unlike Event.wait, its `get` leaves no lock behind at a Ctrl-C.
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._open_tasks = 0
 
@@ -113,7 +121,8 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled or (self._fills is not None and self._fills.cancelled)
+        whole = self._fills
+        return self._cancelled or self._workers.stopping or (whole is not None and whole.cancelled)
 
     def wait(self, timeout_seconds: float | None = None) -> None:
         """Waits until the batch is finished.
@@ -126,12 +135,24 @@ class Job:
         if self._process != os.getpid():
             raise LoaderError("this iteration began before the process was forked: begin a new one")
         self._workers.check()
-        while not self._done.wait(_LOOK_SECONDS):
+        while not self._is_done(within=_LOOK_SECONDS):
             self._workers.check()
             if timeout_seconds is not None:
                 self._check_progress(timeout_seconds)
         if self._failure is not None:
             raise self._failure
+
+    def _is_done(self, within: float) -> bool:
+        try:
+            self._done.get(timeout=within)
+        except queue.Empty:
+            return False
+        return True
+
+    def _is_part_of(self, job: Job) -> bool:
+        """Whether it is that job, or fills places of it."""
+        whole = self._fills
+        return self is job or (whole is not None and whole._is_part_of(job))
 
     def failures(self) -> list[DecodeError]:
         """What was wrong with samples of this batch, in order, and with those that were tried in their places."""
@@ -151,10 +172,13 @@ class Job:
         return batch
 
     def _check_progress(self, timeout_seconds: float) -> None:
-        activity = self._workers.longest()
-        if activity is not None and (seconds := time.monotonic() - activity.since) > timeout_seconds:
+        """Raises if a sample of this batch is stuck, or those of other batches are on every thread."""
+        stuck = [activity for activity in self._workers.activities() if activity.seconds > timeout_seconds]
+        own = [activity for activity in stuck if activity.job._is_part_of(self)]
+        if own or len(stuck) >= self._workers.threads:
+            worst = (own or stuck)[0]
             raise LoaderError(
-                f"{activity.what} {self._name(activity.sample)} has taken {seconds:.1f} s so far, "
+                f"{worst.what} {self._name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
                 f"more than timeout_seconds={timeout_seconds:g}"
             )
 
@@ -175,6 +199,7 @@ class Job:
                 self._open_tasks -= 1
                 last = self._open_tasks == 0
             if last:
+                self._workers.doing("finishing the batch of", int(self.indices[0]), self)
                 self._go_on(then)
 
         for part in parts:
@@ -195,18 +220,23 @@ class Job:
 
     def _end(self) -> None:
         """Nothing more will happen here."""
+        cancelled = self.cancelled
         self._items = []  # the encoded bytes
-        if self._fills is not None and self._failure is not None:
-            self._fills._failure = self._failure
-            self._fills._end()
-        self._done.set()
+        whole, self._fills = self._fills, None  # which refers to this: what it holds must not wait for the collector
+        if whole is not None and self._failure is not None:
+            whole._failure = self._failure
+            whole._end()
+        if not cancelled:
+            self._done.put(None)
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
         reader, read, parsed = self.settings.reader, 0.0, 0.0
         for k in part:
+            if self.cancelled:
+                return
             index = int(self.indices[k])
-            self._workers.doing("reading", index)
+            self._workers.doing("reading", index, self)
             start = time.perf_counter()
             try:
                 data, self._labels[k] = reader.fetch(index)
@@ -222,6 +252,10 @@ class Job:
         index = int(self.indices[k])
         self.errors[k] = error.at(error.path or self.settings.reader.path(index), index)
         self.errors[k].__cause__ = error.__cause__
+        cause = error.__cause__
+        while cause is not None:  # whoever keeps the error is not to keep pictures with it
+            traceback.clear_frames(cause.__traceback__)
+            cause = cause.__cause__ or cause.__context__
 
     def _name(self, index: int) -> str:
         path = self.settings.reader.path(index)
