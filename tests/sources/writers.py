@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
     @property
     def pixels(self) -> np.ndarray:
-        return np.asarray(Image.open(io.BytesIO(self.data)))
+        return np.array(Image.open(io.BytesIO(self.data)))
 
 
 def samples(count: int = 12) -> list[Sample]:
