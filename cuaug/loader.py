@@ -15,7 +15,7 @@ import torch
 from cuaug import state
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache
-from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
+from cuaug.codec import DEFAULT_MAX_PIXELS, codec_version, gpu_decodes
 from cuaug.distributed import check_rank, own_gpu, own_rank
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
@@ -235,11 +235,19 @@ class Loader:
             ]()
         if cache is None:
             return None
-        contents = {"source": self._fingerprint}
+        contents: dict[str, Any] = {"source": self._fingerprint}
+        if self._fingerprint is None:
+            if isinstance(cache, DecodedCache) and cache.directory is not None:
+                raise LoaderError(
+                    f"a cache in {cache.directory!r} would not notice another data set: the source "
+                    f"{type(self.source).__name__} has no fingerprint()"
+                )
+            contents["source"] = f"{type(self.source).__name__} object {id(self.source):#x}"
         if isinstance(cache, EncodedCache):
-            cache.open(len(self.source), contents)
+            cache.open(len(self.source), contents, source=self.source)
         elif isinstance(cache, DecodedCache):
-            cache.open(len(self.source), {**contents, **decoding}, device=self.device)
+            contents |= {**decoding, "decoder": codec_version(), "device": self.device.type}
+            cache.open(len(self.source), contents, source=self.source, device=self.device)
         else:
             raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
         return cache

@@ -241,7 +241,7 @@ class Job:
             try:
                 data, self._labels[k] = reader.fetch(index)
                 read += (now := time.perf_counter()) - start
-                self._items[k] = reader.parse(index, data)
+                self._items[k] = reader.parse(index, data, self._labels[k])
                 parsed += time.perf_counter() - now
             except DecodeError as error:
                 self.fail(k, error)
