@@ -8,6 +8,7 @@ to be filled are filled by another job, for other samples, whose images are put 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import queue
 import threading
@@ -64,6 +65,7 @@ class Pipeline:
         self.settings = settings
         self.recorder = recorder
         self.workers = Workers(threads)
+        self.turns = itertools.count()
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
@@ -93,6 +95,8 @@ class Job:
         self._fills = fills
         self._filled_by: Job | None = None
         self._attempt: int = 0 if fills is None else fills._attempt + 1
+        # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
+        self._turn: int = next(pipeline.turns) if fills is None else fills._turn
         self._on_error = self.settings.on_error if fills is None else "replace"
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
@@ -203,11 +207,11 @@ class Job:
                 self._go_on(then)
 
         for part in parts:
-            self._workers.submit(functools.partial(run, part))
+            self._workers.submit(functools.partial(run, part), self._turn)
 
     def _after(self, workers: Workers, then: Callable[[], None]) -> None:
         """Goes on with `then()` on another thread."""
-        workers.submit(lambda: self._go_on(then))
+        workers.submit(lambda: self._go_on(then), self._turn)
 
     def _go_on(self, then: Callable[[], None]) -> None:
         if self._failure is None and not self.cancelled:

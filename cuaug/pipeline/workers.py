@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import heapq
+import itertools
 import os
 import queue
 import threading
@@ -39,7 +41,7 @@ class Activity(NamedTuple):
 
 
 class Workers:
-    """A pool of threads and a queue of tasks.
+    """A pool of threads, and tasks that wait for them: those of an earlier turn first, else in their order.
 
     A task catches its own exceptions. Threads start with the first task; a process that was forked from one with
     running threads starts its own.
@@ -75,16 +77,16 @@ class Workers:
         if self._closed or (self.stopping and threading.current_thread() is threading.main_thread()):
             raise LoaderError("the loader is closed")
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, turn: int = 0) -> None:
         with self._lock:
             self.check()
             pool = self._pool
             if pool is None or pool.process != os.getpid():
                 self._activities.clear()
                 pool = self._pool = _Pool(self._activities)
-                pool.owner = weakref.ref(self, pool.tasks.put)
+                pool.owner = weakref.ref(self, pool.calls.put)
             pool.start(self.threads)
-            pool.tasks.put(task)
+            pool.put(task, turn)
 
     def close(self) -> None:
         """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 3 s."""
@@ -96,20 +98,23 @@ class Workers:
 
 
 class _Pool:
-    """Threads, and the queue that they take tasks from.
+    """Threads, and the tasks that wait for them.
 
     Attributes:
         process: whose threads they are.
-        owner: its end puts this weak reference on the queue, which tells the threads to end. A Python function called
-            instead would run in the consumer's thread, and a Ctrl-C that meets it there is lost.
+        calls: wakes a thread for each thing in it: True to look for tasks, anything else to end.
+        owner: its end puts this weak reference among the calls. A Python function called instead would run in the
+            consumer's thread, and a Ctrl-C that meets it there is lost.
         stopping: whether the threads are to end.
     """
 
     def __init__(self, activities: dict[int, Activity]) -> None:
         self.process = os.getpid()
         self.owner: weakref.ref[Workers] | None = None
-        self.tasks: queue.SimpleQueue[Task | weakref.ref[Workers] | None] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[bool | weakref.ref[Workers]] = queue.SimpleQueue()
         self.stopping = False
+        self._tasks: list[tuple[int, int, Task]] = []  # a heap
+        self._count = itertools.count()
         self._activities = activities
         self._started = 0
 
@@ -119,24 +124,34 @@ class _Pool:
             _Thread(self, f"cuaug-worker-{self._started}").start()
             self._started += 1
 
+    def put(self, task: Task, turn: int) -> None:
+        heapq.heappush(self._tasks, (turn, next(self._count), task))
+        self.calls.put(True)
+
     def work(self) -> None:
         """What each thread does."""
-        while not self.stopping:
-            task = self.tasks.get()
-            if task is None or isinstance(task, weakref.ref):
-                break
-            task()
-            self._activities.pop(threading.get_ident(), None)
-            del task  # what it holds must not live until the next one comes
+        while self.calls.get() is True:
+            # Not one for each call: a Ctrl-C can come between the two steps of `put`.
+            while (task := self._next()) is not None:
+                task()
+                self._activities.pop(threading.get_ident(), None)
+                del task  # what it holds must not live until the next one comes
         self.tell()
+
+    def _next(self) -> Task | None:
+        try:
+            return None if self.stopping else heapq.heappop(self._tasks)[2]
+        except IndexError:
+            return None
 
     def tell(self) -> None:
         """Tells the threads to end after the task that they are at. Each passes it on to the next."""
         self.stopping = True
+        self._tasks.clear()
         with contextlib.suppress(queue.Empty):
             while True:
-                self.tasks.get_nowait()
-        self.tasks.put(None)
+                self.calls.get_nowait()
+        self.calls.put(False)
 
     def patience_seconds(self, thread: threading.Thread) -> float:
         activity = self._activities.get(thread.ident or 0)

@@ -42,7 +42,7 @@ threads[0].join()
     "waiting": """
 class Slow(Memory):
     def read(self, index):
-        time.sleep(0.4 if index >= 8 else 0)
+        time.sleep(0.2 if index >= 8 else 0)
         return super().read(index)
 
 for images, labels in Loader(Slow(4000), batch_size=8, threads=2):
@@ -142,16 +142,14 @@ next(iter(loader))
 def child():
     for images, labels in loader:
         if labels[0] == 0:
-            print(os.getpid(), file=sys.stderr, flush=True)
+            print(os.getpid(), flush=True)
 
-multiprocessing.get_context("fork").Process(target=child).start()
 ready()
+multiprocessing.get_context("fork").Process(target=child).start()
 for images, labels in loader:
     time.sleep(0.01)
 """)
-    assert program.process.stderr is not None
-    child = int(program.process.stderr.readline())
-    os.kill(child, signal.SIGINT)
+    os.kill(int(program.line()), signal.SIGINT)
     program.interrupt()
     ended = program.ends()
     assert ended.code == -signal.SIGINT and ended.err.count("\nKeyboardInterrupt\n") == 2, ended.err
