@@ -23,7 +23,7 @@ Task = Callable[[], None]
 
 # How long stopping waits for tasks that are running, all together: the process must end. Native code gets its time,
 # since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
-_PATIENCE_SECONDS = 3.0
+_PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
 
 
@@ -89,7 +89,7 @@ class Workers:
             pool.put(task, turn)
 
     def close(self) -> None:
-        """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 3 s."""
+        """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 2 s."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None

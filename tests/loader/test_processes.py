@@ -184,8 +184,8 @@ for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
 
 @pytest.mark.cpu_only
 def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits():
-    """The decoder must not run on where its libraries are torn down: that crashes. A picture that takes 3 s would be
-    140 megapixels large; this one takes as long because of many passes, and the wait is shortened."""
+    """The decoder must not run on where its libraries are torn down: that crashes. A picture that takes 2 s has
+    100 megapixels; this one takes as long because of its many passes, and the wait is shortened."""
     ended = Program("""
 from cuaug.pipeline import workers
 from tests.loader.pictures import Bytes, png, slow_to_decode
