@@ -13,7 +13,6 @@ import os
 import queue
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -257,8 +256,8 @@ class Job:
         self.errors[k] = error.at(error.path or self.settings.reader.path(index), index)
         self.errors[k].__cause__ = error.__cause__
         cause = error.__cause__
-        while cause is not None:  # whoever keeps the error is not to keep pictures with it
-            traceback.clear_frames(cause.__traceback__)
+        while cause is not None and self._on_error != "raise":
+            cause.__traceback__ = None  # its frames, and through them this batch, would live as long as the error
             cause = cause.__cause__ or cause.__context__
 
     def _name(self, index: int) -> str:
