@@ -2,8 +2,9 @@
 
 RandomResizedCrop(224), flip and normalising on two threads, as in end_to_end.py; only the source differs. The bytes
 are the same in every source, but for "dataset PIL", which decodes in the Dataset. A ratio is this source's time for an
-epoch to that of `Files`, formed within one repetition: 1.10 means 10 % longer. The sources take turns, and who comes
-first changes with the repetition.
+epoch to that of `Files`, formed within one repetition: 1.10 means 10 % longer; the same for the processor time of all
+threads, which other work on the machine disturbs less. The sources take turns, and who comes first changes with the
+repetition.
 
     python benchmarks/sources.py --out benchmarks/results/sources.json
 """
@@ -14,12 +15,13 @@ import argparse
 import io
 import struct
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from end_to_end import check, prepare, throughput
+from end_to_end import check, prepare
 from peers import Contender, Task
 from report import circumstances, spread, write_json
 
@@ -166,26 +168,43 @@ def contenders(task: Task, folder: Path) -> dict[str, Callable[[], sources.Sourc
     }
 
 
-def summarise(rates: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians, ranges, and each source's time to that of the files: per repetition, then the median of those."""
+def measure(contender: Contender, epochs: int) -> tuple[float, float]:
+    """(seconds, seconds of processor time) for an image, over whole epochs, after one that is not timed."""
+    for _ in contender.epoch():
+        pass
+    start, processor = time.perf_counter(), time.process_time()
+    images = sum(len(batch) for _ in range(epochs) for batch, _ in contender.epoch())
+    return (time.perf_counter() - start) / images, (time.process_time() - processor) / images
+
+
+def summarise(turns: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """Medians, ranges, and each source's times to those of the files: per repetition, then the median of those."""
     summary: dict[str, Any] = {}
-    for name, values in rates.items():
-        ratios = [files / rate for files, rate in zip(rates["files"], values, strict=True)]
+    for name, values in turns.items():
+        wall, processor = zip(*values, strict=True)
+        files = zip(*turns["files"], strict=True)
+        by_wall, by_processor = (
+            [here / there for here, there in zip(own, of_files, strict=True)]
+            for own, of_files in zip((wall, processor), files, strict=True)
+        )
         summary[name] = {
-            "images_per_second": spread(values) | {"all": [round(value, 1) for value in values]},
-            "time_to_files": spread(ratios) | {"all": [round(ratio, 3) for ratio in ratios]},
+            "images_per_second": spread([1 / seconds for seconds in wall]),
+            "processor_ms_per_image": spread([1000 * seconds for seconds in processor]),
+            "time_to_files": spread(by_wall) | {"all": [round(ratio, 3) for ratio in by_wall]},
+            "processor_time_to_files": spread(by_processor) | {"all": [round(ratio, 3) for ratio in by_processor]},
         }
     return summary
 
 
 def table(summary: dict[str, Any]) -> str:
-    lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{'time, files = 1':>20}{'min - max':>15}"]
+    lines = [
+        f"  {'':15}{'images/s':>10}{'time, files = 1':>18}{'min - max':>14}{'processor time':>18}{'min - max':>14}"
+    ]
     for name, row in summary.items():
-        rate, ratio = row["images_per_second"], row["time_to_files"]
-        lines.append(
-            f"  {name:15}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
-            f"{ratio['median']:20.3f}{ratio['min']:8.2f} -{ratio['max']:5.2f}"
-        )
+        line = f"  {name:15}{row['images_per_second']['median']:10.0f}"
+        for ratio in (row["time_to_files"], row["processor_time_to_files"]):
+            line += f"{ratio['median']:18.3f}{ratio['min']:8.2f} -{ratio['max']:4.2f}"
+        lines.append(line)
     return "\n".join(lines)
 
 
@@ -195,9 +214,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="these sources, files among them")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--repetitions", type=int, default=15)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
-    parser.add_argument("--limit", type=int, default=1024, help="use this many files")
+    parser.add_argument("--limit", type=int, default=512, help="use this many files")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
 
@@ -208,7 +227,7 @@ def main() -> None:
     makers = contenders(task, args.data / "containers")
     chosen = {name: make for name, make in makers.items() if args.only is None or name in ("files", *args.only)}
     running: dict[str, FromSource] = {}
-    rates: dict[str, list[float]] = {name: [] for name in chosen}
+    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
     try:
         for name, make in chosen.items():
             running[name] = FromSource(task, make())
@@ -217,14 +236,14 @@ def main() -> None:
         for repetition in range(args.repetitions):
             first = repetition % len(running)
             for name in [*running, *running][first : first + len(running)]:
-                rates[name].append(throughput(running[name], args.epochs))
-            turn = ", ".join(f"{name} {values[-1]:.0f}" for name, values in rates.items())
-            print(f"  {repetition + 1}/{args.repetitions}: {turn}", flush=True)
+                turns[name].append(measure(running[name], args.epochs))
+            rates = ", ".join(f"{name} {1 / values[-1][0]:.0f}" for name, values in turns.items())
+            print(f"  {repetition + 1}/{args.repetitions}: {rates}", flush=True)
     finally:
         for contender in running.values():
             contender.close()
     result["files"] = len(task.samples)
-    result["sources"] = summarise(rates)
+    result["sources"] = summarise(turns)
     print(table(result["sources"]))
     if args.out:
         write_json(args.out, result)

@@ -93,6 +93,7 @@ def _make(kind: str, path: str, file: BinaryIO, scan: Scan) -> Index:
     index = Index(stamp, *scan(path, file))
     if Stamp.of(file.fileno()) != stamp:
         raise LoaderError(f"{path!r} changed while its index was made: wait until it is written")
+    log.info("made the index of %s", path)
     data = _pack(kind, index)
     for place in _places(path):
         try:
