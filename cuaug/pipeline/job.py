@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch
+from cuaug.batch import Batch, none_of
 from cuaug.errors import DecodeError, LoaderError, TransformError
 from cuaug.pipeline.reading import Item, Reader
 from cuaug.pipeline.stats import Recorder
@@ -394,7 +394,7 @@ class Job:
         labels = self.settings.collate([self._labels[k] for k in positions] or self._labels[:1])
         self._finished = Batch(
             images,
-            labels if len(positions) else _none_of(labels),
+            labels if len(positions) else none_of(labels),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self._valid[positions]),
             self._epoch.number,
@@ -406,13 +406,3 @@ class Job:
 def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
     numbers = np.flatnonzero(which) if which.dtype == bool else which
     return images[torch.from_numpy(numbers).to(images.device)]
-
-
-def _none_of(labels: Any) -> Any:
-    """Collated labels of an empty batch, from those of one sample."""
-    if isinstance(labels, dict):
-        return {name: _none_of(field) for name, field in labels.items()}
-    if isinstance(labels, tuple):
-        fields = [_none_of(field) for field in labels]
-        return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
-    return labels[:0]
