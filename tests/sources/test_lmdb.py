@@ -83,6 +83,8 @@ def test_a_key_that_is_not_there(tmp_path):
     ("arguments", "message"),
     [
         ({"keys": []}, "has no keys"),
+        ({"keys": ["a", 5]}, "a key is bytes or a string, not 5"),
+        ({"labels": {1: 1}}, "a key is bytes or a string, not 1"),
         ({"labels": [1]}, r"has 3 keys but 1 labels"),
         ({"labels": {"a": 1}}, r"2 of the 3 keys of .* have no label; the first is 'b/x'"),
         ({"labels": [1, 2, 3], "decode": split_value}, "either decode or labels"),

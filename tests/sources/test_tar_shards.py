@@ -153,7 +153,7 @@ def test_labels_by_extension(tmp_path):
 
 def test_alternatives(tmp_path):
     members = {"a.png": b"a png", "a.txt": b"a", "b.webp": b"b webp", "b.jpg": b"b jpg", "b.cls": b"5"}
-    source = TarShards(archive(tmp_path, members), image="jpg;png;webp", label="cls;txt")
+    source = TarShards(archive(tmp_path, members), image="jpg; png;webp", label="cls;txt")
     assert read(source) == [(b"a png", "a"), (b"b jpg", 5)]
     assert names(source) == ["a.tar/a.png", "a.tar/b.jpg"]
     assert TarShards(tmp_path / "a.tar", image="webp;jpg;png", label=None).read(1)[0] == b"b webp"
