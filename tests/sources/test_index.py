@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -63,6 +64,29 @@ def test_it_is_made_once_and_lies_beside_the_shard(tmp_path, scans, cache):
     assert all(Path(f"{path}{SUFFIX}").is_file() for path in paths) and not cache.exists()
     assert sorted(os.listdir(tmp_path / "d")) == sorted(f"{i}.tar{s}" for i in range(3) for s in ("", SUFFIX))
     assert labels(tmp_path / "d") == [0, 1, 2, 10, 11, 12, 20, 21, 22] and len(scans) == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not say how much was read")
+def test_opening_reads_no_images(tmp_path):
+    """Headers and labels once; of TFRecord also the first eight records. With an index, nothing but that."""
+
+    def bytes_read(make, path) -> int:
+        def total() -> int:
+            return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
+
+        start = total()
+        assert len(make(path)) == 100
+        return total() - start
+
+    image = bytes(200_000)
+    write_tar(
+        tmp_path / "a.tar", {f"{i}.{f}": image if f == "jpg" else b"1" for i in range(100) for f in ("jpg", "cls")}
+    )
+    record = frame(example({"image/encoded": image, "image/class/label": 1}))
+    (tmp_path / "a.tfrecord").write_bytes(record * 100)
+    for make, name, once in ((TarShards, "a.tar", 0), (TFRecord, "a.tfrecord", 8 * len(record))):
+        assert bytes_read(make, tmp_path / name) < once + 4_000_000, "of 20 MB"
+        assert bytes_read(make, tmp_path / name) < 50_000
 
 
 def test_readers_of_the_shard_may_read_the_index(tmp_path):
