@@ -134,8 +134,8 @@ class _Pool:
             # Not one for each call: a Ctrl-C can come between the two steps of `put`.
             while (task := self._next()) is not None:
                 task()
-                self._activities.pop(threading.get_ident(), None)
                 del task  # what it holds must not live until the next one comes
+                self._activities.pop(threading.get_ident(), None)
         self.tell()
 
     def _next(self) -> Task | None:
