@@ -3,8 +3,8 @@
 RandomResizedCrop(224), flip and normalising on two threads, as in end_to_end.py; only the source differs. The bytes
 are the same in every source, but for "dataset PIL", which decodes in the Dataset. A ratio is this source's time for an
 epoch to that of `Files`, formed within one repetition: 1.10 means 10 % longer; the same for the processor time of all
-threads, which other work on the machine disturbs less. The sources take turns, and who comes first changes with the
-repetition.
+threads, which other work on the machine disturbs less. Beside it stands what `read`, with the reading of a file, takes
+alone, in processor time of one thread. The sources take turns, and who comes first changes with the repetition.
 
     python benchmarks/sources.py --out benchmarks/results/sources.json
 """
@@ -18,7 +18,7 @@ import tarfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from end_to_end import check, prepare
@@ -31,6 +31,14 @@ from cuaug import transforms as T
 from cuaug.sources._crc32c import crc32c, masked
 
 SIZE = "500x375"
+
+
+class Turn(NamedTuple):
+    """Seconds for an image: of an epoch, of an epoch in processor time, and of reading alone in processor time."""
+
+    wall: float
+    processor: float
+    read: float
 
 
 class FromSource(Contender):
@@ -168,28 +176,33 @@ def contenders(task: Task, folder: Path) -> dict[str, Callable[[], sources.Sourc
     }
 
 
-def measure(contender: Contender, epochs: int) -> tuple[float, float]:
-    """(seconds, seconds of processor time) for an image, over whole epochs, after one that is not timed."""
+def measure(contender: FromSource, epochs: int) -> Turn:
+    """Of an image: over whole epochs, after one that is not timed; then over one of reading alone."""
     for _ in contender.epoch():
         pass
     start, processor = time.perf_counter(), time.process_time()
     images = sum(len(batch) for _ in range(epochs) for batch, _ in contender.epoch())
-    return (time.perf_counter() - start) / images, (time.process_time() - processor) / images
+    wall, processor = (time.perf_counter() - start) / images, (time.process_time() - processor) / images
+    source = contender.loader.source
+    start = time.thread_time()
+    for i in range(len(source)):
+        data, _ = source.read(i)
+        if isinstance(data, str):
+            read_bytes(data)
+    return Turn(wall, processor, (time.thread_time() - start) / len(source))
 
 
-def summarise(turns: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
     """Medians, ranges, and each source's times to those of the files: per repetition, then the median of those."""
     summary: dict[str, Any] = {}
     for name, values in turns.items():
-        wall, processor = zip(*values, strict=True)
-        files = zip(*turns["files"], strict=True)
-        by_wall, by_processor = (
-            [here / there for here, there in zip(own, of_files, strict=True)]
-            for own, of_files in zip((wall, processor), files, strict=True)
-        )
+        pairs = list(zip(values, turns["files"], strict=True))
+        by_wall = [here.wall / files.wall for here, files in pairs]
+        by_processor = [here.processor / files.processor for here, files in pairs]
         summary[name] = {
-            "images_per_second": spread([1 / seconds for seconds in wall]),
-            "processor_ms_per_image": spread([1000 * seconds for seconds in processor]),
+            "images_per_second": spread([1 / turn.wall for turn in values]),
+            "processor_ms_per_image": spread([1000 * turn.processor for turn in values]),
+            "read_us_per_image": spread([1e6 * turn.read for turn in values]),
             "time_to_files": spread(by_wall) | {"all": [round(ratio, 3) for ratio in by_wall]},
             "processor_time_to_files": spread(by_processor) | {"all": [round(ratio, 3) for ratio in by_processor]},
         }
@@ -197,11 +210,10 @@ def summarise(turns: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    lines = [
-        f"  {'':15}{'images/s':>10}{'time, files = 1':>18}{'min - max':>14}{'processor time':>18}{'min - max':>14}"
-    ]
+    heads = f"{'time, files = 1':>18}{'min - max':>14}{'processor time':>18}{'min - max':>14}"
+    lines = [f"  {'':15}{'images/s':>10}{'read us':>9}{heads}"]
     for name, row in summary.items():
-        line = f"  {name:15}{row['images_per_second']['median']:10.0f}"
+        line = f"  {name:15}{row['images_per_second']['median']:10.0f}{row['read_us_per_image']['median']:9.0f}"
         for ratio in (row["time_to_files"], row["processor_time_to_files"]):
             line += f"{ratio['median']:18.3f}{ratio['min']:8.2f} -{ratio['max']:4.2f}"
         lines.append(line)
@@ -227,7 +239,7 @@ def main() -> None:
     makers = contenders(task, args.data / "containers")
     chosen = {name: make for name, make in makers.items() if args.only is None or name in ("files", *args.only)}
     running: dict[str, FromSource] = {}
-    turns: dict[str, list[tuple[float, float]]] = {name: [] for name in chosen}
+    turns: dict[str, list[Turn]] = {name: [] for name in chosen}
     try:
         for name, make in chosen.items():
             running[name] = FromSource(task, make())
@@ -237,7 +249,7 @@ def main() -> None:
             first = repetition % len(running)
             for name in [*running, *running][first : first + len(running)]:
                 turns[name].append(measure(running[name], args.epochs))
-            rates = ", ".join(f"{name} {1 / values[-1][0]:.0f}" for name, values in turns.items())
+            rates = ", ".join(f"{name} {1 / values[-1].wall:.0f}" for name, values in turns.items())
             print(f"  {repetition + 1}/{args.repetitions}: {rates}", flush=True)
     finally:
         for contender in running.values():
