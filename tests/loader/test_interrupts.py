@@ -13,10 +13,9 @@ from tests.loader.programs import Program, run
 # is in the consumer's code, in Python or asleep.
 SITUATIONS = {
     "busy": """
-ready()
-while True:
-    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
-        pass
+for step, batch in enumerate(Loader(Memory(60000), batch_size=8, threads=4)):
+    if step == 20:
+        ready()
 """,
     "stuck in a source": """
 class Stuck(Memory):

@@ -154,13 +154,13 @@ ready()
 """,
     "while a thread iterates to its end": """
 def iterate():
-    print(sum(len(labels) for images, labels in Loader(Memory(2000), batch_size=8, threads=2)))
+    print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
 
 threading.Thread(target=iterate).start()
 ready()
 """,
     "in a function called at exit": """
-loader = Loader(Memory(2000), batch_size=8, threads=2)
+loader = Loader(Memory(200), batch_size=8, threads=2)
 next(iter(loader))
 atexit.register(lambda: print(sum(len(labels) for images, labels in loader)))
 ready()
@@ -172,7 +172,7 @@ ready()
 def test_exit_without_close(how):
     ended = Program(LEAVING[how]).ends()
     assert ended.code == 0 and ended.err == "", ended.err
-    assert ended.out.replace("ready\n", "") in ("", "2000\n")
+    assert ended.out.replace("ready\n", "") in ("", "200\n")
 
 
 def test_an_exit_code_survives():

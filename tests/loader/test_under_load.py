@@ -130,18 +130,18 @@ def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
     stuck = [21]
     source = Watched(40, lambda index: index not in stuck or let_go.wait(60))
     with (
-        Loader(source, batch_size=4, threads=threads, timeout_seconds=0.5) as loader,
+        Loader(source, batch_size=4, threads=threads, timeout_seconds=1) as loader,
         Loader(Memory(400), batch_size=4, threads=1) as other,
     ):
         got = []
         begin = time.monotonic()
         with pytest.raises(
             LoaderError,
-            match=r"^reading 'disk/21.png' \(sample 21\) has taken (\d\.\d) s so far, more than timeout_seconds=0.5$",
+            match=r"^reading 'disk/21.png' \(sample 21\) has taken (\d\.\d) s so far, more than timeout_seconds=1$",
         ):
             for batch in loader:
                 got += checked_labels(batch)
-        assert 0.5 < time.monotonic() - begin < 5 and got == list(range(20))
+        assert 1 < time.monotonic() - begin < 10 and got == list(range(20))
         assert sum(len(labels) for _, labels in other) == 400
         stuck.clear()  # for those who read it from now on
         if threads == 1:
@@ -161,7 +161,7 @@ def test_another_iteration_is_not_blamed(let_go):
         elif index == 3:
             let_go.wait(60)
 
-    with Loader(Watched(6, before), batch_size=6, threads=2, timeout_seconds=0.6) as loader:
+    with Loader(Watched(6, before), batch_size=6, threads=2, timeout_seconds=0.7) as loader:
         with pytest.raises(LoaderError, match="sample 3"):
             list(loader)
         slow.set()
@@ -172,7 +172,7 @@ def test_a_stuck_stand_in_is_reported(let_go):
     """Of a damaged sample that is replaced: nothing beyond sample 1 is prefetched here."""
     source = Watched(30, lambda index: index < 2 or let_go.wait(60), damaged=[0, 1])
     with (
-        Loader(source, on_error="replace", threads=4, prefetch=1, timeout_seconds=0.3) as loader,
+        Loader(source, on_error="replace", threads=4, prefetch=1, timeout_seconds=1) as loader,
         pytest.raises(LoaderError, match=r"reading 'disk/\d+.png' \(sample \d+\) has taken") as caught,
     ):
         next(iter(loader))
@@ -182,7 +182,7 @@ def test_a_stuck_stand_in_is_reported(let_go):
 @pytest.mark.cpu_only
 def test_a_stuck_decoder_is_reported():
     """By a picture that takes seconds, on one of two threads."""
-    with Loader(Bytes(png(0), slow_to_decode(), png(2)), threads=2, timeout_seconds=0.3) as loader:
+    with Loader(Bytes(png(0), slow_to_decode(), png(2)), threads=2, timeout_seconds=0.5) as loader:
         batches = iter(loader)
         assert next(batches).labels.tolist() == [0]
         with pytest.raises(LoaderError, match=r"^decoding sample 1 has taken \d\.\d s so far, more than"):
@@ -195,7 +195,7 @@ def test_a_stuck_collate_fn_is_reported(let_go):
             let_go.wait(60)
         return labels
 
-    with Loader(Watched(40), batch_size=4, threads=2, timeout_seconds=0.3, collate_fn=collate) as loader:
+    with Loader(Watched(40), batch_size=4, threads=2, timeout_seconds=1, collate_fn=collate) as loader:
         batches = iter(loader)
         assert [next(batches).labels[0] for _ in range(2)] == [0, 4]
         with pytest.raises(LoaderError, match=r"^finishing the batch of 'disk/8.png' \(sample 8\) has taken"):
@@ -219,7 +219,7 @@ class Stuck(Memory):
             HostDecoder.decode = hang
         return super().read(index)
 
-list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=0.3, device="cpu"))
+list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=1, device="cpu"))
 """).ends()
     verb = {"read": "reading", "decode": "decoding"}[stuck_in]
     assert ended.code == 1 and ended.last_line.startswith(f"cuaug.errors.LoaderError: {verb} sample "), ended.err
