@@ -186,7 +186,7 @@ def _stop(pools: Iterable[_Pool]) -> bool:
 
 
 def _threads() -> list[_Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, _Thread)]
+    return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
 
 
 @atexit.register

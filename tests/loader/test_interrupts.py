@@ -88,16 +88,30 @@ next(iter(Loader(Memory(40), batch_size=8, threads=2)))
     assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
 
 
-def test_no_ctrl_c_is_lost_and_the_loader_goes_on():
+@pytest.mark.parametrize("anew", [False, True], ids=["one loader", "new loaders"])
+def test_no_ctrl_c_is_lost_and_the_loader_goes_on(anew):
     """A notebook's "interrupt", again and again at any moment: each arrives, and then an epoch is exact.
 
-    In a finaliser, which Python runs wherever an object is let go, it would be printed and forgotten.
+    In a finaliser, which Python runs wherever an object is let go, it would be printed and forgotten. New loaders are
+    interrupted while they start their threads.
     """
-    assert run("""
-loader = Loader(Memory(500), batch_size=1, threads=2, shuffle=True)
+    assert run(f"""
+def new_loader():
+    return Loader(Memory(200), batch_size=1, threads=3, shuffle=True)
+
+def settles(*numbers_of_threads):
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        gc.collect()
+        if len([t for t in threading.enumerate() if t.name.startswith("cuaug")]) in numbers_of_threads:
+            return True
+        time.sleep(0.01)
+    return False
+
+loader = new_loader()
 list(loader)
-lost, presses, caught = [], 300, 0
-sys.unraisablehook = lambda event: lost.append(f"{event.exc_type.__name__} in {event.object!r}")
+lost, presses, caught = [], 120, 0
+sys.unraisablehook = lambda event: lost.append(f"{{event.exc_type.__name__}} in {{event.object!r}}")
 begun, arrived, rng = threading.Event(), threading.Event(), random.Random(0)
 
 def press():
@@ -106,8 +120,8 @@ def press():
         begun.clear()
         time.sleep(0.005 * rng.random())
         os.kill(os.getpid(), signal.SIGINT)
-        while not arrived.wait(2):
-            lost.append(f"number {k}")
+        while not arrived.wait(5):
+            lost.append(f"number {{k}}")
             os.kill(os.getpid(), signal.SIGINT)
         arrived.clear()
 
@@ -116,6 +130,8 @@ while caught < presses:
     try:
         begun.set()
         while True:
+            if {anew}:
+                loader = new_loader()
             for images, labels in loader:
                 pass
     except KeyboardInterrupt:
@@ -124,11 +140,11 @@ while caught < presses:
 
 print(lost)
 loader.set_epoch(0)
-print(sorted(n for images, _ in loader for n in numbers_of(images)) == list(range(500)))
-print(len([thread for thread in threading.enumerate() if thread.name.startswith("cuaug")]))
+print(sorted(n for images, _ in loader for n in numbers_of(images)) == list(range(200)))
+print(settles(3, 4))  # one more where a Ctrl-C came right after the start of a thread
 loader.close()
-print(len([thread for thread in threading.enumerate() if thread.name.startswith("cuaug")]))
-""").split() == ["[]", "True", "2", "0"]
+print(settles(0))
+""").split() == ["[]", "True", "True", "True"]
 
 
 def test_ctrl_c_reaches_children_and_parent():
