@@ -12,7 +12,7 @@ import torch
 
 from cuaug.errors import LoaderError
 
-__all__ = ["Batch", "collate"]
+__all__ = ["Batch", "collate", "none_of"]
 
 
 class _Pair(NamedTuple):
@@ -90,6 +90,16 @@ def collate(labels: Sequence[Any]) -> Any:
         f"labels of one batch do not make a tensor: {first!r:.100} and {odd!r:.100}; give them one shape or the same "
         "fields, or say with collate_fn what to make of them (collate_fn=list leaves them as they are)"
     )
+
+
+def none_of(labels: Any) -> Any:
+    """The collated labels of an empty batch, from those of one sample."""
+    if isinstance(labels, dict):
+        return {name: none_of(field) for name, field in labels.items()}
+    if isinstance(labels, tuple):
+        fields = [none_of(field) for field in labels]
+        return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
+    return labels[:0]
 
 
 def _holds_text(label: list[Any]) -> bool:

@@ -15,7 +15,7 @@ import torch
 from cuaug import state
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache
-from cuaug.codec import DEFAULT_MAX_PIXELS, gpu_decodes
+from cuaug.codec import DEFAULT_MAX_PIXELS, codec_version, gpu_decodes
 from cuaug.distributed import check_rank, own_gpu, own_rank
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
@@ -161,6 +161,7 @@ class Loader:
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             fancy_upsampling=fancy_upsampling,
+            prefetch=self.prefetch,
             on_error=on_error,
             collate=collate_fn,
         )
@@ -234,11 +235,19 @@ class Loader:
             ]()
         if cache is None:
             return None
-        contents = {"source": self._fingerprint}
+        contents: dict[str, Any] = {"source": self._fingerprint}
+        if self._fingerprint is None:
+            if isinstance(cache, DecodedCache) and cache.directory is not None:
+                raise LoaderError(
+                    f"a cache in {cache.directory!r} would not notice another data set: the source "
+                    f"{type(self.source).__name__} has no fingerprint()"
+                )
+            contents["source"] = f"{type(self.source).__name__} object {id(self.source):#x}"
         if isinstance(cache, EncodedCache):
-            cache.open(len(self.source), contents)
+            cache.open(len(self.source), contents, source=self.source)
         elif isinstance(cache, DecodedCache):
-            cache.open(len(self.source), {**contents, **decoding}, device=self.device)
+            contents |= {**decoding, "decoder": codec_version(), "device": self.device.type}
+            cache.open(len(self.source), contents, source=self.source, device=self.device)
         else:
             raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
         return cache
@@ -269,16 +278,19 @@ class Loader:
         epoch = self._epoch(number)
         away = time.perf_counter()
         steps = self._steps(len(epoch), start)
-        for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
-            self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
-            with self._recorder.stage("wait_for_data"):
-                job.wait(self.timeout_seconds)
-            self._report(job)
-            self._consumed, self._order = (number, job.share.end), epoch
-            self._recorder.count(batches=1, samples=job.yields)
-            yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
-            away = time.perf_counter()
-        self._consumed = number + 1, 0
+        try:
+            for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
+                self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
+                with self._recorder.stage("wait_for_data"):
+                    job.wait(self.timeout_seconds)
+                self._report(job)
+                self._consumed, self._order = (number, job.share.end), epoch
+                self._recorder.count(batches=1, samples=job.yields)
+                yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+                away = time.perf_counter()
+            self._consumed = number + 1, 0
+        finally:
+            self._pipeline.rest()
 
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""

@@ -324,7 +324,7 @@ def test_decoded_caches(loader_on, fake, pictures, tmp_path, monkeypatch, where,
         patch.setattr(
             cuaug.DecodedCache,
             "open",
-            lambda self, n, contents, device: opened(self, n, contents, torch.device("cuda")),
+            lambda self, n, contents, source, device: opened(self, n, contents, device=torch.device("cuda")),
         )
         gpu = loader_on(True, pictures, CHAIN, batch_size=8, cache=cache())
         cpu = loader_on(False, pictures, CHAIN, batch_size=8, cache=host_only)

@@ -38,7 +38,7 @@ class DecodedCache:
             only as far as it is filled.
 
     It fills in the order in which samples are first read and never lets one go (`EncodedCache` says why). Bookkeeping
-    comes on top of the limit: about 350 bytes a sample in memory, 24 on disk.
+    comes on top of the limit: about 240 bytes a sample in memory, 24 on disk.
 
     It may be used from many threads. A forked child sees what its parent held and adds its own, which in memory the
     parent does not see.
@@ -69,13 +69,16 @@ class DecodedCache:
         self._identity: dict[str, Any] = {}
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
 
-    def open(self, count: int, contents: Mapping[str, Any], device: torch.device | None = None) -> None:
+    def open(
+        self, count: int, contents: Mapping[str, Any], *, source: object = None, device: torch.device | None = None
+    ) -> None:
         """Makes it ready for a dataset. Opening it again for the same one changes nothing.
 
         Args:
             count: number of samples.
             contents: what pixels depend on, by name: strings, numbers, booleans or None that tell this dataset, and
                 this way of decoding it, from others. `short_side` is added.
+            source: kept alive with the cache, so that no other object takes its identity.
             device: the loader's.
 
         Raises:
@@ -89,7 +92,7 @@ class DecodedCache:
             wanted["device"] = str(device)
         with self._lock:
             if self._store is None:
-                self._store = self._make_store(wanted, device)
+                self._store, self._source = self._make_store(wanted, device), source
                 self._opened, self._identity = (count, dict(contents)), wanted
             elif self._identity != wanted:
                 raise LoaderError(
@@ -148,7 +151,7 @@ class DecodedCache:
     def close(self) -> None:
         """Lets go of memory and files; what is on disk stays there. It can be opened again."""
         with self._lock:
-            self._store = None
+            self._store = self._source = None
 
     def __reduce__(self) -> Any:
         if self._store is not None and self.directory is None:

@@ -21,7 +21,7 @@ class EncodedCache:
     can only lose.
 
     Args:
-        limit_bytes: the most encoded bytes to hold. Labels, and about 250 bytes of bookkeeping a sample, come on top.
+        limit_bytes: the most encoded bytes to hold. Labels, and about 180 bytes of bookkeeping a sample, come on top.
             None: half of the memory available when the cache is made, divided by LOCAL_WORLD_SIZE where that is set.
 
     It may be used from many threads. A forked child sees what its parent held, and adds its own.
@@ -34,15 +34,17 @@ class EncodedCache:
         self.limit_bytes = default_limit_bytes() if limit_bytes is None else positive("limit_bytes", limit_bytes)
         self._lock = ForkSafeLock()
         self._identity: dict[str, Any] | None = None
+        self._source: object = None
         self._samples: dict[int, tuple[bytes, Any]] = {}
         self._bytes = 0
 
-    def open(self, count: int, contents: Mapping[str, Any]) -> None:
+    def open(self, count: int, contents: Mapping[str, Any], *, source: object = None) -> None:
         """Makes it ready for a dataset. Opening it again for the same one changes nothing.
 
         Args:
             count: number of samples.
             contents: what tells this dataset from others, by name: strings, numbers, booleans or None.
+            source: kept alive with the cache, so that no other object takes its identity.
 
         Raises:
             LoaderError: it is open for another dataset; the message says what differs.
@@ -54,7 +56,7 @@ class EncodedCache:
                     "this EncodedCache serves a loader over other samples: "
                     f"{differences(self._identity, wanted)}; give each dataset a cache of its own"
                 )
-            self._identity = wanted
+            self._identity, self._source = wanted, source
 
     def get(self, index: int) -> tuple[bytes, Any] | None:
         """(encoded bytes, label) of a sample, or None where it is not held."""
@@ -90,7 +92,7 @@ class EncodedCache:
     def close(self) -> None:
         """Lets go of everything. It can be opened again, for any dataset, and is empty then."""
         with self._lock:
-            self._identity, self._samples, self._bytes = None, {}, 0
+            self._identity, self._source, self._samples, self._bytes = None, None, {}, 0
 
     def __reduce__(self) -> Any:
         if self._identity is not None:

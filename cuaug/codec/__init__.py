@@ -15,7 +15,7 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 
 from __future__ import annotations
 
-from cuaug.codec._nvimgcodec import codec_version, gpu_decodes
+from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
 from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, read_header
 from cuaug.codec.pixels import Pixels
@@ -28,5 +28,6 @@ __all__ = [
     "Pixels",
     "codec_version",
     "gpu_decodes",
+    "nv",
     "read_header",
 ]

@@ -13,6 +13,7 @@ from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import Header
 from cuaug.codec.pixels import Pixels
 from cuaug.errors import DecodeError
+from cuaug.pages import pages
 
 __all__ = ["CudaDecoder", "HostDecoder"]
 
@@ -95,7 +96,7 @@ class HostDecoder:
     def _allocate(self, capacity: int) -> None:
         capacity = -(-capacity // 3) * 3
         self._small_in_a_row = 0
-        self._pixels = np.empty(capacity, np.uint8)
+        self._pixels = pages(capacity)
         self._image = nv().as_image(self._pixels.reshape(1, capacity // 3, 3))  # 28 us: once per buffer, not per image
 
 

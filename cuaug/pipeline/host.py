@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DevicePixels
-from cuaug.codec import HostDecoder
+from cuaug.codec import HostDecoder, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -18,12 +18,13 @@ from cuaug.pipeline.memory import Recycler
 from cuaug.pipeline.reading import Item, Uncached
 from cuaug.pipeline.stats import Recorder
 from cuaug.plan import Tables
+from cuaug.sampling import Epoch, Share
 
 __all__ = ["HostPipeline"]
 
 _per_thread = threading.local()
-# A block in the consumer's hands, one on its way, one to spare.
-_KEEP_BLOCKS = 3
+# Beside those made ready: a batch in the consumer's hands, the one it let go last, and one to spare.
+_BLOCKS_BESIDE_PREFETCH = 3
 
 
 def _decoder(fancy_upsampling: bool) -> HostDecoder:
@@ -40,7 +41,16 @@ class HostPipeline(Pipeline):
     def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
         super().__init__(settings, recorder, threads)
         self.job = _HostJob
-        self.memory = Recycler(keep=_KEEP_BLOCKS)
+        self.memory = Recycler(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
+
+    def start(self, epoch: Epoch, share: Share) -> Job:
+        # Imported here and not on a worker: that import catches what is written to the standard error, for a second or
+        # more, and if the program ends meanwhile its traceback must not be caught.
+        nv()
+        return super().start(epoch, share)
+
+    def rest(self) -> None:
+        self.memory.clear()
 
 
 class _HostJob(Job):
@@ -62,7 +72,7 @@ class _HostJob(Job):
                 start = time.perf_counter()
                 y0, x0, y1, x1 = regions[i]
                 k = int(good[i])
-                self._workers.doing("decoding", int(self.indices[k]))
+                self._workers.doing("decoding", int(self.indices[k]), self)
                 try:
                     pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))
                 except DecodeError as error:

@@ -8,7 +8,9 @@ to be filled are filled by another job, for other samples, whose images are put 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch
+from cuaug.batch import Batch, none_of
 from cuaug.errors import DecodeError, LoaderError, TransformError
 from cuaug.pipeline.reading import Item, Reader
 from cuaug.pipeline.stats import Recorder
@@ -48,6 +50,7 @@ class Settings:
     target_type: Type | None
     layout: Layout
     fancy_upsampling: bool
+    prefetch: int
     on_error: str
     collate: Callable[[list[Any]], Any]
 
@@ -61,12 +64,17 @@ class Pipeline:
         self.settings = settings
         self.recorder = recorder
         self.workers = Workers(threads)
+        self.turns = itertools.count()
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
 
+    def rest(self) -> None:
+        """Called when an iteration ends: what is kept for its next batch is let go."""
+
     def close(self) -> None:
         self.workers.close()
+        self.rest()
 
 
 class Job:
@@ -86,6 +94,8 @@ class Job:
         self._fills = fills
         self._filled_by: Job | None = None
         self._attempt: int = 0 if fills is None else fills._attempt + 1
+        # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
+        self._turn: int = next(pipeline.turns) if fills is None else fills._turn
         self._on_error = self.settings.on_error if fills is None else "replace"
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
@@ -99,7 +109,8 @@ class Job:
         self._failure: BaseException | None = None
         self._cancelled = False
         self._process = os.getpid()
-        self._done = threading.Event()
+        # Gets something once it is finished. Unlike Event.wait, its `get` leaves no lock behind at a Ctrl-C.
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._open_tasks = 0
 
@@ -113,7 +124,8 @@ class Job:
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled or (self._fills is not None and self._fills.cancelled)
+        whole = self._fills
+        return self._cancelled or self._workers.stopping or (whole is not None and whole.cancelled)
 
     def wait(self, timeout_seconds: float | None = None) -> None:
         """Waits until the batch is finished.
@@ -126,12 +138,24 @@ class Job:
         if self._process != os.getpid():
             raise LoaderError("this iteration began before the process was forked: begin a new one")
         self._workers.check()
-        while not self._done.wait(_LOOK_SECONDS):
+        while not self._is_done(within=_LOOK_SECONDS):
             self._workers.check()
             if timeout_seconds is not None:
                 self._check_progress(timeout_seconds)
         if self._failure is not None:
             raise self._failure
+
+    def _is_done(self, within: float) -> bool:
+        try:
+            self._done.get(timeout=within)
+        except queue.Empty:
+            return False
+        return True
+
+    def _is_part_of(self, job: Job) -> bool:
+        """Whether it is that job, or fills places of it."""
+        whole = self._fills
+        return self is job or (whole is not None and whole._is_part_of(job))
 
     def failures(self) -> list[DecodeError]:
         """What was wrong with samples of this batch, in order, and with those that were tried in their places."""
@@ -151,10 +175,13 @@ class Job:
         return batch
 
     def _check_progress(self, timeout_seconds: float) -> None:
-        activity = self._workers.longest()
-        if activity is not None and (seconds := time.monotonic() - activity.since) > timeout_seconds:
+        """Raises if a sample of this batch is stuck, or those of other batches are on every thread."""
+        stuck = [activity for activity in self._workers.activities() if activity.seconds > timeout_seconds]
+        own = [activity for activity in stuck if activity.job._is_part_of(self)]
+        if own or len(stuck) >= self._workers.threads:
+            worst = (own or stuck)[0]
             raise LoaderError(
-                f"{activity.what} {self._name(activity.sample)} has taken {seconds:.1f} s so far, "
+                f"{worst.what} {self._name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
                 f"more than timeout_seconds={timeout_seconds:g}"
             )
 
@@ -175,14 +202,15 @@ class Job:
                 self._open_tasks -= 1
                 last = self._open_tasks == 0
             if last:
+                self._workers.doing("finishing the batch of", int(self.indices[0]), self)
                 self._go_on(then)
 
         for part in parts:
-            self._workers.submit(functools.partial(run, part))
+            self._workers.submit(functools.partial(run, part), self._turn)
 
     def _after(self, workers: Workers, then: Callable[[], None]) -> None:
         """Goes on with `then()` on another thread."""
-        workers.submit(lambda: self._go_on(then))
+        workers.submit(lambda: self._go_on(then), self._turn)
 
     def _go_on(self, then: Callable[[], None]) -> None:
         if self._failure is None and not self.cancelled:
@@ -195,23 +223,28 @@ class Job:
 
     def _end(self) -> None:
         """Nothing more will happen here."""
+        cancelled = self.cancelled
         self._items = []  # the encoded bytes
-        if self._fills is not None and self._failure is not None:
-            self._fills._failure = self._failure
-            self._fills._end()
-        self._done.set()
+        whole, self._fills = self._fills, None  # which refers to this: what it holds must not wait for the collector
+        if whole is not None and self._failure is not None:
+            whole._failure = self._failure
+            whole._end()
+        if not cancelled:
+            self._done.put(None)
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
         reader, read, parsed = self.settings.reader, 0.0, 0.0
         for k in part:
+            if self.cancelled:
+                return
             index = int(self.indices[k])
-            self._workers.doing("reading", index)
+            self._workers.doing("reading", index, self)
             start = time.perf_counter()
             try:
                 data, self._labels[k] = reader.fetch(index)
                 read += (now := time.perf_counter()) - start
-                self._items[k] = reader.parse(index, data)
+                self._items[k] = reader.parse(index, data, self._labels[k])
                 parsed += time.perf_counter() - now
             except DecodeError as error:
                 self.fail(k, error)
@@ -222,6 +255,10 @@ class Job:
         index = int(self.indices[k])
         self.errors[k] = error.at(error.path or self.settings.reader.path(index), index)
         self.errors[k].__cause__ = error.__cause__
+        cause = error.__cause__
+        while cause is not None and self._on_error != "raise":
+            cause.__traceback__ = None  # its frames, and through them this batch, would live as long as the error
+            cause = cause.__cause__ or cause.__context__
 
     def _name(self, index: int) -> str:
         path = self.settings.reader.path(index)
@@ -357,7 +394,7 @@ class Job:
         labels = self.settings.collate([self._labels[k] for k in positions] or self._labels[:1])
         self._finished = Batch(
             images,
-            labels if len(positions) else _none_of(labels),
+            labels if len(positions) else none_of(labels),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self._valid[positions]),
             self._epoch.number,
@@ -369,13 +406,3 @@ class Job:
 def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
     numbers = np.flatnonzero(which) if which.dtype == bool else which
     return images[torch.from_numpy(numbers).to(images.device)]
-
-
-def _none_of(labels: Any) -> Any:
-    """Collated labels of an empty batch, from those of one sample."""
-    if isinstance(labels, dict):
-        return {name: _none_of(field) for name, field in labels.items()}
-    if isinstance(labels, tuple):
-        fields = [_none_of(field) for field in labels]
-        return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
-    return labels[:0]

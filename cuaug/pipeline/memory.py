@@ -6,6 +6,7 @@ Fresh memory for a batch costs more than writing the batch: the system maps and 
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 
@@ -13,33 +14,43 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug.pages import pages
+
 __all__ = ["Recycler"]
 
 
 class Recycler:
-    """Hands out host tensors; takes their memory back when the last tensor over it is gone, in whatever thread.
+    """Hands out host tensors, over memory that it handed out before where the last tensor over that is gone.
+
+    It looks who is gone when it is asked for the next one. Nothing runs when a tensor goes: that would be in the
+    consumer's thread, where a Ctrl-C that meets Python code of a finaliser is lost.
 
     Args:
-        keep: blocks kept at most while nobody uses them.
+        keep: how many of the blocks handed out last may be used again: as many as are in use at once.
     """
 
     def __init__(self, keep: int) -> None:
-        # A deque's append and pop need no lock, which a finaliser, run anywhere, could find held by its own thread.
-        self._blocks: deque[NDArray[np.uint8]] = deque(maxlen=keep)
+        self._lent: deque[tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = deque(maxlen=keep)
+        self._lock = threading.Lock()
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """An uninitialised contiguous tensor."""
         size = int(np.prod(shape)) * dtype.itemsize
-        # A view of its own for every use: torch keeps it alive as long as any tensor or array shares the memory.
-        block = self._block(size)
-        lent = block[:size]
-        weakref.finalize(lent, self._blocks.append, block).atexit = False
-        return torch.from_numpy(lent).view(dtype).view(shape)
+        with self._lock:
+            block = self._block(size)
+            # A view of its own for every use: torch keeps it alive as long as any tensor or array shares the memory.
+            view = block[:size]
+            self._lent.append((weakref.ref(view), block))
+        return torch.from_numpy(view).view(dtype).view(shape)
+
+    def clear(self) -> None:
+        """Keeps nothing of what was handed out; it goes with the last tensor over it."""
+        self._lent = deque(maxlen=self._lent.maxlen)  # no lock: a fork's copy of it may be held for ever
 
     def _block(self, size: int) -> NDArray[np.uint8]:
-        try:
-            block = self._blocks.pop()
-        except IndexError:
-            return np.empty(size, dtype=np.uint8)
-        # A block that is too small, or far too large, is let go.
-        return block if size <= len(block) <= 4 * size else np.empty(size, dtype=np.uint8)
+        for i, (view, block) in enumerate(self._lent):
+            if view() is None:
+                del self._lent[i]
+                # One that is too small, or far too large, is let go.
+                return block if size <= len(block) <= 4 * size else pages(size)
+        return pages(size)

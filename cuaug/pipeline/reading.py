@@ -98,12 +98,10 @@ class Reader:
                     data = file.read()
         except OSError as error:
             raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
-        if self._encoded is not None and not _is_decoded(data):
-            self._encoded.put(index, data, label)
         return data, label
 
-    def parse(self, index: int, data: Any) -> Item:
-        """What `fetch` gave, as the decoders take it.
+    def parse(self, index: int, data: Any, label: Any) -> Item:
+        """What `fetch` gave, as the decoders take it. What has a header goes into the cache of files.
 
         Raises:
             DecodeError: it is no picture, or one that is too large.
@@ -115,6 +113,8 @@ class Reader:
             item = Pixels(data, max_pixels=self._max_pixels)
         else:
             item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+            if self._encoded is not None:
+                self._encoded.put(index, data, label)
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
 
     def path(self, index: int) -> str | None:

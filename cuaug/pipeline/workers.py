@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
+import heapq
+import itertools
 import os
 import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 from cuaug.errors import LoaderError
 
@@ -17,21 +21,27 @@ __all__ = ["Activity", "Workers"]
 
 Task = Callable[[], None]
 
+# How long stopping waits for tasks that are running, all together: the process must end. Native code gets its time,
+# since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
+_PATIENCE_SECONDS = 2.0
+_PATIENCE_WITH_READS_SECONDS = 1.0
+
 
 class Activity(NamedTuple):
-    """What a worker does with which sample, and since when by `time.monotonic`."""
+    """What a worker does with which sample of which job, and since when by `time.monotonic`."""
 
     since: float
     what: str
     sample: int
+    job: Any
 
-
-# How long stopping waits for tasks that are running: a source may be stuck in a read, and the process must end.
-_PATIENCE_SECONDS = 2.0
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.since
 
 
 class Workers:
-    """A pool of threads and a queue of tasks.
+    """A pool of threads, and tasks that wait for them: those of an earlier turn first, else in their order.
 
     A task catches its own exceptions. Threads start with the first task; a process that was forked from one with
     running threads starts its own.
@@ -44,67 +54,147 @@ class Workers:
         self._lock = threading.Lock()
         self._activities: dict[int, Activity] = {}
 
-    def doing(self, what: str, sample: int) -> None:
+    def doing(self, what: str, sample: int, job: Any) -> None:
         """Notes what the calling worker is about to do."""
-        self._activities[threading.get_ident()] = Activity(time.monotonic(), what, sample)
+        self._activities[threading.get_ident()] = Activity(time.monotonic(), what, sample, job)
 
-    def longest(self) -> Activity | None:
-        """What some worker has been doing for the longest time now."""
-        return min(self._activities.copy().values(), default=None)
+    def activities(self) -> list[Activity]:
+        """What each worker is doing, the longest first."""
+        return sorted(self._activities.copy().values(), key=lambda activity: activity.since)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether tasks should end early: nobody will ask for what they make."""
+        pool = self._pool
+        return self._closed or (pool is not None and pool.stopping)
 
     def check(self) -> None:
-        """Raises a LoaderError once it is closed."""
-        if self._closed:
+        """Raises a LoaderError once it is closed.
+
+        At the interpreter's exit only the main thread is told: other threads that are left are daemons, which end
+        without a word.
+        """
+        if self._closed or (self.stopping and threading.current_thread() is threading.main_thread()):
             raise LoaderError("the loader is closed")
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: Task, turn: int = 0) -> None:
         with self._lock:
             self.check()
-            if self._pool is None or self._pool.process != os.getpid():
+            pool = self._pool
+            if pool is None or pool.process != os.getpid():
                 self._activities.clear()
-                self._pool = _Pool(self.threads, self._activities)
-                # Runs when this object goes away, and at exit while threads can still end in order: native code must
-                # not be running in one when the process tears its libraries down.
-                weakref.finalize(self, self._pool.stop)
-            self._pool.tasks.put(task)
+                pool = self._pool = _Pool(self._activities)
+                pool.owner = weakref.ref(self, pool.calls.put)
+            pool.start(self.threads)
+            pool.put(task, turn)
 
     def close(self) -> None:
-        """Drops what is queued and waits for what is running, but no longer than 2 s."""
+        """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 2 s."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.stop()
+            _stop([pool])
 
 
 class _Pool:
-    def __init__(self, threads: int, activities: dict[int, Activity]) -> None:
+    """Threads, and the tasks that wait for them.
+
+    Attributes:
+        process: whose threads they are.
+        calls: wakes a thread for each thing in it: True to look for tasks, anything else to end.
+        owner: its end puts this weak reference among the calls. A Python function called instead would run in the
+            consumer's thread, and a Ctrl-C that meets it there is lost.
+        stopping: whether the threads are to end.
+    """
+
+    def __init__(self, activities: dict[int, Activity]) -> None:
         self.process = os.getpid()
+        self.owner: weakref.ref[Workers] | None = None
+        self.calls: queue.SimpleQueue[bool | weakref.ref[Workers]] = queue.SimpleQueue()
+        self.stopping = False
+        self._tasks: list[tuple[int, int, Task]] = []  # a heap
+        self._count = itertools.count()
         self._activities = activities
-        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"cuaug-worker-{i}", daemon=True) for i in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._started = 0
 
-    def _work(self) -> None:
-        while (task := self.tasks.get()) is not None and not self._stopping:
-            task()
-            self._activities.pop(threading.get_ident(), None)
-            del task  # what it holds must not live until the next one comes
+    def start(self, count: int) -> None:
+        """Starts those threads that have not been: a Ctrl-C may have broken this off."""
+        while self._started < count:
+            _Thread(self, f"cuaug-worker-{self._started}").start()
+            self._started += 1
 
-    def stop(self) -> None:
-        if self.process != os.getpid():  # a fork's copy: its threads do not exist here
-            return
-        self._stopping = True
+    def put(self, task: Task, turn: int) -> None:
+        heapq.heappush(self._tasks, (turn, next(self._count), task))
+        self.calls.put(True)
+
+    def work(self) -> None:
+        """What each thread does."""
+        while self.calls.get() is True:
+            # Not one for each call: a Ctrl-C can come between the two steps of `put`.
+            while (task := self._next()) is not None:
+                task()
+                del task  # what it holds must not live until the next one comes
+                self._activities.pop(threading.get_ident(), None)
+        self.tell()
+
+    def _next(self) -> Task | None:
+        try:
+            return None if self.stopping else heapq.heappop(self._tasks)[2]
+        except IndexError:
+            return None
+
+    def tell(self) -> None:
+        """Tells the threads to end after the task that they are at. Each passes it on to the next."""
+        self.stopping = True
+        self._tasks.clear()
         with contextlib.suppress(queue.Empty):
             while True:
-                self.tasks.get_nowait()
-        for _ in self._threads:
-            self.tasks.put(None)
-        end = time.monotonic() + _PATIENCE_SECONDS
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, end - time.monotonic()))
+                self.calls.get_nowait()
+        self.calls.put(False)
+
+    def patience_seconds(self, thread: threading.Thread) -> float:
+        activity = self._activities.get(thread.ident or 0)
+        reads = activity is not None and activity.what == "reading"
+        return _PATIENCE_WITH_READS_SECONDS if reads else _PATIENCE_SECONDS
+
+
+class _Thread(threading.Thread):
+    """A worker. It holds its pool, and the pool does not hold it: so a pool that is let go is gone at once."""
+
+    def __init__(self, pool: _Pool, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.pool = pool
+
+    def run(self) -> None:
+        self.pool.work()
+
+
+def _stop(pools: Iterable[_Pool]) -> bool:
+    """Ends the threads of all these pools, and waits for them together. Whether native code may still be running."""
+    pools = [pool for pool in pools if pool.process == os.getpid()]  # in a fork's copy the threads do not exist
+    for pool in pools:
+        pool.tell()
+    begin = time.monotonic()
+    native = False
+    for thread in _threads():
+        if thread.pool in pools and thread is not threading.current_thread():
+            patience = thread.pool.patience_seconds(thread)
+            thread.join(max(0.0, begin + patience - time.monotonic()))
+            native |= thread.is_alive() and patience == _PATIENCE_SECONDS
+    return native
+
+
+def _threads() -> list[_Thread]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
+
+
+@atexit.register
+def _stop_all() -> None:
+    """At exit, while threads can still end in order."""
+    if _stop({thread.pool for thread in _threads()}):
+        # A picture that takes seconds is being decoded: end right after the interpreter, before C++ takes away what
+        # the decoder is using.
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "on_exit"):  # glibc
+            libc.on_exit(libc._exit, None)

@@ -11,12 +11,14 @@
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
 | `FromDataset` | a torch Dataset | |
 | `Remote` | urls | `cuaug[remote]` |
+| `Checked` | another source, and compares its bytes with checksums | |
 
 `Loader` makes them itself, by `open_source`, where default arguments do. `Source` says what a source of your own needs.
 """
 
 from __future__ import annotations
 
+from cuaug.sources.checked import Checked
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files
 from cuaug.sources.from_dataset import FromDataset
@@ -30,6 +32,7 @@ from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
 __all__ = [
+    "Checked",
     "Csv",
     "Files",
     "FromDataset",

@@ -60,7 +60,7 @@ def _pieces(value: Any) -> Iterator[Any]:
     """Bytes to hash, such that different values give different bytes."""
     if isinstance(value, (str, bytes)):
         data = _encoded(value)
-        yield b"text" + struct.pack("<q", len(data))
+        yield (b"text" if isinstance(value, str) else b"bytes") + struct.pack("<q", len(data))
         yield data
     elif isinstance(value, Mapping):
         yield b"fields" + struct.pack("<q", len(value))
@@ -87,15 +87,18 @@ def _encoded(text: str | bytes) -> bytes:
 
 def _texts(values: Sequence[Any]) -> Iterator[Any]:
     """Strings, or bytes; a list that is a mixture takes the slow way."""
-    kind = type(values[0])
-    if not all(isinstance(value, kind) for value in values):
+    kind = str if isinstance(values[0], str) else bytes
+    if not all(issubclass(each, kind) for each in set(map(type, values))):
         yield from _items(values)
         return
-    yield b"texts" + struct.pack("<q", len(values))
+    yield kind.__name__.encode() + struct.pack("<q", len(values))
+    separator: Any = "\0" if kind is str else b"\0"
     for start in range(0, len(values), _CHUNK):
         chunk = values[start : start + _CHUNK]
-        yield np.fromiter(map(len, chunk), dtype="<i8", count=len(chunk)).tobytes()
-        yield _encoded(kind().join(chunk))
+        data = _encoded(separator.join(chunk))
+        if data.count(b"\0") >= len(chunk):  # some hold a separator themselves
+            yield np.fromiter(map(len, chunk), dtype="<i8", count=len(chunk)).tobytes()
+        yield data + b"\0"
 
 
 def _others(value: Any) -> Iterator[Any]:

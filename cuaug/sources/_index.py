@@ -93,6 +93,7 @@ def _make(kind: str, path: str, file: BinaryIO, scan: Scan) -> Index:
     index = Index(stamp, *scan(path, file))
     if Stamp.of(file.fileno()) != stamp:
         raise LoaderError(f"{path!r} changed while its index was made: wait until it is written")
+    log.info("made the index of %s", path)
     data = _pack(kind, index)
     for place in _places(path):
         try:
@@ -128,32 +129,32 @@ def _write(place: Path, data: bytes, mode: int) -> None:
 
 
 def _pack(kind: str, index: Index) -> bytes:
-    """One line of JSON, then the arrays' bytes."""
-    body = b"".join(array.tobytes() for array in index.arrays.values())
+    """A line with the checksum of the rest, a line of JSON, then the arrays' bytes."""
     head = {
         "kind": [kind, _VERSION],
         "stamp": index.stamp,
-        "crc32": zlib.crc32(body),
         "notes": index.notes,
         "arrays": [[name, array.dtype.str, len(array)] for name, array in index.arrays.items()],
     }
-    return json.dumps(head).encode() + b"\n" + body
+    rest = b"\n".join([json.dumps(head).encode(), b"".join(array.tobytes() for array in index.arrays.values())])
+    return b"%08x\n" % zlib.crc32(rest) + rest
 
 
 def _load(kind: str, path: str, stamp: Stamp) -> Index | None:
     """The index of a file, if there is a whole one that fits."""
     for place in _places(path):
         try:
-            head, _, body = place.read_bytes().partition(b"\n")
+            checksum, _, rest = place.read_bytes().partition(b"\n")
+            if checksum != b"%08x" % zlib.crc32(rest):
+                continue
+            head, _, body = rest.partition(b"\n")
             fields = json.loads(head)
             if fields["kind"] == [kind, _VERSION] and tuple(fields["stamp"]) == stamp:
-                if zlib.crc32(body) != fields["crc32"]:
-                    continue
                 arrays, start = {}, 0
                 for name, dtype, count in fields["arrays"]:
                     arrays[name] = np.frombuffer(body, dtype, count, start)
                     start += arrays[name].nbytes
                 return Index(stamp, fields["notes"], arrays)
-        except (OSError, ValueError, KeyError, TypeError):  # none there, or damaged: it is made anew
+        except (OSError, ValueError, KeyError, TypeError):  # none there, or of another form: it is made anew
             continue
     return None

@@ -23,10 +23,10 @@ def fields_of(label: str | Sequence[str] | None) -> tuple[list[str], bool]:
     Raises:
         LoaderError: not a name, a list of names or None.
     """
-    names = [] if label is None else [label] if isinstance(label, str) else list(label)
-    if not all(isinstance(name, str) for name in names):
+    names = [] if label is None else [label] if isinstance(label, str) else label
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise LoaderError(f"label is a field's name, a list of names for a dict, or None, not {label!r}")
-    return names, label is not None and not isinstance(label, str)
+    return list(names), label is not None and not isinstance(label, str)
 
 
 def decoded(name: str, data: bytes, decode: Decoder) -> Any:

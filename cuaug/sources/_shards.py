@@ -38,8 +38,7 @@ def expand(shards: Paths, ending: str | tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for shard in given:
         name = os.fspath(shard)
-        # Alternatives inside alternatives come out several times.
-        for each in [name] if os.path.exists(name) else dict.fromkeys(_braces(name)):
+        for each in [name] if os.path.exists(name) else _braces(name):
             here = _matches(each, ending)
             if not here:
                 of = "" if each == name else f" (of {name!r})"
@@ -56,29 +55,42 @@ def _matches(name: str, ending: str | tuple[str, ...]) -> list[str]:
     return [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
 
 
-_BRACES = re.compile(r"\{([^{}]*,[^{}]*|-?\d+\.\.-?\d+)\}")
-
-
 def _braces(pattern: str) -> Iterator[str]:
-    """What a pattern with {a,b} and {1..9} stands for, the innermost braces first."""
-    match = _BRACES.search(pattern)
+    """What a pattern with {a,b} and {1..9} stands for; groups may lie inside others."""
+    depth, begin, cuts = 0, 0, [0]
+    for i, character in enumerate(pattern):
+        if character == "{":
+            if depth == 0:
+                begin, cuts = i, [i]
+            depth += 1
+        elif character == "," and depth == 1:
+            cuts.append(i)
+        elif character == "}" and depth:
+            depth -= 1
+            if depth == 0:
+                ends = [*cuts[1:], i]
+                choices = [pattern[a + 1 : b] for a, b in zip(cuts, ends, strict=True)]
+                if len(choices) == 1:
+                    choices = _range(choices[0])
+                for choice in choices:
+                    for middle, after in itertools.product(_braces(choice), _braces(pattern[i + 1 :])):
+                        yield pattern[:begin] + middle + after
+                if choices:
+                    return
+    yield pattern
+
+
+def _range(text: str) -> list[str]:
+    """The numbers from the first to the last of first..last; none where this is something else."""
+    match = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
     if match is None:
-        yield pattern
-        return
-    before, after = pattern[: match.start()], pattern[match.end() :]
-    for choice in _choices(match[1]):
-        yield from _braces(before + choice + after)
-
-
-def _choices(inside: str) -> list[str]:
-    if "," in inside:
-        return inside.split(",")
-    first, last = inside.split("..")
+        return []
     # As many digits as the longer end, if one is written with leading zeros.
-    padded = any(re.match(r"-?0\d", end) for end in (first, last))
-    width = max(len(first), len(last)) if padded else 0
-    step = 1 if int(first) <= int(last) else -1
-    return [f"{value:0{width}d}" for value in range(int(first), int(last) + step, step)]
+    padded = any(re.match(r"-?0\d", end) for end in match.groups())
+    width = max(map(len, match.groups())) if padded else 0
+    first, last = map(int, match.groups())
+    step = 1 if first <= last else -1
+    return [f"{value:0{width}d}" for value in range(first, last + step, step)]
 
 
 class Shards:

@@ -84,9 +84,11 @@ class Files:
         return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
 
     def label(self, index: int) -> Any:
+        """The label alone, as `read` gives it."""
         return self.labels[index]
 
     def path(self, index: int) -> str:
+        """The path, or the url."""
         return self.paths[index]
 
     @once

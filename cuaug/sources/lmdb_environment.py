@@ -22,7 +22,8 @@ _LOOKED_AT = 1000
 class Lmdb:
     """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
 
-    It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile.
+    It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile. LMDB keeps no
+    checksums: damage to an image is the decoder's to find, and damage to the tree of pages may end the process.
 
     Args:
         path: the folder of the environment, or its single file.
@@ -48,11 +49,7 @@ class Lmdb:
         self._path = os.fspath(path)
         self._decode = decode
         self._environment = _environment(self._path)
-        if keys is None:
-            with self._environment.begin() as transaction, transaction.cursor() as cursor:
-                self.keys = list(cursor.iternext(keys=True, values=False))
-        else:
-            self.keys = [key.encode() if isinstance(key, str) else bytes(key) for key in keys]
+        self.keys = _all_keys(self._path, self._environment) if keys is None else list(map(_encoded, keys))
         if not self.keys:
             raise LoaderError(f"there is nothing to load: {self._path!r} has no keys, or none was named")
         if decode is not None and labels is not None:
@@ -108,7 +105,7 @@ class Lmdb:
             if len(labels) != len(self.keys):
                 raise LoaderError(f"{self._path!r} has {len(self.keys)} keys but {len(labels)} labels")
             return labels
-        known = {key.encode() if isinstance(key, str) else bytes(key): label for key, label in labels.items()}
+        known = {_encoded(key): label for key, label in labels.items()}
         missing = [key for key in self.keys if key not in known]
         if missing:
             raise LoaderError(
@@ -124,6 +121,22 @@ class Lmdb:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}
+
+
+def _all_keys(path: str, environment: Any) -> list[bytes]:
+    try:
+        with environment.begin() as transaction, transaction.cursor() as cursor:
+            return list(cursor.iternext(keys=True, values=False))
+    except need("lmdb", "lmdb").Error as error:
+        raise LoaderError(f"the LMDB environment {path!r} is damaged: {error}") from error
+
+
+def _encoded(key: Key) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes):
+        return key
+    raise LoaderError(f"a key is bytes or a string, not {key!r:.100}")
 
 
 def _name(key: bytes) -> str:

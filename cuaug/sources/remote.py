@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -59,7 +59,7 @@ class Remote(Files):
         options = dict(storage_options or {})
         system, root = _urls.file_system(url, options)
         try:
-            found = system.find(root)
+            found = list(_files_below(system, root))
         except Exception as error:  # each kind of file system has errors of its own
             raise LoaderError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
         root = root.rstrip("/") + "/"
@@ -82,3 +82,12 @@ class Remote(Files):
 
     def _fetch(self, url: str) -> bytes:
         return _urls.fetch(url, self._options)
+
+
+def _files_below(system: Any, folder: str) -> Iterator[str]:
+    """`system.find(folder)`, which leaves out what it fails to list, without that."""
+    for entry in system.ls(folder, detail=True):
+        if entry["type"] != "directory":
+            yield entry["name"]
+        elif len(entry["name"].rstrip("/")) > len(folder.rstrip("/")):  # some list a folder in itself
+            yield from _files_below(system, entry["name"])

@@ -140,7 +140,7 @@ class _Column:
         count = len(arrays["key_ends"])
         self.offsets, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self._which = np.full(count, -1, np.int16)
-        self._names = [field for field in name.split(";") if field in fields]
+        self._names = [field for field in map(str.strip, name.split(";")) if field in fields]
         for i, field in reversed(list(enumerate(self._names))):  # the first of the alternatives is written last
             chosen = arrays["member_field"] == fields.index(field)
             rows = arrays["member_sample"][chosen]
@@ -177,10 +177,8 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         if size <= _HASHED_BYTES and not field.endswith(_IMAGE_FIELDS):
             digest.update(os.pread(file.fileno(), size, offset))
     keys = [os.fsencode(key) for key in samples]
-    places, spans = (
-        np.array(list(rows), np.int64).reshape(-1, 2),
-        np.array(list(rows.values()), np.int64).reshape(-1, 2),
-    )
+    places = np.array(list(rows), np.int64).reshape(-1, 2)
+    spans = np.array(list(rows.values()), np.int64).reshape(-1, 2)
     return {"fields": list(fields), "digest": digest.hexdigest()}, {
         "keys": np.frombuffer(b"".join(keys), np.uint8),
         "key_ends": np.cumsum([len(key) for key in keys], dtype=np.int64),

@@ -43,6 +43,16 @@ def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
+@functools.cache
+def slow_to_decode(passes: int = 200) -> bytes:
+    """A JPEG of 3000 x 3000 pixels whose last refinement is sent again and again; each pass takes some 10 ms."""
+    out = io.BytesIO()
+    Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
+    data = out.getvalue()
+    last_scan = data[data.rindex(b"\xff\xda") : -2]
+    return data[:-2] + last_scan * passes + data[-2:]
+
+
 def write_photos(folder: Path, count: int, seed: int = 0, **options: Any) -> list[str]:
     """JPEGs of varied sizes, all at least 48 x 48.
 

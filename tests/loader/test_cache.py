@@ -173,7 +173,9 @@ def test_damaged_samples_are_not_cached(tmp_path, cache):
 def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
     def make(**options: Any) -> Loader:
         cache = DecodedCache(64, limit_bytes=10**8, directory=tmp_path / "cache")
-        return Loader(Labelled(photos), training_chain(), cache=cache, batch_size=5, **options)
+        source = Labelled(photos)
+        source.fingerprint = lambda: "photos"
+        return Loader(source, training_chain(), cache=cache, batch_size=5, **options)
 
     with make() as loader:
         want = epochs(loader, 1)
@@ -198,6 +200,32 @@ def test_one_cache_for_two_loaders(photos):
     with Loader(photos, T.CenterCrop(20), cache=cache, batch_size=4) as second:
         list(second)
     assert cache.stats.samples == 12
+
+
+def test_sources_without_a_fingerprint(photos, tmp_path):
+    """In memory they are told apart by who they are; on disk that would mean nothing to the next process."""
+    cache, first = DecodedCache(), Counting(photos)
+    for _ in range(2):
+        with Loader(first, T.CenterCrop(48), cache=cache, batch_size=4) as loader:
+            list(loader)
+    with pytest.raises(LoaderError, match="serves a loader over other samples"):
+        Loader(Counting(photos[::-1]), T.CenterCrop(48), cache=cache)
+    with pytest.raises(LoaderError, match=r"Counting has no fingerprint\(\)"):
+        Loader(first, cache=DecodedCache(limit_bytes=10**6, directory=tmp_path))
+
+
+def test_a_file_that_was_read_damaged_is_read_again(photos):
+    """A mount that failed once must not spoil a sample for the rest of the run."""
+
+    class Flaky(Counting):
+        def read(self, index: int) -> tuple[bytes, int]:
+            data, label = super().read(index)
+            return (b"" if index == 3 and self.reads[3] == 1 else data), label
+
+    source = Flaky(photos)
+    with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4, on_error="skip") as loader:
+        assert [sum(len(batch.images) for batch in loader) for _ in range(3)] == [11, 12, 12]
+    assert source.reads[3] == 2
 
 
 def test_labels_follow_their_images_from_a_cache(caplog):

@@ -1,28 +1,24 @@
-"""However an iteration ends, it ends soon, with the real traceback, and leaves no thread behind."""
+"""However an iteration ends, in this process, the loader goes on or is gone with its threads.
+
+What becomes of the process is in `test_interrupts.py` and `test_processes.py`.
+"""
 
 from __future__ import annotations
 
 import gc
+import itertools
 import os
-import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from cuaug import Loader, LoaderError
+from cuaug import Batch, Loader, LoaderError
 from tests.loader.pictures import Memory, numbers_of
-
-ROOT = Path(__file__).parents[2]
-PREAMBLE = """
-import os, signal, sys, threading, time
-from cuaug import Loader
-from tests.loader.pictures import Memory, numbers_of
-"""
 
 
 def workers() -> list[threading.Thread]:
@@ -44,58 +40,51 @@ def _starts_and_ends_without_workers():
     assert no_workers_left(), f"left behind: {workers()}"
 
 
-class Script:
-    """A program that uses a loader; `wait` gives its exit code, what it printed, and how long it took to end.
-
-    The time counts from the line "ready", which each program prints once its imports are done.
-    """
-
-    def __init__(self, body: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PREAMBLE + body],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.first = self.process.stdout.readline().strip()
-        self.begin = time.monotonic()
-
-    def wait(self, seconds: float = 5.0) -> tuple[int, str, str]:
-        try:
-            out, err = self.process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            out, err = self.process.communicate()
-            pytest.fail(f"still running {seconds} s after {self.first!r}\n{out}\n{err}")
-        assert self.first == "ready", err
-        return self.process.returncode, out, err
+def labels_of(batches: Iterable[Batch]) -> list[list[int]]:
+    """The labels of each batch, checked to be those of its pictures."""
+    labels = []
+    for batch in batches:
+        assert numbers_of(batch.images) == batch.labels.tolist() == batch.indices.tolist()
+        labels.append(batch.labels.tolist())
+    return labels
 
 
-# --- in this process -------------------------------------------------------------------------------------------------
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 4))
+@settings(max_examples=25)
+def test_break_and_iterate_again(breaks, threads, prefetch):
+    """Each iteration is the next epoch from its beginning, wherever the one before was broken off."""
+    options = {"batch_size": 4, "shuffle": True, "threads": threads, "prefetch": prefetch}
+    with Loader(Memory(46), **options) as loader, Loader(Memory(46), **options) as unbroken:
+        for epoch, consumed in enumerate(breaks):
+            want = labels_of(unbroken)
+            assert sorted(itertools.chain.from_iterable(want)) == list(range(46))
+            for k, batch in enumerate(loader):
+                assert batch.epoch == epoch and labels_of([batch]) == want[k : k + 1]
+                if k == consumed:
+                    break
+        assert labels_of(loader) == labels_of(unbroken)
 
 
-def test_break_and_iterate_again():
-    loader = Loader(Memory(64), batch_size=4, threads=2)
-    for _ in range(3):
-        for images, labels in loader:
-            assert numbers_of(images) == labels.tolist() == [0, 1, 2, 3]
-            break
-    assert sum(len(labels) for _, labels in loader) == 64
-    loader.close()
-
-
-def test_two_iterators_at_once():
-    with Loader(Memory(60), batch_size=7, shuffle=True, threads=3) as loader:
-        first, second = iter(loader), iter(loader)
-        orders: list[list[int]] = [[], []]
-        for pair in zip(first, second, strict=True):
-            for order, (images, labels) in zip(orders, pair, strict=True):
-                assert numbers_of(images) == labels.tolist()
-                order += labels.tolist()
-    assert sorted(orders[0]) == sorted(orders[1]) == list(range(60))
-    assert orders[0] != orders[1], "two iterators are two epochs"
+@given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
+@settings(max_examples=40)
+def test_iterators_alive_at_once(turns, count, batch_size, threads):
+    """Each is an epoch of its own, complete and as it is alone, however they take turns and if one is let go."""
+    options = {"batch_size": batch_size, "shuffle": True, "threads": threads}
+    with Loader(Memory(count), **options) as loader, Loader(Memory(count), **options) as alone:
+        want = [labels_of(alone) for _ in range(3)]
+        batches = dict(enumerate([iter(loader), iter(loader), iter(loader)]))
+        got: list[list[Batch]] = [[], [], []]
+        for turn in turns:
+            if turn == 3:
+                batches.pop(2, None)
+            elif turn in batches:
+                got[turn] += itertools.islice(batches[turn], 1)
+        for which in batches:
+            got[which] += batches[which]
+        for which in range(3):
+            labels = labels_of(got[which])
+            assert labels == (want[which] if which in batches else want[which][: len(labels)])
+            assert all(batch.epoch == which for batch in got[which])
 
 
 def test_an_exception_in_the_consumers_loop():
@@ -191,17 +180,13 @@ def test_an_abandoned_iterator_stops_its_work():
         assert len(reads) <= 60
 
 
-def test_pickling_says_why_not():
-    with pytest.raises(TypeError, match="make it in the process"), Loader(Memory(3)) as loader:
-        pickle.dumps(loader)
-
-
+@pytest.mark.cpu_only
 def test_a_fork_uses_the_loader_anew():
     """Its locks may be held by threads that the fork does not have, here by this one."""
     loader = Loader(Memory(40), batch_size=4, threads=2)
     under_way = iter(loader)
     next(under_way)
-    with loader._recorder._lock, loader._pipeline.workers._lock:
+    with loader._recorder._lock, loader._pipeline.workers._lock, loader._pipeline.memory._lock:
         child = os.fork()
         if child == 0:
             code = 1
@@ -213,6 +198,8 @@ def test_a_fork_uses_the_loader_anew():
                     next(under_way)
                 except LoaderError as error:
                     code = 0 if "fork" in str(error) and numbers == list(range(40)) else 3
+                del under_way
+                loader.close()
             finally:
                 os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -220,97 +207,27 @@ def test_a_fork_uses_the_loader_anew():
     loader.close()
 
 
-# --- processes -------------------------------------------------------------------------------------------------------
+def test_close_while_a_read_is_stuck():
+    """It waits a second for the read, not longer; the thread ends when the read does."""
+    let_go, stuck = threading.Event(), threading.Event()
 
+    class Stuck(Memory):
+        def read(self, index):
+            if index >= 4:
+                stuck.set()
+                let_go.wait(60)
+            return super().read(index)
 
-def test_exit_without_close():
-    """At the end of the program, with batches under way."""
-    body = """
-batches = iter(Loader(Memory(4000), batch_size=8, threads=4))
-print(numbers_of(next(batches)[0]) and "ready", flush=True)
-"""
-    code, _, err = Script(body).wait()
-    assert code == 0 and err == ""
-
-
-def test_exit_while_a_source_is_stuck():
-    body = """
-class Stuck(Memory):
-    def read(self, index):
-        if index > 20:
-            time.sleep(60)
-        return super().read(index)
-
-for images, labels in Loader(Stuck(4000), batch_size=8, threads=4):
-    print("ready", flush=True)
-    break
-raise SystemExit(7)
-"""
-    code, _, err = Script(body).wait()
-    assert code == 7 and err == ""
-
-
-def test_an_exception_ends_the_process_with_its_traceback():
-    body = """
-def train():
-    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
-        print("ready", flush=True)
-        raise ZeroDivisionError("the consumer's own")
-train()
-"""
-    code, _, err = Script(body).wait()
-    assert code == 1 and err.endswith("ZeroDivisionError: the consumer's own\n") and "in train" in err
-    assert err.count("Traceback") == 1
-
-
-def test_an_exception_in_a_transform_ends_the_process_with_its_traceback():
-    body = """
-from cuaug import transforms as T
-class Broken(T.Transform):
-    def write(self, plan, where, **params):
-        return self.no_such_attribute
-print("ready", flush=True)
-list(Loader(Memory(400), Broken(), batch_size=8, threads=4))
-"""
-    code, _, err = Script(body).wait()
-    assert code == 1 and "in write" in err and "no_such_attribute" in err.splitlines()[-1]
-    assert err.count("Traceback") == 1
-
-
-@pytest.mark.parametrize("stuck", [False, True], ids=["busy", "stuck"])
-def test_ctrl_c(stuck):
-    body = f"""
-class Slow(Memory):
-    def read(self, index):
-        time.sleep(60 if {stuck} and index > 20 else 0.001)
-        return super().read(index % 500)
-
-for images, labels in Loader(Slow(10 ** 6), batch_size=8, threads=4):
-    print("ready", flush=True)
-"""
-    script = Script(body)
-    time.sleep(0.3)
-    script.process.send_signal(signal.SIGINT)
-    code, _, err = script.wait()
-    assert code == -signal.SIGINT and err.rstrip().endswith("KeyboardInterrupt")
-
-
-def test_processes_started_after_use():
-    """A multiprocessing child under fork, and a DataLoader beside the loader."""
-    body = """
-import multiprocessing
-loader = Loader(Memory(40), batch_size=4, threads=2)
-list(loader)
-
-def child():
-    numbers = [n for images, _ in loader for n in numbers_of(images)]
-    sys.exit(0 if numbers == list(range(40)) else 3)
-
-print("ready", flush=True)
-process = multiprocessing.get_context("fork").Process(target=child)
-process.start()
-process.join()
-print(process.exitcode, len(list(loader)))
-"""
-    code, out, err = Script(body).wait()
-    assert code == 0 and out == "0 10\n", err
+    loader = Loader(Stuck(40), batch_size=4, threads=2)
+    batches = iter(loader)
+    kept = next(batches)
+    stuck.wait()
+    begin = time.monotonic()
+    loader.close()
+    assert time.monotonic() - begin < 4
+    with pytest.raises(LoaderError, match="closed"):
+        next(batches)
+    assert numbers_of(kept.images) == [0, 1, 2, 3]
+    assert workers(), "else this shows nothing"
+    let_go.set()
+    assert no_workers_left()

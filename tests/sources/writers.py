@@ -37,7 +37,7 @@ class Sample(NamedTuple):
 
     @property
     def pixels(self) -> np.ndarray:
-        return np.asarray(Image.open(io.BytesIO(self.data)))
+        return np.array(Image.open(io.BytesIO(self.data)))
 
 
 def samples(count: int = 12) -> list[Sample]:
@@ -290,8 +290,8 @@ def open_memory(folder: Path) -> sources.Remote:
     return sources.Remote([f"memory://{path}" for path in source.paths], source.labels)
 
 
-def _dataset(give: str) -> Kind:
-    return Kind(write_files, lambda folder: sources.FromDataset(Pictures(folder, give)))
+def _dataset(give: str, **options: Any) -> Kind:
+    return Kind(write_files, lambda folder: sources.FromDataset(Pictures(folder, give), **options))
 
 
 KINDS: dict[str, Kind] = {
@@ -316,6 +316,7 @@ KINDS: dict[str, Kind] = {
     "dataset bytes": _dataset("bytes"),
     "dataset arrays": _dataset("array"),
     "dataset pillow": _dataset("pillow"),
+    "dataset locked": _dataset("bytes", lock=True),
     "http": Kind(write_files, open_http),
     "memory": Kind(write_memory, open_memory, shared=False),
 }

@@ -1,0 +1,266 @@
+"""What reading costs: the same photos, end to end through `cuaug.Loader`, from every kind of source.
+
+RandomResizedCrop(224), flip and normalising on two threads, as in end_to_end.py; only the source differs. The bytes
+are the same in every source, but for "dataset PIL", which decodes in the Dataset. A ratio is this source's time for an
+epoch to that of `Files`, formed within one repetition: 1.10 means 10 % longer; the same for the processor time of all
+threads, which other work on the machine disturbs less. Beside it stands what `read`, with the reading of a file, takes
+alone, in processor time of one thread. The sources take turns, and who comes first changes with the repetition.
+
+    python benchmarks/sources.py --out benchmarks/results/sources.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import struct
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from end_to_end import check, prepare
+from peers import Contender, Task
+from report import circumstances, spread, write_json
+
+import cuaug
+from cuaug import sources
+from cuaug import transforms as T
+from cuaug.sources._crc32c import crc32c, masked
+
+SIZE = "500x375"
+
+
+class Turn(NamedTuple):
+    """Seconds for an image: of an epoch, of an epoch in processor time, and of reading alone in processor time."""
+
+    wall: float
+    processor: float
+    read: float
+
+
+class FromSource(Contender):
+    """cuaug's loader on one source."""
+
+    package = "cuaug"
+
+    def __init__(self, task: Task, source: sources.Source) -> None:
+        super().__init__(task)
+        self.loader = cuaug.Loader(
+            source,
+            transforms=[T.RandomResizedCrop(task.size), T.RandomHorizontalFlip(), T.Normalize(task.mean, task.std)],
+            batch_size=task.batch_size,
+            shuffle=True,
+            seed=task.seed,
+            last_batch="drop",
+            device="cpu",
+            threads=task.threads,
+        )
+
+    def epoch(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return iter(self.loader)
+
+    def close(self) -> None:
+        self.loader.close()
+
+
+class Photos(torch.utils.data.Dataset):
+    """A Dataset as users write it."""
+
+    def __init__(self, samples: tuple[tuple[str, int], ...], give: Callable[[str], Any]) -> None:
+        self.samples, self.give = samples, give
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path, label = self.samples[index]
+        return self.give(path), label
+
+
+def read_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def open_pillow(path: str) -> Any:
+    from PIL import Image
+
+    return Image.open(path)
+
+
+# --- the same photos in other containers, written once under the data folder -----------------------------------------
+
+
+def once(path: Path, write: Callable[[Path], None]) -> Path:
+    """`path`, written unless it is there; it appears under its name only once complete."""
+    if not path.exists():
+        partial = path.with_name(f"partial-{path.name}")
+        write(partial)
+        partial.rename(path)
+    return path
+
+
+def write_tar(samples: tuple[tuple[str, int], ...], path: Path) -> None:
+    with tarfile.open(path, "w") as archive:
+        for file, label in samples:
+            for name, data in ((f"{label:05d}.jpg", read_bytes(file)), (f"{label:05d}.cls", str(label).encode())):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))
+
+
+def write_tfrecord(samples: tuple[tuple[str, int], ...], path: Path) -> None:
+    def varint(value: int) -> bytes:
+        return bytes([value]) if value < 128 else bytes([value % 128 + 128]) + varint(value // 128)
+
+    def block(number: int, content: bytes) -> bytes:
+        return varint(8 * number + 2) + varint(len(content)) + content
+
+    def entry(name: str, kind: int, value: bytes) -> bytes:
+        return block(1, block(1, name.encode()) + block(2, block(kind, block(1, value))))
+
+    with open(path, "wb") as out:
+        for file, label in samples:
+            fields = entry("image/encoded", 1, read_bytes(file)) + entry("image/class/label", 3, varint(label))
+            record = block(1, fields)
+            length = struct.pack("<Q", len(record))
+            for part in (length, record):
+                out.write(part + struct.pack("<I", masked(crc32c(part))))
+
+
+def write_lmdb(samples: tuple[tuple[str, int], ...], path: Path) -> None:
+    import lmdb
+
+    with lmdb.open(str(path), map_size=1 << 34) as environment, environment.begin(write=True) as transaction:
+        for file, label in samples:
+            transaction.put(f"{label:05d}".encode(), read_bytes(file))
+
+
+def write_hdf5(samples: tuple[tuple[str, int], ...], path: Path) -> None:
+    import h5py
+    import numpy as np
+
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", (len(samples),), dtype=h5py.vlen_dtype(np.uint8))
+        for i, (name, _) in enumerate(samples):
+            images[i] = np.frombuffer(read_bytes(name), np.uint8)
+        file["labels"] = [label for _, label in samples]
+
+
+def make_list(samples: tuple[tuple[str, int], ...], path: Path) -> None:
+    path.write_text("".join(f"{Path(file).absolute()} {label}\n" for file, label in samples))
+
+
+def contenders(task: Task, folder: Path) -> dict[str, Callable[[], sources.Source]]:
+    """Name -> what opens the source."""
+    these = task.samples
+    name = f"{SIZE}-{len(these)}"
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def container(ending: str, write: Callable[[tuple[tuple[str, int], ...], Path], None]) -> Path:
+        return once(folder / f"{name}{ending}", lambda path: write(these, path))
+
+    return {
+        "files": lambda: sources.Files.from_entries(these),
+        "dataset paths": lambda: sources.FromDataset(Photos(these, str)),
+        "dataset bytes": lambda: sources.FromDataset(Photos(these, read_bytes)),
+        "list": lambda: sources.ListFile(container(".txt", make_list)),
+        "tar": lambda: sources.TarShards(container(".tar", write_tar)),
+        "tfrecord": lambda: sources.TFRecord(container(".tfrecord", write_tfrecord)),
+        "lmdb": lambda: sources.Lmdb(container(".lmdb", write_lmdb)),
+        "hdf5": lambda: sources.Hdf5(container(".h5", write_hdf5)),
+        "dataset PIL": lambda: sources.FromDataset(Photos(these, open_pillow)),
+    }
+
+
+def measure(contender: FromSource, epochs: int) -> Turn:
+    """Of an image: over whole epochs, after one that is not timed; then over one of reading alone."""
+    for _ in contender.epoch():
+        pass
+    start, processor = time.perf_counter(), time.process_time()
+    images = sum(len(batch) for _ in range(epochs) for batch, _ in contender.epoch())
+    wall, processor = (time.perf_counter() - start) / images, (time.process_time() - processor) / images
+    source = contender.loader.source
+    start = time.thread_time()
+    for i in range(len(source)):
+        data, _ = source.read(i)
+        if isinstance(data, str):
+            read_bytes(data)
+    return Turn(wall, processor, (time.thread_time() - start) / len(source))
+
+
+def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
+    """Medians, ranges, and each source's times to those of the files: per repetition, then the median of those."""
+    summary: dict[str, Any] = {}
+    for name, values in turns.items():
+        pairs = list(zip(values, turns["files"], strict=True))
+        by_wall = [here.wall / files.wall for here, files in pairs]
+        by_processor = [here.processor / files.processor for here, files in pairs]
+        summary[name] = {
+            "images_per_second": spread([1 / turn.wall for turn in values]),
+            "processor_ms_per_image": spread([1000 * turn.processor for turn in values]),
+            "read_us_per_image": spread([1e6 * turn.read for turn in values]),
+            "time_to_files": spread(by_wall) | {"all": [round(ratio, 3) for ratio in by_wall]},
+            "processor_time_to_files": spread(by_processor) | {"all": [round(ratio, 3) for ratio in by_processor]},
+        }
+    return summary
+
+
+def table(summary: dict[str, Any]) -> str:
+    heads = f"{'time, files = 1':>18}{'min - max':>14}{'processor time':>18}{'min - max':>14}"
+    lines = [f"  {'':15}{'images/s':>10}{'read us':>9}{heads}"]
+    for name, row in summary.items():
+        line = f"  {name:15}{row['images_per_second']['median']:10.0f}{row['read_us_per_image']['median']:9.0f}"
+        for ratio in (row["time_to_files"], row["processor_time_to_files"]):
+            line += f"{ratio['median']:18.3f}{ratio['min']:8.2f} -{ratio['max']:4.2f}"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photos are or go")
+    parser.add_argument("--only", nargs="+", help="these sources, files among them")
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
+    parser.add_argument("--limit", type=int, default=512, help="use this many files")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+
+    result: dict[str, Any] = circumstances(["torch", "numpy", "lmdb", "h5py", "pillow"])
+    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
+    print(f"{result['machine']['cpu']}, {result['machine']['cores']} cores, commit {result['commit']}")
+    task = prepare(args.data, SIZE, args.batch_size, args.threads, args.limit)
+    makers = contenders(task, args.data / "containers")
+    chosen = {name: make for name, make in makers.items() if args.only is None or name in ("files", *args.only)}
+    running: dict[str, FromSource] = {}
+    turns: dict[str, list[Turn]] = {name: [] for name in chosen}
+    try:
+        for name, make in chosen.items():
+            running[name] = FromSource(task, make())
+            running[name].name = name  # type: ignore[misc]
+            check(running[name])
+        for repetition in range(args.repetitions):
+            first = repetition % len(running)
+            for name in [*running, *running][first : first + len(running)]:
+                turns[name].append(measure(running[name], args.epochs))
+            rates = ", ".join(f"{name} {1 / values[-1].wall:.0f}" for name, values in turns.items())
+            print(f"  {repetition + 1}/{args.repetitions}: {rates}", flush=True)
+    finally:
+        for contender in running.values():
+            contender.close()
+    result["files"] = len(task.samples)
+    result["sources"] = summarise(turns)
+    print(table(result["sources"]))
+    if args.out:
+        write_json(args.out, result)
+        print(f"\nwritten to {args.out}")
+
+
+if __name__ == "__main__":
+    main()

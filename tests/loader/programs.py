@@ -1,0 +1,177 @@
+"""Programs that use a loader and end in some way: with which exit code, what on the standard error, and how soon."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+#: Within so many seconds of what ends it, by `clock`, a program must be gone; half a second of it is torch's own.
+SECONDS_TO_END = 5.0
+# A program that hangs is given up after so many.
+_SECONDS_TO_GIVE_UP = 60.0
+
+_IMPORTS = """
+import atexit, gc, os, random, signal, sys, threading, time
+from cuaug import Loader, LoaderError
+from cuaug import transforms as T
+from tests.loader.pictures import Memory, numbers_of
+from tests.loader.programs import clock
+
+def ready():
+    print("ready", flush=True)
+"""
+
+# Importing torch takes longer than everything else that a program here does. So one process imports it and forks for
+# each: the child is that program from then on, and ends as any program does.
+_NURSERY = (
+    _IMPORTS
+    + """
+import json, socket
+_socket = socket.socket(fileno=int(sys.argv[1]))
+while True:
+    _body, _files, *_ = socket.recv_fds(_socket, 1 << 16, 2)
+    if not _body:
+        os._exit(0)
+    _child = os.fork()
+    if _child == 0:
+        os.dup2(_files[0], 1)
+        os.dup2(_files[1], 2)
+    for _file in _files:
+        os.close(_file)
+    if _child == 0:
+        _socket.close()
+        break
+    _socket.send(json.dumps(_child).encode())
+    os.waitid(os.P_PID, _child, os.WEXITED | os.WNOWAIT)
+    _at = clock(_child)
+    _socket.send(json.dumps([os.waitstatus_to_exitcode(os.waitpid(_child, 0)[1]), _at]).encode())
+exec(compile(_body, "<program>", "exec"))
+"""
+)
+
+
+def clock(process: int) -> float:
+    """Seconds that pass while a process has a processor or sleeps, and not while its main thread waits for a processor.
+
+    So a machine with too much to do does not make a program late.
+    """
+    try:
+        waited = int(Path(f"/proc/{process}/schedstat").read_text().split()[1])
+    except OSError:  # not every system counts that
+        waited = 0
+    return time.monotonic() - waited / 1e9
+
+
+class _Nursery:
+    """The process that programs are forked from."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_SECONDS_TO_GIVE_UP)
+        command = [sys.executable, "-X", "faulthandler", "-c", _NURSERY, str(theirs.fileno())]
+        self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
+        theirs.close()
+
+    def start(self, body: str, out: int, err: int) -> int:
+        """The program's process number."""
+        socket.send_fds(self._socket, [body.encode()], [out, err])
+        return self.reply()
+
+    def reply(self) -> Any:
+        return json.loads(self._socket.recv(1 << 10))
+
+
+@functools.cache
+def _nursery(device: str | None) -> _Nursery:
+    return _Nursery()
+
+
+class Ended(NamedTuple):
+    """How a program ended: its exit code, negative for a signal, and what it printed after "ready"."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def last_line(self) -> str:
+        return (self.err.rstrip().splitlines() or [""])[-1]
+
+
+class Program:
+    """A Python program, running; one at a time. It calls `ready()` right before what is to end it.
+
+    Args:
+        body: its text, after imports of what such programs need.
+    """
+
+    def __init__(self, body: str) -> None:
+        self._nursery = _nursery(os.environ.get("CUAUG_DEVICE"))
+        reading, writing = os.pipe()
+        self._out = os.fdopen(reading)
+        self._err = os.fdopen(os.memfd_create("err"), "r")
+        self.process = self._nursery.start(body, writing, self._err.fileno())
+        os.close(writing)
+        first = self.line()
+        self._since = clock(self.process)
+        if first != "ready":
+            pytest.fail(f"the program ended early: {first!r}\n{self._ended()[0]}")
+
+    def line(self) -> str:
+        """The next line that it prints."""
+        return self._out.readline().rstrip("\n")
+
+    def interrupt(self, after_seconds: float = 0.0) -> None:
+        """Presses Ctrl-C; from then on it has its seconds to end."""
+        time.sleep(after_seconds)
+        self._since = clock(self.process)
+        os.kill(self.process, signal.SIGINT)
+
+    def ends(self, within: float = SECONDS_TO_END) -> Ended:
+        """Waits for its end, which must come within so many seconds of "ready" or of Ctrl-C."""
+        ended, at = self._ended()
+        assert at - self._since < within, f"ended only after {at - self._since:.1f} s: {ended}"
+        return ended
+
+    def _ended(self) -> tuple[Ended, float]:
+        try:
+            code, at = self._nursery.reply()
+        except TimeoutError:
+            os.kill(self.process, signal.SIGABRT)  # faulthandler prints where every thread is
+            code, at = self._nursery.reply()
+        with self._out, self._err:
+            self._err.seek(0)
+            return Ended(code, self._out.read(), self._err.read()), at
+
+
+def run(body: str) -> str:
+    """What a program printed that took as long as it needed, and ended well."""
+    ended = Program("ready()\n" + body).ends(within=float("inf"))
+    assert ended.code == 0 and ended.err == "", ended.err
+    return ended.out
+
+
+def run_apart(body: str, environment: Mapping[str, str]) -> str:
+    """The same for one that needs a process of its own, with other environment variables."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _IMPORTS + body],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=10 * _SECONDS_TO_GIVE_UP,
+    )
+    assert ended.returncode == 0 and ended.stderr == "", ended.stderr
+    return ended.stdout

@@ -1,0 +1,170 @@
+"""Ctrl-C: none is lost, the process ends within 5 seconds with one traceback, and a loader that goes on is whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.loader.programs import Program, run
+
+# What the program is at when the key is pressed: it reads, decodes and yields; a read hangs; it waits for a batch; it
+# is in the consumer's code, in Python or asleep.
+SITUATIONS = {
+    "busy": """
+for step, batch in enumerate(Loader(Memory(60000), batch_size=8, threads=4)):
+    if step == 20:
+        ready()
+""",
+    "stuck in a source": """
+class Stuck(Memory):
+    def read(self, index):
+        if index > 20:
+            time.sleep(600)
+        return super().read(index)
+
+for images, labels in Loader(Stuck(4000), batch_size=8, threads=4):
+    ready()
+""",
+    "every thread of three loaders stuck": """
+class Stuck(Memory):
+    def read(self, index):
+        time.sleep(600)
+
+ready()
+threads = [threading.Thread(target=list, args=[Loader(Stuck(10), threads=3)], daemon=True) for _ in range(3)]
+for thread in threads:
+    thread.start()
+threads[0].join()
+""",
+    "waiting": """
+class Slow(Memory):
+    def read(self, index):
+        time.sleep(0.2 if index >= 8 else 0)
+        return super().read(index)
+
+for images, labels in Loader(Slow(4000), batch_size=8, threads=2):
+    ready()
+""",
+    "in the consumer's code": """
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    ready()
+    while True:
+        sum(range(1000))
+""",
+    "while the consumer sleeps": """
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    ready()
+    time.sleep(600)
+""",
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_ctrl_c(situation):
+    program = Program(SITUATIONS[situation])
+    program.interrupt(after_seconds=0.3)
+    ended = program.ends()
+    assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
+    assert ended.err.count("Traceback") == 1 and "Exception ignored" not in ended.err, ended.err
+
+
+@pytest.mark.cpu_only
+def test_ctrl_c_while_the_decoders_are_imported():
+    """That import catches what is written to the standard error; the traceback is seen all the same."""
+    program = Program("""
+class SlowDisk:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nvidia.nvimgcodec":
+            ready()
+            time.sleep(600)
+
+sys.meta_path.insert(0, SlowDisk())
+next(iter(Loader(Memory(40), batch_size=8, threads=2)))
+""")
+    program.interrupt()
+    ended = program.ends()
+    assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["one loader", "new loaders"])
+def test_no_ctrl_c_is_lost_and_the_loader_goes_on(anew):
+    """A notebook's "interrupt", again and again at any moment: each arrives, and then an epoch is exact.
+
+    In a finaliser, which Python runs wherever an object is let go, it would be printed and forgotten. New loaders are
+    interrupted while they start their threads.
+    """
+    assert run(f"""
+def new_loader():
+    return Loader(Memory(200), batch_size=1, threads=3, shuffle=True)
+
+def settles(*numbers_of_threads):
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        gc.collect()
+        if len([t for t in threading.enumerate() if t.name.startswith("cuaug")]) in numbers_of_threads:
+            return True
+        time.sleep(0.01)
+    return False
+
+loader = new_loader()
+list(loader)
+lost, presses, caught = [], 120, 0
+sys.unraisablehook = lambda event: lost.append(f"{{event.exc_type.__name__}} in {{event.object!r}}")
+begun, arrived, rng = threading.Event(), threading.Event(), random.Random(0)
+
+def press():
+    for k in range(presses):
+        begun.wait()
+        begun.clear()
+        time.sleep(0.005 * rng.random())
+        os.kill(os.getpid(), signal.SIGINT)
+        while not arrived.wait(5):
+            lost.append(f"number {{k}}")
+            os.kill(os.getpid(), signal.SIGINT)
+        arrived.clear()
+
+threading.Thread(target=press, daemon=True).start()
+while caught < presses:
+    try:
+        begun.set()
+        while True:
+            if {anew}:
+                loader = new_loader()
+            for images, labels in loader:
+                pass
+    except KeyboardInterrupt:
+        caught += 1
+        arrived.set()
+
+print(lost)
+loader.set_epoch(0)
+print(sorted(n for images, _ in loader for n in numbers_of(images)) == list(range(200)))
+print(settles(3, 4))  # one more where a Ctrl-C came right after the start of a thread
+loader.close()
+print(settles(0))
+""").split() == ["[]", "True", "True", "True"]
+
+
+def test_ctrl_c_reaches_children_and_parent():
+    """The terminal sends it to all: a forked child that iterates ends as well, and none waits for the other."""
+    program = Program("""
+import multiprocessing
+loader = Loader(Memory(4000), batch_size=8, threads=2)
+next(iter(loader))
+
+def child():
+    for images, labels in loader:
+        if labels[0] == 0:
+            print(os.getpid(), flush=True)
+
+ready()
+multiprocessing.get_context("fork").Process(target=child).start()
+for images, labels in loader:
+    time.sleep(0.01)
+""")
+    os.kill(int(program.line()), signal.SIGINT)
+    program.interrupt()
+    ended = program.ends()
+    assert ended.code == -signal.SIGINT and ended.err.count("\nKeyboardInterrupt\n") == 2, ended.err

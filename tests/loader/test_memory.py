@@ -1,0 +1,165 @@
+"""Memory over many epochs, with pictures of every size.
+
+What is measured is resident memory, between epochs, of a process in which malloc gives every freed piece of 64 kB or
+more back to the system at once. Left to itself it keeps freed pieces for later, how many depends on the order in which
+threads free what decoders ask for, and that is neither held by anybody nor growing; the last test is without it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from cuaug import Loader
+from cuaug import transforms as T
+from cuaug.pages import pages
+from tests.loader.pictures import Memory
+from tests.loader.programs import run_apart
+
+pytestmark = pytest.mark.cpu_only
+
+PROGRAM = """
+import io, json, logging
+import numpy as np
+import psutil
+import torch
+from PIL import Image
+from tests.loader.pictures import Bytes, photo
+
+logging.disable()
+rng = random.Random(0)
+
+def encoded(height, width, form):
+    out = io.BytesIO()
+    Image.fromarray(photo(height, width)).save(out, form)
+    return out.getvalue()
+
+# Giants and dwarfs by turns; the largest size several times, so that soon every thread has met it.
+sizes = [(1200, 1700), (1, 1), (1700, 1200), (1, 1600), (1200, 1700), (2, 3), (375, 500), (1600, 1), (64, 64), (7, 5)]
+data = [encoded(h, w, "PNG" if i in (4, 7, 9) else "JPEG") for i, (h, w) in enumerate(sizes)]
+damaged = [b"", b"nothing", data[0][: len(data[0]) // 2], data[2][: len(data[2]) // 2]]
+small = [T.Resize((64, 64)), T.RandomHorizontalFlip(), T.ColorJitter(0.2, 0.2)]
+
+def resident():
+    gc.collect()
+    return psutil.Process().memory_info().rss
+
+def rest(loader):
+    while loader._pipeline.workers.activities():  # what was under way
+        time.sleep(0.001)
+
+def one_loader(chain, batch_size):
+    with Loader(Bytes(*data), chain, batch_size=batch_size, shuffle=True, dtype=torch.float32, threads=2) as loader:
+        for epoch in range(40):
+            for batch in loader:
+                pass
+            del batch
+            rest(loader)
+            yield
+
+def damaged_and_broken_off():
+    options = {"batch_size": 3, "shuffle": True, "threads": 2, "on_error": "replace", "dtype": torch.float32}
+    with Loader(Bytes(*data, *damaged), small, **options) as loader:
+        for epoch in range(40):
+            kept = []
+            for step, batch in enumerate(loader):
+                kept = [*kept, batch][-rng.randint(1, 4) :]
+                if step == epoch % 5:
+                    break
+            del batch, kept
+            rest(loader)
+            yield
+
+def new_loaders():
+    for epoch in range(40):
+        options = {"batch_size": rng.randint(1, 9), "threads": rng.randint(1, 3), "prefetch": rng.randint(1, 4)}
+        kept = []
+        with Loader(Bytes(*data, *damaged), small, shuffle=True, on_error="skip", **options) as loader:
+            for batch in loader:
+                kept = [*kept, batch][-3:]
+                if rng.random() < 0.1:
+                    break
+        del batch, kept, loader
+        yield
+
+print(json.dumps({
+    "pictures resized": [resident() for _ in one_loader(small, 4)],
+    "pictures as they are": [resident() for _ in one_loader([], 1)],
+    "damaged ones replaced, broken off, batches kept": [resident() for _ in damaged_and_broken_off()],
+    "a new loader each time": [resident() for _ in new_loaders()],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def resident_mib() -> dict[str, list[float]]:
+    out = run_apart(PROGRAM, {"MALLOC_MMAP_THRESHOLD_": "65536"})
+    return {epochs: [round(level / 2**20, 1) for level in levels] for epochs, levels in json.loads(out).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "epochs",
+    [
+        "pictures resized",
+        "pictures as they are",
+        "damaged ones replaced, broken off, batches kept",
+        "a new loader each time",
+    ],
+)
+def test_resident_memory_is_flat(epochs, resident_mib):
+    """Within 2 % over 30 epochs, after 10 to warm up."""
+    levels = resident_mib[epochs]
+    assert len(levels) == 40
+    assert max(levels[10:]) <= 1.02 * min(levels[10:]), f"MiB after each epoch: {levels}"
+
+
+def resident() -> int:
+    gc.collect()
+    return psutil.Process().memory_info().rss >> 20
+
+
+def test_a_loader_at_rest_holds_no_batch():
+    """Not even to use its memory again: it may be the validation's, and the training goes on for hours."""
+    with Loader(Memory(30), T.Resize((1000, 1000)), batch_size=3, dtype=torch.float32, threads=2) as loader:
+        for broken_off in (True, False):
+            before = resident()
+            places = set()
+            for step, batch in enumerate(loader):
+                places.add(batch.images.data_ptr())
+                if step == 5:
+                    under_way = resident()
+                    if broken_off:
+                        break
+            del batch
+            while loader._pipeline.workers.activities():
+                time.sleep(0.001)
+            assert under_way - before > 60, "of 34 MiB each, three are ready, in hand or being made"
+            assert resident() - before < 20
+            assert len(places) < 6, "during an iteration it is used again"
+
+
+@pytest.mark.parametrize("size", [0, 1, 255 << 10, 256 << 10, 50 << 20])
+def test_pages(size):
+    memory = pages(size)
+    assert memory.shape == (size,) and memory.dtype == np.uint8 and memory.flags.writeable and memory.flags.c_contiguous
+    before = resident()
+    memory[:] = 7
+    assert resident() - before >= (size >> 20) * 0.9
+    if os.fork() == 0:
+        memory[:] = 8
+        os._exit(0)
+    os.wait()
+    assert (memory == 7).all(), "a fork writes to its own copy"
+    part = memory[size // 2 :]
+    del memory
+    assert (part == 7).all()
+    del part
+    assert resident() <= before + 2, "what is let go is the system's again"

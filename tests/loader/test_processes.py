@@ -1,0 +1,429 @@
+"""However a program ends, it ends within 5 seconds with its own exit code and traceback; children are on their own."""
+
+from __future__ import annotations
+
+import gc
+import io
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from cuaug import Batch, DecodeError, Loader, sources
+from cuaug import transforms as T
+from cuaug.codec import Header
+from cuaug.pipeline.job import Job
+from tests.loader.pictures import Bytes, Memory, write_photos
+from tests.loader.programs import Program, run
+from tests.loader.test_reproducible import training_chain
+
+# --- an exception --------------------------------------------------------------------------------------------------
+
+RAISING = {
+    "source": """
+class Broken(Memory):
+    def read(self, index):
+        if index == 77:
+            raise KeyError("the source's own")
+        return super().read(index)
+
+ready()
+list(Loader(Broken(4000), batch_size=8, threads=4))
+""",
+    "transform": """
+class Broken(T.Transform):
+    def write(self, plan, where, **params):
+        raise KeyError("the transform's own")
+
+ready()
+list(Loader(Memory(4000), Broken(), batch_size=8, threads=4))
+""",
+    "collate_fn": """
+def collate(labels):
+    if labels[0] == 80:
+        raise KeyError("the collate_fn's own")
+    return labels
+
+ready()
+list(Loader(Memory(4000), batch_size=8, threads=4, collate_fn=collate))
+""",
+    "error_callback": """
+def callback(error):
+    raise KeyError("the error_callback's own")
+
+ready()
+list(Loader(Memory(4000, damaged=[80]), batch_size=8, threads=4, on_error="skip", error_callback=callback))
+""",
+    "consumer": """
+def consumer():
+    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+        ready()
+        raise KeyError("the consumer's own")
+
+consumer()
+""",
+    "generator": """
+def generator():
+    with Loader(Memory(4000), batch_size=8, threads=4) as loader:
+        yield from loader
+
+batches = generator()
+next(batches)
+ready()
+batches.throw(KeyError("the generator's own"))
+""",
+}
+# Where the traceback leads: the frame that raised.
+_FRAMES = {"source": "read", "transform": "write", "collate_fn": "collate", "error_callback": "callback"}
+
+
+@pytest.mark.parametrize("where", RAISING)
+def test_an_exception_ends_the_process_with_its_traceback(where):
+    ended = Program(RAISING[where]).ends()
+    assert ended.code == 1 and ended.last_line == f'KeyError: "the {where}\'s own"', ended.err
+    frame = f", in {_FRAMES.get(where, where)}\n"
+    assert ended.err.count(frame) == 1 and ended.err.index("Traceback") < ended.err.index(frame)
+    assert ended.err.count("Traceback") == 1 and "Exception" not in ended.err, ended.err
+
+
+# --- an exit without close() -----------------------------------------------------------------------------------------
+
+LEAVING = {
+    "at the program's end, with batches under way": """
+batches = iter(Loader(Memory(4000), batch_size=8, threads=4))
+next(batches)
+ready()
+""",
+    "inside a function": """
+def train():
+    loader = Loader(Memory(4000), batch_size=8, threads=4)
+    for images, labels in loader:
+        ready()
+        return sys.exit(0)
+
+train()
+""",
+    "after a break": """
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    break
+ready()
+""",
+    "with iterators of several loaders alive": """
+batches = [iter(Loader(Memory(4000), batch_size=8, threads=2)) for _ in range(5)]
+for _ in range(3):
+    for each in batches:
+        next(each)
+ready()
+""",
+    "while a source is stuck": """
+class Stuck(Memory):
+    def read(self, index):
+        if index > 20:
+            time.sleep(600)
+        return super().read(index)
+
+for images, labels in Loader(Stuck(4000), batch_size=8, threads=4):
+    ready()
+    break
+""",
+    "while a source is slow": """
+class Slow(Memory):
+    def read(self, index):
+        time.sleep(0.5 if index > 7 else 0)
+        return super().read(index)
+
+for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
+    ready()
+    break
+""",
+    "while a daemon thread iterates": """
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
+    "while a thread iterates to its end": """
+def iterate():
+    print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
+
+threading.Thread(target=iterate).start()
+ready()
+""",
+    "in a function called at exit": """
+loader = Loader(Memory(200), batch_size=8, threads=2)
+next(iter(loader))
+atexit.register(lambda: print(sum(len(labels) for images, labels in loader)))
+ready()
+""",
+}
+
+
+@pytest.mark.parametrize("how", LEAVING)
+def test_exit_without_close(how):
+    ended = Program(LEAVING[how]).ends()
+    assert ended.code == 0 and ended.err == "", ended.err
+    assert ended.out.replace("ready\n", "") in ("", "200\n")
+
+
+def test_an_exit_code_survives():
+    ended = Program("""
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    ready()
+    raise SystemExit(7)
+""").ends()
+    assert ended.code == 7 and ended.err == ""
+
+
+@pytest.mark.cpu_only
+def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits():
+    """The decoder must not run on where its libraries are torn down: that crashes. A picture that takes 2 s has
+    100 megapixels; this one takes as long because of its many passes, and the wait is shortened."""
+    ended = Program("""
+from cuaug.pipeline import workers
+from tests.loader.pictures import Bytes, png, slow_to_decode
+workers._PATIENCE_SECONDS = 0.1
+loader = Loader(Bytes(png(0), slow_to_decode()), T.Resize((8, 8)), threads=1, prefetch=1)
+batches = iter(loader)
+next(batches)
+while not any(activity.what == "decoding" for activity in loader._pipeline.workers.activities()):
+    pass
+time.sleep(0.05)
+ready()
+sys.exit(7)
+""").ends()
+    assert ended.code == 7, ended.err
+
+
+# --- children --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("end", ["sys.exit(code)", "os._exit(code)"])
+def test_a_fork_uses_the_loader_anew_and_its_end_disturbs_nobody(end):
+    """Forked with batches under way and with one in hand, which the child can read as well."""
+    assert run(f"""
+loader = Loader(Memory(400), batch_size=4, threads=3)
+batches = iter(loader)
+kept = next(batches)
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        whole = [n for images, _ in loader for n in numbers_of(images)] == list(range(400))
+        code = 5 if whole and numbers_of(kept.images) == [0, 1, 2, 3] else 6
+        loader.close()
+        {end}
+    assert next(batches).epoch == 0
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels in loader))
+""").split() == ["5", "5", "388", "400"]
+
+
+@pytest.mark.cpu_only
+def test_forked_processes_of_multiprocessing():
+    assert (
+        run("""
+import multiprocessing
+loader = Loader(Memory(40), batch_size=4, threads=2)
+batches = iter(loader)
+next(batches)
+
+def child():
+    sys.exit(0 if [n for images, _ in loader for n in numbers_of(images)] == list(range(40)) else 3)
+
+processes = [multiprocessing.get_context("fork").Process(target=child) for _ in range(3)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+print([process.exitcode for process in processes], len(list(batches)), len(list(loader)))
+""")
+        == "[0, 0, 0] 9 10\n"
+    )
+
+
+def epoch_of(source: Any, chain: Any) -> list[Batch]:
+    with Loader(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu") as loader:
+        return list(loader)
+
+
+def pickled_epoch_of(source: Any, chain: Any) -> bytes:
+    """As they are, rather than handed over in shared memory as torch has it."""
+    return pickle.dumps(epoch_of(source, chain))
+
+
+def assert_equal(got: list[Batch], want: list[Batch]) -> None:
+    assert len(got) == len(want)
+    for mine, other in zip(got, want, strict=True):
+        assert type(mine) is Batch and mine.epoch == other.epoch
+        for name in ("images", "labels", "indices", "valid"):
+            assert getattr(mine, name).equal(getattr(other, name)), name
+
+
+@pytest.mark.cpu_only
+def test_transforms_sources_and_batches_go_to_a_spawned_worker_and_back(tmp_path):
+    """What a loader is made of does, and gives equal pixels there."""
+    paths = write_photos(tmp_path, 12)
+    (tmp_path / "list.txt").write_text("".join(f"{Path(path).name} {i}\n" for i, path in enumerate(paths)))
+    for source in (Memory(12), sources.Files(paths), sources.ListFile(tmp_path / "list.txt")):
+        assert_equal(epoch_of(pickle.loads(pickle.dumps(source)), training_chain()), epoch_of(source, training_chain()))
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        want = epoch_of(sources.Files(paths), training_chain())
+        assert_equal(pickle.loads(pool.submit(pickled_epoch_of, sources.Files(paths), training_chain()).result()), want)
+        assert_equal(pool.submit(epoch_of, sources.Files(paths), training_chain()).result(), want)
+
+
+def test_a_loader_does_not_pickle_and_says_what_to_do():
+    with Loader(Memory(3)) as loader:
+        for dumps in (pickle.dumps, ForkingPickler.dumps):
+            with pytest.raises(TypeError, match="make it in the process that iterates over it"):
+                dumps(loader)
+
+
+# --- what is left behind ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_behind(tmp_path):
+    """Threads of Python and of libraries, descriptors, mapped files, shared memory and temporary files, after every
+    kind of end five times over."""
+    (tmp_path / "temporary").mkdir()
+    assert (
+        run(f"""
+import logging, tempfile
+from pathlib import Path
+import psutil
+from tests.loader.pictures import write_photos
+
+logging.disable()
+paths = write_photos(Path({str(tmp_path)!r}), 24)
+tempfile.tempdir = {str(tmp_path / "temporary")!r}
+
+class Stop(Exception):
+    pass
+
+class Raising(T.Transform):
+    def write(self, plan, where, **params):
+        raise Stop
+
+class Source(Memory):
+    def read(self, index):
+        if index > 20:
+            raise Stop
+        return super().read(index)
+
+def stop(*_):
+    raise Stop
+
+def loader(files=paths, chain=T.CenterCrop(32), **options):
+    return Loader(files, chain, batch_size=4, threads=2, **options)
+
+def whole():
+    with loader() as mine:
+        list(mine)
+
+def broken_off():
+    for batch in loader():
+        break
+
+def closed_early():
+    mine = loader()
+    batches = iter(mine)
+    next(batches)
+    mine.close()
+
+def two_at_once():
+    mine = loader(shuffle=True)
+    for pair in zip(mine, mine):
+        pass
+    next(iter(mine))
+
+def raising(kind=Stop, **options):
+    try:
+        list(loader(**options))
+    except kind:
+        return
+    raise AssertionError
+
+def interrupted():
+    try:
+        for k, batch in enumerate(loader()):
+            if k == 2:
+                signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError
+
+def forked():
+    mine = loader()
+    batches = iter(mine)
+    next(batches)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def every_end():
+    whole(), broken_off(), closed_early(), two_at_once(), interrupted()
+    if mine_is_the_cpu:
+        forked()
+    raising(chain=Raising())
+    raising(files=Source(40))
+    raising(collate_fn=stop)
+    raising(files=Memory(40, damaged=[13]), chain=(), on_error="skip", error_callback=stop)
+    raising(files=Memory(40, damaged=[13]), chain=(), kind=ValueError)
+
+def left():
+    gc.collect()
+    here = psutil.Process()
+    files = [os.path.realpath(f"/proc/self/fd/{{file}}") for file in os.listdir("/proc/self/fd") if int(file) > 2]
+    maps = [m.path for m in here.memory_maps() if m.path.startswith("/")]
+    shared = [path for path in files + maps if "/dev/shm" in path or "memfd" in path]
+    return here.num_fds(), here.num_threads(), threading.active_count(), sorted(maps), shared, here.children()
+
+def settled(want):
+    end = time.monotonic() + 5
+    while (now := left()) != want and time.monotonic() < end:
+        time.sleep(0.05)
+    return now
+
+mine_is_the_cpu = loader().device.type == "cpu"
+every_end()
+time.sleep(0.5)
+before = left()
+for _ in range(5):
+    every_end()
+after = settled(before)
+print(after == before or (before, after), after[4], os.listdir(tempfile.tempdir))
+""")
+        == "True [] []\n"
+    )
+
+
+def held() -> list[Any]:
+    """Every job, header and picture in this process."""
+    gc.collect()
+    return [found for found in gc.get_objects() if issubclass(type(found), (Job, Header, Image.Image))]
+
+
+def test_an_error_that_is_kept_keeps_no_picture():
+    """The frames of its cause would, and the whole batch: a callback that collects errors would collect those."""
+    out = io.BytesIO()
+    Image.new("RGB", (2000, 2000)).save(out, "JPEG")
+    whole = out.getvalue()
+    cut = whole[: len(whole) * 3 // 4]
+    errors: list[DecodeError] = []
+    before = held()  # other tests' pictures, and they are kept so that no new one gets an old one's place
+    options = {"batch_size": 2, "threads": 2, "on_error": "skip", "error_callback": errors.append}
+    with Loader(Bytes(whole, cut, cut, whole), T.Resize((8, 8)), **options) as loader:
+        assert [labels.tolist() for _, labels in loader] == [[0], [3]]
+    assert [error.index for error in errors] == [1, 2] and "truncated" in str(errors[0].__cause__)
+    assert [found for found in held() if not any(found is old for old in before)] == []

@@ -1,0 +1,280 @@
+"""Datasets: every kind of item, thread safety by a lock, and items that are no images."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import FromDataset
+from tests.loader.pictures import numbers_of, photo, png
+from tests.sources.writers import Pictures, samples, write_files
+
+PIXELS = photo(6, 9).copy()
+
+
+class Items(Dataset):
+    def __init__(self, *items) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int):
+        item = self.items[index]
+        return item() if callable(item) else item
+
+
+def encoded() -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(PIXELS).save(out, "PNG")
+    return out.getvalue()
+
+
+def first(item, **options):
+    return FromDataset(Items(item), **options).read(0)
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("image", "options"),
+    [
+        (encoded(), {}),
+        (bytearray(encoded()), {}),
+        (memoryview(encoded()), {}),
+        (np.frombuffer(encoded(), np.uint8), {}),
+        (torch.frombuffer(bytearray(encoded()), dtype=torch.uint8), {}),
+        (PIXELS, {}),
+        (np.ascontiguousarray(PIXELS[::-1])[::-1], {}),
+        (torch.from_numpy(PIXELS).permute(2, 0, 1), {}),
+        (torch.from_numpy(PIXELS.transpose(2, 0, 1).copy()), {}),
+        (torch.from_numpy(PIXELS), {"tensor_layout": "HWC"}),
+        (Image.fromarray(PIXELS), {}),
+        (Image.open(io.BytesIO(encoded())), {}),
+        (Image.fromarray(np.dstack([PIXELS, PIXELS[..., :1]]), "RGBA"), {}),
+    ],
+    ids=[
+        *("bytes", "bytearray", "memoryview", "encoded array", "encoded tensor", "array", "reversed array"),
+        *("CHW view", "CHW", "HWC", "PIL", "PIL file", "RGBA"),
+    ],
+)
+def test_kinds_of_images(image, options):
+    with Loader(FromDataset(Items((image, 3)), **options)) as loader:
+        ((images, labels),) = loader
+    np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
+    assert labels.tolist() == [3]
+
+
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_paths(tmp_path, as_type):
+    (tmp_path / "a.png").write_bytes(encoded())
+    with Loader(Items((as_type(tmp_path / "a.png"), 3))) as loader:
+        ((images, _),) = loader
+    np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [PIXELS[..., 0], PIXELS[..., :1], torch.from_numpy(PIXELS[..., 0]), torch.from_numpy(PIXELS[..., 0])[None]],
+    ids=["H W", "H W 1", "tensor H W", "tensor 1 H W"],
+)
+def test_gray(image):
+    data, _ = first((image, 0))
+    assert data.reshape(6, 9).tolist() == PIXELS[..., 0].tolist() and isinstance(data, np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("image", "what"),
+    [
+        (torch.zeros(3, 4, 5), r"Tensor of shape \(4, 5, 3\) and type torch.float32"),
+        (PIXELS / 255, "ndarray of shape .* and type float64"),
+        (PIXELS.transpose(2, 0, 1), r"ndarray of shape \(3, 6, 9\)"),
+        (np.dstack([PIXELS, PIXELS]), r"ndarray of shape \(6, 9, 6\)"),
+        (torch.from_numpy(PIXELS), r"ndarray of shape \(9, 3, 6\)"),
+        (PIXELS[None], r"ndarray of shape \(1, 6, 9, 3\)"),
+        (None, "None"),
+        (5, "5"),
+    ],
+    ids=["float tensor", "float array", "CHW array", "6 channels", "HWC tensor", "stack", "None", "number"],
+)
+def test_what_is_no_image(image, what):
+    with pytest.raises(LoaderError, match=rf"item 0 of Items has as its image a {what}") as caught:
+        first((image, 0))
+    assert "without ToTensor" in str(caught.value)
+    with Loader(Items((image, 0)), on_error="skip") as loader, pytest.raises(LoaderError):
+        next(iter(loader))
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def test_labels():
+    assert first((b"i", 7)) == first([b"i", 7]) == (b"i", 7)
+    assert first((b"i", 7, "x", 2.5)) == (b"i", (7, "x", 2.5))
+    assert first((b"i",)) == first(b"i") == (b"i", 0)
+    assert first((b"i", (1, 2))) == (b"i", (1, 2))
+    source = FromDataset(Items(b"a", b"b"))
+    assert source.read(1) == (b"b", 1)
+
+
+def test_extra_fields_in_a_batch():
+    items = [(png(i), i, f"name {i}", {"box": [i, i + 1]}) for i in range(3)]
+    with Loader(Items(*items), batch_size=3) as loader:
+        ((images, (numbers, names, boxes)),) = loader
+    assert numbers_of(images) == numbers.tolist() == [0, 1, 2]
+    assert names == ["name 0", "name 1", "name 2"] and boxes["box"].tolist() == [[0, 1], [1, 2], [2, 3]]
+
+
+def test_dicts():
+    item = {"image": b"i", "label": 4, "name": "x"}
+    assert first(item) == (b"i", 4)
+    assert first(item, label=["label", "name"]) == (b"i", {"label": 4, "name": "x"})
+    assert first(item, label=None) == (b"i", 0)
+    assert first({"img": b"i", "fine": 4}, image="img", label="fine") == (b"i", 4)
+    with pytest.raises(LoaderError, match=r"item 0 of Items has no 'label', but 'img', 'fine': say which are"):
+        first({"img": b"i", "fine": 4}, image="img")
+
+
+# --- Datasets --------------------------------------------------------------------------------------------------------
+
+
+def test_what_torch_makes_of_datasets(tmp_path):
+    write_files(tmp_path, samples())
+    pictures = Pictures(tmp_path, "pillow")
+    for dataset, want in (
+        (Subset(pictures, [5, 2]), [5, 2]),
+        (ConcatDataset([pictures, pictures]), list(range(12)) * 2),
+    ):
+        with Loader(dataset, batch_size=len(want)) as loader:
+            ((images, labels),) = loader
+        assert numbers_of(images) == want and labels.tolist() == [7 * i % 11 for i in want]
+    stack = torch.stack([torch.from_numpy(sample.pixels).permute(2, 0, 1) for sample in samples()])
+    with Loader(TensorDataset(stack, torch.arange(12)), batch_size=12) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == labels.tolist() == list(range(12))
+
+
+def test_anything_with_len_and_items():
+    class Plain:
+        classes = ("ant", "bee")
+
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            return png(index), index
+
+    with Loader(Plain(), batch_size=2) as loader:
+        ((images, _),) = loader
+    assert numbers_of(images) == [0, 1] and loader.classes == ["ant", "bee"]
+    assert loader.source.path(1) == "Plain[1]"
+
+
+def test_datasets_that_do_not_do():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([(b"i", 0)])
+
+    class Sized(Stream):
+        def __len__(self):
+            return 1
+
+    with pytest.raises(LoaderError, match="which Stream has not; an iterable one has no order"):
+        FromDataset(Stream())
+    with pytest.raises(LoaderError, match="Sized is iterable only"):
+        FromDataset(Sized())
+    with pytest.raises(LoaderError, match="Items is empty"):
+        FromDataset(Items())
+    with pytest.raises(LoaderError, match="tensor_layout is 'CHW' or 'HWC', not 'NCHW'"):
+        FromDataset(Items(b""), tensor_layout="NCHW")
+
+
+def test_errors_of_the_dataset(tmp_path):
+    """A damaged file is a sample's fault, also if PIL finds it only when it decodes; a mistake in the code is not."""
+    path = tmp_path / "cut.jpg"
+    Image.fromarray(photo(60, 60)).save(path)
+    path.write_bytes(path.read_bytes()[:-300])
+    dataset = Items((png(0), 0), lambda: (Image.open(path), 1), lambda: (Path("/no/such/file").read_bytes(), 2))
+    with Loader(dataset, batch_size=3, on_error="skip") as loader:
+        ((_, labels),) = loader
+        assert labels.tolist() == [0] and loader.stats().failed == 2
+    with (
+        Loader(dataset, batch_size=3) as loader,
+        pytest.raises(DecodeError, match=r"'Items\[1\]' \(sample 1\).*truncated"),
+    ):
+        next(iter(loader))
+    with Loader(Items(lambda: {}["no key"]), on_error="skip") as loader, pytest.raises(KeyError, match="no key"):
+        next(iter(loader))
+
+
+class Careless(Dataset):
+    """Keeps the place that it reads from, as one with an open file does."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.most = self.inside = 0
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int):
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.place = index
+        time.sleep(0.0005)
+        item = png(self.place), index
+        self.inside -= 1
+        return item
+
+
+def test_lock():
+    with ThreadPoolExecutor(8) as pool:
+        free, locked = FromDataset(Careless()), FromDataset(Careless(), lock=True)
+        mixed = list(pool.map(free.read, range(64)))
+        assert free.dataset.most > 1 and mixed != [(png(i), i) for i in range(64)], "this test sees what a lock is for"
+        assert list(pool.map(locked.read, range(64))) == [(png(i), i) for i in range(64)] and locked.dataset.most == 1
+
+
+def test_a_lock_is_let_go_after_an_error():
+    source = FromDataset(Items(lambda: {}["x"], (b"i", 1)), lock=True)
+    with pytest.raises(KeyError):
+        source.read(0)
+    done = []
+    thread = threading.Thread(target=lambda: done.append(source.read(1)))
+    thread.start()
+    thread.join(5)
+    assert done == [(b"i", 1)]
+
+
+# --- fingerprints ----------------------------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_is_what_the_dataset_knows_of_itself(tmp_path):
+    class Known(Items):
+        def fingerprint(self):
+            return "abc"
+
+    assert FromDataset(Known(b"")).fingerprint() == "abc"
+
+    def of(targets, cls=Items, count=2, classes=None):
+        dataset = cls(*[b""] * count)
+        dataset.targets, dataset.classes = targets, classes
+        return FromDataset(dataset).fingerprint()
+
+    class Other(Items):
+        pass
+
+    prints = [of([1, 2]), of([1, 3]), of([1, 2], Other), of([1, 2], count=3), of(None), of([1, 2], classes=["a", "b"])]
+    assert len(set(prints)) == len(prints)
+    assert of(torch.tensor([1, 2])) == of(np.array([1, 2])) == prints[0]

@@ -1,0 +1,185 @@
+"""HDF5: encoded and decoded images, labels of any shape, and files or datasets that do not fit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import Hdf5
+from tests.loader.pictures import numbers_of, png
+from tests.sources.writers import samples, write_hdf5
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "data.h5"
+
+
+def pixels(n: int = 4, h: int = 6, w: int = 5, c: int = 3) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (n, h, w, c), dtype=np.uint8)
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+def test_encoded(path):
+    write_hdf5(path.parent, samples())
+    source = Hdf5(path)
+    data, label = source.read(3)
+    assert (data, type(data)) == (samples()[3].data, bytes) and label == samples()[3].label
+    assert source.path(3) == f"{path}/images[3]" and len(source) == 12
+
+
+def test_encoded_as_opaque_or_in_a_group(path):
+    with h5py.File(path, "w") as file:
+        file["train/x"] = np.array([np.void(png(i)) for i in range(2)])
+        file["train/y"] = [5, 6]
+    source = Hdf5(path, "train/x", "/train/y")
+    assert [source.read(i) for i in range(2)] == [(png(0), 5), (png(1), 6)]
+    assert source.path(0) == f"{path}/train/x[0]"
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 3, 5, 1), (4, 3, 5)], ids=str)
+def test_decoded(path, shape):
+    array = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=array, chunks=(2, *shape[1:]), compression="gzip")
+        file["labels"] = np.arange(4)
+    source = Hdf5(path)
+    for i in range(4):
+        data, label = source.read(i)
+        assert data.shape == shape[1:] and data.dtype == np.uint8 and label == i
+        np.testing.assert_array_equal(data, array[i])
+    with Loader(source, batch_size=4) as loader:
+        ((images, _),) = loader
+    want = array.reshape(4, 3, 5, -1).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(images.numpy(), np.broadcast_to(want, (4, 3, 3, 5)))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_channels_first(path, channels):
+    array = pixels(c=channels)
+    with h5py.File(path, "w") as file:
+        file["images"] = array.transpose(0, 3, 1, 2)
+    data, label = Hdf5(path, labels=None, channels_first=True).read(2)
+    np.testing.assert_array_equal(data, array[2])
+    assert data.flags.c_contiguous and label == 2
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_any_shape(path):
+    fields = {
+        "number": np.arange(4, dtype=np.int16),
+        "box": np.arange(16, dtype=np.float32).reshape(4, 4),
+        "mask": np.arange(4 * 6).reshape(4, 2, 3),
+        "flag": np.array([True, False, True, True]),
+    }
+    with h5py.File(path, "w") as file:
+        file["images"] = pixels()
+        file["name"] = ["ä", "b", "c", "d"]
+        file["fixed"] = np.array([b"x", b"y", b"z", b"w"])
+        for name, values in fields.items():
+            file[name] = values
+    source = Hdf5(path, labels=["name", "fixed", *fields])
+    assert source.label(0)["name"] == "ä" and source.label(0)["fixed"] == "x"
+    for i in range(4):
+        for name, values in fields.items():
+            np.testing.assert_array_equal(source.label(i)[name], values[i])
+    with Loader(source, batch_size=4) as loader:
+        ((_, labels),) = loader
+    assert labels["name"] == ["ä", "b", "c", "d"] and labels["mask"].shape == (4, 2, 3)
+    assert Hdf5(path, labels="box").read(1)[1].tolist() == [4, 5, 6, 7]
+    assert Hdf5(path, labels=None).read(1)[1] == 1
+
+
+def test_the_fingerprint_reads_all_labels(path, monkeypatch):
+    """Also in several parts, of strings, and of more than one dimension."""
+    monkeypatch.setattr("cuaug.sources.hdf5._CHUNK", 64)
+    prints = set()
+    for change in (None, "name", "box", "images"):
+        with h5py.File(path, "w") as file:
+            file["images"] = pixels(50, w=6 if change == "images" else 5)
+            file["name"] = [f"{i}" if (change, i) != ("name", 49) else "x" for i in range(50)]
+            box = np.zeros((50, 4))
+            box[49, 3] = change == "box"
+            file["box"] = box
+        prints.add(Hdf5(path, labels=["name", "box"]).fingerprint())
+    assert len(prints) == 4
+    assert Hdf5(path, labels="name").fingerprint() not in prints
+
+
+# --- what does not fit -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "arguments", "message"),
+    [
+        (pixels().astype(np.float32), range(4), {}, r"shape \(4, 6, 5, 3\) and type float32: it should be uint8"),
+        (pixels(c=4), range(4), {}, r"shape \(4, 6, 5, 4\)"),
+        (pixels().transpose(0, 3, 1, 2), range(4), {}, r"shape \(4, 3, 6, 5\).*see channels_first"),
+        (pixels(), range(4), {"channels_first": True}, r"should be uint8 of shape \(N, 3, H, W\) or \(N, 1, H, W\)"),
+        (pixels()[..., 0], range(4), {"channels_first": True}, r"shape \(4, 6, 5\)"),
+        (np.arange(4), range(4), {}, r"shape \(4,\) and type int64"),
+        (np.float64(3), range(4), {}, r"nothing to load: 'images' in .* has shape \(\)"),
+        (pixels(0), [], {}, r"nothing to load"),
+        (pixels(), range(3), {}, r"has 4 images in 'images', but labels of shape \(3,\) in 'labels'"),
+        (pixels(), 5, {}, r"labels of shape \(\)"),
+        (pixels(), range(4), {"labels": "y"}, r"has no dataset 'y'; there are 'group/inner', 'images', 'labels'"),
+        (pixels(), range(4), {"images": "group"}, r"has no dataset 'group'"),
+        (pixels(), range(4), {"labels": 3}, "label is a field's name"),
+    ],
+)
+def test_datasets_that_do_not_fit(path, images, labels, arguments, message):
+    with h5py.File(path, "w") as file:
+        file["images"], file["labels"], file["group/inner"] = images, labels, 1
+    with pytest.raises(LoaderError, match=message):
+        Hdf5(path, **arguments)
+
+
+def test_files_that_are_none(path):
+    with pytest.raises(LoaderError, match=r"cannot open .*data.h5'.*No such file"):
+        Hdf5(path)
+    path.write_bytes(b"something else" * 100)
+    with pytest.raises(LoaderError, match=r"cannot open .*signature"):
+        Hdf5(path)
+    write_hdf5(path.parent, samples())
+    size = os.path.getsize(path)
+    for cut in (0, 10, 2000, size - 1):
+        os.truncate(path, cut)
+        with pytest.raises(LoaderError, match="cannot open"):
+            Hdf5(path)
+        write_hdf5(path.parent, samples())
+
+
+def test_a_damaged_chunk_costs_its_samples(path):
+    with h5py.File(path, "w") as file:
+        shape = (6, 40, 50, 3)
+        array = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
+        images = file.create_dataset("images", data=array, chunks=(1, 40, 50, 3), fletcher32=True)
+        file["labels"] = np.arange(6)
+        place = images.id.get_chunk_info(2).byte_offset
+    data = bytearray(path.read_bytes())
+    data[place + 100] ^= 1
+    path.write_bytes(data)
+    source = Hdf5(path)
+    with pytest.raises(OSError):
+        source.read(2)
+    with Loader(source, batch_size=6, on_error="skip") as loader:
+        ((_, labels),) = loader
+    assert labels.tolist() == [0, 1, 3, 4, 5]
+    with Loader(source, batch_size=6) as loader, pytest.raises(DecodeError, match=r"data.h5/images\[2\]' \(sample 2\)"):
+        next(iter(loader))
+
+
+def test_in_a_loader(path):
+    write_hdf5(path.parent, samples())
+    with Loader(Hdf5(path), batch_size=12) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == list(range(12)) and labels.tolist() == [sample.label for sample in samples()]

@@ -1,0 +1,227 @@
+"""Indexes kept on disk: reused, never trusted when stale or damaged, and safe with many processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pwd
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import LoaderError
+from cuaug.sources import TarShards, TFRecord, tar_shards
+from cuaug.sources import _index as indexing
+from tests.sources.writers import example, frame, write_tar
+
+SUFFIX = ".cuaug-index"
+
+
+@pytest.fixture
+def scans(monkeypatch) -> list[str]:
+    """The shards that are read through, in order."""
+    seen: list[str] = []
+    make = indexing._make
+
+    def noted(kind, path, file, scan):
+        seen.append(os.path.basename(path))
+        return make(kind, path, file, scan)
+
+    monkeypatch.setattr(indexing, "_make", noted)
+    return seen
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "indexes"
+
+
+def shard(folder: Path, name: str = "a.tar", count: int = 3, start: int = 0) -> Path:
+    folder.mkdir(exist_ok=True)
+    members = {f"{i}.{f}": str(start + i).encode() for i in range(count) for f in ("jpg", "cls")}
+    write_tar(folder / name, members)
+    return folder / name
+
+
+def labels(path: Path) -> list[int]:
+    source = TarShards(path)
+    return [source.read(i)[1] for i in range(len(source))]
+
+
+def test_it_is_made_once_and_lies_beside_the_shard(tmp_path, scans, cache):
+    paths = [shard(tmp_path / "d", f"{i}.tar", start=10 * i) for i in range(3)]
+    assert labels(tmp_path / "d") == [0, 1, 2, 10, 11, 12, 20, 21, 22] and sorted(scans) == ["0.tar", "1.tar", "2.tar"]
+    assert all(Path(f"{path}{SUFFIX}").is_file() for path in paths) and not cache.exists()
+    assert sorted(os.listdir(tmp_path / "d")) == sorted(f"{i}.tar{s}" for i in range(3) for s in ("", SUFFIX))
+    assert labels(tmp_path / "d") == [0, 1, 2, 10, 11, 12, 20, 21, 22] and len(scans) == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not say how much was read")
+def test_opening_reads_no_images(tmp_path):
+    """Headers and labels once; of TFRecord also the first eight records. With an index, nothing but that."""
+
+    def bytes_read(make, path) -> int:
+        def total() -> int:
+            return int(re.search(r"rchar: (\d+)", Path("/proc/self/io").read_text())[1])
+
+        start = total()
+        assert len(make(path)) == 100
+        return total() - start
+
+    image = bytes(200_000)
+    write_tar(
+        tmp_path / "a.tar", {f"{i}.{f}": image if f == "jpg" else b"1" for i in range(100) for f in ("jpg", "cls")}
+    )
+    record = frame(example({"image/encoded": image, "image/class/label": 1}))
+    (tmp_path / "a.tfrecord").write_bytes(record * 100)
+    for make, name, once in ((TarShards, "a.tar", 0), (TFRecord, "a.tfrecord", 8 * len(record))):
+        assert bytes_read(make, tmp_path / name) < once + 4_000_000, "of 20 MB"
+        assert bytes_read(make, tmp_path / name) < 50_000
+
+
+def test_readers_of_the_shard_may_read_the_index(tmp_path):
+    path = shard(tmp_path)
+    os.chmod(path, 0o764)
+    labels(path)
+    assert stat.S_IMODE(os.stat(f"{path}{SUFFIX}").st_mode) == 0o664
+
+
+def test_another_shard_of_the_same_name_gets_another_index(tmp_path, scans):
+    path = shard(tmp_path)
+    assert labels(path) == [0, 1, 2]
+    time.sleep(0.01)  # file systems count time in steps of some milliseconds
+    shard(tmp_path, start=5)
+    assert labels(path) == [5, 6, 7] and len(scans) == 2
+    shard(tmp_path, count=4)
+    assert labels(path) == [0, 1, 2, 3] and len(scans) == 3
+    os.utime(path, ns=(0, 0))
+    assert labels(path) == [0, 1, 2, 3] and len(scans) == 4
+    assert labels(path) == [0, 1, 2, 3] and len(scans) == 4
+
+
+def test_of_another_kind(tmp_path, scans):
+    """A TFRecord file and a tar file of the same name and stamp."""
+    path = tmp_path / "same"
+    record = frame(example({"image/encoded": b"x", "image/class/label": 4}))
+    path.write_bytes(record)
+    os.utime(path, ns=(0, 0))
+    assert TFRecord(path).read(0) == (b"x", 4)
+    with pytest.raises(LoaderError, match="not a tar file"):
+        TarShards(path)
+    assert len(scans) == 2
+
+
+@given(data=st.data())
+def test_a_damaged_index_is_made_anew(data, tmp_path_factory):
+    path = shard(tmp_path_factory.mktemp("d"))
+    index = Path(f"{path}{SUFFIX}")
+    assert labels(path) == [0, 1, 2]
+    whole = index.read_bytes()
+    damaged = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
+    for _ in range(data.draw(st.integers(0, 3)) if damaged else 0):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+    index.write_bytes(damaged)
+    assert labels(path) == [0, 1, 2]
+    assert index.read_bytes() == whole
+
+
+def test_where_the_folder_takes_no_index(tmp_path, scans, cache):
+    """A name so long that the index's has no room."""
+    name = "n" * 248 + ".tar"
+    path = shard(tmp_path / "d", name)
+    for _ in range(2):
+        assert labels(path) == [0, 1, 2] and len(scans) == 1
+    assert os.listdir(tmp_path / "d") == [name] and len(list(cache.iterdir())) == 1
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "d")
+    assert labels(link / name) == [0, 1, 2] and len(scans) == 1, "by whatever way it is reached"
+    other = shard(tmp_path / "e", name, start=5)
+    assert labels(other) == [5, 6, 7] and labels(path) == [0, 1, 2] and len(list(cache.iterdir())) == 2
+
+
+def test_where_nothing_takes_an_index(tmp_path, scans, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "file"))
+    path = shard(tmp_path / "d", "n" * 248 + ".tar")
+    for turn in (1, 2):
+        assert labels(path) == [0, 1, 2] and len(scans) == turn
+    assert "cannot be kept, and will be made anew each time: [Errno 20]" in caplog.text
+
+
+def test_a_folder_that_may_only_be_read():
+    """As a user who may not write there: its own cache directory takes the index."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        path = shard(folder / "data")
+        (folder / "home").mkdir()
+        os.chmod(folder, 0o755)
+        os.chmod(folder / "data", 0o555)
+        user = {}
+        if os.getuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(folder / "home", nobody.pw_uid, -1)
+            user = {"user": nobody.pw_uid}
+        # Modules are imported before the user changes, since they may lie where only root reads.
+        program = f"""
+import os, sys
+from cuaug.sources import TarShards
+user = {user.get("user")!r}
+if user is not None:
+    os.setuid(user)
+source = TarShards({str(path)!r})
+print([source.read(i)[1] for i in range(3)])
+"""
+        environment = {**os.environ, "CUAUG_CACHE_DIR": str(folder / "home" / "cache")}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "[0, 1, 2]\n"), done.stderr
+        assert os.listdir(folder / "data") == ["a.tar"] and len(os.listdir(folder / "home/cache/indexes")) == 1
+    finally:
+        os.chmod(folder / "data", 0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_shard_that_grows_while_it_is_indexed(tmp_path, monkeypatch):
+    path = shard(tmp_path)
+    has_header = tar_shards._has_header
+
+    def grow(path, file, at):
+        with open(path, "ab") as more:
+            more.write(bytes(512))
+        return has_header(path, file, at)
+
+    monkeypatch.setattr(tar_shards, "_has_header", grow)
+    with pytest.raises(LoaderError, match=r"a.tar' changed while its index was made"):
+        TarShards(path)
+    assert not Path(f"{path}{SUFFIX}").exists()
+
+
+def test_sixteen_processes_at_once(tmp_path, scans):
+    for i in range(16):
+        shard(tmp_path / "d", f"{i:02d}.tar", count=25, start=25 * i)
+    context = multiprocessing.get_context("fork")
+    together, made = context.Barrier(16), context.Queue()
+
+    def open_and_read() -> None:
+        together.wait(60)
+        assert labels(tmp_path / "d") == list(range(16 * 25))
+        made.put(len(scans))
+
+    processes = [context.Process(target=open_and_read) for _ in range(16)]
+    for process in processes:
+        process.start()
+    counts = [made.get(timeout=60) for _ in processes]
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 16
+    assert 16 <= sum(counts) <= 16 * 16
+    assert sorted(os.listdir(tmp_path / "d")) == sorted(f"{i:02d}.tar{s}" for i in range(16) for s in ("", SUFFIX))

@@ -1,0 +1,241 @@
+"""List files and tables: paths, kinds of labels, and errors that name the line."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import Loader, LoaderError
+from cuaug.sources import Csv, Files, ListFile
+from tests.loader.pictures import numbers_of, png
+
+
+def write(folder: Path, text: str | bytes, name: str = "list.txt") -> Path:
+    (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder / name
+
+
+def read(source: Files) -> list:
+    return [source.read(i) for i in range(len(source))]
+
+
+# --- list files ------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_as_dali_and_caffe_have_it(tmp_path):
+    text = "# path label\n\na.jpg 3\nfolder with spaces/b c.jpg\t0\r\n/abs/d.jpg -1\n  e.jpg   12  \nlast.jpg 7"
+    source = ListFile(write(tmp_path, text))
+    names = [str(tmp_path / "a.jpg"), str(tmp_path / "folder with spaces/b c.jpg"), "/abs/d.jpg"]
+    names += [str(tmp_path / "e.jpg"), str(tmp_path / "last.jpg")]
+    assert read(source) == list(zip(names, [3, 0, -1, 12, 7], strict=True))
+    assert source.labels.dtype == np.int64 and source.classes is None and source.path(1) == names[1]
+
+
+def test_root_and_no_folder(tmp_path, monkeypatch):
+    write(tmp_path, "a.jpg 1\n/b.jpg 2\n")
+    assert [path for path, _ in read(ListFile(tmp_path / "list.txt", root="/data"))] == ["/data/a.jpg", "/b.jpg"]
+    assert ListFile(str(tmp_path / "list.txt"), Path("/data/")).read(0)[0] == "/data/a.jpg"
+    monkeypatch.chdir(tmp_path)
+    assert ListFile("list.txt").read(0)[0] == "a.jpg"
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "want", "dtype"),
+    [
+        ("a 1\nb 2\n", 1, [1, 2], np.int64),
+        ("a 1\nb 0.5\n", 1, [1.0, 0.5], np.float64),
+        ("a 1e3\n", 1, [1000.0], np.float64),
+        ("a 1 2 3\nb c 4 5 6\n", 3, [[1, 2, 3], [4, 5, 6]], np.int64),
+        ("a 1 2.5\nb 4 5\n", 2, [[1.0, 2.5], [4.0, 5.0]], np.float64),
+        ("a 9223372036854775807\n", 1, [2**63 - 1], np.int64),
+    ],
+)
+def test_labels_are_numbers_of_one_type(tmp_path, text, labels, want, dtype):
+    source = ListFile(write(tmp_path, text), labels=labels)
+    assert source.labels.dtype == dtype and source.labels.tolist() == want
+
+
+def test_a_list_without_labels(tmp_path):
+    source = ListFile(write(tmp_path, "a b 7\nc.jpg\n"), labels=0)
+    assert read(source) == [(str(tmp_path / "a b 7"), 0), (str(tmp_path / "c.jpg"), 1)]
+
+
+def test_names_that_are_not_utf8_and_a_byte_order_mark(tmp_path):
+    name = b"\xe4\xff.png"
+    path = Path(os.fsdecode(bytes(tmp_path) + b"/" + name))
+    path.write_bytes(png(4))
+    with Loader(ListFile(write(tmp_path, b"\xef\xbb\xbf" + name + b" 5\n"))) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == [4] and labels.tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels", "line"),
+    [
+        ("a.jpg 1\nb.jpg\n", 1, 2),
+        ("a.jpg 1\n\n# x\nb.jpg cat\n", 1, 4),
+        ("a.jpg 1 2\nb.jpg 1\n", 2, 2),
+        ("a.jpg 1\nb.jpg 1_0\n", 1, 2),
+        ("a.jpg 9223372036854775808\n", 1, 1),
+        ("0\t1.0\ta.jpg\n", 1, 1),
+        ("7\n", 1, 1),
+    ],
+    ids=["no label", "a word", "too few", "underscore", "too large", "MXNet's order", "no path"],
+)
+def test_a_line_that_is_wrong_is_named(tmp_path, text, labels, line):
+    with pytest.raises(LoaderError) as caught:
+        ListFile(write(tmp_path, text), labels=labels)
+    assert f"list.txt' line {line}: a path and " in str(caught.value)
+    assert repr(text.splitlines()[line - 1]) in str(caught.value)
+
+
+def test_lists_that_cannot_be_read(tmp_path):
+    with pytest.raises(LoaderError, match=r"cannot read .*none.txt': No such file"):
+        ListFile(tmp_path / "none.txt")
+    with pytest.raises(LoaderError, match=r"list.txt' names no file"):
+        ListFile(write(tmp_path, "# nothing\n\n"))
+    for labels in (-1, 1.5, None):
+        with pytest.raises(LoaderError, match=f"0 or more, not {labels}"):
+            ListFile(write(tmp_path, "a 1\n"), labels=labels)
+
+
+_names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1).filter(lambda s: "://" not in s)
+
+
+@given(
+    st.lists(st.tuples(st.lists(_names, min_size=1, max_size=3), st.integers(-(2**63), 2**63 - 1)), min_size=1),
+    st.sampled_from([" ", "\t", "  "]),
+)
+def test_whatever_is_written_is_read(tmp_path_factory, entries, separator):
+    entries = [(" ".join(words), label) for words, label in entries if not words[0].startswith(("#", "\ufeff"))]
+    if not entries:
+        return
+    path = tmp_path_factory.mktemp("list") / "list.txt"
+    path.write_text("".join(f"{name}{separator}{label}\n" for name, label in entries), encoding="utf-8")
+    source = ListFile(path, root="/r")
+    assert read(source) == [(name if name.startswith("/") else f"/r/{name}", label) for name, label in entries]
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+TABLE = "path,breed,age,weight\nb.jpg,pug,3,7.5\na.jpg,akita,4,30\nc.jpg,pug,12,8\n"
+
+
+def table(folder: Path, text: str = TABLE, name: str = "table.csv") -> Path:
+    return write(folder, text, name)
+
+
+def labels_of(source: Csv) -> list:
+    return [label for _, label in read(source)]
+
+
+def test_columns_by_name_and_by_number(tmp_path):
+    path = table(tmp_path)
+    assert [p for p, _ in read(Csv(path))] == [str(tmp_path / name) for name in ("b.jpg", "a.jpg", "c.jpg")]
+    assert labels_of(Csv(path, "path", "age")) == labels_of(Csv(path, 0, 2)) == [3, 4, 12]
+    assert Csv(path, label="age").labels.dtype == np.int64
+    assert labels_of(Csv(path, label="weight")) == [7.5, 30, 8] and Csv(path, label=3).labels.dtype == np.float64
+    assert labels_of(Csv(path, label=None)) == [0, 1, 2]
+
+
+def test_string_labels_are_classes(tmp_path):
+    source = Csv(table(tmp_path), label="breed")
+    assert source.classes == ["akita", "pug"] and labels_of(source) == [1, 0, 1] and source.labels.dtype == np.int64
+    numeric = Csv(table(tmp_path), label="age", class_column="age")
+    assert numeric.classes == ["12", "3", "4"] and labels_of(numeric) == [1, 2, 0]
+
+
+def test_several_columns_are_a_dict(tmp_path):
+    source = Csv(table(tmp_path), label=["breed", "age"])
+    assert source.classes is None and source.read(1)[1] == {"breed": "akita", "age": 4}
+    source = Csv(table(tmp_path), label=["breed", 3], class_column="breed")
+    assert source.classes == ["akita", "pug"] and source.read(0)[1] == {"breed": 1, "weight": 7.5}
+    assert Csv(table(tmp_path), label=["breed"]).read(0)[1] == {"breed": "pug"}
+
+
+def test_in_a_batch(tmp_path):
+    for name, number in (("a.jpg", 1), ("b.jpg", 2), ("c.jpg", 3)):
+        (tmp_path / name).write_bytes(png(number))
+    with Loader(Csv(table(tmp_path), label=["breed", "age", "weight"]), batch_size=3) as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == [2, 1, 3]
+    assert labels["breed"] == ["pug", "akita", "pug"] and labels["age"].tolist() == [3, 4, 12]
+    assert labels["weight"].tolist() == [7.5, 30, 8]
+
+
+def test_without_a_header(tmp_path):
+    source = Csv(table(tmp_path, "a.jpg,1,x\nb.jpg,2,y\n"), label=[1, 2], header=False)
+    assert labels_of(source) == [{"1": 1, "2": "x"}, {"1": 2, "2": "y"}]
+
+
+def test_delimiters_quotes_blank_lines_and_spaces(tmp_path):
+    source = Csv(table(tmp_path, 'path\tlabel\n"a, b.jpg"\t1\n\nc.jpg\t2\n', "t.tsv"))
+    assert read(source) == [(str(tmp_path / "a, b.jpg"), 1), (str(tmp_path / "c.jpg"), 2)]
+    source = Csv(table(tmp_path, '"a, b.jpg"; 1\n'), delimiter=";", header=False)
+    assert read(source) == [(str(tmp_path / "a, b.jpg"), 1)]
+
+
+def test_types(tmp_path):
+    path = table(tmp_path, "path,id,when\na.jpg,0012,1:30\nb.jpg,7a,2:15\n")
+    source = Csv(path, label="id", types={"id": str})
+    assert labels_of(source) == ["0012", "7a"] and source.classes is None
+    source = Csv(path, label=["when"], types={"when": lambda text: [int(part) for part in text.split(":")]})
+    assert labels_of(source) == [{"when": [1, 30]}, {"when": [2, 15]}]
+    with pytest.raises(LoaderError, match=r"line 3, column 'id': '7a' is not as `types` says"):
+        Csv(path, label="id", types={"id": int})
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "message"),
+    [
+        (TABLE, {"label": "colour"}, r"no column 'colour'.* has the columns 'path', 'breed', 'age', 'weight'"),
+        (TABLE, {"label": 4}, "no column 4"),
+        (TABLE, {"label": -1}, "no column -1"),
+        (TABLE, {"label": True}, "no column True"),
+        (TABLE, {"image": "file"}, "no column 'file'"),
+        (TABLE, {"label": "age", "header": False}, "no column 'age'.* it has 4 columns, numbered from 0"),
+        ("path,a,a\nx,1,2\n", {"label": "a"}, "no column 'a', or several"),
+        (TABLE, {"class_column": "age"}, r"class_column is one of the label columns \[1\], not 'age'"),
+        (TABLE, {"types": {"age": int}}, r"types are for the label columns \[1\], not 'age'"),
+        ("path,l\na,1\nb,x\n", {}, r"table.csv' line 3, column 'l': 'x' is not a number.*types=\{1: str\}"),
+        ("path,l\na,x\nb,\nc,1\n", {}, r"line 2, column 'l': 'x' is not a number"),
+        ("path,l\na,1\n,2\n", {}, "line 3: the path is empty"),
+        ("path,l\na,1\nb,c,2\n", {}, "line 3: there are 3 columns here, 2 above.*in quotes"),
+        ("path,l\na,1\nb\n", {}, "line 3: there are 1 columns here, 2 above"),
+        ('path,l\na,1\n"b,2\n', {}, "line 3: "),
+        ("path,l\n", {}, "names no file"),
+        ("", {}, "names no file"),
+    ],
+)
+def test_tables_that_are_wrong(tmp_path, text, arguments, message):
+    with pytest.raises(LoaderError, match=message) as caught:
+        Csv(table(tmp_path, text), **arguments)
+    assert "table.csv" in str(caught.value) or "label columns" in str(caught.value)
+
+
+def test_a_table_that_is_not_there(tmp_path):
+    with pytest.raises(LoaderError, match=r"cannot read .*none.csv': No such file"):
+        Csv(tmp_path / "none.csv")
+
+
+_cells = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1).map(lambda s: "x" + s)
+
+
+@given(st.lists(st.tuples(_cells, _cells, st.integers(-5, 5)), min_size=1), st.sampled_from([",", ";", "\t"]))
+def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter):
+    rows = [row for row in rows if "://" not in row[0]]
+    if not rows:
+        return
+    path = tmp_path_factory.mktemp("table") / "t.csv"
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter=delimiter).writerows([("p", "s", "n"), *rows])
+    source = Csv(path, "p", ["s", "n"], root="/r", delimiter=delimiter)
+    assert read(source) == [(f"/r/{name}", {"s": text, "n": n}) for name, text, n in rows]
+    one = Csv(path, "p", "s", root="/r", delimiter=delimiter)
+    assert [one.classes[label] for _, label in read(one)] == [text for _, text, _ in rows]

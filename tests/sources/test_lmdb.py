@@ -1,0 +1,193 @@
+"""LMDB: keys, labels, values that hold more than an image, one environment in one process, and damage."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import Lmdb
+from cuaug.sources.lmdb_environment import _open
+from tests.loader.pictures import numbers_of, png
+from tests.sources.writers import split_value, write_environment
+
+ITEMS = {b"a": b"1", b"b/x": b"2", b"\xff\x00": b"3"}
+
+
+def environment(folder: Path, items=ITEMS, name: str = "db") -> Path:
+    write_environment(folder / name, items)
+    return folder / name
+
+
+def read(source: Lmdb) -> list:
+    return [source.read(i) for i in range(len(source))]
+
+
+# --- keys and labels -------------------------------------------------------------------------------------------------
+
+
+def test_all_keys_in_order(tmp_path):
+    source = Lmdb(environment(tmp_path))
+    assert source.keys == sorted(ITEMS) and read(source) == [(b"1", 0), (b"2", 1), (b"3", 2)]
+    names = [source.path(i).removeprefix(str(tmp_path)) for i in range(3)]
+    assert names == ["/db[a]", "/db[b/x]", "/db[ff00]"]
+
+
+@pytest.mark.parametrize(
+    "labels", [[10, 20], (10, 20), {"b/x": 10, b"a": 20, "other": 3}], ids=["list", "tuple", "mapping"]
+)
+def test_keys_and_labels_given(tmp_path, labels):
+    path = environment(tmp_path)
+    for keys in (["b/x", b"a"], iter([b"b/x", "a"])):
+        source = Lmdb(path, keys=keys, labels=labels)
+        assert read(source) == [(b"2", 10), (b"1", 20)] and source.label(1) == 20
+
+
+def test_decode(tmp_path):
+    path = environment(tmp_path, {b"x": struct.pack("<i", 7) + png(3), b"y": b"", b"z": struct.pack("<i", 8) + png(4)})
+    source = Lmdb(path, decode=split_value)
+    assert source.read(0) == (png(3), 7) and source.label(2) == 8
+    with pytest.raises(struct.error):
+        source.read(1)
+
+    def careful(key: bytes, value: bytes):
+        if len(value) < 4:
+            raise ValueError(f"{len(value)} bytes of {key!r}")
+        return split_value(key, value)
+
+    source = Lmdb(path, decode=careful)
+    with pytest.raises(DecodeError, match="decode does not accept the value: 0 bytes of b'y'"):
+        source.read(1)
+    with Loader(source, batch_size=3, on_error="skip") as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == [3, 4] and labels.tolist() == [7, 8]
+
+
+def test_a_key_that_is_not_there(tmp_path):
+    source = Lmdb(environment(tmp_path), keys=["a", "c"])
+    with pytest.raises(DecodeError, match="there is no such key"):
+        source.read(1)
+    with Loader(source, batch_size=2) as loader, pytest.raises(DecodeError):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"keys": []}, "has no keys"),
+        ({"keys": ["a", 5]}, "a key is bytes or a string, not 5"),
+        ({"labels": {1: 1}}, "a key is bytes or a string, not 1"),
+        ({"labels": [1]}, r"has 3 keys but 1 labels"),
+        ({"labels": {"a": 1}}, r"2 of the 3 keys of .* have no label; the first is 'b/x'"),
+        ({"labels": [1, 2, 3], "decode": split_value}, "either decode or labels"),
+    ],
+)
+def test_arguments_that_do_not_fit(tmp_path, arguments, message):
+    with pytest.raises(LoaderError, match=message):
+        Lmdb(environment(tmp_path), **arguments)
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+def test_a_single_file(tmp_path):
+    with lmdb.open(str(tmp_path / "x.mdb"), subdir=False) as db, db.begin(write=True) as transaction:
+        transaction.put(b"k", b"v")
+    assert read(Lmdb(tmp_path / "x.mdb")) == [(b"v", 0)]
+
+
+def test_sources_of_one_environment_share_it(tmp_path):
+    """LMDB does not allow to open it twice; when nobody uses it any more, it is closed."""
+    path = environment(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    train, test = Lmdb(path, keys=["a"]), Lmdb(link, keys=["b/x"])
+    assert train._environment is test._environment and (read(train), read(test)) == ([(b"1", 0)], [(b"2", 0)])
+    del train
+    assert read(test) == [(b"2", 0)]
+    (before,) = [key for key, value in _open.items() if value is test._environment]
+    del test
+    gc.collect()
+    assert before not in _open
+    with lmdb.open(str(path)) as db, db.begin(write=True) as transaction:
+        transaction.put(b"a", b"new")
+    assert Lmdb(path).read(0) == (b"new", 0)
+
+
+def test_an_environment_that_is_written_anew(tmp_path):
+    path = environment(tmp_path)
+    old = Lmdb(path)
+    shutil.rmtree(path)
+    environment(tmp_path, {b"a": b"other"})
+    assert read(Lmdb(path)) == [(b"other", 0)] and read(old)[0] == (b"1", 0)
+
+
+def test_one_that_is_open_for_writing_here(tmp_path):
+    path = environment(tmp_path)
+    with lmdb.open(str(path)), pytest.raises(LoaderError, match=r"cannot open .*already open in this process"):
+        Lmdb(path)
+    assert len(Lmdb(path)) == 3
+
+
+def test_a_child_ends_though_it_inherited_an_environment(tmp_path):
+    """lmdb would wait, on closing it there, for readers that exist in the parent alone."""
+    path = environment(tmp_path, {b"%d" % i: bytes(100_000) for i in range(20)})
+    program = f"""
+import gc, os, threading
+from cuaug.sources import Lmdb
+source = Lmdb({str(path)!r})
+def use():
+    while True:
+        source.read(3)
+for _ in range(4):
+    threading.Thread(target=use, daemon=True).start()
+for _ in range(8):
+    child = os.fork()
+    if not child:
+        source.read(1)
+        del source
+        gc.collect()
+        os._exit(0 if Lmdb({str(path)!r}).read(2)[1] == 2 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+print("done", flush=True)
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "done\n", done.stderr
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_environment(tmp_path):
+    with pytest.raises(LoaderError, match=r"is no LMDB environment: No such file"):
+        Lmdb(tmp_path / "none")
+    with pytest.raises(LoaderError, match=r"No such file or directory: '.*data.mdb'"):
+        Lmdb(tmp_path)
+    (tmp_path / "x.mdb").write_bytes(b"label,path\n" * 1000)
+    with pytest.raises(LoaderError, match="cannot open the LMDB environment"):
+        Lmdb(tmp_path / "x.mdb")
+    write_environment(tmp_path / "empty", {})
+    with pytest.raises(LoaderError, match="has no keys"):
+        Lmdb(tmp_path / "empty")
+
+
+def test_cut_anywhere_it_is_refused(tmp_path):
+    """Reading behind the end of a mapped file would end the process."""
+    path = environment(tmp_path, {b"%d" % i: bytes(5000) for i in range(10)})
+    size = os.path.getsize(path / "data.mdb")
+    for cut in (0, 100, 4096, 8192, 20_000, size - 4096, size - 1):
+        copy = tmp_path / str(cut)
+        shutil.copytree(path, copy)
+        os.truncate(copy / "data.mdb", cut)
+        with pytest.raises(LoaderError, match=r"cannot open|is cut short: its 23 pages take"):
+            Lmdb(copy)
+    assert len(Lmdb(path)) == 10

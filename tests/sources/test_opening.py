@@ -1,0 +1,176 @@
+"""What `Loader` makes of what it is given, and what it says of what it cannot use."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+from cuaug import Loader, LoaderError, sources
+from cuaug.sources import open_source
+from tests.loader.pictures import numbers_of, png
+from tests.sources import writers
+from tests.sources.writers import KINDS, samples
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Everything in one folder."""
+    writers.write_files(tmp_path, samples())
+    writers.write_shards(tmp_path, samples())
+    writers.write_tfrecords(tmp_path, samples())
+    writers.write_lmdb(tmp_path, samples())
+    writers.write_hdf5(tmp_path, samples())
+    writers.write_environment(tmp_path / "caffe", {b"1": png(1)})
+    (tmp_path / "classes" / "ant").mkdir(parents=True)
+    (tmp_path / "classes" / "ant" / "1.png").write_bytes(png(1))
+    for copy, name in (("LIST.LST", "list.txt"), ("t.tsv", "table.csv"), ("x.hdf5", "data.h5")):
+        text = (tmp_path / name).read_bytes()
+        (tmp_path / copy).write_bytes(text.replace(b",", b"\t") if copy == "t.tsv" else text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "count"),
+    [
+        ("classes", sources.Files, 1),
+        ("list.txt", sources.ListFile, 12),
+        ("LIST.LST", sources.ListFile, 12),
+        ("table.csv", sources.Csv, 12),
+        ("t.tsv", sources.Csv, 12),
+        ("train-0.tar", sources.TarShards, 4),
+        ("train-{0..1}.tar", sources.TarShards, 12),
+        ("train-*.tar", sources.TarShards, 12),
+        ("train-1.tfrecord", sources.TFRecord, 8),
+        ("train-[01].tfrecord", sources.TFRecord, 12),
+        ("db.lmdb", sources.Lmdb, 12),
+        ("caffe", sources.Lmdb, 1),
+        ("data.h5", sources.Hdf5, 12),
+        ("x.hdf5", sources.Hdf5, 12),
+    ],
+)
+def test_by_its_name(folder, name, kind, count):
+    for given in (folder / name, str(folder / name)):
+        source = open_source(given)
+        assert type(source) is kind and len(source) == count
+    with Loader(folder / name, batch_size=count) as loader:
+        ((images, _),) = loader
+    assert len(numbers_of(images)) == count
+
+
+def test_a_directory_named_like_a_file(tmp_path):
+    (tmp_path / "my.tar" / "ant").mkdir(parents=True)
+    (tmp_path / "my.tar" / "ant" / "1.png").write_bytes(png(1))
+    assert type(open_source(tmp_path / "my.tar")) is sources.Files
+
+
+def test_urls():
+    fsspec.filesystem("memory").pipe("/opening/ant/1.png", png(1))
+    assert type(open_source("memory://opening")) is sources.Remote
+    assert type(open_source(["memory://opening/ant/1.png"])) is sources.Files
+    with pytest.raises(LoaderError, match=r"is remote; TarShards reads what lies on a disk: copy or mount it"):
+        open_source("s3://bucket/train-{0..9}.tar")
+
+
+def test_datasets_and_lists():
+    class Plain:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return png(0), 0
+
+    class Columns:  # as a table's column of paths: NumPy can make an array of it
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            raise KeyError(index)
+
+        def __iter__(self):
+            return iter(["a.png"])
+
+        def __array__(self, *arguments, **options):
+            return np.array(["a.png"])
+
+    for given in (Plain(), TensorDataset(torch.zeros(1))):
+        assert type(open_source(given)) is sources.FromDataset
+    for given in (["a.png"], ("a.png",), np.array(["a.png"]), Columns(), iter(["a.png"]), {"a.png": 3}):
+        source = open_source(given)
+        assert type(source) is sources.Files and source.paths == ["a.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "none' is not a directory: give one with a folder per class"),
+        ("none.txt", r"cannot read '.*none.txt': No such file"),
+        ("none-{0..3}.tar", r"there is no file '.*none-0.tar' \(of '.*none-\{0..3\}.tar'\)"),
+        ("0000.png", r"0000.png' is not a directory, and of no kind that its name tells \(.txt, .lst, .csv"),
+        ("none.lmdb", "no LMDB environment"),
+        ("none.h5", "cannot open"),
+    ],
+)
+def test_names_of_nothing(folder, name, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "make"),
+    [
+        ("lmdb", "lmdb", lambda folder: sources.Lmdb(folder / "db.lmdb")),
+        ("h5py", "hdf5", lambda folder: sources.Hdf5(folder / "data.h5")),
+        ("fsspec", "remote", lambda folder: sources.Remote(["https://host/a.png"])),
+        ("fsspec", "remote", lambda folder: Loader(["https://host/a.png"])),
+        ("fsspec", "remote", lambda folder: Loader("s3://bucket/train")),
+    ],
+)
+def test_a_library_that_is_missing(folder, monkeypatch, module, extra, make):
+    monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not installed
+    with pytest.raises(LoaderError, match=rf'this source needs {module} \(.*\): pip install "cuaug\[{extra}\]"'):
+        make(folder)
+
+
+def test_a_protocol_whose_library_is_missing():
+    with pytest.raises(LoaderError, match=r"fsspec cannot open 'gs://b/a.png': .*[Ii]nstall"):
+        sources.Remote(["gs://b/a.png"])
+
+
+def test_importing_imports_none_of_the_libraries():
+    program = (
+        "import sys, cuaug.sources\n"
+        "sys.exit([m for m in ('lmdb', 'h5py', 'fsspec', 'aiohttp', 'PIL.Image') if m in sys.modules] or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sources.__all__)
+def test_every_public_name_has_a_docstring(name):
+    thing = getattr(sources, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        own = {n: m for n, m in vars(thing).items() if not n.startswith("_") and inspect.isfunction(m)}
+        assert not [n for n, member in own.items() if not inspect.getdoc(member)]
+        arguments = [n for n in inspect.signature(thing).parameters if thing is not sources.Source]
+        assert not [n for n in arguments if not re.search(rf"^\s+(\w+, )*{n}:", inspect.getdoc(thing), re.MULTILINE)]
+
+
+def test_every_source_keeps_the_promises_of_all(tmp_path):
+    """What is exported and opens a data set has its row in the table that test_every_source.py goes through."""
+    opened = set()
+    for i, kind in enumerate(KINDS.values()):
+        (tmp_path / str(i)).mkdir()
+        kind.write(tmp_path / str(i), samples())
+        opened.add(type(kind.open(tmp_path / str(i))))
+    classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
+    assert classes - opened == {sources.Source, sources.Checked}

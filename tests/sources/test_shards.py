@@ -1,0 +1,125 @@
+"""Several shards as one data set: which files are meant, shuffling by shard, and files that change or are many."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuaug import Loader, LoaderError, ShardSampler
+from cuaug.sources import TarShards
+from tests.loader.pictures import numbers_of, png
+from tests.sources.writers import write_tar
+
+
+def archive(folder: Path, members, name: str = "a.tar") -> Path:
+    write_tar(folder / name, members)
+    return folder / name
+
+
+def read(source: TarShards) -> list:
+    return [source.read(i) for i in range(len(source))]
+
+
+# --- which shards ----------------------------------------------------------------------------------------------------
+
+
+def test_names_of_shards(tmp_path):
+    for i in range(12):
+        archive(tmp_path, {f"{i}.jpg": b"", f"{i}.cls": str(i).encode()}, f"s-{i:03d}.tar")
+    (tmp_path / "notes.txt").write_text("")
+
+    def labels(shards, **options) -> list[int]:
+        return [label for _, label in read(TarShards(shards, **options))]
+
+    base = str(tmp_path)
+    assert labels(f"{base}/s-{{003..010}}.tar") == list(range(3, 11))
+    assert labels(f"{base}/s-{{010..008}}.tar") == [10, 9, 8]
+    assert labels(f"{base}/s-{{001,00{{3,5}},011}}.tar") == [1, 3, 5, 11]
+    assert labels(f"{base}/s-0{{0,1}}{{0..1}}.tar") == [0, 1, 10, 11]
+    assert labels(f"{base}/s-00[0-4].tar") == list(range(5)) and labels(f"{base}/*.tar") == list(range(12))
+    assert labels(tmp_path) == list(range(12))
+    assert labels([tmp_path / "s-007.tar", f"{base}/s-{{001..002}}.tar"]) == [7, 1, 2]
+    for missing in ("s-012.tar", "s-{010..012}.tar", "t-*.tar", "s-{012}.tar"):
+        with pytest.raises(LoaderError, match="there is no file"):
+            labels(f"{base}/{missing}")
+    with pytest.raises(LoaderError, match="list of shards is empty"):
+        labels([])
+
+
+def test_a_name_that_exists_is_no_pattern(tmp_path):
+    path = archive(tmp_path, {"a.jpg": b"it"}, "a{1,2}[x]*.tar")
+    assert read(TarShards(path, label=None)) == [(b"it", 0)]
+
+
+def test_shards_without_samples(tmp_path):
+    for i, count in enumerate([0, 3, 0, 0, 2, 0]):
+        archive(tmp_path, {f"{k}.jpg": bytes([i, k]) for k in range(count)}, f"{i}.tar")
+    source = TarShards(tmp_path, label=None)
+    assert source.shard_sizes == [3, 2]
+    assert [data for data, _ in read(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
+    with pytest.raises(LoaderError, match="nothing to load"):
+        TarShards(tmp_path / "0.tar")
+
+
+def test_shuffled_by_shard(tmp_path):
+    for i in range(8):
+        members = {
+            f"{k}.{f}": png(10 * i + k) if f == "png" else str(i).encode() for k in range(6) for f in ("png", "cls")
+        }
+        archive(tmp_path, members, f"{i}.tar")
+    source = TarShards(tmp_path)
+    with Loader(source, batch_size=6, sampler=ShardSampler(source.shard_sizes, window=1)) as loader:
+        batches = [(sorted(numbers_of(images)), labels.tolist()) for images, labels in loader]
+    assert all(numbers == [10 * labels[0] + k for k in range(6)] for numbers, labels in batches)
+    order = [labels[0] for _, labels in batches]
+    assert sorted(order) == list(range(8)) != order
+
+
+# --- while it is read ------------------------------------------------------------------------------------------------
+
+
+def test_a_shard_that_changes_under_us(tmp_path):
+    path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
+    source, other = TarShards(path, label=None), TarShards(path, label=None)
+    assert source.read(0)[0] == png(0)
+    archive(tmp_path, {f"{i}.jpg": png(i + 5) for i in range(3)}, "new.tar")
+    os.replace(tmp_path / "new.tar", path)
+    assert source.read(1)[0] == png(1), "open files go on with what was there"
+    with pytest.raises(OSError, match=r"a.tar' has changed since its index was made"):
+        other.read(0)
+    assert TarShards(path, label=None).read(0)[0] == png(5)
+
+
+def test_a_shard_that_is_cut_while_open(tmp_path):
+    path = archive(tmp_path, {f"{i}.jpg": bytes([i]) * 1000 for i in range(3)})
+    source = TarShards(path, label=None)
+    source.read(0)
+    os.truncate(path, 512 * 7)
+    assert source.read(1)[0] == b"\1" * 1000
+    with pytest.raises(OSError, match=r"a.tar' ends at byte 3584"):
+        source.read(2)
+
+
+def test_many_shards_keep_few_files_open(tmp_path):
+    """More shards than a process may open files, read in a random order by several threads."""
+    program = f"""
+import resource, sys
+from concurrent.futures import ThreadPoolExecutor
+import numpy as np
+from cuaug.sources import TarShards
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+source = TarShards({str(tmp_path)!r})
+order = np.random.default_rng(0).integers(0, len(source), 5000).tolist()
+with ThreadPoolExecutor(8) as pool:
+    assert [label for _, label in pool.map(source.read, order)] == order
+"""
+    for i in range(100):
+        archive(
+            tmp_path, {f"{k}.{f}": str(2 * i + k).encode() for k in range(2) for f in ("jpg", "cls")}, f"{i:03d}.tar"
+        )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

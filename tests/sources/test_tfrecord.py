@@ -1,0 +1,294 @@
+"""TFRecord: the framing, its checksum, the protobuf messages, and files that are damaged or something else."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import TFRecord
+from cuaug.sources._crc32c import crc32c
+from cuaug.sources._example import features, values
+from tests.loader.pictures import numbers_of, png
+from tests.sources import writers
+from tests.sources.writers import block, example, feature, frame, varint, write_tfrecord
+
+IMAGE, LABEL = "image/encoded", "image/class/label"
+
+# Two records as the packages tfrecord 1.14.6, protobuf 7.36.2 and crc32c 2.9 write them.
+WRITTEN = bytes.fromhex(
+    "9700000000000000e47640f30a94010a110a047465787412090a070a056772c3bc6e0a1b0a0d696d6167652f656e636f6465"
+    "64120a0a080a0689504e4700ff0a1b0a11696d6167652f636c6173732f6c6162656c12061a040a02ac020a1c0a0369647312"
+    "151a130a1101ffffffffffffffffff018080808080200a120a06776569676874120812060a040000003f0a130a03626f7812"
+    "0c120a0a080000803f000020c0bfb1c774410000000000000000a9c2ab0a3f0a180a0d696d6167652f656e636f6465641207"
+    "0a050a0374776f0a230a11696d6167652f636c6173732f6c6162656c120e1a0c0a0af9ffffffffffffffff0117f4212c"
+)
+
+
+def written(folder: Path, *records: bytes, name: str = "a.tfrecord") -> Path:
+    write_tfrecord(folder / name, list(records))
+    return folder / name
+
+
+def plain(i: int) -> bytes:
+    return example({IMAGE: png(i), LABEL: i})
+
+
+# --- what others wrote -----------------------------------------------------------------------------------------------
+
+
+def test_records_that_protobuf_wrote(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(WRITTEN)
+    source = TFRecord(path, verify=True)
+    assert [source.read(i) for i in range(len(source))] == [(b"\x89PNG\x00\xff", 300), (b"two", -7)]
+    assert source.path(1) == f"{path}[1]" and source.shard_sizes == [2]
+    label = TFRecord(path, label=["text", "weight", "box", "ids"]).read(0)[1]
+    assert label["text"] == "grün" and label["weight"] == 0.5
+    assert label["box"].dtype == np.float32 and label["box"].tolist() == [1.0, -2.5]
+    assert label["ids"].dtype == np.int64 and label["ids"].tolist() == [1, -1, 2**40]
+
+
+def test_the_writer_of_these_tests_agrees(tmp_path):
+    """Its features come in another order than protobuf's, which has none."""
+    fields = {"text": "grün".encode(), IMAGE: b"\x89PNG\x00\xff", LABEL: 300, "ids": [1, -1, 2**40], "weight": 0.5}
+    first = example({**fields, "box": [1.0, -2.5]})
+    second = example({IMAGE: b"two", LABEL: -7})
+    assert frame(first) + frame(second) == WRITTEN
+
+
+# --- checksums -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        (b"", 0),
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),  # these four: RFC 3720, B.4
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+    ],
+)
+def test_known_checksums(data, want):
+    assert crc32c(data) == writers.crc32c(data) == want
+
+
+@given(st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 1500), st.sampled_from([2**13 - 1, 2**13, 2**13 + 1])))
+def test_checksums_of_any_length(seed, size):
+    data = np.random.default_rng(seed).bytes(size)
+    assert crc32c(data) == writers.crc32c(data)
+
+
+def test_verify(tmp_path):
+    records = [plain(i) for i in range(3)]
+    path = written(tmp_path, *records)
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(png(1)) + 30] ^= 1
+    path.write_bytes(damaged)
+    assert TFRecord(path).read(1)[1] == 1, "not looked at"
+    source = TFRecord(path, verify=True)
+    assert [source.read(i) for i in (0, 2)] == [(png(0), 0), (png(2), 2)]
+    with pytest.raises(DecodeError, match="does not fit its checksum"):
+        source.read(1)
+    with Loader(source, batch_size=3, on_error="skip") as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == labels.tolist() == [0, 2]
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+_values = st.one_of(
+    st.lists(st.binary(max_size=300), min_size=1, max_size=4),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=6),
+    st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=6),
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), _values), st.booleans())
+def test_any_example(fields, packed):
+    record = example(fields, packed)
+    found = {name: values(message) for name, message in features(record).items()}
+    assert {name: list(value) for name, value in found.items()} == fields
+    for name, value in fields.items():
+        if isinstance(value[0], float):
+            assert found[name].dtype == np.float32
+        elif isinstance(value[0], int):
+            assert found[name].dtype == np.int64
+
+
+def test_fields_of_other_numbers_are_passed_over():
+    """Wire types 0, 1, 2 and 5 in places where a later version of the messages might have something."""
+    more = varint(8 * 9) + varint(5) + varint(8 * 10 + 1) + bytes(8) + block(11, b"abc") + varint(8 * 12 + 5) + bytes(4)
+    entry = more + block(1, b"name") + more + block(2, more + feature(7))
+    record = more + block(1, more + block(1, entry))
+    assert {name: values(message).tolist() for name, message in features(record).items()} == {"name": [7]}
+
+
+def test_features_may_be_empty():
+    assert features(b"") == {} and values(memoryview(b"")) == []
+    assert features(block(1, block(1, block(1, b"name")))) == {"name": b""}
+    assert list(values(memoryview(block(3, b"")))) == list(values(memoryview(block(2, b"")))) == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"\x0a",
+        b"\x0a\x05ab",
+        b"\x0b",
+        b"\xff" * 11,
+        varint(8 + 0) + varint(3),
+        block(1, block(1, b"\x0a\x7fname")),
+        block(1, block(1, block(1, b"\xff\xfe") + block(2, b""))),
+    ],
+    ids=["no length", "too short", "wire type 3", "long number", "number for message", "inner", "name"],
+)
+def test_what_is_no_example(record):
+    with pytest.raises(ValueError):
+        features(record)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        varint(8 + 0) + b"\x01",
+        block(2, block(1, b"abc")),
+        block(3, block(1, b"\x80")),
+        block(3, varint(8 + 5) + bytes(4)),
+    ],
+)
+def test_what_is_no_feature(message):
+    with pytest.raises(ValueError):
+        values(memoryview(message))
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_give_a_value_error_or_features(data):
+    for parse in (lambda: [values(message) for message in features(data).values()], lambda: values(memoryview(data))):
+        try:
+            parse()
+        except ValueError:
+            continue
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def test_labels(tmp_path):
+    fields = {
+        IMAGE: b"i",
+        "f": 2.5,
+        "fs": [1.0, 2.0],
+        "n": [3, 4],
+        "t": b"text",
+        "ts": [b"a", b"b"],
+        "raw": b"\xff\x00",
+    }
+    path = written(tmp_path, example(fields))
+    assert TFRecord(path, label="f").read(0) == (b"i", 2.5) and TFRecord(path, label=None).read(0) == (b"i", 0)
+    label = TFRecord(path, label=["fs", "n", "t", "ts"]).read(0)[1]
+    assert label["fs"].tolist() == [1, 2] and label["n"].tolist() == [3, 4]
+    assert label["t"] == "text" and label["ts"] == ["a", "b"]
+    with pytest.raises(DecodeError, match=r"label 'raw' holds b'\\xff\\x00'.*utf-8"):
+        TFRecord(path, label="raw").read(0)
+    assert TFRecord(path, label="raw", decoders={"raw": list}).read(0)[1] == [255, 0]
+
+
+def test_records_that_lack_a_feature(tmp_path):
+    records = [plain(0), example({LABEL: 1}), example({IMAGE: png(2)}), example({IMAGE: 3, LABEL: 3}), b"", b"\xff"]
+    source = TFRecord(written(tmp_path, *records))
+    causes = {1: f"no feature '{IMAGE}'", 2: f"no feature '{LABEL}'", 3: "not one image", 4: "no feature", 5: "damaged"}
+    for i, cause in causes.items():
+        with pytest.raises(DecodeError, match=cause):
+            source.read(i)
+    with Loader(source, batch_size=6, on_error="skip") as loader:
+        ((images, labels),) = loader
+    assert numbers_of(images) == labels.tolist() == [0]
+
+
+def test_names_that_no_record_has(tmp_path):
+    path = written(tmp_path, plain(0))
+    with pytest.raises(LoaderError, match=rf"a.tfrecord' have no feature 'label'; there are '{LABEL}', '{IMAGE}'"):
+        TFRecord(path, label="label")
+    with pytest.raises(LoaderError, match="have no feature 'jpeg'"):
+        TFRecord(path, "jpeg")
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_several_files(tmp_path):
+    for i in range(4):
+        written(tmp_path, *(plain(10 * i + k) for k in range(i)), name=f"train-{i:05d}-of-00004")
+    source = TFRecord(f"{tmp_path}/train-*-of-00004")
+    assert [source.read(i)[1] for i in range(len(source))] == [10, 20, 21, 30, 31, 32]
+    assert source.shard_sizes == [1, 2, 3] and source.path(2).endswith("train-00002-of-00004[1]")
+    assert len(TFRecord(f"{tmp_path}/train-{{00001..00002}}-of-00004")) == 3
+    written(tmp_path, plain(1), name="x.tfrecords")
+    assert len(TFRecord(tmp_path)) == 1
+    with pytest.raises(LoaderError, match="nothing to load"):
+        TFRecord(f"{tmp_path}/train-00000-of-00004")
+
+
+def test_cut_anywhere_it_is_refused(tmp_path):
+    path = written(tmp_path, plain(0), plain(1))
+    whole = path.read_bytes()
+    boundary = len(frame(plain(0)))
+    for size in range(1, len(whole)):
+        path.write_bytes(whole[:size])
+        if size == boundary:
+            assert len(TFRecord(path)) == 1
+        else:
+            with pytest.raises(LoaderError, match=r"a.tfrecord' is cut short: .*record [01]"):
+                TFRecord(path)
+    path.write_bytes(b"")
+    with pytest.raises(LoaderError, match="nothing to load"):
+        TFRecord(path)
+
+
+def test_other_files(tmp_path):
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(gzip.compress(WRITTEN))
+    with pytest.raises(LoaderError, match=r"is compressed \(gzip\)"):
+        TFRecord(path)
+    path.write_bytes(png(0))
+    with pytest.raises(LoaderError, match="is not a TFRecord file, or damaged: the length of record 0, at byte 0"):
+        TFRecord(path)
+    size = struct.unpack("<Q", WRITTEN[:8])[0] + 16
+    damaged = bytearray(WRITTEN)
+    damaged[size] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(LoaderError, match=f"the length of record 1, at byte {size}"):
+        TFRecord(path)
+    path.write_bytes(frame(b"\xff\xff"))
+    with pytest.raises(LoaderError, match=r"no tf.train.Example"):
+        TFRecord(path)
+
+
+@given(st.data())
+def test_damage_costs_a_sample_or_is_named(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "d.tfrecord"
+    whole = bytearray(WRITTEN)
+    for _ in range(data.draw(st.integers(1, 4))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(whole)
+    for verify in (False, True):
+        try:
+            source = TFRecord(path, verify=verify)
+        except LoaderError as error:
+            assert "d.tfrecord" in str(error)
+            continue
+        for i, good in enumerate([(b"\x89PNG\x00\xff", 300), (b"two", -7)]):
+            try:
+                read = source.read(i)
+            except DecodeError:
+                continue
+            assert not verify or read == good
