@@ -1,4 +1,4 @@
-"""Noise and grids: against the references, and that what is drawn has the distribution it should have, independently."""
+"""Noise and grids: against the references, and that draws have the distribution they should, independently."""
 
 from __future__ import annotations
 
