@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import geometry
 from cuaug.plan.layout import Border, Neighbourhood
+from cuaug.plan.passes import Passes, Where
 
-__all__ = ["MEDIAN_SIZES", "TABLE_FLOATS", "Filters", "quantisation"]
+__all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
 
-#: The look-up tables' size: whatever else the kernels read as floats lies among them.
-TABLE_FLOATS = 3 * 256
 #: Widths of the medians that the kernels have.
 MEDIAN_SIZES = (3, 5, 7)
 # A pixel of a JPEG depends on its block of 16 x 16 and on the pixels beside that, whose chroma is blended in.
@@ -40,8 +39,6 @@ _LUMA_STEPS = np.array(
 _CHROMA_STEPS = np.full((8, 8), 99)
 _CHROMA_STEPS[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
 
-Where = NDArray[np.bool_] | None
-
 
 def quantisation(quality: ArrayLike) -> NDArray[np.int64]:
     """(N, 2, 8, 8): libjpeg's quantisation steps of luma and chroma at qualities 1 ... 100."""
@@ -50,24 +47,12 @@ def quantisation(quality: ArrayLike) -> NDArray[np.int64]:
     return np.clip((np.stack([_LUMA_STEPS, _CHROMA_STEPS]) * percent + 50) // 100, 1, 255)
 
 
-class Filters:
+class Filters(Passes):
     """The part of `Plan` that looks at more than one pixel at a time."""
-
-    is_float: bool
-    limit: Any
-    _normalized: bool
-    _now: NDArray[Any]
-    _y: NDArray[Any]
-    _x: NDArray[Any]
-    _resized: NDArray[np.bool_]
-    _ops_so_far: NDArray[np.int8]
-    _luts: list[NDArray[np.float32]]
-    _choose: Any
-    _split: Any
 
     def barrier(self, where: Where = None) -> None:
         """What follows sees a finished image, and folds into nothing that was before."""
-        self._split(self._choose(where))
+        self._split(self._choose(where), "asked for")
 
     def convolve(
         self, down: ArrayLike, across: ArrayLike, *, border: Border = Border.REFLECT, where: Where = None
@@ -150,7 +135,7 @@ class Filters:
             raise TransformError(f"quality is 1 to 100, not {np.unique(each).tolist()}")
         self._filter(chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
         now = self._now
-        now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), -1))
+        now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), 128))
         now["level"][chosen] = self.limit / 255.0
         now["y"]["taps"][chosen] = now["x"]["taps"][chosen] = _JPEG_REACH
 
@@ -160,16 +145,8 @@ class Filters:
         busy = (self._ops_so_far[chosen] != 0) | self._resized[chosen] | (now["transposed"][chosen] != 0)
         for axis in (y, x):
             busy |= (axis["step"][chosen] < 0) | geometry.reaches_border(axis, chosen)
-        self._split(chosen[busy])
+        self._split(chosen[busy], "a filter sees the finished image before it")
         geometry.surround(y, chosen, down)
         geometry.surround(x, chosen, across)
         now["neighbourhood"][chosen], now["border_before"][chosen] = kind, border
         self._resized[chosen] = True
-
-    def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
-        """Where in the tables, in floats, each row of `values` begins, (n, k)."""
-        first = sum(map(len, self._luts)) * TABLE_FLOATS
-        flat = np.zeros(-(-values.size // TABLE_FLOATS) * TABLE_FLOATS, dtype=np.float32)
-        flat[: values.size] = values.reshape(-1)
-        self._luts.append(flat.reshape(-1, 3, 256))
-        return first + np.arange(len(values)) * values.shape[1]

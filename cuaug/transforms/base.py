@@ -28,7 +28,10 @@ class Transform:
     """Base of all transforms. A subclass keeps each argument of `__init__` under its own name."""
 
     def make_params(self, draws: Draws, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
-        """What `write` will need, drawn anew for each of the N samples; heights and widths are (N,), in pixels."""
+        """What `write` will need, drawn anew for each of the N samples: arrays of N rows.
+
+        heights and widths are (N,), in pixels.
+        """
         return {}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -38,7 +41,7 @@ class Transform:
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
         """Draws and writes. Each transform draws from a position of its own, whether or not it acts on a sample."""
         draws.next_transform()
-        self.write(plan, where, **self.make_params(draws, *plan.sizes))
+        plan.perform(self, where, self.make_params(draws, *plan.sizes))
 
     def __call__(self, image: Any) -> Any:
         """The transformed image or batch; see `Compose`."""
@@ -65,8 +68,7 @@ class RandomTransform(Transform):
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
         draws.next_transform()
         acts = draws.bernoulli(self.p)
-        params = self.make_params(draws, *plan.sizes)
-        self.write(plan, acts if where is None else acts & where, **params)
+        plan.perform(self, acts if where is None else acts & where, self.make_params(draws, *plan.sizes))
 
 
 def _check(transforms: Iterable[Transform]) -> list[Transform]:

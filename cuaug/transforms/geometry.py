@@ -86,7 +86,7 @@ class RandomCrop(Transform):
         padded_h, padded_w = heights + top + bottom, widths + left + right
         down = np.maximum(height - padded_h, 0) if self.pad_if_needed else np.zeros_like(heights)
         across = np.maximum(width - padded_w, 0) if self.pad_if_needed else np.zeros_like(widths)
-        sides = [left + across, top + down, right + across, bottom + down]
+        sides = np.stack([left + across, top + down, right + across, bottom + down], axis=1)
         room_y, room_x = padded_h + 2 * down - height, padded_w + 2 * across - width
         # An image too small gets place 0, and Plan.crop names it.
         place_y = draws.integers(0, np.maximum(room_y, 0))
@@ -95,7 +95,7 @@ class RandomCrop(Transform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if self._sides or self.pad_if_needed:
-            plan.pad(*params["sides"], border=self._border, fill=self._fill, where=where)
+            plan.pad(*params["sides"].T, border=self._border, fill=self._fill, where=where)
         plan.crop(params["top"], params["left"], *self.size, where=where)
 
 
@@ -267,7 +267,7 @@ class RandomZoomOut(RandomTransform):
         ratio, place = draws.uniform(None, *self.side_range), draws.uniform(2)
         more_x, more_y = (np.floor(size * ratio) - size for size in (widths, heights))
         left, top = np.floor(more_x * place[:, 0]), np.floor(more_y * place[:, 1])
-        return {"sides": [left, top, more_x - left, more_y - top]}
+        return {"sides": np.stack([left, top, more_x - left, more_y - top], axis=1)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.pad(*params["sides"], fill=self._fill, where=where)
+        plan.pad(*params["sides"].T, fill=self._fill, where=where)

@@ -71,13 +71,13 @@ class Resize(_Resizes):
         return self.resized(heights, widths)
 
     def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        """The height and width, one for all or one each, that images of these heights and widths are resized to."""
+        """The height and width that images of these heights and widths are resized to."""
         shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
         if self._pair is None:
             long = np.full(len(heights), self.max_size)
             short = np.maximum(long * shorter // longer, 1)
         elif not self._shorter:
-            return {"height": self._pair[0], "width": self._pair[1]}
+            return {"height": np.full_like(heights, self._pair[0]), "width": np.full_like(widths, self._pair[1])}
         else:
             short = np.full(len(heights), self._pair[0])
             long = short * longer // shorter

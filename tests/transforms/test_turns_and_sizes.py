@@ -113,7 +113,7 @@ def test_scale_jitter_draws_uniformly():
 
 
 def test_random_zoom_out_puts_the_image_anywhere_on_the_canvas():
-    left, top, right, bottom = sides = np.array(params(T.RandomZoomOut(), 40, 100, n=6000)["sides"])
+    left, top, right, bottom = sides = params(T.RandomZoomOut(), 40, 100, n=6000)["sides"].T
     width, height = left + 100 + right, top + 40 + bottom
     assert sides.min() == 0
     assert 100 <= width.min() < 101 and 398 <= width.max() < 400 and 158 <= height.max() <= 159

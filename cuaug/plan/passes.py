@@ -1,0 +1,144 @@
+"""The rows of a batch's passes while a plan is being written: each sample's current one, and those before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import geometry
+from cuaug.plan.layout import OP, SAMPLE, Layout, Type
+from cuaug.plan.points import Points
+from cuaug.plan.tables import sizes_of
+
+__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "TABLE_FLOATS", "Barrier", "Passes", "Where"]
+
+#: How the pixel operations of a pass get along with geometry that follows them.
+NO_OPS, POINTWISE, POSITIONAL = 0, 1, 2
+#: The look-up tables' size: whatever else the kernels read as floats lies among them.
+TABLE_FLOATS = 3 * 256
+# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast.
+RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
+
+_FRESH = np.zeros(1, dtype=SAMPLE)
+_FRESH["clamp"] = -1.0
+_FRESH["active"] = 1
+_FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
+
+Where = NDArray[np.bool_] | None
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Where a pass ended: for how many samples, why, and which step of the chain asked for it."""
+
+    step: int
+    samples: int
+    why: str
+
+
+class Passes:
+    """What the parts of `Plan` share.
+
+    Args:
+        heights, widths: (N,) source sizes in pixels.
+        source_type: `Type.UINT8`, or `Type.FLOAT32` for images in [0, 1].
+        channels: 3, or 1 for gray images (which the kernels see as three equal channels).
+    """
+
+    def __init__(self, heights: ArrayLike, widths: ArrayLike, source_type: Type, channels: int) -> None:
+        heights, widths = np.atleast_1d(heights).astype(np.int64), np.atleast_1d(widths).astype(np.int64)
+        n = len(heights)
+        self.channels = channels
+        self.is_float = source_type != Type.UINT8
+        #: What is to be moved along with the pixels.
+        self.points: Points | None = None
+        #: Where passes ended so far.
+        self.barriers: list[Barrier] = []
+        self._step = 0
+        self._normalized = False
+        #: Each sample's row of its current pass, and the rows of the passes before.
+        self._now = np.zeros(n, dtype=SAMPLE)
+        self._y, self._x = self._now["y"], self._now["x"]
+        self._before: list[NDArray[Any]] = []
+        self._pass = np.zeros(n, dtype=np.int64)
+        self._everyone = np.arange(n)
+        self._resized = np.zeros(n, dtype=bool)
+        self._ops_so_far = np.zeros(n, dtype=np.int8)
+        self._luts: list[NDArray[np.float32]] = []
+        self._begin_pass(self._everyone, heights, widths, source_type)
+
+    def __len__(self) -> int:
+        return len(self._everyone)
+
+    @property
+    def limit(self) -> float:
+        """The value of white: 255 while the images are uint8, 1 once they are float."""
+        return 1.0 if self.is_float else 255.0
+
+    @property
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(N,) heights and (N,) widths as they are at this point of the chain."""
+        return sizes_of(self._now)
+
+    @property
+    def passes(self) -> int:
+        """How many there are so far."""
+        return int(self._pass.max(initial=0)) + 1
+
+    def check_channels(self, name: str, values: ArrayLike) -> None:
+        """Refuses values for three channels, in the first axis of `values`, where the images have one."""
+        if self.channels == 1 and np.shape(values)[:1] == (3,):
+            raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
+
+    def _choose(self, where: Where) -> NDArray[np.int64]:
+        return self._everyone if where is None else np.flatnonzero(where)
+
+    def _axes(self, chosen: NDArray[np.int64]) -> list[tuple[Any, NDArray[Any], NDArray[Any]]]:
+        """(which of the chosen, the axis of their rows, that of their columns): two kinds where some are transposed."""
+        turned = self._now["transposed"][chosen] != 0
+        if not turned.any():
+            return [(slice(None), self._y, self._x)]
+        return [(~turned, self._y, self._x), (turned, self._x, self._y)]
+
+    def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> list[NDArray[np.int64]]:
+        return [np.broadcast_to(np.asarray(value, dtype=np.int64), len(self))[chosen] for value in values]
+
+    def _keep(self, chosen: NDArray[np.int64]) -> None:
+        """Copies the chosen samples' rows to those of the passes before."""
+        while len(self._before) <= self._pass[chosen].max(initial=-1):
+            self._before.append(np.zeros(len(self), dtype=SAMPLE))
+        for number, rows in enumerate(self._before):
+            here = chosen[self._pass[chosen] == number]
+            rows.view(RAW_SAMPLE)[here] = self._now.view(RAW_SAMPLE)[here]
+
+    def _split(self, chosen: NDArray[np.int64], why: str) -> None:
+        """Begins a new pass for the chosen samples: what they are now becomes its source."""
+        if len(chosen) == 0:
+            return
+        self.barriers.append(Barrier(self._step, len(chosen), why))
+        self._keep(chosen)
+        self._pass[chosen] += 1
+        heights, widths = self.sizes
+        self._begin_pass(chosen, heights[chosen], widths[chosen], Type.FLOAT32)
+        self._resized[chosen] = False
+        self._ops_so_far[chosen] = NO_OPS
+
+    def _begin_pass(self, chosen: NDArray[np.int64], heights: Any, widths: Any, source_type: Type) -> None:
+        # Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
+        self._now.view(RAW_SAMPLE)[chosen] = _FRESH.view(RAW_SAMPLE)
+        geometry.reset(self._y, chosen, heights)
+        geometry.reset(self._x, chosen, widths)
+        self._now["source_type"][chosen] = source_type
+        self._now["pitch"][chosen] = widths * (3 if source_type == Type.UINT8 else 12)
+
+    def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Puts the rows of `values`, (n, k), among the look-up tables; returns where each begins, in floats."""
+        first = sum(map(len, self._luts)) * TABLE_FLOATS
+        flat = np.zeros(-(-values.size // TABLE_FLOATS) * TABLE_FLOATS, dtype=np.float32)
+        flat[: values.size] = values.reshape(-1)
+        self._luts.append(flat.reshape(-1, 3, 256))
+        return first + np.arange(len(values)) * values.shape[1]

@@ -1,0 +1,60 @@
+"""A finished plan, as the kernels read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.plan import geometry
+from cuaug.plan.layout import Neighbourhood, Type
+
+__all__ = ["Tables", "sizes_of"]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A finished plan, as the kernels read it; the devices fill in addresses.
+
+    Attributes:
+        rows: (P, N) `SAMPLE` rows, P passes of N samples; `active` is 0 where a sample needs no such pass.
+        ops: (M,) `OP` rows, each sample's program of each pass contiguous.
+        luts: (T, 3, 256) float32 look-up tables.
+        statistics: how many 64-bit words the passes measure together, for rows' `measure_at` and `measured_at`.
+        target_type: the finished images' type.
+    """
+
+    rows: NDArray[Any]
+    ops: NDArray[Any]
+    luts: NDArray[np.float32]
+    statistics: int
+    target_type: Type
+
+    @property
+    def launches(self) -> int:
+        """How many kernel launches run this plan on a CUDA device, whatever the number of samples."""
+        return len(self.rows)
+
+    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(N,) heights and (N,) widths of the finished images."""
+        last = self.rows["active"].sum(axis=0) - 1
+        return sizes_of(self.rows[last, np.arange(self.rows.shape[1])])
+
+    def regions(self) -> NDArray[np.int64]:
+        """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
+        first = self.rows[0]
+        filter = np.where(first["neighbourhood"] == Neighbourhood.NONE, first["filter"], -1)
+        borders = filter, first["border_before"], first["border_after"]
+        y0, y1 = geometry.region(first["y"], *borders)
+        x0, x1 = geometry.region(first["x"], *borders)
+        regions = np.stack([y0, x0, y1, x1], axis=1)
+        warped = first["warped"] != 0
+        return np.where(warped[:, None], geometry.warped_region(first), regions) if warped.any() else regions
+
+
+def sizes_of(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(N,) heights and (N,) widths of what the rows make."""
+    y, x, turned = rows["y"]["out"].astype(np.int64), rows["x"]["out"].astype(np.int64), rows["transposed"] != 0
+    return (np.where(turned, x, y), np.where(turned, y, x)) if turned.any() else (y, x)
