@@ -38,6 +38,7 @@ __all__ = [
     "posterize",
     "saturation",
     "scale",
+    "scattered",
     "shot_noise",
     "shuffled",
     "solarize",
@@ -239,3 +240,11 @@ def shuffled(steps: list[Ops], order: NDArray[np.int64]) -> list[Ops]:
     raw = np.stack([ops.view(f"V{OP.itemsize}") for ops in steps])
     samples = np.arange(raw.shape[1])
     return [raw[which, samples].view(OP) for which in order.T]
+
+
+def scattered(n: int, parts: list[tuple[NDArray[np.int64], Ops]]) -> tuple[Ops, NDArray[np.bool_]]:
+    """(n,) rows and where they act, from parts of other kinds: (the samples, as indices; their rows)."""
+    ops, where = np.zeros(n, dtype=f"V{OP.itemsize}"), np.zeros(n, dtype=bool)
+    for samples, rows in parts:
+        ops[samples], where[samples] = rows.view(ops.dtype), True
+    return ops.view(OP), where

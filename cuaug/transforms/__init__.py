@@ -9,6 +9,7 @@ Compose([
 """
 
 from cuaug.transforms.arguments import InterpolationMode
+from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from cuaug.transforms.base import Compose, RandomApply, RandomTransform, Transform
 from cuaug.transforms.blur import (
     JPEG,
@@ -18,6 +19,7 @@ from cuaug.transforms.blur import (
     MotionBlur,
     RandomAdjustSharpness,
 )
+from cuaug.transforms.choices import RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
@@ -60,6 +62,8 @@ __all__ = [
     "D4",
     "JPEG",
     "LUT",
+    "AutoAugment",
+    "AutoAugmentPolicy",
     "CenterCrop",
     "CoarseDropout",
     "ColorJitter",
@@ -79,12 +83,14 @@ __all__ = [
     "Pad",
     "PlanckianJitter",
     "RGBShift",
+    "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
     "RandomAutocontrast",
     "RandomBrightness",
     "RandomChannelPermutation",
+    "RandomChoice",
     "RandomContrast",
     "RandomCrop",
     "RandomEqualize",
@@ -95,6 +101,7 @@ __all__ = [
     "RandomHue",
     "RandomInvert",
     "RandomMask",
+    "RandomOrder",
     "RandomPerspective",
     "RandomPhotometricDistort",
     "RandomPosterize",
@@ -113,6 +120,8 @@ __all__ = [
     "SaltAndPepper",
     "ScaleJitter",
     "ShotNoise",
+    "SomeOf",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
 ]

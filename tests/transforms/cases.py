@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from cuaug import transforms as T
-from tests.references import color, filters, jpeg, masks, noise, sampling, statistics
+from tests.references import auto, color, filters, jpeg, masks, noise, sampling, statistics
 from tests.references import warp as warping
 
 Image = np.ndarray
@@ -236,9 +236,13 @@ def grid(fill: Any = 0.0) -> Reference:
     return lambda image, **params: masks.grid(image, **params, fill=fill)
 
 
+def automatic(filter: str = "nearest", fill: Any = 0.0) -> Reference:
+    return lambda image, **params: auto.steps(image, **params, filter=filter, fill=fill)
+
+
 #: Public names that are no transforms, and transforms that only run others.
-BASES = {"InterpolationMode", "RandomTransform", "Transform"}
-WRAPPERS = {"Compose", "RandomApply"}
+BASES = {"AutoAugmentPolicy", "InterpolationMode", "RandomTransform", "Transform"}
+WRAPPERS = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 
 #: Each transform and its reference. Images are 20 to 30 pixels on a side.
 CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
@@ -422,6 +426,20 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "JPEG": [
         (T.JPEG(50), by_pillow),
         (T.JPEG((5, 100)), by_pillow),
+    ],
+    "AutoAugment": [
+        (T.AutoAugment(), automatic()),
+        (T.AutoAugment(T.AutoAugmentPolicy.CIFAR10, "bilinear", 40), automatic("bilinear", 40)),
+        (T.AutoAugment("svhn", fill=(9, 99, 200)), automatic(fill=(9, 99, 200))),
+    ],
+    "RandAugment": [
+        (T.RandAugment(), automatic()),
+        (T.RandAugment(1, 30, interpolation="bicubic", fill=[9, 99, 200]), automatic("bicubic", (9, 99, 200))),
+        (T.RandAugment(0), automatic()),
+    ],
+    "TrivialAugmentWide": [
+        (T.TrivialAugmentWide(), automatic()),
+        (T.TrivialAugmentWide(5, T.InterpolationMode.BILINEAR, 30), automatic("bilinear", 30)),
     ],
     "Normalize": [
         (

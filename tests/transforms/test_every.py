@@ -61,7 +61,13 @@ RANDOM = [
     T.MedianBlur(),
     T.Downscale(),
     T.JPEG((5, 95)),
+    T.AutoAugment(),
+    T.RandAugment(),
+    T.TrivialAugmentWide(),
     T.RandomApply([T.Grayscale(3)]),
+    T.RandomChoice([T.Grayscale(3), T.RandomVerticalFlip(1)]),
+    T.RandomOrder([T.RandomAffine(0, (0.5, 0)), T.RandomHorizontalFlip(1)]),
+    T.SomeOf([T.Grayscale(3), T.RandomVerticalFlip(1), T.GaussianBlur(5)], (0, 2)),
     T.Compose([T.RandomHorizontalFlip()]),
 ]
 #: Those that leave each image with a size of its own.
@@ -123,6 +129,7 @@ def test_every_transform_is_here():
         "GridMask",
     }
     drawing |= {"GaussianBlur", "MotionBlur", "MedianBlur", "Downscale", "JPEG"}
+    drawing |= {"AutoAugment", "RandAugment", "TrivialAugmentWide", "SomeOf"}
     assert {type(t).__name__ for t in RANDOM + RESIZING} == drawing
 
 
@@ -322,6 +329,17 @@ def test_where_limits_it(transform):
         (lambda: T.Downscale(interpolation_pair={"up": 0}), "interpolation_pair .* not {'up': 0}"),
         *[(lambda v=v: T.JPEG(v), f"quality is from 1 to 100.* not {v}") for v in (0, 101, 2.5)],
         (lambda: T.JPEG((9, 3)), r"quality .* not \(9, 3\)"),
+        (lambda: T.AutoAugment("coco"), "policy is one of 'imagenet', 'cifar10', 'svhn', not 'coco'"),
+        (lambda: T.RandAugment(-1), "num_ops is an integer of at least 0, not -1"),
+        (lambda: T.RandAugment(2, 31), "magnitude is one of 31 .*, not 31"),
+        (lambda: T.RandAugment(2, -1), "magnitude is an integer of at least 0, not -1"),
+        (lambda: T.RandAugment(fill=(1, 2)), r"fill .* not \(1, 2\)"),
+        (lambda: T.TrivialAugmentWide(1), "num_magnitude_bins is an integer of at least 2, not 1"),
+        (lambda: T.TrivialAugmentWide(interpolation="lanczos"), "interpolation is one of .* not 'lanczos'"),
+        *[(lambda v=v: T.RandomChoice([T.Pad(1)], v), "p is a weight .* 1 transforms") for v in ([1, 1], [0], [-1])],
+        (lambda: T.RandomOrder([]), "RandomOrder needs at least one transform"),
+        (lambda: T.SomeOf([T.Pad(1)], 2), "n is an integer of 0 or more up to 1, .* not 2"),
+        *[(lambda v=v: T.SomeOf([T.Pad(1)], v, True), "n is an integer of 0 or more or") for v in ((3, 2), -1, 1.5)],
         (lambda: T.RandomMask(ratio=2), "ratio is a probability .* not 2"),
         (lambda: T.Normalize([0.5], [0.0]), "std must be above 0"),
         (lambda: T.Normalize([0.5, 0.5], [1.0]), "mean and std have 1 or 3 entries, not 2 and 1"),

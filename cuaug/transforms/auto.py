@@ -1,0 +1,197 @@
+"""Automatic augmentation: a few operations drawn for each sample. Names, arguments and meaning are torchvision v2's.
+
+Every sample runs a program of its own, in as many launches as the longest one of the batch needs: each step of all
+programs is written at once. A shift, shear or rotation takes a pass, and so does an operation that must know the whole
+image (Contrast, AutoContrast, Equalize) or its neighbours (Sharpness); the others fold into the pass before.
+
+What differs from torchvision: values are not rounded from one operation to the next; Posterize, Solarize and Equalize
+see the nearest level. Magnitudes are computed in double, not float32, which moves two things beside a whole number: a
+Solarize threshold that is a whole level includes that level (torchvision's may lie 1e-5 above it, as 170.000005 does in
+the ImageNet policy), and TrivialAugmentWide's shift number 15 of 31 is 16 pixels, not 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan, operations
+from cuaug.random import Draws
+from cuaug.transforms import arguments, matrices
+from cuaug.transforms.base import Transform, Where
+from cuaug.transforms.blur import sharpness_taps
+from cuaug.transforms.policies import GREATEST, SIGNED, WIDEST, AutoAugmentPolicy, magnitudes, sub_policies
+
+__all__ = ["AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
+
+Sizes = NDArray[np.int64]
+Array = NDArray[np.float64]
+
+_NAMES = np.array(list(GREATEST))
+_SIGNED = np.isin(_NAMES, SIGNED)
+_MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+#: Operations on the values of pixels, from how many there are, the value of white, and their magnitudes.
+_POINTS: dict[str, Callable[[int, float, Array], NDArray[Any]]] = {
+    "Brightness": lambda n, limit, magnitude: operations.brightness(n, limit, 1.0 + magnitude),
+    "Color": lambda n, limit, magnitude: operations.saturation(n, limit, 1.0 + magnitude),
+    "Contrast": lambda n, limit, magnitude: operations.contrast(n, limit, 1.0 + magnitude),
+    "Posterize": operations.posterize,
+    # Rounded, so that what is meant to be a whole level is one.
+    "Solarize": lambda n, limit, magnitude: operations.solarize(n, limit, np.round(limit * magnitude, 9)),
+    "AutoContrast": lambda n, limit, magnitude: operations.autocontrast(n, limit),
+    "Equalize": lambda n, limit, magnitude: operations.equalize(n, limit),
+    "Invert": lambda n, limit, magnitude: operations.invert(n, limit),
+}
+
+
+class _Augment(Transform):
+    """Steps of one operation each. What is drawn is, for each sample and step, its name and its magnitude."""
+
+    #: Whether magnitudes are TrivialAugmentWide's.
+    _wide = False
+
+    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+        self.interpolation = interpolation
+        self.fill = fill
+        self.how: dict[str, Any] = {
+            "filter": arguments.interpolation(interpolation),
+            "fill": arguments.color("fill", fill),
+        }
+
+    def _params(
+        self, draws: Draws, number: Sizes, level: Any, bins: int, heights: Sizes, widths: Sizes
+    ) -> dict[str, Any]:
+        """The operations of these numbers, (N, steps), at these levels out of `bins`, either way where they have two.
+
+        Magnitudes as in `policies`, but that shifts are in whole pixels, towards 0.
+        """
+        name, magnitude = _NAMES[number], magnitudes(self._wide, bins)[number, level]
+        for shift, side in (("TranslateX", widths), ("TranslateY", heights)):
+            whole = np.floor(magnitude * (1 if self._wide else side[:, None]) + 1e-6)
+            magnitude = np.where(name == shift, whole, magnitude)
+        back = _SIGNED[number] & (draws.uniform(number.shape[1]) < 0.5)
+        return {"operation": name, "magnitude": np.where(back, 0.0 - magnitude, magnitude)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        for name, magnitude in zip(params["operation"].T, params["magnitude"].T, strict=True):
+            self._step(plan, name if where is None else np.where(where, name, "Identity"), magnitude)
+
+    def _step(self, plan: Plan, name: NDArray[np.str_], magnitude: Array) -> None:
+        """The operation `name` on each sample, (N,)."""
+        rows = {kind: np.flatnonzero(name == kind) for kind in dict.fromkeys(name.tolist())}
+        points = [(i, _POINTS[kind](len(i), plan.limit, magnitude[i])) for kind, i in rows.items() if kind in _POINTS]
+        if points:
+            plan.append(*operations.scattered(len(plan), points))
+        if "Sharpness" in rows:
+            plan.stencil(sharpness_taps(1.0 + magnitude), frame=1, saturate=True, where=name == "Sharpness")
+        moved = np.isin(name, _MOVES) & (magnitude != 0.0)
+        if moved.any():
+            plan.warp(_matrices(plan, name, magnitude), *plan.sizes, **self.how, where=moved)
+
+
+def _matrices(plan: Plan, name: NDArray[np.str_], magnitude: Array) -> Array:
+    """(N, 3, 3): what each sample's operation does to places; the identity where it moves nothing."""
+
+    def of(kind: str) -> Array:
+        return np.where(name == kind, magnitude, 0.0)
+
+    linear = matrices.rotation(of("Rotate"))
+    linear[:, 0, 1] += of("ShearX")
+    linear[:, 1, 0] += of("ShearY")
+    heights, widths = plan.sizes
+    # A rotation leaves the middle where it is, a shear the upper left corner.
+    fixed = np.where((name == "Rotate")[:, None], np.stack([widths, heights], axis=1) / 2.0, 0.0)
+    return matrices.about(linear, fixed, fixed + np.stack([of("TranslateX"), of("TranslateY")], axis=1))
+
+
+def _bins(num_magnitude_bins: int) -> int:
+    return arguments.whole("num_magnitude_bins", num_magnitude_bins, 2)
+
+
+class AutoAugment(_Augment):
+    """One of the policy's 25 pairs of operations for each sample, each with its probability and magnitude.
+
+    Args:
+        policy: an `AutoAugmentPolicy`, or its value.
+        interpolation: of what moves pixels: "nearest", "bilinear" or "bicubic".
+        fill: what they leave empty: a number or one per channel, in image units; None is 0.
+    """
+
+    def __init__(
+        self,
+        policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
+        interpolation: Any = "nearest",
+        fill: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(interpolation, fill)
+        values = [known.value for known in AutoAugmentPolicy]
+        if getattr(policy, "value", policy) not in values:
+            raise TransformError(f"policy is one of {', '.join(map(repr, values))}, not {policy!r}")
+        self.policy = AutoAugmentPolicy(getattr(policy, "value", policy))
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        policy = sub_policies(self.policy)
+        number, probability, level = policy[draws.integers(0, len(policy) - 1)].transpose(2, 0, 1)
+        # What does not act has the number of Identity.
+        number = np.where(draws.uniform(2) < probability, number, 0).astype(np.int64)
+        return self._params(draws, number, level.astype(np.int64), 10, heights, widths)
+
+
+class RandAugment(_Augment):
+    """`num_ops` operations for each sample, each drawn from 14, all of one magnitude (Cubuk et al. 2020).
+
+    Args:
+        num_ops: how many, one after the other; 0 or more.
+        magnitude: its number, from 0, out of `num_magnitude_bins`.
+        num_magnitude_bins: into how many steps the range of each operation's magnitude is cut.
+        interpolation, fill: as for `AutoAugment`.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(interpolation, fill)
+        self.num_ops = arguments.whole("num_ops", num_ops, 0)
+        self.num_magnitude_bins = _bins(num_magnitude_bins)
+        self.magnitude = arguments.whole("magnitude", magnitude, 0)
+        if self.magnitude >= self.num_magnitude_bins:
+            raise TransformError(
+                f"magnitude is one of {self.num_magnitude_bins} (num_magnitude_bins), from 0, not {magnitude!r}"
+            )
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        number = draws.uniform(self.num_ops, 0, len(WIDEST)).astype(np.int64)
+        return self._params(draws, number, self.magnitude, self.num_magnitude_bins, heights, widths)
+
+
+class TrivialAugmentWide(_Augment):
+    """One operation for each sample, drawn from 14, of a magnitude drawn from a wide range (Mueller and Hutter 2021).
+
+    Args:
+        num_magnitude_bins, interpolation, fill: as for `RandAugment`.
+    """
+
+    _wide = True
+
+    def __init__(
+        self,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(interpolation, fill)
+        self.num_magnitude_bins = _bins(num_magnitude_bins)
+
+    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        number = draws.uniform(1, 0, len(WIDEST)).astype(np.int64)
+        level = draws.uniform(1, 0, self.num_magnitude_bins).astype(np.int64)
+        return self._params(draws, number, level, self.num_magnitude_bins, heights, widths)

@@ -1,0 +1,111 @@
+"""Chains that choose: one of several transforms, some of them, or all in an order of chance, decided for each sample.
+
+A choice costs no launch: each member is planned once for every turn it may have, for the samples that take it then.
+Members draw from positions of their own whether or not they act, so a sample's result depends on nothing beside it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan
+from cuaug.random import Draws
+from cuaug.transforms import arguments
+from cuaug.transforms.base import Transform, Where, _check
+
+__all__ = ["RandomChoice", "RandomOrder", "SomeOf"]
+
+
+class _Choice(Transform):
+    """Members that act on some samples each."""
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = _check(transforms)
+        if not self.transforms:
+            raise TransformError(f"{type(self).__name__} needs at least one transform to choose from")
+
+    def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
+        """Members in the order in which they are planned, and on which of the N samples each acts then."""
+        raise NotImplementedError(f"{type(self).__name__}._turns")
+
+    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+        draws.next_transform()
+        for transform, acts in self._turns(draws):
+            transform.plan(plan, draws, acts if where is None else acts & where)
+
+
+class RandomChoice(_Choice):
+    """Applies one of `transforms` to each sample.
+
+    Args:
+        transforms: to choose from; any transform, `Compose` and other choices included.
+        p: a weight, 0 or more, for each of them; they need not add up to 1. None: all alike.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], p: Sequence[float] | None = None) -> None:
+        super().__init__(transforms)
+        self.p = None if p is None else arguments.values(p, float)
+        weights = [1.0] * len(self.transforms) if self.p is None else self.p
+        fits = all(0.0 <= weight < float("inf") for weight in weights) and sum(weights) > 0.0
+        if len(weights) != len(self.transforms) or not fits:
+            raise TransformError(
+                f"p is a weight of 0 or more for each of the {len(self.transforms)} transforms, not all 0, not {p!r}"
+            )
+        self._weights = tuple(weights)
+
+    def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
+        ends = np.cumsum(self._weights)
+        # "right": a member of weight 0 ends where the one before it does, and is never the first beyond a number.
+        chosen = np.searchsorted(ends, draws.uniform() * ends[-1], side="right")
+        return [(transform, chosen == number) for number, transform in enumerate(self.transforms)]
+
+
+class RandomOrder(_Choice):
+    """Applies all of `transforms`, in an order drawn for each sample.
+
+    K transforms are planned K times each, once for each place in the order.
+    """
+
+    def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
+        order = draws.permutation(len(self.transforms))
+        return [(transform, place == number) for place in order.T for number, transform in enumerate(self.transforms)]
+
+
+class SomeOf(_Choice):
+    """Applies n of `transforms` to each sample, drawn alike and applied in the order of the list (Albumentations').
+
+    Args:
+        transforms: to choose from; any transform, `Compose` and other choices included.
+        n: how many; (fewest, most), both included, draws that for each sample.
+        replace: whether one may be drawn several times; it then acts as often, with other parameters each time.
+    """
+
+    def __init__(self, transforms: Sequence[Transform], n: int | Sequence[int] = 1, replace: bool = False) -> None:
+        super().__init__(transforms)
+        numbers = arguments.values(n, operator.index)
+        self.replace = replace
+        most = float("inf") if replace else len(self.transforms)
+        if len(numbers) not in (1, 2) or not 0 <= numbers[0] <= numbers[-1] <= most:
+            allowed = "" if replace else f" up to {most}, the number of transforms,"
+            raise TransformError(f"n is an integer of 0 or more{allowed} or (fewest, most) of two, not {n!r}")
+        self.n = numbers[0] if len(numbers) == 1 else numbers
+        self._fewest, self._most = numbers[0], numbers[-1]
+
+    def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
+        kinds = len(self.transforms)
+        count = draws.integers(self._fewest, self._most)
+        if self.replace:
+            picks = np.floor(draws.uniform(self._most) * kinds).astype(np.int64)
+        else:
+            picks = draws.permutation(kinds)[:, : self._most]
+        picks[np.arange(picks.shape[1]) >= count[:, None]] = kinds  # beyond what this sample takes
+        turns = []
+        for number, transform in enumerate(self.transforms):
+            times = (picks == number).sum(axis=1)
+            turns += [(transform, times > turn) for turn in range(self._most if self.replace else min(self._most, 1))]
+        return turns
