@@ -1,0 +1,113 @@
+"""How many kernel launches RandAugment(2, 9) takes over a batch of 256 images: cuaug beside Kornia, without a GPU.
+
+cuaug's is what its plan says of the whole chain, RandomResizedCrop(224), RandAugment and Normalize, in which every
+image has its own operations. On a GPU that is the number of kernels, to the unit (cuaug/devices/cuda.py); one upload
+comes before them.
+
+Kornia's is what its RandAugment alone asks of PyTorch for a finished 256 x 3 x 224 x 224 float32 batch on the CPU:
+calls of operators that compute, without views, allocations and reading a number. Each is at least one launch on a GPU,
+some are several. Calls on images are told apart from those on parameters, of which some may stay on the CPU. Kornia
+draws two operations for the whole batch; to give each image its own, it has to be called for each.
+
+    python benchmarks/launches.py --out benchmarks/results/launches.json
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from kornia.augmentation.auto import RandAugment
+from report import circumstances, spread, write_json
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from cuaug import transforms as T
+from cuaug.plan import Plan, Tables
+from cuaug.random import Draws
+
+HEIGHT, WIDTH, SIZE = 375, 500, 224
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+#: What computes nothing, besides views: allocations, casts of shape, reading one number.
+NO_LAUNCH = (
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "_reshape_alias",
+    "lift_fresh", "detach", "alias", "_local_scalar_dense", "resize_", "set_",
+)  # fmt: skip
+
+
+class Calls(TorchDispatchMode):
+    """Counts calls of operators that compute: all of them, and those of or into something made from `images`."""
+
+    def __init__(self, images: torch.Tensor) -> None:
+        super().__init__()
+        self._of_images = WeakTensorKeyDictionary()
+        self._of_images[images] = True
+        self.all = self.on_images = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = (value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor))
+        on_images = any(tensor in self._of_images for tensor in given)
+        if on_images:
+            for tensor in tree_leaves(result):
+                if isinstance(tensor, torch.Tensor):
+                    self._of_images[tensor] = True
+        if not func.is_view and func.overloadpacket.__name__ not in NO_LAUNCH:
+            self.all += 1
+            self.on_images += on_images
+        return result
+
+
+def calls(augment: Callable[[torch.Tensor], Any], *batches: torch.Tensor) -> tuple[int, int]:
+    """(on images, all) of one call for each batch."""
+    on_images = total = 0
+    for images in batches:
+        with Calls(images) as counted:
+            augment(images)
+        on_images, total = on_images + counted.on_images, total + counted.all
+    return on_images, total
+
+
+def planned(seed: int, n: int) -> Tables:
+    chain = T.Compose([T.RandomResizedCrop(SIZE), T.RandAugment(2, 9), T.Normalize(MEAN, STD)])
+    plan = Plan([HEIGHT] * n, [WIDTH] * n)
+    chain.plan(plan, Draws(seed, 0, np.arange(n)))
+    return plan.tables()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--draws", type=int, default=20, help="how often a batch is drawn for")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    arguments = parser.parse_args()
+
+    result = circumstances(["cuaug", "kornia", "numpy", "torch"])
+    n = arguments.batch
+    cuaug = [planned(seed, n).launches for seed in range(arguments.draws)]
+
+    torch.manual_seed(0)
+    images, augment = torch.rand(n, 3, SIZE, SIZE), RandAugment(n=2, m=9)
+    whole = [calls(augment, images) for _ in range(arguments.draws)]
+    one_by_one = calls(augment, *images.split(1))
+    result["batch"], result["draws"] = n, arguments.draws
+    result["launches"] = {
+        "cuaug: the whole chain, every image its own operations": spread(cuaug),
+        "Kornia: RandAugment, two operations for the batch, on images": spread([on_images for on_images, _ in whole]),
+        "Kornia: RandAugment, two operations for the batch, all": spread([total for _, total in whole]),
+        "Kornia: RandAugment, called for each image, on images": spread([one_by_one[0]]),
+        "Kornia: RandAugment, called for each image, all": spread([one_by_one[1]]),
+    }
+    for name, found in result["launches"].items():
+        print(f"{name:64} {found['median']:8.0f}   {found['min']:.0f} - {found['max']:.0f}")
+    if arguments.out:
+        write_json(arguments.out, result)
+
+
+if __name__ == "__main__":
+    main()
