@@ -1,18 +1,29 @@
-"""Runs a plan on images that the user has in hand: behind `Compose(...)(x)` and `cuaug.functional`."""
+"""Runs plans and chains on images that are in hand: behind `Compose(...)(x)`, `cuaug.functional`, and a loader's
+functions of whole batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import dtype_of, open_images
-from cuaug.plan import Layout, Plan, Type
+from cuaug.interop import Opened, dtype_of, open_images
+from cuaug.plan import Layout, Plan, Record, Type
+from cuaug.random import Draws
+from cuaug.transforms.base import BatchTransform
 
-__all__ = ["apply", "draw_seed"]
+if TYPE_CHECKING:
+    from cuaug.transforms.compose import Compose
+
+__all__ = ["apply", "apply_chain", "draw_seed", "run_stages"]
+
+# Each stage of a chain draws from positions of its own, this far apart.
+_STAGE_POSITIONS = 1 << 20
 
 
 def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
@@ -35,9 +46,87 @@ def apply(images: Any, write: Callable[[Plan], None]) -> Any:
         TransformError: images that are not supported, or that come out of one batch with different sizes.
     """
     opened = open_images(images)
+    return opened.finish(_run_plan(opened, write))
+
+
+def apply_chain(chain: Compose, images: Any, seed: int, epoch: int, record: Record) -> Any:
+    """The chain on images in hand, which draw as samples 0, 1, ... of that epoch."""
+    opened = open_images(images)
+    keys = np.arange(len(opened.images))
+    first = chain.stages[0]
+    assert not isinstance(first, BatchTransform)
+    draws = Draws(seed, epoch, np.repeat(keys, first.views))
+    made = _run_plan(opened, lambda plan: first.plan(plan, draws), views=first.views, record=record)
+    if len(chain.stages) > 1:
+        made = made.movedim(-1, -3) if opened.layout == Layout.HWC else made
+        made, _ = run_stages(chain, made, None, Draws(seed, epoch, keys), record)
+        made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
+    return opened.finish(made)
+
+
+def run_stages(
+    chain: Compose, images: torch.Tensor, targets: list[Any] | None, draws: Draws, record: Record, *, extra: int = 0
+) -> tuple[torch.Tensor, list[Any] | None]:
+    """All stages of a chain but the first.
+
+    Args:
+        images: (N + extra, C, H, W): what the first stage made.
+        targets: N + extra of them, or None.
+        draws: of those N + extra samples.
+        extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
+            first ones are taken once more.
+
+    Returns:
+        what became of the N images and their targets.
+    """
+    count = len(images) - extra
+    for number, stage in enumerate(chain.stages[1:], 1):
+        drawn = draws.at(number * _STAGE_POSITIONS)
+        if isinstance(stage, BatchTransform):
+            if extra < stage.partners:
+                rows = np.arange(count + stage.partners) % count
+                images, targets = images[torch.from_numpy(rows).to(images.device)], _pick(targets, rows)
+                extra = stage.partners
+            extra -= stage.partners
+            images, targets = _run_function(stage, images, targets, drawn.of(drawn.indices[: count + extra]), record)
+        else:
+            opened = open_images(images)
+            write = _planner(stage, drawn.of(np.repeat(drawn.indices[: len(images)], stage.views)))
+            images = opened.finish(_run_plan(opened, write, views=stage.views, record=record))
+    return images[:count], None if targets is None else targets[:count]
+
+
+def _run_function(
+    stage: BatchTransform, images: torch.Tensor, targets: list[Any] | None, draws: Draws, record: Record
+) -> tuple[torch.Tensor, list[Any] | None]:
+    draws.next_transform()
+    heights, widths = (np.full(len(draws), side) for side in images.shape[-2:])
+    step = record.take(stage, None, stage.make_params(draws, heights, widths), len(draws))
+    made, targets = stage.run(images, targets, **step.params)
+    if not isinstance(made, torch.Tensor) or len(made) != len(draws):
+        what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"{type(made).__name__}"
+        raise TransformError(f"{stage!r} of a batch of {len(draws)} images made {what}, not a tensor of {len(draws)}")
+    return made, targets
+
+
+def _planner(chain: Compose, draws: Draws) -> Callable[[Plan], None]:
+    return lambda plan: chain.plan(plan, draws)
+
+
+def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:
+    return None if targets is None else [targets[i] for i in rows.tolist()]
+
+
+def _run_plan(
+    opened: Opened, write: Callable[[Plan], None], *, views: int = 1, record: Record | None = None
+) -> torch.Tensor:
+    """(N, C, H, W) in the opened images' layout; (N, views, C, H, W) where there are several."""
     n, height, width, _ = opened.images.shape
     source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
-    plan = Plan([height] * n, [width] * n, source_type=source_type, channels=opened.channels)
+    rows = n * views
+    plan = Plan(
+        [height] * rows, [width] * rows, source_type=source_type, channels=opened.channels, views=views, record=record
+    )
     plan.target_type = opened.target_type
     write(plan)
     as_double = opened.is_double and plan.target_type is None
@@ -47,7 +136,8 @@ def apply(images: Any, write: Callable[[Plan], None]) -> Any:
     if any((sizes != sizes[0]).any() for sizes in tables.sizes()):
         sizes = sorted(set(zip(*(size.tolist() for size in tables.sizes()), strict=True)))
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {sizes[:4]}")
-    shape = (n, plan.channels, h, w) if opened.layout == Layout.CHW else (n, h, w, plan.channels)
+    shape = (rows, plan.channels, h, w) if opened.layout == Layout.CHW else (rows, h, w, plan.channels)
     target = torch.empty(tuple(int(v) for v in shape), dtype=dtype_of(tables.target_type), device=opened.images.device)
-    devices.run(tables, opened.images, target)
-    return opened.finish(target.double() if as_double else target)
+    devices.run(tables, opened.images, target, views=views)
+    target = target.double() if as_double else target
+    return target if views == 1 else target.unflatten(0, (n, views))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,12 +31,14 @@ class Batch(_Pair):
             (`last_batch="pad"`) or in place of a damaged one (`on_error="replace"`). Over an epoch and all ranks the
             valid samples are each sample of the epoch once, but for damaged ones.
         epoch: the epoch's number.
+        params(): what was applied to each sample, as `Compose.trace` tells it; empty lists on copies.
     """
 
     # Set on the instance; None on a copy that other code makes of the two elements alone.
     indices: torch.Tensor = None  # type: ignore[assignment]
     valid: torch.Tensor = None  # type: ignore[assignment]
     epoch: int = None  # type: ignore[assignment]
+    params: Callable[[], list[list[dict[str, Any]]]] = None  # type: ignore[assignment]
 
     def __new__(
         cls,
@@ -45,9 +47,11 @@ class Batch(_Pair):
         indices: torch.Tensor | None = None,
         valid: torch.Tensor | None = None,
         epoch: int | None = None,
+        params: Callable[[], list[list[dict[str, Any]]]] | None = None,
     ) -> Batch:
         batch = super().__new__(cls, images, labels)
-        batch.__dict__.update(indices=indices, valid=valid, epoch=epoch)
+        params = params or (lambda: [[] for _ in images])
+        batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch
 
     def __reduce__(self) -> Any:

@@ -114,7 +114,7 @@ def _open_tensor(tensor: torch.Tensor) -> Opened:
     last = tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
     def finish(result: torch.Tensor) -> torch.Tensor:
-        result = result.permute(0, 3, 1, 2) if last else result
+        result = result.movedim(-1, -3) if last and result.ndim > 3 else result
         return result if tensor.ndim == 4 else result[0]
 
     return _opened(stack.permute(0, 2, 3, 1), Layout.HWC if last else Layout.CHW, tensor, finish)
@@ -157,6 +157,8 @@ def _open_pil(image: Any) -> Opened:
 
     def finish(result: torch.Tensor) -> Any:
         result = result[0]
+        if result.ndim == 4:  # several images of this one
+            return tuple(finish(view[None]) for view in result)
         if result.dtype != torch.uint8:
             return result.permute(2, 0, 1).contiguous()  # a PIL image cannot hold it
         return Image.fromarray(result[..., 0].numpy() if result.shape[-1] == 1 else result.numpy())

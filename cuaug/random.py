@@ -7,6 +7,8 @@ the batch, the thread, the rank or the device. The generator is Philox4x32-10 (k
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -54,6 +56,19 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def at(self, position: int) -> Draws:
+        """The draws of the same samples from another position on."""
+        return self._copy(self.indices, position)
+
+    def of(self, indices: NDArray[np.int64]) -> Draws:
+        """The draws of other samples, from the same position on."""
+        return self._copy(indices, self._position)
+
+    def _copy(self, indices: NDArray[np.int64], position: int) -> Draws:
+        draws = copy.copy(self)
+        draws.indices, draws._position, draws._draw = np.ascontiguousarray(indices), position, 0
+        return draws
 
     def next_transform(self) -> None:
         """Moves to the next position: each transform of a chain, nested ones included, draws from its own."""

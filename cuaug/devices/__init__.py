@@ -16,8 +16,8 @@ from cuaug.plan import Tables
 __all__ = ["HostProgram", "run"]
 
 
-def run(tables: Tables, images: torch.Tensor, target: torch.Tensor) -> None:
-    """Runs a plan on a stack of images, (N, H, W, 3), into `target`, where the images are.
+def run(tables: Tables, images: torch.Tensor, target: torch.Tensor, *, views: int = 1) -> None:
+    """Runs a plan on a stack of images, (N, H, W, 3), into `target`, (N * views, ...), where the images are.
 
     On CUDA the launches are queued on torch's current stream.
     """
@@ -25,12 +25,12 @@ def run(tables: Tables, images: torch.Tensor, target: torch.Tensor) -> None:
         from cuaug.devices.cuda import CudaProgram  # CuPy, and a context, only once there is a GPU to use
 
         step = np.uint64(images.stride(0) * images.element_size())
-        addresses = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64) * step
+        addresses = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64).repeat(views) * step
         with torch.cuda.device(images.device):
             CudaProgram(tables).run(addresses, target)
         return
     program = HostProgram(tables)
     array = images.numpy()
     step = target.stride(0) * target.element_size()
-    for i in range(len(images)):
-        program.run(i, array[i], target.data_ptr() + i * step)
+    for i in range(len(images) * views):
+        program.run(i, array[i // views], target.data_ptr() + i * step)

@@ -22,10 +22,10 @@ from cuaug.devices.cuda import CudaProgram, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
-from cuaug.plan import Tables
 
 __all__ = ["CudaPipeline"]
 
@@ -110,7 +110,7 @@ class _Producer:
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
 
-    def produce(self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
+    def produce(self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         if not self._ready:
             self._prepare()
         arena = self._arenas[self._turn % _ARENAS]
@@ -120,11 +120,11 @@ class _Producer:
                 arena.free.synchronize()
                 pictures, failed = self._pictures(job, good, items, arena)
             with self._recorder.stage("augment"):
-                shape, dtype = job.shape(tables, channels), dtype_of(tables.target_type)
-                images = torch.empty(shape, dtype=dtype, device=self.device)
-                addresses = np.array([picture.data_ptr() for picture in pictures], dtype=np.uint64)
+                tables, views = planned.tables, planned.views
+                images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
+                addresses = np.array([picture.data_ptr() for picture in pictures], dtype=np.uint64).repeat(views)
                 try:
-                    CudaProgram(tables).run(addresses, images, skip=failed)
+                    CudaProgram(tables).run(addresses, images.flatten(0, int(views > 1)), skip=failed.repeat(views))
                 finally:
                     arena.free.record(self.stream)
                 job.ran(images, good)
@@ -204,9 +204,9 @@ class _CudaJob(Job):
 
     pipeline: CudaPipeline
 
-    def _run(self, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
+    def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         producer = self.pipeline.producer
-        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, tables, channels))
+        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned))
 
     def _queued(self) -> None:
         self._ready = torch.cuda.Event()

@@ -15,9 +15,9 @@ from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Pipeline, Settings
 from cuaug.pipeline.memory import Recycler
+from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached
 from cuaug.pipeline.stats import Recorder
-from cuaug.plan import Tables
 from cuaug.sampling import Epoch, Share
 
 __all__ = ["HostPipeline"]
@@ -58,11 +58,12 @@ class _HostJob(Job):
 
     pipeline: HostPipeline
 
-    def _run(self, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
-        images = self.pipeline.memory.empty(self.shape(tables, channels), dtype_of(tables.target_type))
+    def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+        tables, views = planned.tables, planned.views
+        images = self.pipeline.memory.empty(planned.shape(), dtype_of(tables.target_type))
         program = HostProgram(tables)
-        regions = tables.regions().tolist()
-        address, step = images.data_ptr(), images.stride(0) * images.element_size()
+        regions = planned.regions().tolist()
+        address, step = images.data_ptr(), images.stride(0) * images.element_size() // views
 
         def decode_and_run(part: range) -> None:
             decoder, decode, augment = _decoder(self.settings.fancy_upsampling), 0.0, 0.0
@@ -79,7 +80,8 @@ class _HostJob(Job):
                     self.fail(k, error)
                     continue
                 decode += (now := time.perf_counter()) - start
-                program.run(i, pixels, address + i * step, y=y0, x=x0)
+                for row in range(i * views, (i + 1) * views):
+                    program.run(row, pixels, address + row * step, y=y0, x=x0)
                 augment += time.perf_counter() - now
             self._recorder.add_seconds(decode=decode, augment=augment)
 

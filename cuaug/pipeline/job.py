@@ -13,20 +13,22 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug.apply import run_stages
 from cuaug.batch import Batch, none_of
-from cuaug.errors import DecodeError, LoaderError, TransformError
+from cuaug.errors import DecodeError, LoaderError
+from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
 from cuaug.pipeline.reading import Item, Reader
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
-from cuaug.plan import Layout, Plan, Tables, Type
+from cuaug.plan import Layout, Record, Type
 from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms import Compose
@@ -53,6 +55,14 @@ class Settings:
     prefetch: int
     on_error: str
     collate: Callable[[list[Any]], Any]
+
+
+class _Drawn(NamedTuple):
+    """Where to find what was drawn for a sample."""
+
+    record: Record
+    images: int
+    row: int
 
 
 class Pipeline:
@@ -89,7 +99,9 @@ class Job:
         self.pipeline = pipeline
         self.settings: Settings = pipeline.settings
         self.share = share
-        self.indices = epoch.indices[share.positions]
+        partners = self.settings.transforms.partners if fills is None else 0
+        self._positions = epoch.followed(share.positions, partners)
+        self.indices = epoch.indices[self._positions]
         self.errors: dict[int, DecodeError] = {}
         self._fills = fills
         self._filled_by: Job | None = None
@@ -100,9 +112,10 @@ class Job:
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._epoch = epoch
-        self._keys = epoch.keys(share.positions)
-        self._valid = share.valid.copy()
+        self._keys = epoch.keys(self._positions)
+        self._valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])
         self._labels: list[Any] = [None] * len(self.indices)
+        self._drawn: list[_Drawn | None] = [None] * len(self.indices)
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[torch.Tensor, NDArray[np.int64]] | None = None
         self._finished: Batch | None = None
@@ -270,56 +283,21 @@ class Job:
         if not items:
             self.ran(None, good)
             return
+        settings, draws = self.settings, Draws(self._epoch.seed, self._epoch.number, self._keys[good])
+        names = [int(index) for index in self.indices[good]]
         with self._recorder.stage("plan"):
-            tables, channels = self._plan(items, good)
-        self._run(good, items, tables, channels)
-
-    def _plan(self, items: Sequence[Item], good: NDArray[np.int64]) -> tuple[Tables, int]:
-        try:
-            tables, channels = self._write_plan(items, good)
-        except TransformError:
-            self._name_culprit(items, good)
-            raise
-        heights, widths = tables.sizes()
-        if (heights != heights[0]).any() or (widths != widths[0]).any():
-            k = int(np.argmax((heights != heights[0]) | (widths != widths[0])))
-            self._raise_different_sizes((int(good[0]), heights[0], widths[0]), (int(good[k]), heights[k], widths[k]))
-        return tables, channels
-
-    def _raise_different_sizes(self, *some: tuple[int, Any, Any]) -> None:
-        """`some` are positions in the batch, with their heights and widths."""
-        which = ", ".join(f"{self._name(int(self.indices[k]))} is {h} x {w}" for k, h, w in some)
-        raise TransformError(
-            f"the transforms leave images of different sizes, which cannot be one batch: {which} (height x width); "
-            "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
-            "Resize((height, width))"
-        )
-
-    def _write_plan(self, items: Sequence[Item], good: NDArray[np.int64]) -> tuple[Tables, int]:
-        settings = self.settings
-        plan = Plan([item.height for item in items], [item.width for item in items])
-        settings.transforms.plan(plan, Draws(self._epoch.seed, self._epoch.number, self._keys[good]))
-        return plan.tables(settings.target_type, settings.layout), plan.channels
-
-    def _name_culprit(self, items: Sequence[Item], good: NDArray[np.int64]) -> None:
-        """Raises the error of the first sample that cannot be planned on its own: its draws are the same there."""
+            planned = plan_samples(
+                settings.transforms, items, draws, settings.target_type, settings.layout, lambda i: self._name(names[i])
+            )
         for i, k in enumerate(good.tolist()):
-            try:
-                self._write_plan(items[i : i + 1], good[i : i + 1])
-            except TransformError as error:
-                raise TransformError(f"{self._name(int(self.indices[k]))}: {error}") from error
+            self._drawn[k] = _Drawn(planned.record, len(good), i)
+        self._run(good, items, planned)
 
-    def _run(self, good: NDArray[np.int64], items: list[Item], tables: Tables, channels: int) -> None:
+    def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         """Decodes and augments the samples at positions `good`; ends with `ran`, on whatever thread."""
         raise NotImplementedError
 
     # --- for the devices --------------------------------------------------------------------------------------------
-
-    def shape(self, tables: Tables, channels: int) -> tuple[int, ...]:
-        """Of the finished images, in the layout they are made in."""
-        heights, widths = tables.sizes()
-        n, h, w = len(heights), int(heights[0]), int(widths[0])
-        return (n, channels, h, w) if self.settings.layout == Layout.CHW else (n, h, w, channels)
 
     def ran(self, images: torch.Tensor | None, good: NDArray[np.int64]) -> None:
         """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile."""
@@ -353,7 +331,7 @@ class Job:
                 f"{_MOST_STAND_INS} samples in a row that were to replace a damaged one are damaged themselves; "
                 f"the last: {self.failures()[-1]}"
             )
-        others = self._epoch.stand_ins(self.share.positions[positions], self._attempt)
+        others = self._epoch.stand_ins(self._positions[positions], self._attempt)
         share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
         self._filled_by = type(self)(self.pipeline, self._epoch, share, fills=self)
         self._places = positions
@@ -364,8 +342,8 @@ class Job:
         other, places = self._filled_by, self._places
         assert other is not None
         for i, k in enumerate(places.tolist()):
-            self._labels[k] = other._labels[i]
-            self.indices[k] = other.indices[i]
+            self._labels[k], self._drawn[k] = other._labels[i], other._drawn[i]
+            self.indices[k], self._keys[k] = other.indices[i], other._keys[i]
             self._valid[k] = False
         if self._partial is not None:
             own, good = self._partial
@@ -375,7 +353,8 @@ class Job:
                     if self.settings.layout == Layout.CHW
                     else [own.shape[1:3], images.shape[1:3]]
                 )
-                self._raise_different_sizes((int(good[0]), *sizes[0]), (int(places[0]), *sizes[1]))
+                names = (self._name(int(self.indices[k])) for k in (good[0], places[0]))
+                raise different_sizes(*((name, *size) for name, size in zip(names, sizes, strict=True)))
             order = np.argsort(np.concatenate([good, places]), kind="stable")
             images = _rows(torch.cat([own, images]), order)
             self._partial = None
@@ -388,19 +367,37 @@ class Job:
             self._fills._filled(images)
             self._end()
             return
-        images = images[: len(positions)]
         if self.settings.layout == Layout.HWC:
-            images = images.permute(0, 3, 1, 2)
-        labels = self.settings.collate([self._labels[k] for k in positions] or self._labels[:1])
+            images = images.movedim(-1, -3)
+        shown = positions if len(positions) else np.arange(1)
+        images = images[: len(shown)]
+        labels = [self._labels[k] for k in shown]
+        drawn = [self._drawn[k] for k in shown]
+        later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
+        if len(self.settings.transforms.stages) > 1:
+            extra = int((shown >= len(self.share.positions)).sum())
+            draws = Draws(self._epoch.seed, self._epoch.number, self._keys[shown])
+            images, mixed = run_stages(self.settings.transforms, images, labels, draws, later, extra=extra)
+            labels = mixed or labels
+        positions = positions[positions < len(self.share.positions)]
+        images, labels = images[: len(positions)], self.settings.collate(labels)
         self._finished = Batch(
             images,
             labels if len(positions) else none_of(labels),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self._valid[positions]),
             self._epoch.number,
+            functools.partial(_told, drawn[: len(positions)], later),
         )
         self._queued()
         self._end()
+
+
+def _told(drawn: list[_Drawn | None], later: Record) -> list[list[dict[str, Any]]]:
+    """What was applied to each sample: in the chain's first stage, and in those that follow."""
+    first = {id(one.record): one.record.params(one.images) for one in drawn if one is not None}
+    rest = later.params(len(drawn))
+    return [first[id(one.record)][one.row] + rest[i] for i, one in enumerate(drawn) if one is not None]
 
 
 def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:

@@ -22,7 +22,7 @@ from cuaug.plan.filters import Filters
 from cuaug.plan.layout import OP, SAMPLE, Layout, Measure, Neighbourhood, OpCode, Type
 from cuaug.plan.moves import Moves
 from cuaug.plan.passes import POINTWISE, POSITIONAL, RAW_OP, RAW_SAMPLE, Where
-from cuaug.plan.record import Script, Step, params_of
+from cuaug.plan.record import Record
 from cuaug.plan.tables import Tables
 
 __all__ = ["Plan"]
@@ -44,31 +44,36 @@ class Plan(Moves, Filters):
         heights, widths: (N,) source sizes in pixels.
         source_type: `Type.UINT8`, or `Type.FLOAT32` for images in [0, 1].
         channels: 3, or 1 for gray images (which the kernels see as three equal channels).
+        views: the rows are N / views images, each as often as this in a row.
+        record: of what transforms write.
     """
 
     def __init__(
-        self, heights: ArrayLike, widths: ArrayLike, *, source_type: Type = Type.UINT8, channels: int = 3
+        self,
+        heights: ArrayLike,
+        widths: ArrayLike,
+        *,
+        source_type: Type = Type.UINT8,
+        channels: int = 3,
+        views: int = 1,
+        record: Record | None = None,
     ) -> None:
         super().__init__(heights, widths, source_type, channels)
         #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
         self.target_type: Type | None = None
-        #: What transforms have written so far; and what is to be written again instead of what they draw.
-        self.steps: list[Step] = []
-        self.script: Script | None = None
+        self.views = views
+        self.record = Record() if record is None else record
         self._written: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
 
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
-        step = Step(type(transform).__name__, where, params)
-        if self.script is not None:
-            step = self.script.replace(len(self.steps), step, len(self))
-        self.steps.append(step)
-        self._step = len(self.steps) - 1
+        self._step = self.record.next
+        step = self.record.take(transform, where, params, len(self), self.views)
         transform.write(self, step.where, **step.params)
 
     def params(self) -> list[list[dict[str, Any]]]:
-        """What was applied to each sample, in order: {"step", "transform", "params"}, of Python's numbers and lists."""
-        return params_of(self.steps, len(self))
+        """What was applied to each image, in order: {"step", "transform", "params"}, of Python's numbers and lists."""
+        return self.record.params(len(self) // self.views)
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 

@@ -15,36 +15,77 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Script", "Step", "params_of"]
+__all__ = ["Record", "Script", "Step"]
 
 Where = NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)
 class Step:
-    """One transform's turn: on which of N samples it acted (None: all), and its parameters, (N, ...) each."""
+    """One transform's turn.
+
+    Attributes:
+        where: (N,) on which rows of the plan it acted; None: all.
+        params: its parameters, (N, ...) each.
+        views: so many rows in turn are one image.
+    """
 
     transform: str
     where: Where
     params: Mapping[str, NDArray[Any]]
+    views: int = 1
 
 
-def params_of(steps: Sequence[Step], count: int) -> list[list[dict[str, Any]]]:
-    """For each of `count` samples a list of {"step", "transform", "params"}, of Python's numbers and lists."""
-    told: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-    for number, step in enumerate(steps):
-        columns = {name: values.tolist() for name, values in step.params.items()}
-        for i in range(count) if step.where is None else np.flatnonzero(step.where).tolist():
-            params = {name: values[i] for name, values in columns.items()}
-            told[i].append({"step": number, "transform": step.transform, "params": params})
-    return told
+class Record:
+    """The steps of a chain, in order.
+
+    Args:
+        script: what is to be done instead of what is drawn.
+        first: the first step's number.
+    """
+
+    def __init__(self, script: Script | None = None, *, first: int = 0) -> None:
+        self.steps: list[Step] = []
+        self.first = first
+        self._script = script
+
+    @property
+    def next(self) -> int:
+        """The next step's number."""
+        return self.first + len(self.steps)
+
+    def take(
+        self, transform: Any, where: Where, params: Mapping[str, NDArray[Any]], count: int, views: int = 1
+    ) -> Step:
+        """Notes the next step, of `count` rows, which is what was drawn or what the script says."""
+        step = Step(type(transform).__name__, where, params, views)
+        if self._script is not None:
+            step = self._script.replace(self.next, step, count)
+        self.steps.append(step)
+        return step
+
+    def params(self, count: int) -> list[list[dict[str, Any]]]:
+        """For each of the first `count` images its steps: {"step", "transform", "params"}, of numbers and lists."""
+        told: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+        for number, step in enumerate(self.steps, self.first):
+            one = slice(0, count * step.views, step.views)
+            columns = {name: values[one].tolist() for name, values in step.params.items()}
+            for i in range(count) if step.where is None else np.flatnonzero(step.where[one]).tolist():
+                params = {name: values[i] for name, values in columns.items()}
+                told[i].append({"step": number, "transform": step.transform, "params": params})
+        return told
+
+    def check_end(self) -> None:
+        """Raises a TransformError if the script has more steps than there were."""
+        if self._script is not None:
+            self._script.check_end(self.next)
 
 
 class Script:
     """Steps to do again, instead of what is drawn.
 
     Args:
-        told: as `params_of` gives it, for each sample of the plan.
+        told: as `Record.params` gives it, for each sample.
     """
 
     def __init__(self, told: Sequence[Sequence[Mapping[str, Any]]]) -> None:
@@ -69,18 +110,23 @@ class Script:
                     f"step {number} of image {i} was a {step['transform']} with {sorted(step['params'])}, but is a "
                     f"{drawn.transform} with {sorted(params)} here: replay with the chain that drew the parameters"
                 )
-            where[i] = True
+            where[_rows(i, drawn.views)] = True
         for name, values in drawn.params.items():
-            params[name] = _put(values, {i: step["params"][name] for i, step in told.items()})
-        return Step(drawn.transform, where, params)
+            rows = {k: step["params"][name] for i, step in told.items() for k in _rows(i, drawn.views)}
+            params[name] = _put(values, rows)
+        return Step(drawn.transform, None if where.all() else where, params, drawn.views)
 
     def check_end(self, count: int) -> None:
-        """Raises if there are steps that a chain of `count` steps does not have."""
+        """Raises a TransformError if there are steps that a chain of `count` steps does not have."""
         if self._last >= count:
             raise TransformError(
                 f"the parameters have a step {self._last}, but the chain only {count} steps: replay with the chain "
                 "that drew them"
             )
+
+
+def _rows(image: int, views: int) -> range:
+    return range(image * views, (image + 1) * views)
 
 
 def _put(values: NDArray[Any], rows: Mapping[int, Any]) -> NDArray[Any]:
@@ -90,5 +136,6 @@ def _put(values: NDArray[Any], rows: Mapping[int, Any]) -> NDArray[Any]:
     whole = np.zeros((len(values), *np.max(shapes, axis=0).astype(int)), dtype=values.dtype)
     whole[tuple(map(slice, values.shape))] = values
     for i, array in arrays.items():
-        whole[i][tuple(map(slice, array.shape))] = array
+        place: Any = (i, *map(slice, array.shape))
+        whole[place] = array
     return whole

@@ -41,6 +41,10 @@ class Epoch:
         """What the samples at these places draw under: `Draws(seed, number, keys)`."""
         return self._keys[positions]
 
+    def followed(self, positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """The places, and `count` more that follow the last of them in the order, from its beginning after its end."""
+        return np.concatenate([positions, (positions[-1:] + 1 + np.arange(count)) % len(self)])
+
     def stand_ins(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
         """Places of other samples to take instead; a function of (seed, epoch, sample, attempt) and the order alone."""
         draws = Draws(self.seed, self.number, self._keys[positions], position=STAND_IN_POSITION)

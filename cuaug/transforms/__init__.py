@@ -10,7 +10,7 @@ Compose([
 
 from cuaug.transforms.arguments import InterpolationMode
 from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from cuaug.transforms.base import Compose, RandomApply, RandomTransform, Transform
+from cuaug.transforms.base import BatchTransform, RandomApply, RandomTransform, Transform
 from cuaug.transforms.blur import (
     JPEG,
     Downscale,
@@ -21,11 +21,14 @@ from cuaug.transforms.blur import (
 )
 from cuaug.transforms.choices import RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
+from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
+from cuaug.transforms.function import Lambda
 from cuaug.transforms.geometry import (
     D4,
     CenterCrop,
+    FiveCrop,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
@@ -34,6 +37,7 @@ from cuaug.transforms.geometry import (
     RandomVerticalFlip,
     RandomZoomOut,
     Rot90,
+    TenCrop,
 )
 from cuaug.transforms.jitter import (
     PlanckianJitter,
@@ -64,6 +68,7 @@ __all__ = [
     "LUT",
     "AutoAugment",
     "AutoAugmentPolicy",
+    "BatchTransform",
     "CenterCrop",
     "CoarseDropout",
     "ColorJitter",
@@ -71,12 +76,14 @@ __all__ = [
     "ConvertColor",
     "Downscale",
     "ElasticTransform",
+    "FiveCrop",
     "GaussianBlur",
     "GaussianNoise",
     "Grayscale",
     "GridDistortion",
     "GridMask",
     "InterpolationMode",
+    "Lambda",
     "MedianBlur",
     "MotionBlur",
     "Normalize",
@@ -121,6 +128,7 @@ __all__ = [
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",
+    "TenCrop",
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",

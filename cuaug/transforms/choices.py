@@ -16,7 +16,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import Plan
 from cuaug.random import Draws
 from cuaug.transforms import arguments
-from cuaug.transforms.base import Transform, Where, _check
+from cuaug.transforms.base import Transform, Where, members
 
 __all__ = ["RandomChoice", "RandomOrder", "SomeOf"]
 
@@ -25,7 +25,7 @@ class _Choice(Transform):
     """Members that act on some samples each."""
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
-        self.transforms = _check(transforms)
+        self.transforms = members(transforms)
         if not self.transforms:
             raise TransformError(f"{type(self).__name__} needs at least one transform to choose from")
 

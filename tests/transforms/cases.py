@@ -241,8 +241,10 @@ def automatic(filter: str = "nearest", fill: Any = 0.0) -> Reference:
 
 
 #: Public names that are no transforms, and transforms that only run others.
-BASES = {"AutoAugmentPolicy", "InterpolationMode", "RandomTransform", "Transform"}
+BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
+#: What acts on whole batches, or makes several images of one: test_stages.py.
+STAGES = {"FiveCrop", "Lambda", "TenCrop"}
 
 #: Each transform and its reference. Images are 20 to 30 pixels on a side.
 CASES: dict[str, list[tuple[T.Transform, Reference]]] = {

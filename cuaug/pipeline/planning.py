@@ -1,0 +1,103 @@
+"""From the sizes of a batch's samples to its plan, with errors that name the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Layout, Plan, Record, Tables, Type
+from cuaug.random import Draws
+from cuaug.transforms import Compose
+
+__all__ = ["Planned", "different_sizes", "plan_samples"]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of N samples, each of which may become several images.
+
+    Attributes:
+        views: rows of the tables for each sample, in turn.
+        record: what was drawn.
+    """
+
+    tables: Tables
+    channels: int
+    layout: Layout
+    views: int
+    record: Record
+
+    def shape(self) -> tuple[int, ...]:
+        """Of the finished images, in the layout they are made in: (N, ...), or (N, views, ...)."""
+        heights, widths = self.tables.sizes()
+        n, h, w = len(heights) // self.views, int(heights[0]), int(widths[0])
+        image = (self.channels, h, w) if self.layout == Layout.CHW else (h, w, self.channels)
+        return (n, *image) if self.views == 1 else (n, self.views, *image)
+
+    def regions(self) -> NDArray[np.int64]:
+        """(N, 4): y0, x0, y1, x1 of the pixels that any view of each sample reads."""
+        each = self.tables.regions().reshape(-1, self.views, 4)
+        return np.concatenate([each[..., :2].min(axis=1), each[..., 2:].max(axis=1)], axis=1)
+
+
+def plan_samples(
+    chain: Compose,
+    items: Sequence[Any],
+    draws: Draws,
+    target_type: Type | None,
+    layout: Layout,
+    name: Callable[[int], str],
+) -> Planned:
+    """The plan of a chain's first stage.
+
+    Args:
+        items: N of them, with `height` and `width`.
+        draws: of those N.
+        name: what to call the i-th of them.
+
+    Raises:
+        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images
+            would have different sizes.
+    """
+    keys = draws.indices
+
+    def plan(some: slice) -> Planned:
+        record, views = Record(), chain.stages[0].views
+        heights, widths = (np.repeat([getattr(item, side) for item in items[some]], views) for side in _SIDES)
+        plan = Plan(heights, widths, views=views, record=record)
+        chain.stages[0].plan(plan, draws.of(np.repeat(keys[some], views)))
+        return Planned(plan.tables(target_type, layout), plan.channels, layout, views, record)
+
+    try:
+        planned = plan(slice(None))
+    except TransformError:
+        for i in range(len(items)):  # on its own, each draws what it draws in the batch
+            try:
+                plan(slice(i, i + 1))
+            except TransformError as error:
+                raise TransformError(f"{name(i)}: {error}") from error
+        raise
+    heights, widths = planned.tables.sizes()
+    odd = (heights != heights[0]) | (widths != widths[0])
+    if odd.any():
+        k = int(np.argmax(odd))
+        raise different_sizes(*((name(j // planned.views), heights[j], widths[j]) for j in (0, k)))
+    return planned
+
+
+_SIDES = ("height", "width")
+
+
+def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:
+    """`some` are samples' names, with the heights and widths that they come out with."""
+    which = ", ".join(f"{name} is {height} x {width}" for name, height, width in some)
+    return TransformError(
+        f"the transforms leave images of different sizes, which cannot be one batch: {which} (height x width); "
+        "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
+        "Resize((height, width))"
+    )

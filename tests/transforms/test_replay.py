@@ -1,0 +1,105 @@
+"""What was drawn, told as plain data and done again."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+from tests.transforms.cases import CASES
+
+FLOATS = T.ToDtype(torch.float32, scale=True)
+
+
+def noise(seed: int, height: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, 50, 3), dtype=np.uint8)
+
+
+def stack(n: int) -> torch.Tensor:
+    arrays = [noise(i, 40) for i in range(n)]
+    return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2).contiguous()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_transform_is_done_again_exactly(name):
+    """Through JSON; as a batch, and each image on its own."""
+    for transform, _ in CASES[name]:
+        x = stack(6)
+        last = [T.Resize((24, 24))]  # some leave each image with a size of its own
+        chain = T.Compose([transform, *last])
+        result, params = chain.trace(x)
+        params = json.loads(json.dumps(params))
+        assert torch.equal(chain.replay(params, x), result)
+        for i in (0, 5):
+            assert torch.equal(chain.replay(params[i], x[i]), result[i])
+
+
+def test_what_is_told():
+    x = stack(64)
+    chain = T.Compose([T.RandomCrop(20), T.RandomApply([T.RandomRotation(30), T.RandomHorizontalFlip(0.5)]), FLOATS])
+    result, params = chain.trace(x)
+    assert len(params) == 64 and {step["transform"] for step in params[0]} >= {"RandomCrop", "ToDtype"}
+    names = [[step["transform"] for step in steps] for steps in params]
+    assert all(steps[0] == "RandomCrop" and steps[-1] == "ToDtype" for steps in names)
+    assert 16 < sum("RandomRotation" in steps for steps in names) < 48
+    assert 6 < sum("RandomHorizontalFlip" in steps for steps in names) < 30
+    plain = next(i for i, steps in enumerate(names) if len(steps) == 2)
+    crop = params[plain][0]["params"]
+    top, left = crop["top"], crop["left"]
+    torch.testing.assert_close(result[plain], x[plain, :, top : top + 20, left : left + 20] / 255)
+    assert all(
+        -30 <= step["params"]["angle"] <= 30 for steps in params for step in steps if "Rotation" in step["transform"]
+    )
+
+
+def test_a_changed_parameter_is_what_happens():
+    x = stack(1)[0]
+    chain = T.Compose([T.RandomCrop(20)])
+    _, params = chain.trace(x)
+    params[0]["params"].update(top=3, left=7)
+    assert torch.equal(chain.replay(params, x), x[:, 3:23, 7:27])
+
+
+def test_stages_are_told_too():
+    x = stack(5)
+    chain = T.Compose(
+        [T.RandomErasing(p=1), T.Lambda(lambda batch: batch.flip(-1)), T.RandomRotation(40), T.TenCrop(9)]
+    )
+    result, params = chain.trace(x)
+    assert [step["transform"] for step in params[2]] == ["RandomErasing", "Lambda", "RandomRotation", "TenCrop"]
+    assert [step["step"] for step in params[2]] == [0, 1, 2, 3]
+    assert torch.equal(chain.replay(params, x), result)
+
+
+def test_batches_of_a_loader(tmp_path):
+    """A batch's parameters give its images again from the files."""
+    paths = []
+    for i in range(7):
+        Image.fromarray(noise(i, 60 + i)).save(path := tmp_path / f"{i}.png")
+        paths.append(str(path))
+    chain = T.Compose([T.RandomResizedCrop(16), T.ColorJitter(0.4, 0.4, 0.4, 0.1), FLOATS])
+    with cuaug.Loader(paths, chain, batch_size=4, shuffle=True) as loader:
+        for batch in loader:
+            for image, index, params in zip(batch.images, batch.indices.tolist(), batch.params(), strict=True):
+                original = torch.from_numpy(np.array(Image.open(paths[index]))).permute(2, 0, 1)
+                assert torch.equal(chain.replay(json.loads(json.dumps(params)), original), image)
+
+
+def test_what_does_not_fit_is_refused():
+    x = stack(3)
+    chain = T.Compose([T.RandomCrop(20), T.RandomRotation(9)])
+    _, params = chain.trace(x)
+    with pytest.raises(TransformError, match="those of 2 images, but there are 3"):
+        chain.replay(params[:2], x)
+    with pytest.raises(TransformError, match="those of 2 images, but there are 3"):
+        chain.replay(params[0], x)
+    with pytest.raises(TransformError, match=r"step 1 of image 0 was a RandomRotation .* but is a RandomErasing"):
+        T.Compose([T.RandomCrop(20), T.RandomErasing()]).replay(params, x)
+    with pytest.raises(TransformError, match="have a step 1, but the chain only 1 steps"):
+        T.Compose([T.RandomCrop(20)]).replay(params, x)

@@ -1,0 +1,214 @@
+"""Chains with functions of whole batches in them, and transforms that make several images of one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug import functional as F
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+
+KINDS = {
+    "batch of tensors": lambda x: torch.from_numpy(x).permute(0, 3, 1, 2),
+    "channels last": lambda x: torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last),
+    "tensor": lambda x: torch.from_numpy(x[0]).permute(2, 0, 1),
+    "batch of arrays": lambda x: x,
+    "array": lambda x: x[0],
+    "PIL": lambda x: Image.fromarray(x[0]),
+}
+
+
+def noise(seed, height):
+    return np.random.default_rng(seed).integers(0, 256, (height, 50, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def images():
+    return np.stack([noise(i, 40) for i in range(4)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_lambda_anywhere_in_a_chain_of_any_kind_of_image(kind, place, images):
+    """A function that is its own inverse, twice, changes nothing; its images are (N, C, H, W) whatever came in."""
+    seen = []
+
+    def negative(batch):
+        seen.append(tuple(batch.shape))
+        return 255 - batch
+
+    x = KINDS[kind](images)
+    plain = [T.Pad(3, fill=7), T.CenterCrop(30)]
+    chain = plain[:place] + [T.Lambda(negative), T.Lambda(negative)] + plain[place:]
+    got, wanted = T.Compose(chain)(x), T.Compose(plain)(x)
+    assert type(got) is type(wanted)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    height, width = ((40, 50), (46, 56), (30, 30))[place]
+    n = 4 if "batch" in kind or "last" in kind else 1
+    assert seen == [(n, 3, height, width)] * 2
+    if kind == "channels last":
+        assert got.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_lambda_may_end_a_chain_with_any_tensor(images):
+    x = KINDS["batch of tensors"](images)
+    means = T.Compose([T.ToDtype(torch.float32, scale=True), T.Lambda(lambda batch: batch.mean(dim=(2, 3)))])
+    torch.testing.assert_close(means(x), x.float().mean(dim=(2, 3)) / 255, atol=1e-5, rtol=0)
+    assert means(x[0]).shape == (3,)
+
+
+def test_lambda_says_what_is_wrong(images):
+    x = KINDS["batch of tensors"](images)
+    with pytest.raises(TransformError, match=r"made a tensor of shape .*not a tensor of 4"):
+        T.Lambda(lambda batch: batch[:2])(x)
+    with pytest.raises(TransformError, match="made ndarray, not a tensor of 4"):
+        T.Lambda(lambda batch: batch.numpy())(x)
+    with pytest.raises(TransformError, match=r"function is a function .*not 3"):
+        T.Lambda(3)
+    with pytest.raises(TransformError, match="Lambda acts on whole batches"):
+        T.RandomApply([T.Lambda(abs)])(x)
+    with pytest.raises(TransformError, match=r"wrap a function of your own.* in Lambda"):
+        T.Compose([abs])
+
+
+def test_each_stage_draws_for_itself(images):
+    """The same random transform before and after a function draws twice, and a batch is N of one."""
+    x = KINDS["batch of tensors"](np.concatenate([images] * 16))
+    seen = []
+    spy = T.Lambda(lambda batch: seen.append(batch.clone()) or batch)
+    chain = T.Compose([T.RandomHorizontalFlip(), spy, T.RandomHorizontalFlip()])
+    out = chain(x)
+    first = (seen[0] != x).flatten(1).any(1)
+    second = (out != seen[0]).flatten(1).any(1)
+    assert 10 < int(first.sum()) < 54 and 10 < int(second.sum()) < 54
+    assert 10 < int((first == second).sum()) < 54
+
+
+@pytest.fixture
+def files(tmp_path, images):
+    paths = []
+    for i in range(11):
+        Image.fromarray(noise(i, 40 + i)).save(path := tmp_path / f"{i}.png")
+        paths.append(str(path))
+    return paths
+
+
+class Next(T.BatchTransform):
+    """Shows each sample's successor."""
+
+    partners = 1
+
+    def make_params(self, draws, heights, widths):
+        return {"unit": draws.uniform()}
+
+    def run(self, images, targets, **params):
+        return images[1:], targets and targets[1:]
+
+
+def test_partners_are_the_next_samples_of_the_order(files):
+    """... whatever the batch size; the last one's is the first."""
+    chain = [T.Resize((8, 8)), T.RandomHorizontalFlip(), Next(), T.RandomVerticalFlip()]
+    seen = []
+    for batch_size in (1, 4, 11):
+        with cuaug.Loader(files, chain, batch_size=batch_size, shuffle=True, seed=5) as loader:
+            batches = list(loader)
+        order = torch.cat([batch.indices for batch in batches])
+        assert torch.equal(torch.cat([batch.labels for batch in batches]), order.roll(-1))
+        seen.append(torch.cat([batch.images for batch in batches]))
+    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
+    with cuaug.Loader(files, chain[:2], batch_size=11, shuffle=True, seed=5) as loader:
+        plain = next(iter(loader)).images
+    same = (seen[2] == plain.roll(-1, 0)).flatten(1).all(1) | (seen[2] == plain.roll(-1, 0).flip(2)).flatten(1).all(1)
+    assert same.all()
+
+
+def test_partners_when_nothing_follows(images):
+    x = KINDS["batch of tensors"](images)
+    assert torch.equal(Next()(x), x.roll(-1, 0)) and torch.equal(Next()(x[0]), x[0])
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_partners_on_several_ranks(files, ranks):
+    chain = [T.Resize((8, 8)), Next()]
+    got = {}
+    for rank in range(ranks):
+        with cuaug.Loader(files, chain, batch_size=2, shuffle=True, seed=5, rank=rank, world_size=ranks) as loader:
+            for batch in loader:
+                got.update(zip(batch.indices.tolist(), batch.labels.tolist(), strict=True))
+    with cuaug.Loader(files, chain, batch_size=11, shuffle=True, seed=5) as loader:
+        batch = next(iter(loader))
+    assert got == dict(zip(batch.indices.tolist(), batch.labels.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_partners_with_damaged_samples(files, on_error):
+    """Nothing hangs, counts hold, and what is valid is itself."""
+    for i in (0, 5, 6, 10):
+        open(files[i], "wb").close()
+    with cuaug.Loader(files, [T.Resize((8, 8)), Next()], batch_size=3, on_error=on_error) as loader:
+        batches = list(loader)
+    assert len(batches) == 4
+    valid = torch.cat([batch.indices[batch.valid] for batch in batches])
+    assert sorted(valid.tolist()) == [1, 2, 3, 4, 7, 8, 9]
+    if on_error == "replace":
+        assert [len(batch.images) for batch in batches] == [3, 3, 3, 2]
+    for batch in batches:
+        assert len(batch.images) == len(batch.labels) == len(batch.indices) == len(batch.params())
+
+
+# --- several images of one -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vertical", [False, True])
+def test_crops_are_those_of_functional(images, vertical):
+    x = KINDS["batch of tensors"](images)
+    got = T.FiveCrop((17, 23))(x)
+    assert got.shape == (4, 5, 3, 17, 23)
+    assert torch.equal(got, torch.stack(F.five_crop(x, (17, 23)), 1))
+    ten = T.TenCrop((17, 23), vertical_flip=vertical)(x)
+    assert torch.equal(ten, torch.stack(F.ten_crop(x, (17, 23), vertical), 1))
+    assert torch.equal(T.FiveCrop(9)(x[0]), T.FiveCrop(9)(x)[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crops_of_any_kind_of_image(kind, images):
+    got = T.FiveCrop(9)(KINDS[kind](images))
+    if kind == "PIL":
+        assert len(got) == 5 and all(view.size == (9, 9) for view in got)
+        got = np.stack([np.asarray(view) for view in got])
+    elif "array" not in kind:
+        got = np.moveaxis(got.numpy(), -3, -1)
+    wanted = T.FiveCrop(9)(images)
+    np.testing.assert_array_equal(got, wanted if "batch" in kind or "last" in kind else wanted[0])
+
+
+def test_all_views_get_the_same(images):
+    """What a chain draws is drawn for the image, not for each of its crops."""
+    x = torch.full((32, 3, 20, 20), 100, dtype=torch.uint8)
+    out = T.Compose([T.RandomCrop(16), T.ColorJitter(0.9), T.TenCrop(8)])(x)
+    assert len(out.flatten(1).float().std(1).unique()) == 1 and len(out[:, 0, 0, 0, 0].unique()) > 10
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_views_from_a_loader(files, layout):
+    chain = [T.Resize((30, 30)), T.TenCrop(20)]
+    with cuaug.Loader(files, chain, batch_size=4, layout=layout) as loader:
+        got = torch.cat([images for images, _ in loader])
+    assert got.shape == (11, 10, 3, 20, 20)
+    for file, views in zip(files, got, strict=True):
+        x = torch.from_numpy(np.array(Image.open(file))).permute(2, 0, 1)
+        assert torch.equal(views, T.Compose(chain)(x))
+
+
+def test_views_say_what_is_wrong(images):
+    x = KINDS["batch of tensors"](images)
+    with pytest.raises(TransformError, match=r"crop of 41 x 41 .* does not fit"):
+        T.FiveCrop(41)(x)
+    with pytest.raises(TransformError, match="not inside RandomApply"):
+        T.RandomApply([T.FiveCrop(4)])(x)
+    with pytest.raises(TransformError, match="only one transform of a chain"):
+        T.Compose([T.FiveCrop(9), T.TenCrop(4)])
