@@ -1,10 +1,14 @@
-"""The `cuaug` command. It loads nothing but the standard library: `doctor` must run where all else is broken."""
+"""The `cuaug` command. It loads nothing but the standard library: `doctor` must run where all else is broken.
+
+What another command needs is imported when that command runs.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from cuaug import __version__, doctor
 
@@ -22,10 +26,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor", help=text, description=f"{text.capitalize()}. Exit status: 0 if loading on the CPU works."
     )
     command.add_argument("--require-cuda", action="store_true", help="exit status 1 unless loading on a GPU works too")
+    _add_preview(commands)
     given = parser.parse_args(arguments)
     if given.command is None:
         parser.print_help()
         return 2
+    if given.command == "preview":
+        from cuaug.preview import preview
+
+        return preview(given, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not given.require_cuda) else 1
+
+
+def _add_preview(commands: Any) -> None:
+    text = "show what a chain of transforms makes of some pictures"
+    command = commands.add_parser(
+        "preview",
+        help=text,
+        description=f"{text.capitalize()}: a row for each, itself first and then one draw after the other. What "
+        "Normalize did is undone; what lies beyond [0, 1] then is stretched, and the grid says so. Exit status: 0, or "
+        "1 with one line that says what is wrong.",
+    )
+    command.add_argument("images", nargs="+", metavar="IMAGE", help="picture files")
+    command.add_argument(
+        "--transforms",
+        required=True,
+        metavar="FILE_OR_EXPR",
+        help="a Python file that defines `transforms`, a transform or a list of them; or an expression that sees T "
+        '(cuaug.transforms), cuaug, math and torch, as "[T.RandomResizedCrop(224), T.ColorJitter(0.4)]". Its code is '
+        "run, with your rights",
+    )
+    command.add_argument("-o", "--output", required=True, metavar="FILE", help="where the grid goes, as grid.png")
+    command.add_argument("--columns", type=_at_least_1, default=6, help="draws of each picture (default: 6)")
+    command.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
+    command.add_argument(
+        "--side", type=_at_least_1, default=224, help="bound of shown pictures' sides, in pixels (224)"
+    )
+
+
+def _at_least_1(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number

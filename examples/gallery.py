@@ -1,0 +1,169 @@
+"""The gallery, docs/gallery.md: what every transform does to one photo.
+
+    python examples/gallery.py
+
+The photo lies in scikit-image's wheel: Eileen Collins, by NASA, in the public domain. Its right half is unlike its left
+one, so that mirroring shows. Results that are no larger than the photo are shown pixel by pixel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import zlib
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from cuaug import preview
+from cuaug import transforms as T
+
+__all__ = ["CASES", "name_of", "write"]
+
+#: By kind, the code of each chain: the transform that it shows, or a list that ends with it. Lengths suit the photo.
+CASES = {
+    "Geometry": [
+        "T.Resize((60, 140))",
+        "T.RandomResize(50, 112)",
+        "T.RandomShortestSize([50, 80, 110], max_size=120)",
+        "T.ScaleJitter((144, 112), (0.4, 1.0))",
+        "T.CenterCrop(100)",
+        "T.RandomCrop(100)",
+        "T.FiveCrop((60, 80))",
+        "T.TenCrop((60, 80))",
+        "T.RandomResizedCrop((112, 144))",
+        "T.RandomHorizontalFlip()",
+        "T.RandomVerticalFlip()",
+        "T.Rot90()",
+        "T.RandomRot90()",
+        "T.D4()",
+        'T.Pad((20, 10), padding_mode="reflect")',
+        "T.RandomZoomOut(fill=(124, 116, 104), side_range=(1.0, 2.0), p=1)",
+        'T.RandomRotation(45, interpolation="bilinear")',
+        'T.RandomAffine(20, translate=(0.2, 0.2), scale=(0.7, 1.3), shear=20, interpolation="bilinear", fill=128)',
+        "T.RandomPerspective(distortion_scale=0.5, p=1)",
+        'T.ElasticTransform(alpha=150.0, sigma=6.0, padding_mode="reflect")',
+        "T.GridDistortion(num_steps=5, distort_limit=0.6, p=1)",
+    ],
+    "Colour": [
+        "T.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)",
+        "T.RandomBrightness(0.5)",
+        "T.RandomContrast(0.7)",
+        "T.RandomSaturation(1.0)",
+        "T.RandomHue(0.3)",
+        "T.RandomPhotometricDistort(p=1)",
+        "T.RandomGamma((0.4, 2.5))",
+        "T.RandomPosterize(2)",
+        "T.RandomSolarize(128)",
+        "T.RandomInvert()",
+        "[T.RandomContrast((0.3, 0.3)), T.RandomAutocontrast()]",
+        "T.RandomEqualize()",
+        "T.RandomChannelPermutation()",
+        "T.RGBShift(50, 50, 50, p=1)",
+        "T.PlanckianJitter(p=1)",
+        "T.Grayscale()",
+        "T.RandomGrayscale(0.5)",
+        "T.LUT(range(255, -1, -1))",
+        "T.ConvertColor()",
+    ],
+    "Mask and drop": [
+        "T.RandomErasing(p=1)",
+        "T.CoarseDropout(num_holes_range=(3, 8), p=1)",
+        "T.GridMask(tile=(20, 50), angle=45, p=1)",
+        "T.RandomMask(0.5)",
+    ],
+    "Noise and blur": [
+        "T.GaussianNoise(sigma=(0.02, 0.2))",
+        "T.SaltAndPepper(p=1)",
+        "T.ShotNoise((0.02, 0.2), p=1)",
+        "T.GaussianBlur(15, sigma=(0.5, 5.0))",
+        'T.MotionBlur(15, angle=90, direction=1, padding_mode="edge", p=1)',
+        "T.MedianBlur((3, 7), p=1)",
+        "T.RandomAdjustSharpness(4)",
+        "T.Downscale((0.15, 0.5), p=1)",
+        "T.JPEG((2, 30))",
+    ],
+    "Policies and choices": [
+        "T.AutoAugment()",
+        "T.RandAugment(2, 9)",
+        "T.TrivialAugmentWide()",
+        "T.RandomChoice([T.RandomRotation(30), T.RandomInvert(1), T.GaussianBlur(9, 3.0)])",
+        "T.RandomOrder([T.RandomSolarize(128, 1), T.GaussianBlur(9, 2.0), T.RandomEqualize(1)])",
+        "T.SomeOf([T.RandomRotation(30), T.RandomInvert(1), T.GaussianBlur(9, 3.0), T.RandomVerticalFlip(1)], n=2)",
+    ],
+    "Values": [
+        "T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
+        "T.ToDtype(torch.float32, scale=True)",
+    ],
+    "Chains and functions": [
+        "T.Compose([T.RandomResizedCrop((112, 144)), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])",
+        "T.Lambda(lambda images: images.roll(30, dims=-1))",
+        "T.RandomApply([T.Grayscale(3), T.RandomRotation(30)])",
+    ],
+}
+DRAWS = 4
+HEIGHT, WIDTH = 112, 144
+_QUALITY = 70
+_INTRODUCTION = f"""# What every transform does
+
+Written by `python examples/gallery.py`. Each row shows the photo, {WIDTH} x {HEIGHT} pixels, and {DRAWS} draws (one
+picture, where all are the same), on neutral gray where a picture is smaller.
+
+The photo: Eileen Collins, by NASA, in the public domain; from scikit-image.
+"""
+
+
+def photo() -> np.ndarray:
+    """(HEIGHT, WIDTH, 3) uint8."""
+    spec = find_spec("skimage")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the photo is scikit-image's: pip install scikit-image")
+    whole = Image.open(Path(spec.origin).parent / "data" / "astronaut.png").convert("RGB")
+    upper = whole.crop((0, 0, whole.width, whole.width * HEIGHT // WIDTH))
+    return np.asarray(upper.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))
+
+
+def name_of(code: str) -> str:
+    """The transform that a chain of CASES shows."""
+    return re.findall(r"T\.(\w+)\(", code)[-1 if code.startswith("[") else 0]
+
+
+def write(folder: Path) -> int:
+    """gallery.md and, beside it, gallery/*.jpg; returns how many bytes the pictures have."""
+    pixels, total = photo(), 0
+    (folder / "gallery").mkdir(parents=True, exist_ok=True)
+    page = [_INTRODUCTION]
+    for kind, codes in CASES.items():
+        page.append(f"## {kind}\n")
+        for code in codes:
+            name = name_of(code)
+            file = folder / "gallery" / f"{name}.jpg"
+            strip(pixels, code).save(file, quality=_QUALITY)
+            total += file.stat().st_size
+            says = " ".join((inspect.getdoc(getattr(T, name)) or "").split("\n\n")[0].split())
+            page.append(f"`{code}`\n\n{says}\n\n![{name}](gallery/{file.name})\n")
+    (folder / "gallery.md").write_text("\n".join(page))
+    return total
+
+
+def strip(pixels: np.ndarray, code: str) -> Image.Image:
+    """The photo and draws of a chain in a row; what it makes several of, each by itself."""
+    chain = preview.chain_of(code)
+    # A number of its own for each, so that what one of them draws is not what all draw.
+    results = list(preview.draw(pixels, chain, DRAWS, number=zlib.crc32(name_of(code).encode())))
+    if all(np.array_equal(result, results[0]) for result in results):
+        results = results[:1]
+    views = [view for result in results for view in (result if result.ndim == 4 else [result])]
+    cells = [
+        preview.Cell(picture) for picture in [Image.fromarray(pixels), *(preview.shown(v, chain)[0] for v in views)]
+    ]
+    return preview.grid([cells[i : i + DRAWS + 2] for i in range(0, len(cells), DRAWS + 2)], WIDTH)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Writes gallery.md and gallery/*.jpg.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1] / "docs")
+    print(f"{write(parser.parse_args().folder) / 1e6:.2f} MB of pictures")

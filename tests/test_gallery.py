@@ -1,0 +1,43 @@
+"""The gallery shows every transform, and its page is the one that its list makes."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+
+import pytest
+
+from cuaug import transforms as T
+from cuaug.preview import chain_of
+
+ROOT = Path(__file__).parents[1]
+BASES = {"BatchTransform", "RandomTransform", "Transform"}
+
+_spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "gallery.py")
+assert _spec is not None and _spec.loader is not None
+gallery = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(gallery)
+CODES = [code for codes in gallery.CASES.values() for code in codes]
+
+
+def test_every_transform_has_its_line():
+    public = {name for name in T.__all__ if inspect.isclass(c := getattr(T, name)) and issubclass(c, T.Transform)}
+    names = [gallery.name_of(code) for code in CODES]
+    assert len(set(names)) == len(names), "one picture would overwrite the other"
+    assert set(names) == public - BASES, "examples/gallery.py: CASES has a line for each transform"
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_page_shows_it(code):
+    assert chain_of(code).transforms
+    name = gallery.name_of(code)
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    assert f"`{code}`" in page and f"(gallery/{name}.jpg)" in page, "run `python examples/gallery.py`"
+    assert (ROOT / "docs" / "gallery" / f"{name}.jpg").is_file()
+
+
+def test_the_pictures_are_small():
+    files = list((ROOT / "docs" / "gallery").iterdir())
+    assert {file.stem for file in files} == set(map(gallery.name_of, CODES)), "no picture is left over"
+    assert sum(file.stat().st_size for file in files) < 1.5e6
