@@ -14,7 +14,7 @@ from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale"]
+__all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale", "factor_span"]
 
 #: Each of `ColorJitter`'s changes, by its argument's name.
 JITTERS = {

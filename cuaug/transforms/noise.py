@@ -10,7 +10,7 @@ from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = ["GaussianNoise", "SaltAndPepper", "ShotNoise"]
+__all__ = ["GaussianNoise", "SaltAndPepper", "ShotNoise", "keep_gray"]
 
 
 def keep_gray(plan: Plan, where: Where) -> None:

@@ -19,6 +19,7 @@ __all__ = [
     "RandomInvert",
     "RandomPosterize",
     "RandomSolarize",
+    "bit_count",
 ]
 
 
