@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import geometry
+from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
 from cuaug.plan.passes import NO_OPS, POINTWISE, POSITIONAL, Passes, Where
-from cuaug.plan.points import Bends, mirror, scaling, shift, swap
+from cuaug.plan.points import mirror, scaling, shift, swap
 
 __all__ = ["Moves"]
 

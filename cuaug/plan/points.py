@@ -2,32 +2,27 @@
 
 Coordinates are (x, y) in pixels; pixel (0, 0) covers the square from (0, 0) to (1, 1), and its centre is (0.5, 0.5).
 What leaves the image is lost there and then, as its pixels are: a later step does not bring it back.
+
+A box's four corners go through every step, and only what encloses them in the end is a box again; where a step takes
+part of it out of the image, what encloses it is cut off there.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Bends", "Points", "mirror", "scaling", "shift", "swap"]
+from cuaug.plan.bends import Bends
+
+__all__ = ["Points", "mirror", "scaling", "shift", "swap"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-# A corner may leave the image by rounding alone, in pixels.
+# A point may leave the image by rounding alone, in pixels.
 _SLACK = 1e-6
-# Steps of the iteration that undoes a field, and how near it must come, in pixels.
-_MOST_STEPS, _NEAR = 60, 1e-4
-
-
-class Bends(NamedTuple):
-    """Displacements (dy, dx) of a warp: nodes (n, R, C, 2), of which a sample has its first `rows` and `columns`."""
-
-    nodes: NDArray[np.float32]
-    rows: Indices
-    columns: Indices
+# Nearer to the horizon of a perspective there is no place for a point.
+_HORIZON = 1e-9
 
 
 class Points:
@@ -35,7 +30,7 @@ class Points:
 
     Args:
         count: N.
-        boxes: (B, 4): x0, y0, x1, y1; `box_of` is (B,), whose each is.
+        boxes: (B, 4): x0, y0, x1, y1; `box_of` is (B,), whose each is, in ascending order.
         keypoints: (K, 2): x, y; `keypoint_of` is (K,), whose each is.
 
     Attributes:
@@ -62,6 +57,10 @@ class Points:
         """(B, 4): x0, y0, x1, y1 of what encloses each box now."""
         return np.concatenate([self.corners.min(axis=1), self.corners.max(axis=1)], axis=1)
 
+    def empty(self, which: NDArray[np.bool_]) -> None:
+        """Nothing is left of these boxes, (B,)."""
+        self.corners[which], self.kept[which] = 0.0, 0.0
+
     def move(
         self,
         chosen: Indices,
@@ -84,17 +83,28 @@ class Points:
         place = np.full(self.count, -1)
         place[chosen] = np.arange(len(chosen))
         matrix = _inverse(matrix) if back else matrix
+        size = np.stack([widths, heights], axis=1).astype(np.float64)
 
         which, at = _of(place, self.keypoint_of)
-        self.keypoints[which] = _moved(self.keypoints[which], at, matrix, heights, widths, bends)
-        x, y = self.keypoints[which].T
-        self.visible[which] &= (x >= 0) & (y >= 0) & (x <= widths[at]) & (y <= heights[at])
+        moved = _divided(_times(matrix[at], self.keypoints[which]))
+        moved = moved if bends is None else bends.undo(moved, at, size[at])
+        self.keypoints[which] = moved
+        self.visible[which] &= ((moved >= -_SLACK) & (moved <= size[at] + _SLACK)).all(axis=1)
 
         which, at = _of(place, self.box_of)
-        corners = _moved(self.corners[which].reshape(-1, 2), np.repeat(at, 4), matrix, heights, widths, bends)
-        corners = np.nan_to_num(corners, nan=0.0).reshape(-1, 4, 2)
-        self.corners[which], kept = _clipped(corners, heights[at], widths[at])
-        self.kept[which] *= kept
+        old = self.corners[which]
+        far = _times(matrix[at][:, None], old)
+        depth = far[..., 2]
+        whole = (depth > _HORIZON).all(axis=1) | (depth < -_HORIZON).all(axis=1)
+        moved = _divided(far[whole])
+        if bends is not None:
+            moved = bends.undo(moved.reshape(-1, 2), np.repeat(at[whole], 4), size[np.repeat(at[whole], 4)])
+        corners, share = np.zeros_like(old), np.zeros(len(old))
+        corners[whole], share[whole] = _clipped(moved.reshape(-1, 4, 2), size[at[whole]])
+        for i in np.flatnonzero(~whole & np.isfinite(depth).all(axis=1)):
+            corners[i], share[i] = _beyond_horizon(old[i], matrix[at[i]], size[at[i]])
+        self.corners[which] = corners
+        self.kept[which] *= share
 
 
 def shift(x: ArrayLike, y: ArrayLike) -> Floats:
@@ -103,6 +113,7 @@ def shift(x: ArrayLike, y: ArrayLike) -> Floats:
 
 
 def scaling(x: ArrayLike, y: ArrayLike) -> Floats:
+    """(n, 3, 3): multiplies by x and y."""
     return _matrices(x, y, 0.0, 0.0)
 
 
@@ -140,68 +151,65 @@ def _of(place: Indices, owner: Indices) -> tuple[Indices, Indices]:
 
 def _rectangles(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
     """(B, 4, 2)"""
-    return np.stack([np.stack([x0, x1, x1, x0], axis=1), np.stack([y0, y0, y1, y1], axis=1)], axis=2)
+    return np.stack([np.stack([x0, x1, x1, x0], axis=-1), np.stack([y0, y0, y1, y1], axis=-1)], axis=-1)
 
 
-def _moved(
-    points: Floats, at: Indices, matrix: Floats, heights: Indices, widths: Indices, bends: Bends | None
-) -> Floats:
-    """(K, 2) new places of points of images `at`; NaN beyond the horizon of a perspective."""
-    x, y = points.T
-    m = matrix[at]
-    depth = m[:, 2, 0] * x + m[:, 2, 1] * y + m[:, 2, 2]
-    depth = np.where(depth > 1e-9, depth, np.nan)
-    across = (m[:, 0, 0] * x + m[:, 0, 1] * y + m[:, 0, 2]) / depth
-    down = (m[:, 1, 0] * x + m[:, 1, 1] * y + m[:, 1, 2]) / depth
-    if bends is not None and len(at):
-        down, across = _unbent(down, across, at, heights[at], widths[at], bends)
-    return np.stack([across, down], axis=1)
+def _times(matrices: Floats, points: Floats) -> Floats:
+    """(..., 3): matrices times (x, y, 1)."""
+    return np.einsum("...ij,...j->...i", matrices[..., :2], points) + matrices[..., 2]
 
 
-def _unbent(
-    y: Floats, x: Floats, at: Indices, heights: Indices, widths: Indices, bends: Bends
-) -> tuple[Floats, Floats]:
-    """The points that displacements move to (y, x): the fixed point of (y, x) - displacement.
-
-    Where a field folds the image over itself there are several, and the iteration, damped, comes near to one.
-    """
-    down, across, step = y.copy(), x.copy(), 1.0
-    for number in range(_MOST_STEPS):
-        dy, dx = _displacement(down, across, at, heights, widths, bends)
-        miss_y, miss_x = y - dy - down, x - dx - across
-        if np.nanmax(np.abs([miss_y, miss_x]), initial=0.0) < _NEAR:
-            break
-        step = 1.0 if number < _MOST_STEPS // 3 else 0.4
-        down, across = down + step * miss_y, across + step * miss_x
-    return down, across
+def _divided(far: Floats) -> Floats:
+    """(..., 2); NaN on the horizon of a perspective. What lies beyond it is shown as well: on its other side."""
+    depth = far[..., 2:]
+    return far[..., :2] / np.where(np.abs(depth) > _HORIZON, depth, np.nan)
 
 
-def _displacement(
-    y: Floats, x: Floats, at: Indices, heights: Indices, widths: Indices, bends: Bends
-) -> tuple[Floats, Floats]:
-    """As kernels/warp.h interpolates between the nodes."""
-    rows, columns = bends.rows[at], bends.columns[at]
-    down, across = np.nan_to_num(y / heights * (rows - 1)), np.nan_to_num(x / widths * (columns - 1))
-    i = np.clip(np.trunc(down).astype(np.int64), 0, rows - 2)
-    j = np.clip(np.trunc(across).astype(np.int64), 0, columns - 2)
-    t, s = (down - i)[:, None], (across - j)[:, None]
-    nodes = bends.nodes
-    above = nodes[at, i, j] * (1 - s) + nodes[at, i, j + 1] * s
-    below = nodes[at, i + 1, j] * (1 - s) + nodes[at, i + 1, j + 1] * s
-    moved = above * (1 - t) + below * t
-    return moved[:, 0], moved[:, 1]
-
-
-def _clipped(corners: Floats, heights: Indices, widths: Indices) -> tuple[Floats, Floats]:
-    """The boxes within their images, and the share of each area that is left.
+def _clipped(corners: Floats, size: Floats) -> tuple[Floats, Floats]:
+    """(B, 4, 2) boxes within their images, and (B,) the share of each area that is left.
 
     What lies wholly inside keeps its corners; of the rest the enclosing rectangle is cut off.
     """
     low, high = corners.min(axis=1), corners.max(axis=1)
-    size = np.stack([widths, heights], axis=1).astype(np.float64)
     inside = ((low >= -_SLACK) & (high <= size + _SLACK)).all(axis=1)
     first, end = np.clip(low, 0.0, size), np.clip(high, 0.0, size)
-    cut = _rectangles(first[:, 0], first[:, 1], end[:, 0], end[:, 1])
     area, left = (high - low).prod(axis=1), (end - first).prod(axis=1)
     share = np.where(inside, 1.0, np.divide(left, area, out=np.zeros_like(area), where=area > 0))
-    return np.where(inside[:, None, None], corners, cut), share
+    return np.where(inside[:, None, None], corners, _rectangles(*first.T, *end.T)), share
+
+
+def _beyond_horizon(corners: Floats, matrix: Floats, size: Floats) -> tuple[Floats, float]:
+    """What the image shows of a box that the horizon of a perspective cuts: a rectangle, and the share of the area."""
+    width, height = size
+    parts, seen = [], 0.0
+    for side in (matrix, -matrix):
+        x, y, depth = side
+        part = corners
+        for line in (depth - [0, 0, _HORIZON], x, width * depth - x, y, height * depth - y):
+            part = _cut(part, line)
+        if len(part) > 2:
+            parts.append(_divided(_times(side, part)))
+            seen += _area(part)
+    whole = _area(corners)
+    if not parts or whole == 0.0:
+        return np.zeros((4, 2)), 0.0
+    shown = np.concatenate(parts)
+    low, high = (np.clip(ends, 0.0, size) for ends in (shown.min(axis=0), shown.max(axis=0)))
+    return _rectangles(*low, *high), min(seen / whole, 1.0)
+
+
+def _cut(polygon: Floats, line: Floats) -> Floats:
+    """The part of a convex polygon, (n, 2), where line . (x, y, 1) is 0 or more (Sutherland and Hodgman 1974)."""
+    value = polygon @ line[:2] + line[2]
+    kept: list[Floats] = []
+    for i, after in enumerate(np.roll(np.arange(len(polygon)), -1)):
+        if value[i] >= 0:
+            kept.append(polygon[i])
+        if (value[i] >= 0) != (value[after] >= 0):
+            kept.append(polygon[i] + (polygon[after] - polygon[i]) * (value[i] / (value[i] - value[after])))
+    return np.array(kept).reshape(-1, 2)
+
+
+def _area(polygon: Floats) -> float:
+    x, y = polygon.T
+    return float(abs(x @ np.roll(y, -1) - y @ np.roll(x, -1)) / 2.0)

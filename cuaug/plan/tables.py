@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.plan import geometry
-from cuaug.plan.layout import Neighbourhood, Type
+from cuaug.plan.layout import OP, Filter, Layout, Neighbourhood, Type
 
 __all__ = ["Tables", "sizes_of"]
 
@@ -52,6 +52,28 @@ class Tables:
         regions = np.stack([y0, x0, y1, x1], axis=1)
         warped = first["warped"] != 0
         return np.where(warped[:, None], geometry.warped_region(first), regions) if warped.any() else regions
+
+    def for_masks(self) -> Tables:
+        """The same passes for masks that lie over the images: whole pixels move, and no value changes.
+
+        They make (H, W, 3) uint8 of (H, W, 3) uint8, with 0 beyond a constant border. Where an image is resampled
+        smoothly, its mask shows the pixel that lies under the centre of the new one.
+        """
+        rows = self.rows.copy()
+        smooth = rows["filter"] != Filter.NEAREST
+        for axis in (rows["y"], rows["x"]):
+            # `nearest` in kernels/sampling.h takes what lies under the new pixel's corner, as OpenCV does.
+            axis["offset"] += np.where(smooth, 0.5 * axis["scale"], 0.0)
+            axis["taps"] = 1
+        rows["filter"], rows["antialias"], rows["neighbourhood"] = Filter.NEAREST, 0, Neighbourhood.NONE
+        rows["fill_before"] = rows["fill_after"] = 0.0
+        rows["clamp"] = -1.0
+        for nothing in ("op_begin", "op_end", "measure", "measured"):
+            rows[nothing] = 0
+        rows["source_type"][0] = Type.UINT8
+        rows["target_type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
+        rows["target_layout"], rows["target_channels"] = Layout.HWC, 3
+        return Tables(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
 
 
 def sizes_of(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

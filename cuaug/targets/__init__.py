@@ -1,0 +1,13 @@
+"""Boxes, masks and keypoints, moved by the plan that moves their images.
+
+values.py    arrays, tensors and lists: read as NumPy arrays, handed back in kind
+fields.py    the three kinds: what each may look like, and how it is written again
+finding.py   where in a sample's label they are
+masks.py     masks through the kernels
+targets.py   `Targets`: those of a batch
+"""
+
+from cuaug.targets.finding import holds_targets
+from cuaug.targets.targets import Targets
+
+__all__ = ["Targets", "holds_targets"]

@@ -1,0 +1,159 @@
+"""Boxes, keypoints and masks of one sample: what they may look like, and how they are written once they have moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.targets.values import Value
+
+__all__ = ["FORMATS", "Boxes", "Field", "Keypoints", "Masks"]
+
+Array = NDArray[Any]
+Size = tuple[int, int]  # (height, width)
+
+#: What the four numbers of a box are: corners, a corner and a size, or a centre and a size.
+FORMATS = ("xyxy", "xywh", "cxcywh")
+
+
+class Field:
+    """One of a sample's targets.
+
+    Attributes:
+        name: for errors.
+        count: how many instances its first axis counts; None: it is not of instances.
+    """
+
+    count: int | None = None
+
+    def __init__(self, given: Any, name: str, allowed: str) -> None:
+        self.name, self._allowed = name, allowed
+        try:
+            self._value = Value(given)
+        except (TypeError, ValueError) as error:
+            raise TransformError(f"{name} is {allowed}, but was given {error}") from None
+        self._array = self._value.array
+
+    def _refuse(self, what: str) -> TransformError:
+        return TransformError(f"{self.name} is {self._allowed}, not {what}")
+
+    def _check_shape(self, good: bool) -> None:
+        if not good:
+            raise self._refuse(f"of shape {self._array.shape}")
+
+    @property
+    def _float(self) -> np.dtype[Any]:
+        """What coordinates are given back in: integers cannot hold them."""
+        dtype = self._array.dtype
+        return dtype if dtype.kind == "f" else np.dtype(np.float32)
+
+
+class Boxes(Field):
+    """K boxes.
+
+    Attributes:
+        corners: (K, 4) float64: x0, y0, x1, y1.
+    """
+
+    def __init__(self, given: Any, name: str, format: str) -> None:
+        super().__init__(given, name, f"(K, 4) finite numbers, {format}")
+        self._format = format
+        array = self._array.reshape(-1, 4) if self._array.shape == (0,) else self._array
+        self._check_shape(array.ndim == 2 and array.shape[1] == 4)
+        self.count = len(array)
+        a, b, c, d = array.astype(np.float64).T
+        if format == "xywh":
+            a, b, c, d = a, b, a + c, b + d
+        elif format == "cxcywh":
+            a, b, c, d = a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0
+        self.corners = np.stack([a, b, c, d], axis=1)
+        for bad, what in (
+            (~np.isfinite(self.corners).all(axis=1), "with a number that is not finite"),
+            ((c < a) | (d < b), "with its end before its beginning"),
+        ):
+            if bad.any():
+                k = int(np.argmax(bad))
+                raise self._refuse(f"{array[k].tolist()} (number {k}), {what}")
+
+    def back(self, corners: Array, keep: Array, size: Size) -> Any:
+        """The boxes, now at `corners`, where `keep`, (K,), is true."""
+        a, b, c, d = corners[keep].T
+        if self._format == "xywh":
+            c, d = c - a, d - b
+        elif self._format == "cxcywh":
+            a, b, c, d = (a + c) / 2.0, (b + d) / 2.0, c - a, d - b
+        return self._value.like(np.stack([a, b, c, d], axis=1).astype(self._float), size)
+
+
+class Keypoints(Field):
+    """Points with or without COCO's v: 0 not labelled, 1 labelled but hidden, 2 seen.
+
+    Attributes:
+        places: (P, 2) float64: x, y of all of them.
+    """
+
+    def __init__(self, given: Any, name: str) -> None:
+        super().__init__(given, name, "(P, 2), (P, 3), (K, P, 2) or (K, P, 3) finite numbers: x, y and maybe COCO's v")
+        array = self._array
+        self._check_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
+        self.count = len(array) if array.ndim == 3 else None
+        points = array.reshape(-1, array.shape[-1]).astype(np.float64)
+        self._labelled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
+        self.places = np.where(self._labelled[:, None], points[:, :2], 0.0)
+        bad = ~np.isfinite(points[:, 2:]).all(axis=1) | ~np.isfinite(self.places).all(axis=1)
+        if bad.any():
+            raise self._refuse(f"{points[int(np.argmax(bad))].tolist()}")
+
+    def back(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
+        """The points at `places`, (P, 2); with a v those that are not `visible` lie at (0, 0), and theirs is 0."""
+        points = self._array.reshape(-1, self._array.shape[-1]).astype(self._float)
+        if points.shape[1] == 3:
+            there = visible & self._labelled
+            points[:, :2] = np.where(there[:, None], places, 0.0)
+            points[:, 2] *= there
+        else:
+            points[:, :2] = np.nan_to_num(places)
+        points = points.reshape(self._array.shape)
+        return self._value.like(points if self.count is None or keep is None else points[keep], size)
+
+
+class Masks(Field):
+    """(K, H, W) masks of instances, or one (H, W) of classes, of any type: its bytes are moved.
+
+    Attributes:
+        planes: (M, H, W) uint8: of each mask the bytes that it makes use of.
+    """
+
+    def __init__(self, given: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int) -> None:
+        shapes = " or ".join({2: "(H, W)", 3: "(K, H, W)"}[dim] for dim in dims)
+        super().__init__(given, name, f"{shapes} numbers, H x W as its image's {size[0]} x {size[1]}")
+        array = self._array
+        self._check_shape(array.ndim in dims and array.shape[-2:] == size)
+        self.count = len(array) if array.ndim == 3 else None
+        dtype = array.dtype.newbyteorder("<")
+        self._fill = np.asarray(fill).astype(dtype)
+        if self._fill != fill:
+            raise TransformError(f"{name} is of {array.dtype}, which has no {fill} (mask_fill)")
+        self._used = dtype.itemsize
+        if dtype.kind in "iu" and array.size and array.min() >= 0 and fill >= 0:
+            self._used = max(1, (int(max(array.max(), fill)).bit_length() + 7) // 8)
+        # The kernels fill with 0: what is moved is the difference from the fill.
+        planes = np.ascontiguousarray(array, dtype=dtype).reshape(-1, *size, 1).view(np.uint8)[..., : self._used]
+        self.planes = np.moveaxis(planes ^ self._fill_bytes, -1, 1).reshape(-1, *size)
+
+    @property
+    def _fill_bytes(self) -> Array:
+        return self._fill.reshape(1).view(np.uint8)[: self._used]
+
+    def back(self, planes: Array, keep: Array | None, size: Size) -> Any:
+        """The masks of whose bytes `planes`, (M, h, w), are what has become."""
+        dtype, used = self._fill.dtype, self._used
+        whole = np.zeros((len(planes) // used, *planes.shape[1:], dtype.itemsize), dtype=np.uint8)
+        whole[..., :used] = np.moveaxis(planes.reshape(-1, used, *planes.shape[1:]), 1, -1) ^ self._fill_bytes
+        masks: Array = whole.view(dtype)[..., 0].astype(self._array.dtype, copy=False)
+        if self.count is None:
+            return self._value.like(masks[0], size)
+        return self._value.like(masks if keep is None else masks[keep], size)

@@ -1,0 +1,162 @@
+"""Where in a sample's label its targets are: under known names, or of torchvision's types, in dicts and tuples."""
+
+from __future__ import annotations
+
+import copy
+import numbers
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.targets.fields import FORMATS, Boxes, Field, Keypoints, Masks
+from cuaug.targets.values import tv_kind
+
+__all__ = ["Group", "holds_targets"]
+
+_NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
+# What is never one for each instance, whatever its length.
+_OF_THE_IMAGE = frozenset({"image_id", "size", "orig_size", "canvas_size", "format", "path"})
+
+
+class Group:
+    """A dict or tuple that holds targets, itself or deeper.
+
+    Args:
+        container: the dict or tuple.
+        size: (height, width) of the image.
+        box_format: of boxes that do not tell.
+        mask_fill: what masks show where there is no image.
+
+    Attributes:
+        fields: what is to be moved, by key or place.
+        groups: other groups in it.
+
+    Raises:
+        TransformError: a target that is not as it should be, named.
+    """
+
+    def __init__(
+        self, container: Any, size: tuple[int, int], box_format: str, mask_fill: int, path: tuple[str, ...] = ()
+    ) -> None:
+        self._container = container
+        self.fields: dict[Any, Field] = {}
+        self.groups: dict[Any, Group] = {}
+        format = _format(container, box_format)
+        for key, value in _items(container):
+            name = ".".join([*path, str(key)]) if isinstance(container, Mapping) else ".".join(path) or "the target"
+            kind = tv_kind(value)
+            if kind == "BoundingBoxes":
+                self.fields[key] = Boxes(value, name, _named_format(value.format, name))
+            elif kind == "KeyPoints":
+                self.fields[key] = Keypoints(value, name)
+            elif kind == "Mask":
+                self.fields[key] = Masks(value, name, size, dims=(2, 3), fill=mask_fill)
+            elif _is_named(container, key, value):
+                if key == "boxes":
+                    self.fields[key] = Boxes(value, name, format)
+                elif key == "keypoints":
+                    self.fields[key] = Keypoints(value, name)
+                else:
+                    self.fields[key] = Masks(value, name, size, dims=(3,) if key == "masks" else (2,), fill=mask_fill)
+            elif isinstance(value, (Mapping, tuple)):
+                group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
+                if group.fields or group.groups:
+                    self.groups[key] = group
+        self.boxes = self._only_boxes()
+        self._check_counts()
+
+    def _only_boxes(self) -> Boxes | None:
+        boxes = [field for field in self.fields.values() if isinstance(field, Boxes)]
+        if len(boxes) > 1:
+            raise TransformError(f"one dict or tuple has one set of boxes, not {[field.name for field in boxes]}")
+        return boxes[0] if boxes else None
+
+    def _check_counts(self) -> None:
+        """One dict's boxes, masks and keypoints are of the same instances; a tv_tensors.Mask may be of anything."""
+        first: Field | None = None
+        for key, field in self.fields.items():
+            if field.count is None or (key not in _NAMES and not isinstance(field, Boxes)):
+                continue
+            if first is not None and field.count != first.count:
+                raise TransformError(
+                    f"{first.name} is of {first.count} instances and {field.name} of {field.count}: of one target "
+                    "they are the same"
+                )
+            first = field
+
+    def all_fields(self) -> Iterator[tuple[Field, Group]]:
+        """Every field, and the group that it is in."""
+        for field in self.fields.values():
+            yield field, self
+        for group in self.groups.values():
+            yield from group.all_fields()
+
+    def rebuilt(
+        self, moved: Callable[[Field, NDArray[np.bool_] | None], Any], kept: Callable[[Group], NDArray[np.bool_] | None]
+    ) -> Any:
+        """The dict or tuple, with what `moved` gives for each field and the instances that `kept` keeps."""
+        new = dict(_items(self._container))
+        keep = kept(self)
+        if keep is not None and not keep.all():
+            for key, value in new.items():
+                if key not in self.fields and key not in _OF_THE_IMAGE:
+                    new[key] = _selected(value, keep)
+        for key, field in self.fields.items():
+            of_instances = keep is not None and field.count == len(keep)
+            new[key] = moved(field, keep if of_instances else None)
+        for key, group in self.groups.items():
+            new[key] = group.rebuilt(moved, kept)
+        if isinstance(self._container, Mapping):
+            again = copy.copy(self._container) if isinstance(self._container, MutableMapping) else {}
+            again.update(new)
+            return again
+        parts = new.values()
+        return type(self._container)(*parts) if hasattr(self._container, "_fields") else tuple(parts)
+
+
+def holds_targets(label: Any) -> bool:
+    """Whether a label is a dict of instances: of boxes, masks or keypoints, of which each image has its own number."""
+    if not isinstance(label, Mapping):
+        return False
+    return any(
+        tv_kind(value) in ("BoundingBoxes", "KeyPoints") or (key != "mask" and _is_named(label, key, value))
+        for key, value in label.items()
+    )
+
+
+def _items(container: Any) -> Any:
+    return container.items() if isinstance(container, Mapping) else enumerate(container)
+
+
+def _is_named(container: Any, key: Any, value: Any) -> bool:
+    """Whether it has one of our names and may be what that says: not a file's name or a number."""
+    named = isinstance(container, Mapping) and isinstance(key, str) and key in _NAMES
+    return named and not isinstance(value, (str, bytes, numbers.Number, np.generic, Mapping, type(None)))
+
+
+def _format(container: Any, default: str) -> str:
+    if isinstance(container, Mapping) and "boxes" in container and container.get("format") is not None:
+        return _named_format(container["format"], "format")
+    return default
+
+
+def _named_format(format: Any, name: str) -> str:
+    text = str(getattr(format, "value", format)).lower()
+    if text not in FORMATS:
+        raise TransformError(f"the format of boxes is one of {', '.join(map(repr, FORMATS))}, not {format!r} ({name})")
+    return text
+
+
+def _selected(value: Any, keep: NDArray[np.bool_]) -> Any:
+    """The rows of what has one for each instance."""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        if value.ndim == 0 or len(value) != len(keep):
+            return value
+        return value[keep] if isinstance(value, np.ndarray) else value[torch.from_numpy(keep).to(value.device)]
+    if isinstance(value, list) and len(value) == len(keep):
+        return [part for part, wanted in zip(value, keep.tolist(), strict=True) if wanted]
+    return value

@@ -1,0 +1,83 @@
+"""Pictures that know where each of their points comes from: they show its coordinates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from cuaug.plan import Border, Filter, Plan, Points
+from cuaug.plan.bends import Bends
+from tests.strategies import GEOMETRY, TURNS, Step, steps
+
+MOVES = (*GEOMETRY, *TURNS)
+
+
+def ramp(h: int, w: int) -> np.ndarray:
+    """(h, w, 3) float32: each pixel's centre as x and y, and 1 for being there."""
+    y, x = np.mgrid[:h, :w] + 0.5
+    return np.stack([x, y, np.ones((h, w))], axis=-1).astype(np.float32)
+
+
+def spread(values: np.ndarray) -> float:
+    """How far from linear they are: the largest second difference along either axis."""
+    return max(np.abs(np.diff(values, 2, axis=axis)).max(initial=0.0) for axis in (0, 1))
+
+
+def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | None:
+    """What a moved ramp shows at (x, y), and how far off that may be; None near its border, or that of
+    what it shows."""
+    left, top = np.floor(np.asarray(place) - 0.5).astype(int)
+    if min(left, top) < 1 or left + 3 > image.shape[1] or top + 3 > image.shape[0]:
+        return None
+    around = image[top - 1 : top + 3, left - 1 : left + 3].astype(np.float64)
+    if around[..., 2].min() < 0.9999:
+        return None
+    s, t = np.asarray(place) - 0.5 - (left, top)
+    inner = around[1:3, 1:3, :2]
+    value = (inner[0, 0] * (1 - s) + inner[0, 1] * s) * (1 - t) + (inner[1, 0] * (1 - s) + inner[1, 1] * s) * t
+    slopes = np.linalg.svd([np.diff(around[..., :2], axis=axis).mean(axis=(0, 1)) for axis in (0, 1)])[1]
+    if slopes[1] < 0.02 * slopes[0]:  # it is flat: half a pixel at the edge of an image that is enlarged
+        return None
+    return value, 0.02 + 0.05 * slopes[0] + 2.0 * spread(around[..., :2])
+
+
+def folds(step: Step) -> bool:
+    """Whether a warp's field shows anything twice."""
+    field = step.arguments.get("field")
+    if field is None:
+        return False
+    rows, columns = field.shape[:2]
+    size = np.array([step.arguments["width"], step.arguments["height"]], dtype=float)
+    bends = Bends(field[None], np.array([rows]), np.array([columns]))
+    cells = size / (columns - 1, rows - 1)
+    for i in range(rows - 1):
+        for j in range(columns - 1):
+            inside = (np.array([[j, i], [j + 1, i], [j, i + 1], [j + 1, i + 1]]) * 0.9998 + 1e-4) * cells
+            _, slopes = bends._displaced(inside, np.zeros(4, int), np.broadcast_to(size, (4, 2)))
+            if np.linalg.det(slopes).min() < 0.05:
+                return True
+    return False
+
+
+@st.composite
+def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smooth: bool = True) -> list[Step]:
+    """A chain of geometry. `smooth`: everything is interpolated linearly, and what is beyond the image is black."""
+    (h, w), chain = size, []
+    for _ in range(draw(st.integers(1, longest))):
+        step, new_h, new_w = draw(steps(draw(st.sampled_from(names)), h, w))
+        if smooth:
+            how = {"filter": Filter.BILINEAR, "border": Border.CONSTANT, "fill": 0.0}
+            step = Step(step.name, step.arguments | {k: v for k, v in how.items() if k in step.arguments})
+        if not folds(step):
+            chain.append(step)
+            h, w = new_h, new_w
+    return chain
+
+
+def points_of(plan: Plan, keypoints: Any = (), boxes: Any = ()) -> Points:
+    """Attaches points to a plan of one image."""
+    boxes, keypoints = np.reshape(boxes, (-1, 4)), np.reshape(keypoints, (-1, 2))
+    plan.points = Points(1, boxes, np.zeros(len(boxes), int), keypoints, np.zeros(len(keypoints), int))
+    return plan.points

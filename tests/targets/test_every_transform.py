@@ -1,0 +1,156 @@
+"""Every transform moves points and masks as it moves pixels, or leaves both alone."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from cuaug import transforms as T
+from cuaug.plan import Border, Filter, Plan, Type
+from cuaug.random import Draws
+from cuaug.targets import Targets
+from tests.helpers import run
+from tests.targets.ramps import ramp, shown, spread
+from tests.transforms.cases import CASES
+
+N, H, W = 8, 44, 60
+
+#: Those that move pixels.
+GEOMETRIC = [
+    "CenterCrop",
+    "D4",
+    "ElasticTransform",
+    "GridDistortion",
+    "Pad",
+    "RandomAffine",
+    "RandomCrop",
+    "RandomHorizontalFlip",
+    "RandomPerspective",
+    "RandomResize",
+    "RandomResizedCrop",
+    "RandomRot90",
+    "RandomRotation",
+    "RandomShortestSize",
+    "RandomVerticalFlip",
+    "RandomZoomOut",
+    "Resize",
+    "Rot90",
+    "ScaleJitter",
+]
+#: Those that choose among others, which move pixels or change them.
+CHOOSING = ["AutoAugment", "RandAugment", "TrivialAugmentWide", "RandomChoice", "RandomOrder", "SomeOf", "AugMix"]
+MOVING = [pytest.param(t, id=f"{name}-{k}") for name in GEOMETRIC for k, (t, _) in enumerate(CASES[name])]
+OTHERS = [
+    pytest.param(t, id=f"{name}-{k}")
+    for name, cases in CASES.items()
+    for k, (t, _) in enumerate(cases)
+    if name not in (*GEOMETRIC, *CHOOSING, "FiveCrop", "TenCrop", "RandomIoUCrop", "SanitizeBoundingBoxes", "Lambda")
+]
+
+
+def smooth(transform: T.Transform) -> T.Transform:
+    """The same, interpolating linearly, and black beyond the image; its field does not fold."""
+    if isinstance(transform, T.ElasticTransform):
+        return T.ElasticTransform([min(a, 60) for a in transform.alpha], [max(s, 4) for s in transform.sigma])
+    transform = copy.copy(transform)
+    if hasattr(transform, "how"):
+        transform.how = {**transform.how, "filter": Filter.BILINEAR, "border": Border.CONSTANT, "fill": 0.0}
+    for name, value in (("_fill", 0.0), ("_border", Border.CONSTANT), ("_filter", Filter.BILINEAR)):
+        if hasattr(transform, name):
+            setattr(transform, name, value)
+    return transform
+
+
+def planned(transform: T.Transform, targets: list, seed: int, kind: Type = Type.FLOAT32) -> tuple[Plan, Targets]:
+    plan, read = Plan([H] * N, [W] * N, source_type=kind), Targets(targets, [H] * N, [W] * N)
+    read.attach(plan)
+    transform.plan(plan, Draws(seed, 0, np.arange(N)))
+    return plan, read
+
+
+@pytest.mark.parametrize("transform", MOVING)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_targets_follow(transform, seed):
+    transform = smooth(transform)
+    rng = np.random.default_rng(seed)
+    places = rng.uniform(0, (W, H), (N, 80, 2))
+    y, x = np.mgrid[:H, :W]
+    numbers = np.stack([x + 1, y + 1]).astype(np.int32)
+    targets = [
+        {"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": torch.from_numpy(numbers)} for p in places
+    ]
+    plan, read = planned(transform, targets, seed)
+    pictures = run(plan, [ramp(H, W)] * N)
+    moved = read.moved(plan.tables(Type.FLOAT32))
+    seen = 0
+    for before, target, picture in zip(places, moved, pictures, strict=True):
+        for place, (px, py, v) in zip(before, target["keypoints"], strict=True):
+            found = shown(picture, [px, py]) if v else None
+            if found is not None:
+                assert np.abs(found[0] - place).max() <= found[1]
+                seen += 1
+        masks = target["masks"].numpy() - 0.5
+        inside = picture[..., 2] > 0.9999
+        far = np.abs(np.moveaxis(masks, 0, -1) - picture[..., :2])[inside]
+        slope = max(np.abs(np.diff(picture[..., :2], axis=axis)).max() for axis in (0, 1))
+        assert masks.shape[1:] == picture.shape[:2]
+        assert far.max(initial=0) <= 0.55 + min(2 * spread(picture[..., :2]), slope)
+    assert seen > N
+
+
+@pytest.mark.parametrize("transform", OTHERS)
+def test_pixel_operations_leave_targets_alone(transform):
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0, 20, (N, 3, 2))
+    boxes = np.concatenate([first, first + rng.uniform(0, 20, (N, 3, 2))], axis=2)
+    masks = rng.integers(0, 2, (N, 3, H, W)).astype(bool)
+    targets = [{"boxes": b, "masks": m, "keypoints": b.reshape(3, 2, 2)} for b, m in zip(boxes, masks, strict=True)]
+    plan, read = planned(transform, targets, 0, Type.UINT8)
+    for target, b, m in zip(read.moved(plan.tables()), boxes, masks, strict=True):
+        np.testing.assert_allclose(target["boxes"], b, atol=1e-9)
+        np.testing.assert_allclose(target["keypoints"], b.reshape(3, 2, 2), atol=1e-9)
+        if not isinstance(transform, T.Downscale):  # which shows masks of fewer pixels, as it does images
+            np.testing.assert_array_equal(target["masks"], m)
+
+
+@pytest.mark.parametrize(
+    "transform", [t for name in CHOOSING for t, _ in CASES.get(name, [])], ids=lambda t: type(t).__name__
+)
+def test_masks_and_points_of_policies_stay_together(transform):
+    """A mask that numbers its pixels shows at a keypoint the pixel that it came from."""
+    rng = np.random.default_rng(0)
+    places = rng.uniform(0, (W, H), (N, 80, 2))
+    y, x = np.mgrid[:H, :W]
+    numbers = np.stack([x + 1, y + 1]).astype(np.int32)
+    targets = [{"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": numbers} for p in places]
+    plan, read = planned(transform, targets, 0, Type.UINT8)
+    for before, target in zip(places, read.moved(plan.tables()), strict=True):
+        there = target["keypoints"][:, 2] > 0
+        points = target["keypoints"][there, :2]
+        column, row = np.minimum(points, (W - 1, H - 1)).astype(int).T
+        shown_there = target["masks"][:, row, column].T - 0.5
+        known = (shown_there > 0).all(axis=1)
+        assert known.mean() > 0.9 and np.abs(shown_there - before[there])[known].max(initial=0) <= 2.0
+
+
+@pytest.mark.parametrize("transform", MOVING)
+def test_targets_of_a_batch_are_those_of_each_image_alone(transform):
+    rng = np.random.default_rng(3)
+    targets = []
+    for k in range(N):
+        first = rng.uniform(0, 30, (k, 2))
+        boxes = np.concatenate([first, first + rng.uniform(0, 14, (k, 2))], axis=1).astype(np.float32)
+        targets.append(
+            {"boxes": boxes, "masks": rng.integers(0, 2, (k, H, W)).astype(np.uint8), "labels": np.arange(k)}
+        )
+    plan, read = planned(transform, targets, 5)
+    for k, got in enumerate(read.moved(plan.tables())):
+        alone, one = Plan([H], [W], source_type=Type.FLOAT32), Targets([targets[k]], [H], [W])
+        one.attach(alone)
+        transform.plan(alone, Draws(5, 0, [k]))
+        want = one.moved(alone.tables())[0]
+        assert got.keys() == want.keys() and all(np.array_equal(got[key], want[key]) for key in got)
+        assert got["boxes"].dtype == np.float32 and got["boxes"].shape == (k, 4)

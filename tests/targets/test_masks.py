@@ -1,0 +1,129 @@
+"""Masks lie where their images do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug.plan import Border, Filter, Plan, Type
+from cuaug.targets import Targets
+from tests.helpers import assert_same, plan_for, run_one
+from tests.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
+from tests.targets.ramps import moves, ramp, spread
+
+sides = st.integers(1, 50)
+DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, ">i4"])
+
+
+def moved(target, h: int, w: int, chain: list[Step], **settings):
+    plan = Plan([h], [w])
+    targets = Targets([target], [h], [w], **settings)
+    targets.attach(plan)
+    write(plan, chain)
+    return targets.moved(plan.tables())[0]
+
+
+def nearest(chain: list[Step]) -> list[Step]:
+    """Whatever is sampled shows whole pixels, and black beyond the image."""
+    how = {"filter": Filter.NEAREST, "fill": 0.0}
+    return [Step(s.name, s.arguments | {k: v for k, v in how.items() if k in s.arguments}) for s in chain]
+
+
+@given(st.data())
+def test_a_mask_is_its_own_image_where_whole_pixels_are_shown(data):
+    """Bit for bit, whatever borders, fields and turns, and however many passes."""
+    h, w = data.draw(sides), data.draw(sides)
+    chain = nearest(data.draw(moves((h, w), smooth=False)))
+    if data.draw(st.booleans()):  # more passes
+        chain = [part for step in chain for part in (step, Step("median", {"size": 3}))]
+    mask = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 256, (h, w), dtype=np.uint8)
+    image = np.repeat(mask[..., None], 3, axis=2)
+    only_moves = [step for step in chain if step.name != "median"]
+    plan = plan_for(image)
+    for step in only_moves:
+        step.write(plan)
+        if len(only_moves) < len(chain):
+            plan.barrier()
+    assert_same(moved({"mask": mask}, h, w, chain)["mask"], run_one(plan, image, Type.UINT8)[..., 0])
+
+
+@given(st.data())
+def test_a_mask_shows_the_pixel_under_the_centre(data):
+    """Under smooth images as well: the pixel numbers that it shows are those of the places that the image shows."""
+    h, w = data.draw(sides), data.draw(sides)
+    chain = data.draw(moves((h, w), longest=4))
+    image = ramp(h, w)
+    y, x = np.mgrid[:h, :w]
+    target = moved({"masks": np.stack([x + 1, y + 1]).astype(np.int16)}, h, w, chain)
+    columns, rows = target["masks"].astype(float) - 0.5  # the centres of the pixels that are shown; -0.5: none
+    # Half a pixel at each interpolation, of the image that it reads.
+    slack, seen = 0.0, image
+    for k, step in enumerate(chain):
+        if step.name in ("resize", "warp"):
+            inner = np.where(seen[..., 2:] > 0.9999, seen[..., :2], np.nan)
+            slopes = [np.abs(np.diff(inner, axis=axis)) for axis in (0, 1)]
+            slack += 0.5 * max([1.0, *(np.nanmax(s) for s in slopes if np.isfinite(s).any())]) * 1.5
+        plan = plan_for(image)
+        seen = run_one(write(plan, chain[: k + 1]), image)
+    inside = seen[..., 2] > 0.9999
+    far = np.maximum(np.abs(columns - seen[..., 0]), np.abs(rows - seen[..., 1]))[inside]
+    assert (far <= slack + 0.05 + 2 * spread(seen[..., :2])).all()
+    outside = seen[..., 2] < 1e-4
+    assert (columns[outside] == -0.5).all() and (rows[outside] == -0.5).all()
+
+
+def test_shrinking_by_four_shows_the_middle_of_four():
+    mask = np.repeat(np.arange(16, dtype=np.int32)[None], 16, axis=0)
+    chain = [Step("resize", {"height": 4, "width": 4, "filter": Filter.BILINEAR, "antialias": True})]
+    np.testing.assert_array_equal(moved({"mask": mask}, 16, 16, chain)["mask"][0], [2, 6, 10, 14])
+    flipped = moved({"mask": mask}, 16, 16, [Step("flip"), *chain])["mask"][0]
+    assert (np.abs(flipped - [13.5, 9.5, 5.5, 1.5]) <= 0.5).all()
+
+
+@given(st.data())
+def test_pixel_operations_leave_masks_alone(data):
+    h, w = data.draw(sides), data.draw(sides)
+    names = (*POINTWISE, *POSITIONAL, *NEIGHBOURHOODS)
+    chain = [data.draw(steps(data.draw(st.sampled_from(names)), h, w))[0] for _ in range(data.draw(st.integers(1, 4)))]
+    mask = np.random.default_rng(1).integers(0, 1000, (h, w))
+    assert_same(moved({"mask": mask}, h, w, chain)["mask"], mask)
+
+
+@given(st.data(), DTYPES, st.integers(0, 5))
+def test_every_type_is_lossless(data, dtype, count):
+    """No chain makes a value that was not there, and each mask is moved as the others are."""
+    h, w = data.draw(sides), data.draw(sides)
+    chain = data.draw(chains((h, w), 4, turns=True)).steps
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    kind = np.dtype(dtype)
+    info = np.iinfo(kind) if kind.kind in "iu" else None
+    low, high = (0, 2) if info is None else (max(info.min, -(2**31)), min(info.max, 2**31 - 1))
+    masks = rng.integers(low, high, (count, h, w)).astype(kind)
+    if data.draw(st.booleans()):
+        masks = (masks.astype(np.int64) % 3).astype(kind)
+    together = moved({"masks": masks}, h, w, chain)["masks"]
+    assert together.dtype == kind and len(together) == count
+    for one, mask in zip(together, masks, strict=True):
+        assert np.isin(one, np.append(mask.reshape(-1), np.zeros(1, kind))).all()
+        assert_same(moved({"mask": mask}, h, w, chain)["mask"], one)
+
+
+@pytest.mark.parametrize("fill", [0, 7, 255])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32])
+def test_mask_fill(fill, dtype):
+    mask = np.array([[1, 2], [3, 4]], dtype=dtype)
+    pad = Step("pad", {"left": 1, "top": 0, "right": 0, "bottom": 1, "border": Border.CONSTANT, "fill": 0.5})
+    got = moved({"mask": mask}, 2, 2, [pad], mask_fill=fill)["mask"]
+    assert_same(got, np.array([[fill, 1, 2], [fill, 3, 4], [fill, fill, fill]], dtype=dtype))
+    edge = Step("pad", pad.arguments | {"border": Border.EDGE})
+    assert_same(moved({"mask": mask}, 2, 2, [edge], mask_fill=fill)["mask"], np.pad(mask, ((0, 1), (1, 0)), "edge"))
+
+
+def test_a_fill_that_the_type_does_not_have():
+    with pytest.raises(TransformError, match=r"mask is of uint8, which has no 256 \(mask_fill\)"):
+        moved({"mask": np.zeros((2, 2), np.uint8)}, 2, 2, [], mask_fill=256)
+    with pytest.raises(TransformError, match=r"mask is of bool, which has no 255"):
+        moved({"mask": np.zeros((2, 2), bool)}, 2, 2, [], mask_fill=255)

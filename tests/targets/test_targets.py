@@ -1,0 +1,314 @@
+"""Targets come back as they came: the same kinds of things, in the same places, with what moved moved."""
+
+from __future__ import annotations
+
+import collections
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug.plan import Plan
+from cuaug.targets import Targets, holds_targets
+from tests.targets import tv_stand_in as tv
+
+H, W = 20, 30
+BOXES = {
+    "xyxy": [[1.0, 2.0, 11.0, 8.0], [0.0, 0.0, 30.0, 20.0]],
+    "xywh": [[1.0, 2.0, 10.0, 6.0], [0.0, 0.0, 30.0, 20.0]],
+    "cxcywh": [[6.0, 5.0, 10.0, 6.0], [15.0, 10.0, 30.0, 20.0]],
+}
+FLIPPED = {
+    "xyxy": [[19.0, 2.0, 29.0, 8.0], [0.0, 0.0, 30.0, 20.0]],
+    "xywh": [[19.0, 2.0, 10.0, 6.0], [0.0, 0.0, 30.0, 20.0]],
+    "cxcywh": [[24.0, 5.0, 10.0, 6.0], [15.0, 10.0, 30.0, 20.0]],
+}
+
+
+def flip(plan: Plan) -> None:
+    plan.flip()
+
+
+def nothing(plan: Plan) -> None:
+    pass
+
+
+def moved(target: Any, write: Any = flip, **settings: Any) -> Any:
+    return moved_all([target], write, **settings)[0]
+
+
+def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]:
+    n = len(batch)
+    plan, targets = Plan([H] * n, [W] * n), Targets(batch, [H] * n, [W] * n, **settings)
+    targets.attach(plan)
+    write(plan)
+    return targets.moved(plan.tables())
+
+
+# --- boxes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", BOXES)
+@pytest.mark.parametrize("told", ["in the dict", "in capitals", "by box_format"])
+@pytest.mark.parametrize(
+    "kind", [np.float32, np.float64, torch.float32, torch.float64, torch.float16, torch.bfloat16, list]
+)
+def test_formats_and_kinds_of_boxes(format, told, kind):
+    if kind is list:
+        boxes: Any = BOXES[format]
+    else:
+        boxes = (
+            torch.tensor(BOXES[format], dtype=kind) if isinstance(kind, torch.dtype) else np.array(BOXES[format], kind)
+        )
+    target = {"boxes": boxes}
+    if told != "by box_format":
+        target["format"] = format.upper() if told == "in capitals" else format
+    got = moved(target, box_format=format if told == "by box_format" else "xyxy")
+    assert type(got["boxes"]) is type(boxes) and getattr(got["boxes"], "dtype", None) == getattr(boxes, "dtype", None)
+    assert (got["boxes"] if kind is list else got["boxes"].tolist()) == FLIPPED[format]
+    assert set(got) == set(target) and target["boxes"] is boxes
+    assert (boxes if kind is list else boxes.tolist()) == BOXES[format], "what was given is not written to"
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(list(BOXES)), st.sampled_from([np.float32, np.float64]))
+def test_formats_round_trip(seed, format, dtype):
+    """With nothing done, corners come back to the bit; sums of a corner and a size may round."""
+    rng = np.random.default_rng(seed)
+    first = rng.uniform(0, (W / 2, H / 2), (9, 2)).astype(dtype)
+    size = rng.uniform(0, (W / 2 - 1, H / 2 - 1), (9, 2)).astype(dtype)
+    boxes = np.concatenate([first, first + size if format == "xyxy" else size], axis=1).astype(dtype)
+    if format == "cxcywh":
+        boxes[:, :2] += size / 2
+    got = moved({"boxes": boxes}, nothing, box_format=format)["boxes"]
+    if format == "xyxy":
+        np.testing.assert_array_equal(got, boxes)
+    else:
+        np.testing.assert_allclose(got, boxes, rtol=0, atol=32 * np.finfo(dtype).eps)
+
+
+def test_integer_boxes_become_float():
+    got = moved({"boxes": np.array([[1, 2, 11, 8]])})["boxes"]
+    assert got.dtype == np.float32 and got.tolist() == [[19, 2, 29, 8]]
+
+
+def test_boxes_are_cut_off_at_the_image():
+    boxes = [[-5.0, -5.0, 10.0, 10.0], [25.0, 15.0, 35.0, 25.0], [40.0, 0.0, 50.0, 5.0]]
+    got = moved({"boxes": np.array(boxes)}, nothing)["boxes"]
+    assert got[:2].tolist() == [[0, 0, 10, 10], [25, 15, 30, 20]] and (got[2, 2:] == got[2, :2]).any()
+
+
+@pytest.mark.parametrize("empty", [np.zeros((0, 4), np.float32), torch.zeros(0, 4), [], np.zeros(0)])
+def test_no_boxes(empty):
+    target = {"boxes": empty, "labels": np.zeros(0, np.int64)}
+    got = moved(target)
+    assert len(got["boxes"]) == 0 and type(got["boxes"]) is type(empty)
+
+
+# --- keypoints --------------------------------------------------------------------------------------------------------
+
+
+def crop(plan: Plan) -> None:
+    plan.crop(5, 10, 10, 12)
+
+
+@pytest.mark.parametrize("make", [lambda v: np.array(v, np.float32), torch.tensor, list])
+def test_keypoints_with_visibility(make):
+    points = [
+        [12.0, 6.0, 2.0],
+        [12.0, 6.0, 1.0],
+        [12.0, 6.0, 0.0],
+        [3.0, 6.0, 2.0],
+        [12.0, 16.0, 1.0],
+        [22.0, 15.0, 2.0],
+    ]
+    want = [[2.0, 1.0, 2.0], [2.0, 1.0, 1.0], [0, 0, 0], [0, 0, 0], [0, 0, 0], [12.0, 10.0, 2.0]]
+    for wrapped, expected in ((points, want), ([points, points], [want, want])):
+        got = moved({"keypoints": make(wrapped)}, crop)["keypoints"]
+        assert (got if make is list else got.tolist()) == expected
+
+
+def test_keypoints_without_visibility_just_move():
+    points = np.array([[12.0, 6.0], [3.0, 6.0], [12.0, 16.0]])
+    assert moved({"keypoints": points}, crop)["keypoints"].tolist() == [[2, 1], [-7, 1], [2, 11]]
+
+
+def test_a_keypoint_that_has_left_does_not_come_back():
+    def there_and_back(plan: Plan) -> None:
+        crop(plan)
+        plan.pad(10, 5, 8, 5)
+
+    got = moved({"keypoints": np.array([[[12.0, 6.0, 2.0], [3.0, 6.0, 2.0]]])}, there_and_back)["keypoints"]
+    assert got.tolist() == [[[12, 6, 2], [0, 0, 0]]]
+
+
+def test_keypoints_outside_are_not_visible_at_first_either():
+    points = np.array([[-1.0, 5.0, 2.0], [30.5, 5.0, 2.0], [30.0, 5.0, 2.0]])
+    assert moved({"keypoints": points}, nothing)["keypoints"][:, 2].tolist() == [0, 0, 2]
+
+
+# --- containers -------------------------------------------------------------------------------------------------------
+
+
+def test_everything_else_is_handed_through():
+    mark = object()
+    target = {"boxes": np.array(BOXES["xyxy"]), "labels": [1, 2], "mark": mark, "mask": "masks/1.png", "size": (H, W)}
+    got = moved(target)
+    assert got["mark"] is mark and got["mask"] == "masks/1.png" and got["labels"] is target["labels"]
+    assert list(got) == list(target) and got is not target
+
+
+@pytest.mark.parametrize("label", [3, "cat", None, 2.5, np.arange(3), torch.ones(2), (1, "a"), {"a": 1}, [1, 2]])
+def test_labels_without_targets(label):
+    targets = Targets([label, label], [H, H], [W, W])
+    plan = Plan([H, H], [W, W])
+    assert not targets and not holds_targets(label)
+    targets.attach(plan)
+    assert plan.points is None
+    got = targets.moved(plan.tables())
+    assert len(got) == 2 and (got[0] is label or got[0] == label)
+
+
+Pair = collections.namedtuple("Pair", "boxes, number")
+
+
+def test_dicts_and_tuples_within_each_other():
+    inner = {"boxes": np.array(BOXES["xyxy"]), "labels": np.arange(2)}
+    got = moved(({"deep": collections.OrderedDict(inner)}, Pair(inner, 7), 3))
+    assert isinstance(got[0]["deep"], collections.OrderedDict) and isinstance(got[1], Pair)
+    assert got[1].number == 7 and got[2] == 3
+    for found in (got[0]["deep"], got[1].boxes):
+        assert found["boxes"].tolist() == FLIPPED["xyxy"]
+
+
+def test_labels_of_one_batch_may_be_of_different_kinds():
+    boxes = np.array(BOXES["xyxy"])
+    got = moved_all([5, {"boxes": boxes}, None, {"boxes": torch.from_numpy(boxes[:1])}])
+    assert got[0] == 5 and got[2] is None
+    assert got[1]["boxes"].tolist() == FLIPPED["xyxy"] and got[3]["boxes"].tolist() == FLIPPED["xyxy"][:1]
+
+
+def drop_first(plan: Plan) -> None:
+    assert plan.points is not None
+    plan.points.wanted[0] = False
+
+
+def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
+    masks = np.arange(2)[:, None, None] + np.zeros((1, H, W), np.uint8)
+    target = {
+        "boxes": np.array(BOXES["xyxy"]),
+        "masks": masks,
+        "mask": np.zeros((H, W), int),
+        "keypoints": np.arange(12.0).reshape(2, 2, 3),
+        "labels": torch.tensor([4, 5]),
+        "names": ["a", "b"],
+        "scores": np.array([0.5, 0.25]),
+        "image_id": np.array([8, 9]),
+        "orig_size": torch.tensor([H, W]),
+        "three": [1, 2, 3],
+        "word": "ab",
+    }
+    got = moved(target, drop_first)
+    assert got["boxes"].tolist() == BOXES["xyxy"][1:] and got["masks"].shape == (1, H, W) and (got["masks"] == 1).all()
+    assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
+    assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
+    for whole in ("mask", "image_id", "orig_size"):
+        assert len(got[whole]) == len(target[whole])
+
+
+def test_one_image_of_keypoints_is_not_taken_for_instances():
+    target = {"boxes": np.array(BOXES["xyxy"]), "keypoints": np.array([[1.0, 2.0], [3.0, 4.0]])}
+    assert moved(target, drop_first)["keypoints"].shape == (2, 2)
+
+
+# --- tv_tensors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tv_tensors(monkeypatch):
+    """torchvision cannot be installed where these tests were written: see `tv_stand_in`."""
+    monkeypatch.setitem(sys.modules, "torchvision.tv_tensors", tv.module())
+
+
+@pytest.mark.parametrize("format", BOXES)
+def test_tv_tensors(tv_tensors, format):
+    boxes = tv.BoundingBoxes(torch.tensor(BOXES[format]), format=format, canvas_size=(H, W))
+    masks = tv.Mask(torch.ones(2, H, W, dtype=torch.bool))
+    points = tv.KeyPoints(torch.tensor([[[1.0, 2.0]], [[3.0, 4.0]]]), canvas_size=(H, W))
+    labels = torch.tensor([1, 2])
+
+    def turn(plan: Plan) -> None:
+        plan.flip()
+        plan.crop(0, 0, H, W - 2)
+
+    for target in ({"b": boxes, "m": masks, "p": points, "labels": labels}, (boxes, masks, points, labels)):
+        got = moved(target, turn)
+        b, m, p, rest = got.values() if isinstance(got, dict) else got
+        assert isinstance(b, tv.BoundingBoxes) and b.format == boxes.format and b.canvas_size == (H, W - 2)
+        assert isinstance(m, tv.Mask) and m.shape == (2, H, W - 2) and m.dtype == torch.bool
+        assert isinstance(p, tv.KeyPoints) and p.canvas_size == (H, W - 2) and p.tolist() == [[[29, 2]], [[27, 4]]]
+        assert rest.tolist() == [1, 2]
+        got = moved(target, drop_first)
+        b, m, p, rest = got.values() if isinstance(got, dict) else got
+        assert b.shape == (1, 4) and m.shape == (1, H, W) and p.shape == (1, 1, 2) and rest.tolist() == [2]
+    alone = moved(boxes, turn)
+    assert isinstance(alone, tv.BoundingBoxes) and alone.canvas_size == (H, W - 2)
+
+
+def test_a_semantic_tv_mask_beside_boxes(tv_tensors):
+    boxes = tv.BoundingBoxes(torch.tensor(BOXES["xyxy"]), format="xyxy", canvas_size=(H, W))
+    for shape in ((H, W), (1, H, W)):
+        got = moved({"boxes": boxes, "classes": tv.Mask(torch.zeros(shape))}, drop_first)
+        assert got["classes"].shape == shape and got["boxes"].shape == (1, 4)
+
+
+def test_tv_boxes_that_turn(tv_tensors):
+    boxes = tv.BoundingBoxes(torch.zeros(1, 5), format="XYWHR", canvas_size=(H, W))
+    with pytest.raises(TransformError, match=r"format of boxes is one of 'xyxy', 'xywh', 'cxcywh', not .*XYWHR"):
+        moved({"boxes": boxes})
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"boxes": np.zeros((3, 5))}, r"boxes is \(K, 4\) finite numbers, xyxy, not of shape \(3, 5\)"),
+        ({"boxes": np.zeros(4)}, r"boxes is .*, not of shape \(4,\)"),
+        ({"boxes": np.array([[0, 0, 1, np.nan]])}, r"boxes .* not \[0.0, 0.0, 1.0, nan\] \(number 0\), .*not finite"),
+        ({"boxes": [[0, 0, 1, 1], [5, 0, 4, 1]]}, r"boxes .* not \[5, 0, 4, 1\] \(number 1\), with its end before"),
+        ({"boxes": [[0, 0, -1, 1]], "format": "xywh"}, r"boxes is \(K, 4\) finite numbers, xywh, not .*end before"),
+        ({"boxes": [["a", 0, 1, 1]]}, r"boxes is .*, but was given numbers, not <U"),
+        ({"boxes": [[0, 0, 1, 1], [0, 0]]}, "boxes is .*, but was given "),
+        ({"boxes": {1, 2}}, r"boxes is .*, but was given an array, a tensor or a list, not builtins.set"),
+        ({"boxes": np.zeros((1, 4)), "format": "coco"}, "format of boxes is one of 'xyxy', .* not 'coco'"),
+        ({"masks": np.zeros((2, 20, 31))}, r"masks is \(K, H, W\) .* 20 x 30, not of shape \(2, 20, 31\)"),
+        ({"masks": np.zeros((20, 30))}, r"masks is \(K, H, W\) .* not of shape \(20, 30\)"),
+        ({"mask": np.zeros((1, 20, 30))}, r"mask is \(H, W\) .* not of shape \(1, 20, 30\)"),
+        ({"keypoints": np.zeros((2, 4))}, r"keypoints is \(P, 2\), .* not of shape \(2, 4\)"),
+        ({"keypoints": np.full((2, 2), np.inf)}, r"keypoints .* not \[inf, inf\]"),
+        ({"boxes": np.zeros((2, 4)), "masks": np.zeros((3, 20, 30))}, "boxes is of 2 instances and masks of 3"),
+        ({"boxes": np.zeros((2, 4)), "keypoints": np.zeros((1, 5, 2))}, "boxes is of 2 instances and keypoints of 1"),
+        ({"a": ({"boxes": np.zeros(3)},)}, r"a\.0\.boxes is"),
+    ],
+)
+def test_errors_name_the_key_the_shape_and_what_was_allowed(target, message):
+    with pytest.raises(TransformError, match=message):
+        moved(target)
+    with pytest.raises(TransformError, match=r"\(target 1 of the batch\)"):
+        moved_all([3, target])
+
+
+def test_an_unknown_box_format():
+    with pytest.raises(TransformError, match="box_format is one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
+        Targets([], [], [], box_format="coco")
+
+
+def test_points_that_are_not_labelled_may_be_anything():
+    points = np.array([[np.nan, np.nan, 0.0], [1.0, 2.0, 1.0]])
+    assert moved({"keypoints": points})["keypoints"].tolist() == [[0, 0, 0], [29, 2, 1]]
