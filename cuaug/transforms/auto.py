@@ -33,7 +33,9 @@ Array = NDArray[np.float64]
 
 _NAMES = np.array(list(GREATEST))
 _SIGNED = np.isin(_NAMES, SIGNED)
-_MOVES = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+#: Where in its matrix the magnitude of a move stands, and its sign: from the new image's places to those of the old.
+_ENTRIES = {"ShearX": (0, 1, 1.0), "ShearY": (1, 0, 1.0), "TranslateX": (0, 2, -1.0), "TranslateY": (1, 2, -1.0)}
+_MOVES = [*_ENTRIES, "Rotate"]
 #: Operations on the values of pixels, from how many there are, the value of white, and their magnitudes.
 _POINTS: dict[str, Callable[[int, float, Array], NDArray[Any]]] = {
     "Brightness": lambda n, limit, magnitude: operations.brightness(n, limit, 1.0 + magnitude),
@@ -82,7 +84,10 @@ class _Augment(Transform):
 
     def _step(self, plan: Plan, name: NDArray[np.str_], magnitude: Array) -> None:
         """The operation `name` on each sample, (N,)."""
-        rows = {kind: np.flatnonzero(name == kind) for kind in dict.fromkeys(name.tolist())}
+        kinds, which = np.unique(name, return_inverse=True)
+        groups = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
+        rows = dict(zip(kinds.tolist(), groups, strict=True))
+
         points = [(i, _POINTS[kind](len(i), plan.limit, magnitude[i])) for kind, i in rows.items() if kind in _POINTS]
         if points:
             plan.append(*operations.scattered(len(plan), points))
@@ -90,22 +95,22 @@ class _Augment(Transform):
             plan.stencil(sharpness_taps(1.0 + magnitude), frame=1, saturate=True, where=name == "Sharpness")
         moved = np.isin(name, _MOVES) & (magnitude != 0.0)
         if moved.any():
-            plan.warp(_matrices(plan, name, magnitude), *plan.sizes, **self.how, where=moved)
+            plan.warp(_matrices(plan, rows, magnitude), *plan.sizes, **self.how, where=moved)
 
 
-def _matrices(plan: Plan, name: NDArray[np.str_], magnitude: Array) -> Array:
+def _matrices(plan: Plan, rows: dict[str, NDArray[np.intp]], magnitude: Array) -> Array:
     """(N, 3, 3): what each sample's operation does to places; the identity where it moves nothing."""
-
-    def of(kind: str) -> Array:
-        return np.where(name == kind, magnitude, 0.0)
-
-    linear = matrices.rotation(of("Rotate"))
-    linear[:, 0, 1] += of("ShearX")
-    linear[:, 1, 0] += of("ShearY")
-    heights, widths = plan.sizes
-    # A rotation leaves the middle where it is, a shear the upper left corner.
-    fixed = np.where((name == "Rotate")[:, None], np.stack([widths, heights], axis=1) / 2.0, 0.0)
-    return matrices.about(linear, fixed, fixed + np.stack([of("TranslateX"), of("TranslateY")], axis=1))
+    matrix = np.tile(np.eye(3), (len(plan), 1, 1))
+    # A shear leaves the upper left corner where it is, a rotation the middle.
+    for kind, (row, column, sign) in _ENTRIES.items():
+        if kind in rows:
+            matrix[rows[kind], row, column] = sign * magnitude[rows[kind]]
+    if "Rotate" in rows:
+        turned = rows["Rotate"]
+        heights, widths = plan.sizes
+        middle = np.stack([widths, heights], axis=1)[turned] / 2.0
+        matrix[turned] = matrices.about(matrices.rotation(magnitude[turned]), middle, middle)
+    return matrix
 
 
 def _bins(num_magnitude_bins: int) -> int:
