@@ -33,10 +33,10 @@ Where = NDArray[np.bool_] | None
 
 @dataclass(frozen=True)
 class Barrier:
-    """Where a pass ended: for how many samples, why, and which step of the chain asked for it."""
+    """Where passes ended: of how many samples the first, the second, ...; why; which step of the chain asked for it."""
 
     step: int
-    samples: int
+    samples: NDArray[np.int64]
     why: str
 
 
@@ -119,7 +119,7 @@ class Passes:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
         if len(chosen) == 0:
             return
-        self.barriers.append(Barrier(self._step, len(chosen), why))
+        self.barriers.append(Barrier(self._step, np.bincount(self._pass[chosen]), why))
         self._keep(chosen)
         self._pass[chosen] += 1
         heights, widths = self.sizes

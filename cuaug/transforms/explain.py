@@ -1,0 +1,71 @@
+"""How a chain will run, in words: its launches, what each of them does, and why it takes more than one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cuaug.plan import Plan, Type
+from cuaug.random import Draws
+from cuaug.transforms.base import BatchTransform, Where
+
+if TYPE_CHECKING:
+    from cuaug.transforms.compose import Compose
+
+__all__ = ["explain"]
+
+
+class _Watched(Plan):
+    """A plan that notes what each transform puts into which launch."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.does: list[dict[str, str]] = [{}]
+
+    def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
+        name, written, had = type(transform).__name__, len(self._written), self.passes
+        super().perform(transform, where, params)
+        self.does += [{} for _ in range(had, self.passes)]
+        for number in np.unique(np.concatenate([passes for passes, _, _ in self._written[written:]] or [self._pass])):
+            does = self.does[number]
+            if len(self._written) > written:
+                does[name] = "pixel operations"
+            elif any(what.startswith("geometry") for what in does.values()):
+                does.setdefault(name, "geometry, folded into the same sampling step")
+            else:
+                does.setdefault(name, "geometry" if number < had else "reads what the launch before made")
+
+    def ends(self, number: int) -> list[str]:
+        """Why launch `number` is not the last, for how many images."""
+        names = [step.transform for step in self.record.steps]
+        why: Counter[tuple[str, str]] = Counter()
+        for barrier in self.barriers:
+            if number < len(barrier.samples) and barrier.samples[number]:
+                why[names[barrier.step], barrier.why] += int(barrier.samples[number])
+        return [
+            f"  ends at {name} for {count} images of {len(self)}: {reason}" for (name, reason), count in why.items()
+        ]
+
+
+def explain(chain: Compose, height: int, width: int, *, batch_size: int, channels: int, is_float: bool) -> str:
+    """See `Compose.explain`."""
+    total, lines = 0, []
+    for number, stage in enumerate(chain.stages):
+        if isinstance(stage, BatchTransform):
+            lines += [f"function of the whole batch: {stage!r}", "    images are stored before it, and read after it"]
+            continue
+        rows = batch_size * stage.views
+        source = Type.FLOAT32 if is_float else Type.UINT8
+        plan = _Watched([height] * rows, [width] * rows, source_type=source, channels=channels, views=stage.views)
+        stage.plan(plan, Draws(0, number, np.repeat(np.arange(batch_size), stage.views)))
+        is_float = plan.is_float
+        height, width = (int(sizes[0]) for sizes in plan.sizes)
+        for launch, does in enumerate(plan.does):
+            total += 1
+            lines.append(f"launch {total}")
+            lines += [f"    {name:<24}{what}" for name, what in does.items()] or ["    the images as they are"]
+            lines += plan.ends(launch)
+    head = f"{len(chain.transforms)} transforms, {batch_size} images: {total} launch{'es' if total > 1 else ''}"
+    return "\n".join([head, *lines])

@@ -1,0 +1,93 @@
+"""The worked examples of docs/your_own.md, run as they are printed there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from cuaug import transforms as T
+
+TEXT = (Path(__file__).parents[2] / "docs" / "your_own.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def own():
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+        exec(block, names)
+    return names
+
+
+@pytest.fixture
+def images():
+    rng = np.random.default_rng(0)
+    smooth = [cv2.GaussianBlur(rng.random((40, 50, 3)), (0, 0), 3) for _ in range(6)]
+    smooth = [(image - image.min()) / (image.max() - image.min()) for image in smooth]
+    return torch.from_numpy(np.stack(smooth)).permute(0, 3, 1, 2).float()
+
+
+def test_swing_turns_about_the_nail(own, images):
+    got, params = T.Compose([own["RandomSwing"](30, p=1.0)]).trace(images)
+    angles = [steps[0]["params"]["angle"] for steps in params]
+    assert len(set(angles)) == 6
+    for image, out, angle in zip(images, got, angles, strict=True):
+        # OpenCV's pixel centres are whole numbers: the nail is at (24.5, -0.5).
+        matrix = cv2.getRotationMatrix2D((24.5, -0.5), np.degrees(angle), 1.0)
+        wanted = cv2.warpAffine(image.permute(1, 2, 0).numpy().astype(np.float64), matrix, (50, 40))
+        assert np.abs(out.permute(1, 2, 0).numpy() - wanted).mean() < 2e-3
+
+
+def test_curve(own, images):
+    got, params = T.Compose([own["RandomSCurve"](p=1.0)]).trace(images)
+    for image, out, steps in zip(images, got, params, strict=True):
+        x = np.floor(image.numpy() * 255 + 0.5) / 255
+        curve = 3 * x**2 - 2 * x**3
+        np.testing.assert_allclose(out.numpy(), x + steps[0]["params"]["strength"] * (curve - x), atol=1e-5)
+
+
+def test_sepia(own, images):
+    some = own["RandomSepia"](0.5)(images.repeat(20, 1, 1, 1))
+    everyone = own["RandomSepia"](1.0)(images)
+    r, g, b = images.unbind(1)
+    torch.testing.assert_close(everyone[:, 0], (0.393 * r + 0.769 * g + 0.189 * b).clamp(0, 1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(everyone[:, 2], (0.272 * r + 0.534 * g + 0.131 * b).clamp(0, 1), atol=1e-5, rtol=0)
+    toned = (some != images.repeat(20, 1, 1, 1)).flatten(1).any(1)
+    assert 40 < int(toned.sum()) < 80
+
+
+def test_the_whole_chain(own, images):
+    chain = own["chain"]
+    out, params = chain.trace(images)
+    assert out.shape == (6, 3, 224, 224)
+    torch.testing.assert_close(out.mean(dim=(2, 3)), torch.zeros(6, 3), atol=1e-4, rtol=0)
+    assert torch.equal(chain.replay(params, images), out)
+    assert "RandomSwing(degrees=10)" in repr(chain)
+
+
+def test_explained(own):
+    text = own["chain"].explain()
+    assert text.startswith("5 transforms, 256 images: 2 launches\nlaunch 1\n    RandomResizedCrop       geometry\n")
+    assert "ends at RandomSwing for" in text and ": a second resampling of another kind\nlaunch 2\n" in text
+    assert text.endswith(
+        "function of the whole batch: Lambda(function=without_mean)\n    images are stored before it, and read after it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("chain", "launches"),
+    [
+        ([], 1),
+        ([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.5)], 1),
+        ([T.RandomResizedCrop(224), T.ColorJitter(contrast=0.5)], 2),
+        ([T.Resize(256), T.GaussianBlur(5), T.RandomRotation(9)], 3),
+        ([T.TenCrop(200), T.ToDtype(torch.float32, scale=True)], 1),
+    ],
+)
+def test_explained_launches_are_those_that_run(chain, launches):
+    text = T.Compose(chain).explain(batch_size=16)
+    assert f"{launches} launch" in text.splitlines()[0] and text.count("\nlaunch ") == launches
