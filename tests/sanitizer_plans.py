@@ -56,6 +56,34 @@ def geometries(h: int, w: int):
         yield f"borders {before.name} {after.name}", borders
 
 
+def warps(h: int, w: int):
+    """Matrices, perspectives and fields, with what folds around them; resizes of turned images."""
+    turned = np.array([[0.8, 0.5, -2.0], [-0.6, 0.9, 1.5], [0, 0, 1]])
+    deep = turned + [[0, 0, 0], [0, 0, 0], [0.3 / w, -0.2 / h, 0]]
+    field = np.random.default_rng(3).normal(0, 4, (3, 5, 2)).astype(np.float32)
+    kinds = {"matrix": (turned, None), "perspective": (deep, None), "field": (np.eye(3), field), "both": (deep, field)}
+    for filter, border, (name, (matrix, moves)) in itertools.product(Filter, Border, kinds.items()):
+
+        def write(p, filter=filter, border=border, matrix=matrix, moves=moves):
+            p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
+            p.flip(vertical=True)
+            p.warp(matrix, 19, 37, filter=filter, border=border, fill=0.25, field=moves)
+            p.rot90(1)
+            p.pad(2, 0, 1, 3, border=border, fill=0.5)
+
+        yield f"warp {name} {filter.name} {border.name}", write
+    for filter, border in itertools.product(Filter, Border):
+
+        def turn(p, filter=filter, border=border):
+            p.transpose()
+            p.pad(1, 2, 0, 3, border=border, fill=0.5)
+            p.resize(21, 15, filter=filter)
+            p.flip()
+            p.pad(1, 2, 0, 3, border=border, fill=0.5)
+
+        yield f"turned resize {filter.name} {border.name}", turn
+
+
 def every_operation(p: Plan) -> None:
     p.append(operations.brightness(1, p.limit, 1.2))
     p.append(operations.saturation(1, p.limit, 0.3))
@@ -106,7 +134,26 @@ def every_filter(p: Plan) -> None:
         p.pad(1, 0, 0, 1, border=Border.CONSTANT, fill=0.25)
 
 
-ALWAYS = {"operations": every_operation, "statistics": every_statistic, "filters": every_filter}
+def every_measure(p: Plan) -> None:
+    """Each before each, in the same pass and in passes one after the other, and of filtered and turned images."""
+    makes = {
+        "equalize": lambda: operations.equalize(1, p.limit),
+        "contrast": lambda: operations.contrast(1, p.limit, 1.3),
+        "autocontrast": lambda: operations.autocontrast(1, p.limit),
+    }
+    for before, after in itertools.product(makes, makes):
+        p.append(makes[before]())
+        p.append(makes[after]())
+        p.median(3)
+        p.transpose()
+
+
+ALWAYS = {
+    "operations": every_operation,
+    "statistics": every_statistic,
+    "measures": every_measure,
+    "filters": every_filter,
+}
 
 
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, channels: int, isa: str, tile) -> bytes:
@@ -128,7 +175,7 @@ def main(every: int, isas: list[str]) -> None:
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
     for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
         source = image(h, w, kind)
-        for name, write in [*geometries(h, w), *ALWAYS.items()]:
+        for name, write in [*geometries(h, w), *warps(h, w), *ALWAYS.items()]:
             number += 1
             if number % every and name not in ALWAYS:
                 continue

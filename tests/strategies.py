@@ -60,7 +60,8 @@ POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix
 POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise")
 
 NEIGHBOURHOODS = ("convolve", "stencil", "median", "jpeg")
-
+#: Geometry whose folded result is not to the last bit that of one step after the other.
+TURNS = ("transpose", "rot90", "warp")
 
 _NAMES = {"noise": operations.erase_with_noise, "add_noise": operations.noise}
 
@@ -74,7 +75,7 @@ class Step:
 
     def write(self, plan: Plan, where: Any = None) -> None:
         n, limit, a = len(plan), plan.limit, dict(self.arguments)
-        if self.name in GEOMETRY + NEIGHBOURHOODS:
+        if self.name in GEOMETRY + NEIGHBOURHOODS + TURNS:
             getattr(plan, self.name)(**a, where=where)
         elif self.name == "lut":
             plan.lut(np.random.default_rng(a["seed"]).integers(0, 256, (3, 256)), where=where)
@@ -113,6 +114,20 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
         a = {side: draw(st.integers(0, 12)) for side in ("left", "top", "right", "bottom")}
         rest = {"border": draw(BORDERS), "fill": draw(st.sampled_from([0.0, 0.5, (0.25, 0.5, 1.0)]))}
         return Step(name, a | rest), h + a["top"] + a["bottom"], w + a["left"] + a["right"]
+    if name == "transpose":
+        return Step(name), w, h
+    if name == "rot90":
+        turns = draw(st.integers(0, 3))
+        return Step(name, {"turns": turns}), *((w, h) if turns % 2 else (h, w))
+    if name == "warp":
+        rng, height, width = np.random.default_rng(draw(_words)), draw(small_sides), draw(small_sides)
+        matrix = np.diag([w / width, h / height, 1.0]) @ (np.eye(3) + rng.normal(0, 0.2, (3, 3)))
+        matrix[2] = [0, 0, 1]
+        if draw(st.booleans()):  # a perspective, its horizon outside the image
+            matrix[2, :2] = rng.uniform(-0.4, 0.4, 2) / (width, height)
+        field = rng.normal(0, 2, (*rng.integers(2, 5, 2), 2)).astype(np.float32) if draw(st.booleans()) else None
+        how = {"filter": draw(FILTERS), "border": draw(BORDERS), "fill": draw(_levels), "field": field}
+        return Step(name, {"matrix": matrix, "height": height, "width": width, **how}), height, width
     if name == "resize":
         height, width = draw(small_sides), draw(small_sides)
         how = {"filter": draw(FILTERS), "antialias": draw(st.booleans())}
@@ -173,19 +188,22 @@ class Chain:
 
 
 @st.composite
-def chains(draw, size: tuple[int, int], longest: int = 7) -> Chain:
+def chains(draw, size: tuple[int, int], longest: int = 7, turns: bool = False) -> Chain:
     """Random steps, without a second resize that would fold into the first (that is one interpolation, not two).
+
+    With `turns` those of `TURNS` are among them, and no chain is exact.
 
     A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no operation that
     makes more of that.
     """
-    names = list(GEOMETRY + POINTWISE + POSITIONAL + NEIGHBOURHOODS)
+    moves = list(GEOMETRY + TURNS) if turns else list(GEOMETRY)
+    names = [*moves, *POINTWISE, *POSITIONAL, *NEIGHBOURHOODS]
     if mirrored := draw(st.booleans()):
         names = [name for name in names if name not in (*JUMPING, "jpeg")]
     (h, w), chain, flipped, kind = size, [], False, None
     for _ in range(draw(st.integers(1, longest))):
         # Geometry is what folds: half of the steps.
-        name = draw(st.sampled_from(draw(st.sampled_from([list(GEOMETRY), names]))))
+        name = draw(st.sampled_from(draw(st.sampled_from([moves, names]))))
         if flipped and not mirrored and name == "resize":
             continue
         step, new_h, new_w = draw(steps(name, h, w))
@@ -194,9 +212,9 @@ def chains(draw, size: tuple[int, int], longest: int = 7) -> Chain:
             if this == kind and (new_h, new_w) != (h, w):
                 continue
             kind = this if (new_h, new_w) != (h, w) else kind
-        elif name not in GEOMETRY:
+        elif name not in moves or name == "warp":
             kind = None
         flipped |= name == "flip"
         h, w = new_h, new_w
         chain.append(step)
-    return Chain(chain, exact=not mirrored)
+    return Chain(chain, exact=not mirrored and not turns)

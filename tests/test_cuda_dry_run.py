@@ -167,7 +167,7 @@ def test_passes_tiles_and_addresses(fake, data, dtype, layout):
     batch = data.draw(st.lists(images(sizes(3000)), min_size=1, max_size=4))
     plan = plan_for(*batch)
     for i, image in enumerate(batch):
-        chain = data.draw(chains(image.shape[:2]))
+        chain = data.draw(chains(image.shape[:2], turns=True))
         write(plan, chain.steps, np.arange(len(batch)) == i)
     tables = plan.tables(dtype, layout)
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))

@@ -7,18 +7,23 @@ real barrier, so that it sees the barriers that a GPU needs.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cuaug._native import ISAS
+from cuaug.plan import Border, Filter, Layout, Plan, Type
+from cuaug.plan.layout import Measure, Neighbourhood, OpCode
+from tests import sanitizer_plans
 from tests.builds import build, patched
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = ["-O1", "-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
@@ -53,12 +58,40 @@ def run(library: Path, preload: str, isas: tuple[str, ...], every: int = 1) -> t
     return done.returncode, done.stdout + done.stderr
 
 
+def test_the_plans_reach_every_path():
+    """Every operation, measure, neighbourhood, filter and border, on gathering and resampling passes."""
+    rows, codes = [], set()
+    for write in [*dict(sanitizer_plans.geometries(40, 131)).values(), *dict(sanitizer_plans.warps(40, 131)).values(),
+                  *sanitizer_plans.ALWAYS.values()]:  # fmt: skip
+        plan = Plan([40], [131])
+        write(plan)
+        tables = plan.tables(Type.FLOAT32, Layout.HWC)
+        rows.append(tables.rows.reshape(-1))
+        codes |= set(tables.ops["code"].tolist())
+    assert codes == set(OpCode)
+    every = np.concatenate(rows)
+    gathers = (every["warped"] != 0) | (every["neighbourhood"] > Neighbourhood.SEPARABLE)
+    assert set(every["neighbourhood"]) == set(Neighbourhood)
+    for passes in (every[gathers], every[~gathers]):
+        assert set(passes["measure"]) == set(Measure)
+        assert set(passes["border_before"]) == set(passes["border_after"]) == set(Border)
+        assert set(passes["transposed"]) == {0, 1} and set(passes["filter"]) == set(Filter)
+    # What was measured is used first thing, so never by a pass that gathers.
+    pairs = set(zip(every[~gathers]["measured"], every[~gathers]["measure"], strict=True))
+    assert pairs >= set(itertools.product(Measure, Measure)) and not every[gathers]["measured"].any()
+    warped = every[every["warped"] != 0]
+    perspective, moved = (warped["matrix"][:, 6:8] != 0).any(axis=1), warped["field_rows"] > 0
+    assert {(False, False), (True, False), (False, True), (True, True)} <= set(zip(perspective, moved, strict=True))
+
+
+@pytest.mark.slow
 def test_addresses_and_undefined_behaviour(tmp_path):
     library = build(tmp_path / "host.so", ADDRESS)
     status, said = run(library, "libasan.so", tuple(ISAS))
     assert status == 0 and "plans" in said, said
 
 
+@pytest.mark.slow
 def test_threads(tmp_path):
     library = build(tmp_path / "host.so", THREAD, isas=("baseline",))
     # Starting four threads for each tile is slow, and every plan passes the same barriers.
@@ -66,6 +99,7 @@ def test_threads(tmp_path):
     assert status == 0 and "plans" in said and "WARNING: ThreadSanitizer" not in said, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "right", "wrong", "report"),
     [
@@ -73,10 +107,12 @@ def test_threads(tmp_path):
         ("store.h", "plane = int64(sample.y.out) * sample.x.out;", "plane = int64(sample.y.out) * sample.x.out + 1;",
          "WRITE of size"),
         ("sampling.h", "border == EDGE || n == 1", "border == EDGE", "division by zero"),
-        ("pixelops.h", "table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f))]",
-         "table[int(clamp(v[c][p] * op.a[0] + 0.5f, 255.0f)) + 0 * int(v[c][p] * 1e12f)]", "outside the range"),
+        ("statistics.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
+         "return int(clamp(value * scale + 0.5f, 255.0f)) + 0 * int(value * 1e12f);", "outside the range"),
+        ("warp.h", "x0 + taps <= sample.x.inner_high", "x0 + taps <= sample.x.inner_high + 1", "READ of size"),
+        ("store.h", "at = int64(x) * width + y;", "at = int64(x) * width + y + 1;", "WRITE of size"),
     ],
-    ids=["read", "write", "division", "conversion"],
+    ids=["read", "write", "division", "conversion", "warp", "transposed"],
 )  # fmt: skip
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     kernels = patched(tmp_path / "kernels", file, right, wrong)
@@ -85,22 +121,27 @@ def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     assert status != 0 and report in said, said[-5000:]
 
 
-BARRIERS = {"augment.h": 3, "jpeg.h": 4}
+BARRIERS = {"augment.h": 3, "jpeg.h": 4, "statistics.h": 3}
 
 
+def test_every_barrier_is_known():
+    found = {path.name: path.read_text().count("block.sync();") for path in (ROOT / "kernels").glob("*.h")}
+    assert {file: count for file, count in found.items() if count} == BARRIERS, "adapt BARRIERS"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("file", "barrier"), [(file, k) for file, count in BARRIERS.items() for k in range(count)])
 def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
     text = (ROOT / "kernels" / file).read_text()
-    lines = [line for line in text.splitlines(keepends=True) if "block.sync();" in line]
-    assert len(lines) == BARRIERS[file], f"adapt this test to the barriers of {file}"
     parts = text.split("block.sync();")
-    without = "block.sync();".join(parts[: barrier + 1]) + "block.sync();".join(["", *parts[barrier + 1 :]])[13:]
+    without = "block.sync();".join(parts[: barrier + 1]) + ";" + "block.sync();".join(parts[barrier + 1 :])
     kernels = patched(tmp_path / "kernels", file, text, without)
     library = build(tmp_path / "host.so", THREAD, kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_not_atomic_is_reported(tmp_path):
     kernels = patched(
         tmp_path / "kernels", "shim.h", "__atomic_fetch_add(sum, value, __ATOMIC_RELAXED);", "*sum += value;"

@@ -1,7 +1,4 @@
-"""The GPU's kernels compute the host's bits: every operation, filter, border, type, layout and tile.
-
-Only noise is apart: the logarithm and cosine behind it are each device's own.
-"""
+"""The GPU's kernels compute the host's bits: every operation, filter, warp, border, type, layout and tile."""
 
 from __future__ import annotations
 
@@ -14,15 +11,23 @@ from hypothesis import strategies as st
 
 from cuaug.plan import Border, Filter, Layout, Type
 from tests import helpers
-from tests.helpers import assert_close, assert_same, plan_for
-from tests.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Chain, Step, chains, images, sizes, steps, write
-from tests.tolerances import Tolerance
+from tests.helpers import assert_same, plan_for
+from tests.strategies import (
+    GEOMETRY,
+    NEIGHBOURHOODS,
+    POINTWISE,
+    POSITIONAL,
+    TURNS,
+    Step,
+    chains,
+    images,
+    sizes,
+    steps,
+    write,
+)
 
 pytestmark = pytest.mark.cuda
 
-NOISE = Tolerance(
-    4e-6, "CUDA's logf and cosf are within 2 units in the last place; times a std of 0.25 and 5.8 at most"
-)
 types = st.sampled_from(list(Type))
 layouts = st.sampled_from(list(Layout))
 tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 140))
@@ -45,19 +50,15 @@ def compare(batch: list[np.ndarray], programs: list[list[Step]], dtype: Type, la
         assert_same(got, want)
 
 
-def exact(chain: Chain) -> list[Step]:
-    return [step for step in chain.steps if step.name != "noise"]
-
-
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts, tiles)
 def test_random_programs(data, source, dtype, layout, tile):
     """A different program for each image of a batch, of different sizes."""
     batch = data.draw(st.lists(images(sizes(20_000), source), min_size=1, max_size=6))
-    programs = [exact(data.draw(chains(image.shape[:2]))) for image in batch]
+    programs = [data.draw(chains(image.shape[:2], turns=True)).steps for image in batch]
     compare(batch, programs, dtype, layout, tile)
 
 
-@pytest.mark.parametrize("name", [name for name in POINTWISE + POSITIONAL + NEIGHBOURHOODS if name != "noise"])
+@pytest.mark.parametrize("name", GEOMETRY + TURNS + POINTWISE + POSITIONAL + NEIGHBOURHOODS)
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types)
 def test_each_operation(name, data, source, dtype):
     image = data.draw(images(sizes(3000), source))
@@ -79,14 +80,6 @@ def test_each_filter_and_border(filter, antialias, border):
         programs.append([Step("pad", pad), Step("resize", out), Step("pad", pad)])
     for dtype in Type:
         compare(batch, programs, dtype, Layout.HWC)
-
-
-@given(images(sizes(3000), np.float32), st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-def test_noise(image, low, high):
-    box = 0, 0, *image.shape[:2]
-    step = Step("noise", {"rectangle": box, "keys": (low, high), "mean": 0.5, "std": 0.25})
-    (got,), (want,) = (run(device, [image], [[step]]) for device in ("cuda", "cpu"))
-    assert_close(got, want, NOISE)
 
 
 def test_a_training_batch():
