@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.devices.host import HostProgram
+from cuaug.devices import HostProgram, folded
 from cuaug.plan import Layout, Plan, Tables, Type
 from tests.tolerances import EXACT, Tolerance
 
@@ -41,13 +41,17 @@ def run(
     isa: str | None = None,
     tile: tuple[int, int] | None = None,
     only_regions: bool = False,
+    fold: bool = False,
 ) -> list[Image]:
     """The finished images: (H, W, C) or (C, H, W) each.
+
+    With `fold` what can be is made a table first, as `cuaug.devices.folded` does.
 
     With `only_regions` the kernels get of each image a copy of just the region that the plan says it reads. Bytes
     around each target are checked: a kernel that writes outside of it fails here.
     """
     tables = plan.tables(dtype, layout)
+    tables = folded(tables) if fold else tables
     if current_device == "cuda":
         return _run_cuda(tables, images, dtype, layout, plan.channels, tile)
     program = HostProgram(tables, isa=isa, tile=tile)

@@ -1,8 +1,9 @@
 """The devices that plans run on: the only place that launches a kernel or touches a stream.
 
-host.py   the compiled kernels, on the calling thread
-cuda.py   the same kernels through NVRTC and CuPy
-nvrtc.py  how they are compiled for a GPU
+host.py     the compiled kernels, on the calling thread
+cuda.py     the same kernels through NVRTC and CuPy
+nvrtc.py    how they are compiled for a GPU
+folding.py  what runs as one table instead of several operations
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from cuaug.devices.folding import folded
 from cuaug.devices.host import HostProgram
 from cuaug.plan import Tables
 
-__all__ = ["HostProgram", "run"]
+__all__ = ["HostProgram", "folded", "run"]
 
 
 def run(tables: Tables, images: torch.Tensor, target: torch.Tensor, *, views: int = 1) -> None:
