@@ -15,6 +15,7 @@ from cuaug.errors import TransformError
 from cuaug.interop import Opened, dtype_of, open_images
 from cuaug.plan import Layout, Plan, Record, Type
 from cuaug.random import Draws
+from cuaug.targets import Targets
 from cuaug.transforms.base import BatchTransform
 
 if TYPE_CHECKING:
@@ -46,22 +47,26 @@ def apply(images: Any, write: Callable[[Plan], None]) -> Any:
         TransformError: images that are not supported, or that come out of one batch with different sizes.
     """
     opened = open_images(images)
-    return opened.finish(_run_plan(opened, write))
+    return opened.finish(_run_plan(opened, write)[0])
 
 
-def apply_chain(chain: Compose, images: Any, seed: int, epoch: int, record: Record) -> Any:
-    """The chain on images in hand, which draw as samples 0, 1, ... of that epoch."""
+def apply_chain(
+    chain: Compose, images: Any, targets: list[Any] | None, seed: int, epoch: int, record: Record
+) -> tuple[Any, list[Any] | None]:
+    """The chain on images in hand, and their targets, which draw as samples 0, 1, ... of that epoch."""
     opened = open_images(images)
+    if targets is not None and len(targets) != len(opened.images):
+        raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
     keys = np.arange(len(opened.images))
     first = chain.stages[0]
     assert not isinstance(first, BatchTransform)
     draws = Draws(seed, epoch, np.repeat(keys, first.views))
-    made = _run_plan(opened, lambda plan: first.plan(plan, draws), views=first.views, record=record)
+    made, targets = _run_plan(opened, _planner(first, draws), chain, targets, views=first.views, record=record)
     if len(chain.stages) > 1:
         made = made.movedim(-1, -3) if opened.layout == Layout.HWC else made
-        made, _ = run_stages(chain, made, None, Draws(seed, epoch, keys), record)
+        made, targets = run_stages(chain, made, targets, Draws(seed, epoch, keys), record)
         made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
-    return opened.finish(made)
+    return opened.finish(made), targets
 
 
 def run_stages(
@@ -92,7 +97,8 @@ def run_stages(
         else:
             opened = open_images(images)
             write = _planner(stage, drawn.of(np.repeat(drawn.indices[: len(images)], stage.views)))
-            images = opened.finish(_run_plan(opened, write, views=stage.views, record=record))
+            made, targets = _run_plan(opened, write, chain, targets, views=stage.views, record=record)
+            images = opened.finish(made)
     return images[:count], None if targets is None else targets[:count]
 
 
@@ -118,9 +124,18 @@ def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | Non
 
 
 def _run_plan(
-    opened: Opened, write: Callable[[Plan], None], *, views: int = 1, record: Record | None = None
-) -> torch.Tensor:
-    """(N, C, H, W) in the opened images' layout; (N, views, C, H, W) where there are several."""
+    opened: Opened,
+    write: Callable[[Plan], None],
+    chain: Compose | None = None,
+    targets: list[Any] | None = None,
+    *,
+    views: int = 1,
+    record: Record | None = None,
+) -> tuple[torch.Tensor, list[Any] | None]:
+    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets.
+
+    What `write` writes is a part of `chain`, which says how targets are to be read.
+    """
     n, height, width, _ = opened.images.shape
     source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
     rows = n * views
@@ -128,9 +143,13 @@ def _run_plan(
         [height] * rows, [width] * rows, source_type=source_type, channels=opened.channels, views=views, record=record
     )
     plan.target_type = opened.target_type
+    moving = None
+    if targets is not None and chain is not None:
+        moving = Targets(targets, [height] * n, [width] * n, **chain.how_targets_are)
+        moving.attach(plan)
     write(plan)
     as_double = opened.is_double and plan.target_type is None
-    tables = plan.tables(layout=opened.layout)
+    tables = devices.folded(plan.tables(layout=opened.layout))
 
     h, w = (sizes[0] for sizes in tables.sizes())
     if any((sizes != sizes[0]).any() for sizes in tables.sizes()):
@@ -140,4 +159,5 @@ def _run_plan(
     target = torch.empty(tuple(int(v) for v in shape), dtype=dtype_of(tables.target_type), device=opened.images.device)
     devices.run(tables, opened.images, target, views=views)
     target = target.double() if as_double else target
-    return target if views == 1 else target.unflatten(0, (n, views))
+    targets = moving.moved(tables) if moving else targets
+    return target if views == 1 else target.unflatten(0, (n, views)), targets

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from cuaug.errors import LoaderError
+from cuaug.targets import holds_targets
 
 __all__ = ["Batch", "collate", "none_of"]
 
@@ -66,12 +67,15 @@ def collate(labels: Sequence[Any]) -> Any:
     """The labels of N samples as one object, of a kind that depends on what they are and never on chance.
 
     Numbers, arrays and lists of them become a tensor (N, ...); a dict of fields becomes a dict of collated fields, and
-    a tuple a tuple of them; strings and other objects stay a list of N.
+    a tuple a tuple of them; strings and other objects stay a list of N. So do dicts with boxes, masks of instances or
+    keypoints, of which each image has as many as it has; the arrays in them become tensors.
 
     Raises:
         LoaderError: arrays of different shapes, dicts of different fields, tuples of different lengths, or a mixture.
     """
     first = labels[0]
+    if any(map(holds_targets, labels)) and all(isinstance(label, Mapping) for label in labels):
+        return [{name: _as_tensor(value) for name, value in label.items()} for label in labels]
     if isinstance(first, Mapping):
         if all(isinstance(label, Mapping) and label.keys() == first.keys() for label in labels):
             return {name: collate([label[name] for label in labels]) for name in first}
@@ -104,6 +108,11 @@ def none_of(labels: Any) -> Any:
         fields = [none_of(field) for field in labels]
         return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
     return labels[:0]
+
+
+def _as_tensor(value: Any) -> Any:
+    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
+    return torch.from_numpy(np.ascontiguousarray(value)) if is_array else value
 
 
 def _holds_text(label: list[Any]) -> bool:

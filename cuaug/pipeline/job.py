@@ -287,11 +287,42 @@ class Job:
         names = [int(index) for index in self.indices[good]]
         with self._recorder.stage("plan"):
             planned = plan_samples(
-                settings.transforms, items, draws, settings.target_type, settings.layout, lambda i: self._name(names[i])
+                settings.transforms,
+                items,
+                [self._labels[k] for k in good],
+                draws,
+                settings.target_type,
+                settings.layout,
+                lambda i: self._name(names[i]),
             )
         for i, k in enumerate(good.tolist()):
             self._drawn[k] = _Drawn(planned.record, len(good), i)
-        self._run(good, items, planned)
+        if planned.targets:
+            self._move_targets(good, planned, lambda: self._run(good, items, planned))
+        else:
+            self._run(good, items, planned)
+
+    def _move_targets(self, good: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
+        """Has the plan move what is in the labels of the samples at positions `good`; goes on with `then()`."""
+        cache = self.settings.reader.decoded
+        if cache is not None and cache.short_side is not None:
+            raise LoaderError(
+                f"a decoded cache with short_side={cache.short_side} scales pictures down, and not their boxes, masks "
+                "and keypoints: use one without short_side"
+            )
+        moved = planned.targets.mover(planned.tables)
+
+        def move(part: range) -> None:
+            for i in part:
+                if self.cancelled:
+                    return
+                k = int(good[i])
+                self._workers.doing("moving the targets of", int(self.indices[k]), self)
+                start = time.perf_counter()
+                self._labels[k] = moved(i)
+                self._recorder.add_seconds(augment=time.perf_counter() - start)
+
+        self._each_part(len(good), move, then)
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         """Decodes and augments the samples at positions `good`; ends with `ran`, on whatever thread."""

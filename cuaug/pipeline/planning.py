@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.devices import folded
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Plan, Record, Tables, Type
 from cuaug.random import Draws
+from cuaug.targets import Targets
 from cuaug.transforms import Compose
 
 __all__ = ["Planned", "different_sizes", "plan_samples"]
@@ -24,6 +26,7 @@ class Planned:
     Attributes:
         views: rows of the tables for each sample, in turn.
         record: what was drawn.
+        targets: the samples' labels, in which something may have to be moved.
     """
 
     tables: Tables
@@ -31,6 +34,7 @@ class Planned:
     layout: Layout
     views: int
     record: Record
+    targets: Targets
 
     def shape(self) -> tuple[int, ...]:
         """Of the finished images, in the layout they are made in: (N, ...), or (N, views, ...)."""
@@ -48,6 +52,7 @@ class Planned:
 def plan_samples(
     chain: Compose,
     items: Sequence[Any],
+    labels: Sequence[Any],
     draws: Draws,
     target_type: Type | None,
     layout: Layout,
@@ -57,6 +62,7 @@ def plan_samples(
 
     Args:
         items: N of them, with `height` and `width`.
+        labels: theirs.
         draws: of those N.
         name: what to call the i-th of them.
 
@@ -68,10 +74,12 @@ def plan_samples(
 
     def plan(some: slice) -> Planned:
         record, views = Record(), chain.stages[0].views
-        heights, widths = (np.repeat([getattr(item, side) for item in items[some]], views) for side in _SIDES)
-        plan = Plan(heights, widths, views=views, record=record)
+        heights, widths = ([getattr(item, side) for item in items[some]] for side in _SIDES)
+        targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
+        plan = Plan(np.repeat(heights, views), np.repeat(widths, views), views=views, record=record)
+        targets.attach(plan)
         chain.stages[0].plan(plan, draws.of(np.repeat(keys[some], views)))
-        return Planned(plan.tables(target_type, layout), plan.channels, layout, views, record)
+        return Planned(folded(plan.tables(target_type, layout)), plan.channels, layout, views, record, targets)
 
     try:
         planned = plan(slice(None))

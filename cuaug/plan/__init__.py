@@ -10,8 +10,20 @@ layout.py      the rows, mirrored in kernels/plan.h
 from cuaug.plan import operations
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.plan import Plan
-from cuaug.plan.points import Points
+from cuaug.plan.points import BOX_FORMATS, Points
 from cuaug.plan.record import Record, Script
 from cuaug.plan.tables import Tables
 
-__all__ = ["Border", "Filter", "Layout", "Plan", "Points", "Record", "Script", "Tables", "Type", "operations"]
+__all__ = [
+    "BOX_FORMATS",
+    "Border",
+    "Filter",
+    "Layout",
+    "Plan",
+    "Points",
+    "Record",
+    "Script",
+    "Tables",
+    "Type",
+    "operations",
+]

@@ -14,10 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.plan.bends import Bends
 
-__all__ = ["Points", "mirror", "scaling", "shift", "swap"]
+__all__ = ["BOX_FORMATS", "Points", "mirror", "scaling", "shift", "swap"]
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+
+#: What the four numbers of a box may be: corners, a corner and a size, or a centre and a size.
+BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
 # A point may leave the image by rounding alone, in pixels.
 _SLACK = 1e-6

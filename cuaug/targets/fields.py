@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.targets.values import Value
 
-__all__ = ["FORMATS", "Boxes", "Field", "Keypoints", "Masks"]
+__all__ = ["Boxes", "Field", "Keypoints", "Masks"]
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
-
-#: What the four numbers of a box are: corners, a corner and a size, or a centre and a size.
-FORMATS = ("xyxy", "xywh", "cxcywh")
 
 
 class Field:
@@ -116,8 +113,8 @@ class Keypoints(Field):
             points[:, 2] *= there
         else:
             points[:, :2] = np.nan_to_num(places)
-        points = points.reshape(self._array.shape)
-        return self._value.like(points if self.count is None or keep is None else points[keep], size)
+        whole: Array = points.reshape(self._array.shape)
+        return self._value.like(whole if self.count is None or keep is None else whole[keep], size)
 
 
 class Masks(Field):

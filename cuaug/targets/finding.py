@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.targets.fields import FORMATS, Boxes, Field, Keypoints, Masks
+from cuaug.plan import BOX_FORMATS
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind
 
 __all__ = ["Group", "holds_targets"]
@@ -146,8 +147,10 @@ def _format(container: Any, default: str) -> str:
 
 def _named_format(format: Any, name: str) -> str:
     text = str(getattr(format, "value", format)).lower()
-    if text not in FORMATS:
-        raise TransformError(f"the format of boxes is one of {', '.join(map(repr, FORMATS))}, not {format!r} ({name})")
+    if text not in BOX_FORMATS:
+        raise TransformError(
+            f"the format of boxes is one of {', '.join(map(repr, BOX_FORMATS))}, not {format!r} ({name})"
+        )
     return text
 
 

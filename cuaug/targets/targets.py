@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, Points, Tables
-from cuaug.targets.fields import FORMATS, Boxes, Field, Keypoints, Masks
+from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.finding import Group
 from cuaug.targets.masks import MaskProgram
 
@@ -49,8 +49,8 @@ class Targets:
         box_format: str = "xyxy",
         mask_fill: int = 0,
     ) -> None:
-        if box_format not in FORMATS:
-            raise TransformError(f"box_format is one of {', '.join(map(repr, FORMATS))}, not {box_format!r}")
+        if box_format not in BOX_FORMATS:
+            raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
         self._groups: list[Group] = []
         for i, target in enumerate(targets):

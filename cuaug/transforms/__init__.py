@@ -19,6 +19,7 @@ from cuaug.transforms.blur import (
     MotionBlur,
     RandomAdjustSharpness,
 )
+from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
 from cuaug.transforms.choices import RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
 from cuaug.transforms.compose import Compose
@@ -107,6 +108,7 @@ __all__ = [
     "RandomHorizontalFlip",
     "RandomHue",
     "RandomInvert",
+    "RandomIoUCrop",
     "RandomMask",
     "RandomOrder",
     "RandomPerspective",
@@ -125,6 +127,7 @@ __all__ = [
     "Resize",
     "Rot90",
     "SaltAndPepper",
+    "SanitizeBoundingBoxes",
     "ScaleJitter",
     "ShotNoise",
     "SomeOf",

@@ -49,11 +49,11 @@ class Transform:
         draws.next_transform()
         plan.perform(self, where, self.make_params(draws, *plan.sizes))
 
-    def __call__(self, image: Any) -> Any:
-        """The transformed image or batch; see `Compose`."""
+    def __call__(self, image: Any, *target: Any) -> Any:
+        """The transformed image or batch, with its target if there is one; see `Compose`."""
         from cuaug.transforms.compose import Compose
 
-        return Compose([self])(image)
+        return Compose([self])(image, *target)
 
     def __repr__(self) -> str:
         parts = []

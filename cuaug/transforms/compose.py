@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, Record, Script
+from cuaug.plan import BOX_FORMATS, Plan, Record, Script
 from cuaug.random import Draws
+from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
 
 __all__ = ["Compose"]
+
+_DEFAULTS = {"box_format": "xyxy", "mask_fill": 0}
 
 
 class Compose(Transform):
@@ -24,19 +27,35 @@ class Compose(Transform):
         transforms: the chain.
         generator: a `torch.Generator` that calls draw their seed from; None: torch's default one, so that
             `torch.manual_seed` and a DataLoader's worker seeds decide.
+        box_format: "xyxy", "xywh" or "cxcywh": of boxes in targets that do not tell it.
+        mask_fill: what masks in targets show where there is no image.
 
     Calling it takes and returns what you have: a torch tensor, (C, H, W) or (N, C, H, W), CPU or CUDA; a NumPy or CuPy
     array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Every image of a
     batch is drawn for on its own. Pixels are not rounded between transforms. A PIL image comes back as one while it is
     uint8, and as a float (C, H, W) tensor after `ToDtype` or `Normalize`.
 
+    A second argument is the image's target, or a list of those of a batch; the result is then (image, target). Boxes,
+    masks and keypoints in it are moved as the image is; `cuaug.targets.Targets` says what is found where.
+
     Raises:
         TransformError: a type, shape or size that does not fit, named.
     """
 
-    def __init__(self, transforms: Sequence[Transform], *, generator: Any = None) -> None:
+    def __init__(
+        self,
+        transforms: Sequence[Transform],
+        *,
+        generator: Any = None,
+        box_format: str = "xyxy",
+        mask_fill: int = 0,
+    ) -> None:
         self.transforms = members(transforms)
         self.generator = generator
+        self.box_format = box_format
+        self.mask_fill = arguments.whole("mask_fill", mask_fill)
+        if box_format not in BOX_FORMATS:
+            raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self.views = int(np.prod([transform.views for transform in self.transforms]))
         if sum(transform.views > 1 for transform in self.transforms) > 1:
             raise TransformError("only one transform of a chain can make several images of one")
@@ -63,10 +82,15 @@ class Compose(Transform):
         for transform in self.transforms:
             transform.plan(plan, draws, where)
 
-    def __call__(self, image: Any) -> Any:
-        return self._run(image, Record())
+    @property
+    def how_targets_are(self) -> dict[str, Any]:
+        """What `Targets` needs to know to read them."""
+        return {"box_format": self.box_format, "mask_fill": self.mask_fill}
 
-    def trace(self, image: Any) -> tuple[Any, list[Any]]:
+    def __call__(self, image: Any, *target: Any) -> Any:
+        return self._run(image, target, Record())
+
+    def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
         """The transformed image or batch, and what was applied to it.
 
         Returns:
@@ -75,11 +99,11 @@ class Compose(Transform):
             again.
         """
         record = Record()
-        result = self._run(image, record)
+        result = self._run(image, target, record)
         told = record.params(len(image) if np.ndim(image) == 4 else 1)
         return result, told if np.ndim(image) == 4 else told[0]
 
-    def replay(self, params: Sequence[Any], image: Any) -> Any:
+    def replay(self, params: Sequence[Any], image: Any, *target: Any) -> Any:
         """Does again what was applied: to this image, or batch of as many images, with nothing drawn.
 
         Args:
@@ -93,15 +117,36 @@ class Compose(Transform):
         if np.ndim(image) == 4 and (len(told) != len(image) or any(isinstance(steps, Mapping) for steps in told)):
             raise TransformError(f"params are those of {len(told)} images, but there are {len(image)} images")
         record = Record(Script(told))
-        result = self._run(image, record)
+        result = self._run(image, target, record)
         record.check_end()
         return result
 
-    def _run(self, image: Any, record: Record) -> Any:
+    def explain(
+        self, height: int = 375, width: int = 500, *, batch_size: int = 256, channels: int = 3, is_float: bool = False
+    ) -> str:
+        """How the chain will run, in words: the kernel launches a batch takes, what each does, and why it ends.
+
+        Args:
+            height, width: of the images, in pixels.
+            batch_size: more images make no more launches, but meet more of what chance may bring.
+            channels, is_float: what the images are.
+        """
+        from cuaug.transforms.explain import explain
+
+        return explain(self, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
+
+    def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import apply_chain, draw_seed
 
-        return apply_chain(self, image, *draw_seed(self.generator), record)
+        if len(target) > 1:
+            raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
+        is_batch = getattr(image, "ndim", 3) == 4
+        if is_batch and target and not isinstance(target[0], list):
+            raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
+        targets = (target[0] if is_batch else [target[0]]) if target else None
+        made, targets = apply_chain(self, image, targets, *draw_seed(self.generator), record)
+        return made if targets is None else (made, targets if is_batch else targets[0])
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
@@ -121,7 +166,8 @@ class Compose(Transform):
 
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
-        return f"Compose([\n{inner},\n])" if self.transforms else "Compose([])"
+        how = "".join(f", {name}={value!r}" for name, value in self.how_targets_are.items() if value != _DEFAULTS[name])
+        return f"Compose([\n{inner},\n]{how})" if self.transforms else f"Compose([]{how})"
 
 
 def _flat(transforms: Sequence[Transform]) -> list[Transform]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cuaug.plan import Plan, Type
+from cuaug.plan import Plan, Points, Type
 from cuaug.random import Draws
 from cuaug.transforms.base import BatchTransform, Where
 
@@ -59,6 +59,7 @@ def explain(chain: Compose, height: int, width: int, *, batch_size: int, channel
         rows = batch_size * stage.views
         source = Type.FLOAT32 if is_float else Type.UINT8
         plan = _Watched([height] * rows, [width] * rows, source_type=source, channels=channels, views=stage.views)
+        plan.points = Points(rows, (), (), (), ())  # some transforms ask for boxes
         stage.plan(plan, Draws(0, number, np.repeat(np.arange(batch_size), stage.views)))
         is_float = plan.is_float
         height, width = (int(sizes[0]) for sizes in plan.sizes)

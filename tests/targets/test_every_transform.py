@@ -47,7 +47,7 @@ OTHERS = [
     pytest.param(t, id=f"{name}-{k}")
     for name, cases in CASES.items()
     for k, (t, _) in enumerate(cases)
-    if name not in (*GEOMETRIC, *CHOOSING, "FiveCrop", "TenCrop", "RandomIoUCrop", "SanitizeBoundingBoxes", "Lambda")
+    if name not in (*GEOMETRIC, *CHOOSING)
 ]
 
 

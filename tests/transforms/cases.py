@@ -246,6 +246,9 @@ WRAPPERS = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: What acts on whole batches, or makes several images of one: test_stages.py.
 STAGES = {"FiveCrop", "Lambda", "TenCrop"}
 
+#: What acts on targets: tests/targets/test_boxes.py.
+OF_TARGETS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}
+
 #: Each transform and its reference. Images are 20 to 30 pixels on a side.
 CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "Resize": [

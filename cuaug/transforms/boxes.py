@@ -1,0 +1,172 @@
+"""Transforms for detection: a crop that looks at boxes, and one that sorts boxes out. Both are of targets.
+
+Names, arguments and meaning are torchvision v2's, drawn for each sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan, Points
+from cuaug.random import Draws
+from cuaug.transforms import arguments
+from cuaug.transforms.base import Transform, Where
+
+__all__ = ["RandomIoUCrop", "SanitizeBoundingBoxes"]
+
+
+class SanitizeBoundingBoxes(Transform):
+    """Drops boxes that are too small, at its place in the chain, and with each what else its instance has.
+
+    That is every array, tensor and list of the boxes' dict that has one row for each of them: labels, masks, keypoints.
+    Of images without targets nothing is dropped.
+
+    Args:
+        min_size: the least width and height, in pixels.
+        min_area: in square pixels.
+        min_visibility: the least share of a box's area that is still in the image, of what was there at first;
+            Albumentations'.
+    """
+
+    def __init__(self, min_size: float = 1.0, min_area: float = 1.0, min_visibility: float = 0.0) -> None:
+        self.min_size = arguments.span("min_size", (min_size, np.inf))[0]
+        self.min_area = arguments.span("min_area", (min_area, np.inf))[0]
+        self.min_visibility = arguments.probability("min_visibility", min_visibility)
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        points = plan.points
+        if points is None:
+            return
+        boxes = points.boxes()
+        size = boxes[:, 2:] - boxes[:, :2]
+        good = (size >= self.min_size).all(axis=1) & (size.prod(axis=1) >= self.min_area)
+        good &= points.kept >= self.min_visibility
+        points.wanted &= good if where is None else good | ~where[points.box_of]
+
+
+class RandomIoUCrop(Transform):
+    """A window that has enough in common with a box (Liu et al. 2016, SSD).
+
+    It draws how much that is, from `sampler_options`, and then `trials` windows; it takes the first that has a box's
+    centre in it, and with such a box an intersection over union of at least that. Where none has, it draws again how
+    much. An option of 1 or more leaves the image as it is.
+
+    Boxes whose centre lies outside of the window become empty: `SanitizeBoundingBoxes` drops them.
+
+    Args:
+        min_scale, max_scale: of the window's sides, in parts of the image's.
+        min_aspect_ratio, max_aspect_ratio: of the window's width / height.
+        sampler_options: least intersections over union; None: 0, 0.1, 0.3, 0.5, 0.7, 0.9 and 1.
+        trials: windows for each option.
+
+    Raises:
+        TransformError: when run on images without boxes in their targets.
+    """
+
+    # Options that are drawn before the image stays as it is; torchvision draws for ever.
+    _MOST_OPTIONS = 50
+
+    def __init__(
+        self,
+        min_scale: float = 0.3,
+        max_scale: float = 1.0,
+        min_aspect_ratio: float = 0.5,
+        max_aspect_ratio: float = 2.0,
+        sampler_options: Sequence[float] | None = None,
+        trials: int = 40,
+    ) -> None:
+        self.min_scale, self.max_scale = arguments.span("min_scale, max_scale", (min_scale, max_scale), high=1.0)
+        self.min_aspect_ratio, self.max_aspect_ratio = arguments.span(
+            "min_aspect_ratio, max_aspect_ratio", (min_aspect_ratio, max_aspect_ratio)
+        )
+        self.sampler_options = sampler_options
+        options = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0) if sampler_options is None else sampler_options
+        self._options = np.array(arguments.values(options, float))
+        if len(self._options) == 0 or not (self._options >= 0).all():
+            raise TransformError(f"sampler_options are numbers of 0 or more, not {sampler_options!r}")
+        self.trials = arguments.whole("trials", trials, 1)
+
+    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+        draws.next_transform()
+        if plan.points is None:
+            raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or have labels with boxes")
+        acts = np.ones(len(plan), dtype=bool) if where is None else where.copy()
+        found, params = self._windows(draws, plan.points, *plan.sizes, acts)
+        plan.perform(self, found, params)
+
+    def _windows(
+        self,
+        draws: Draws,
+        points: Points,
+        heights: NDArray[np.int64],
+        widths: NDArray[np.int64],
+        open: NDArray[np.bool_],
+    ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
+        """(N,) for which of the `open` samples a window was found, and where."""
+        everyone = np.arange(len(draws))
+        found = np.zeros(len(draws), dtype=bool)
+        window = np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths])
+        for _ in range(self._MOST_OPTIONS):
+            if not open.any():
+                break
+            least = self._options[draws.integers(0, len(self._options) - 1)]
+            numbers = draws.uniform(4 * self.trials).reshape(len(draws), self.trials, 4).transpose(2, 0, 1)
+            open &= least < 1.0
+            height, width = (
+                np.floor(size[:, None] * (self.min_scale + (self.max_scale - self.min_scale) * number))
+                for size, number in ((heights, numbers[1]), (widths, numbers[0]))
+            )
+            left = np.floor((widths[:, None] - width) * numbers[2])
+            top = np.floor((heights[:, None] - height) * numbers[3])
+            ratio = width / np.maximum(height, 1)
+            good = (width > 0) & (height > 0) & (ratio >= self.min_aspect_ratio) & (ratio <= self.max_aspect_ratio)
+            good &= open[:, None] & self._have_enough(points, open, least, (left, top, left + width, top + height))
+            first, hit = good.argmax(axis=1), good.any(axis=1)
+            drawn = np.stack([values[everyone, first] for values in (top, left, height, width)])
+            window = np.where(hit, drawn, window)
+            found |= hit
+            open &= ~hit
+        return found, dict(zip(("top", "left", "height", "width"), window.astype(np.int64), strict=True))
+
+    @staticmethod
+    def _have_enough(
+        points: Points, open: NDArray[np.bool_], least: NDArray[np.float64], windows: tuple[NDArray[np.float64], ...]
+    ) -> NDArray[np.bool_]:
+        """(N, trials): which windows x0, y0, x1, y1 have the centre of a box in them and enough of it."""
+        enough = np.zeros(windows[0].shape, dtype=bool)
+        which = np.flatnonzero(open[points.box_of] & points.wanted)
+        if len(which) == 0:
+            return enough
+        of = points.box_of[which]
+        x0, y0, x1, y1 = points.boxes()[which].T[:, :, None]
+        left, top, right, bottom = (side[of] for side in windows)
+        inside = _holds_centre(left, top, right, bottom, x0, y0, x1, y1)
+        across = np.maximum(np.minimum(x1, right) - np.maximum(x0, left), 0.0)
+        down = np.maximum(np.minimum(y1, bottom) - np.maximum(y0, top), 0.0)
+        both = across * down
+        either = (x1 - x0) * (y1 - y0) + (right - left) * (bottom - top) - both
+        inside &= both >= least[of][:, None] * either
+        starts = np.flatnonzero(np.diff(of, prepend=-1))
+        enough[of[starts]] = np.logical_or.reduceat(inside, starts, axis=0)
+        return enough
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        points, (top, left, height, width) = plan.points, (params[k] for k in ("top", "left", "height", "width"))
+        if points is not None:
+            of = points.box_of
+            x0, y0, x1, y1 = points.boxes().T
+            lost = ~_holds_centre(left[of], top[of], (left + width)[of], (top + height)[of], x0, y0, x1, y1)
+            lost &= True if where is None else where[of]
+        plan.crop(top, left, height, width, where=where)
+        if points is not None:
+            points.empty(lost)
+
+
+def _holds_centre(left: Any, top: Any, right: Any, bottom: Any, x0: Any, y0: Any, x1: Any, y1: Any) -> Any:
+    x, y = (x0 + x1) / 2.0, (y0 + y1) / 2.0
+    return (left < x) & (x < right) & (top < y) & (y < bottom)

@@ -1,0 +1,84 @@
+"""Chains called with an image and its target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import TransformError
+from cuaug import transforms as T
+
+BOXES = np.array([[2.0, 3.0, 9.0, 8.0]])
+
+
+@pytest.mark.parametrize(
+    "image",
+    [np.zeros((20, 30, 3), np.uint8), torch.zeros(3, 20, 30), Image.new("RGB", (30, 20))],
+    ids=["array", "tensor", "PIL"],
+)
+def test_one_image(image):
+    made, target = T.RandomHorizontalFlip(1)(image, {"boxes": BOXES, "label": 3})
+    assert type(made) is type(image)
+    assert target["boxes"].tolist() == [[21, 3, 28, 8]] and target["label"] == 3
+    assert type(T.RandomHorizontalFlip(1)(image)) is type(image), "without a target there is none"
+    assert T.RandomHorizontalFlip(1)(image, None)[1] is None
+    assert T.RandomHorizontalFlip(1)(image, 7)[1] == 7
+
+
+def test_a_batch_has_a_list_of_targets():
+    torch.manual_seed(0)
+    images = torch.rand(16, 3, 20, 30)
+    targets = [{"boxes": torch.from_numpy(BOXES), "number": i} for i in range(16)]
+    made, moved = T.RandomHorizontalFlip()(images, targets)
+    for before, after, target, i in zip(images, made, moved, range(16), strict=True):
+        flipped = not torch.equal(before, after)
+        assert target["boxes"].tolist() == ([[21, 3, 28, 8]] if flipped else BOXES.tolist()) and target["number"] == i
+    assert 0 < sum(t["boxes"][0, 0] == 21 for t in moved) < 16
+
+
+def test_box_format_and_mask_fill():
+    image, mask = np.zeros((4, 4, 3), np.uint8), np.ones((4, 4), np.uint8)
+    chain = T.Compose([T.Pad((1, 0, 0, 0))], box_format="xywh", mask_fill=255)
+    target = chain(image, {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": mask})[1]
+    assert target["boxes"] == [[2, 1, 2, 2]] and target["mask"][0].tolist() == [255, 1, 1, 1, 1]
+    assert eval(repr(chain), vars(T)).how_targets_are == chain.how_targets_are
+
+
+def test_functions_of_batches_in_between():
+    """What comes after one moves targets too."""
+    chain = T.Compose([T.Pad((10, 0, 0, 0)), T.Lambda(lambda images: images), T.Pad((0, 5, 0, 0))])
+    made, target = chain(np.zeros((20, 30, 3), np.uint8), {"boxes": BOXES})
+    assert made.shape == (25, 40, 3) and target["boxes"].tolist() == [[12, 8, 19, 13]]
+
+
+@pytest.mark.parametrize(
+    ("images", "targets", "message"),
+    [
+        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "there are 2 images, but 1 targets"),
+        (
+            np.zeros((2, 9, 9, 3), np.uint8),
+            ({},),
+            "the targets of a batch are a list of one for each image, not .*dict",
+        ),
+        (np.zeros((9, 9, 3), np.uint8), (1, 2), "an image and at most one target, not 2"),
+        (np.zeros((2, 9, 9, 3), np.uint8), ([3, {"boxes": [[1]]}],), r"boxes .* \(1, 1\) \(target 1 of the batch\)"),
+    ],
+)
+def test_errors(images, targets, message):
+    with pytest.raises(TransformError, match=message):
+        T.Pad(1)(images, *targets)
+
+
+def test_an_unknown_box_format():
+    with pytest.raises(TransformError, match="box_format is one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
+        T.Compose([], box_format="coco")
+    with pytest.raises(TransformError, match=r"mask_fill is an integer, not 0.5"):
+        T.Compose([], mask_fill=0.5)
+
+
+def test_several_images_of_one_have_no_targets():
+    with pytest.raises(TransformError, match=r"several images of one .* has no targets"):
+        T.FiveCrop(4)(np.zeros((9, 9, 3), np.uint8), {"boxes": BOXES})
+    assert T.FiveCrop(4)(np.zeros((9, 9, 3), np.uint8), 3)[1] == 3

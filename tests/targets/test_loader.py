@@ -1,0 +1,190 @@
+"""Boxes, masks and keypoints of real files on their way through a loader."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import DecodedCache, Loader, LoaderError, TransformError, collate
+from cuaug import transforms as T
+from cuaug.sources import Coco
+
+COUNT, SIDE = 14, 64
+
+
+def write(folder: Path, damaged: tuple[int, ...] = ()) -> Path:
+    """JPEGs of several sizes, each with a white rectangle or two on black, and COCO's file of them; 5 has none."""
+    rng = np.random.default_rng(0)
+    images, annotations = [], []
+    for i in range(COUNT):
+        h, w = (int(side) for side in rng.integers(70, 130, 2))
+        picture = np.zeros((h, w, 3), np.uint8)
+        for left, top in [(8, 8), (40, 44)][: 0 if i == 5 else 1 + i % 2]:
+            width, height = (int(side) for side in rng.integers(16, 24, 2))
+            picture[top : top + height, left : left + width] = 255
+            x1, y1 = left + width, top + height
+            annotations.append(
+                {
+                    "id": len(annotations), "image_id": 100 + i, "category_id": i, "bbox": [left, top, width, height],
+                    "area": width * height, "iscrowd": 0,
+                    "segmentation": [[left, top, x1, top, x1, y1, left, y1]],
+                    "keypoints": [left + width // 2, top + height // 2, 2],
+                }
+            )  # fmt: skip
+        name = f"{i}.jpg"
+        Image.fromarray(picture).save(folder / name, quality=95)
+        if i in damaged:
+            (folder / name).write_bytes(b"\xff\xd8 no picture")
+        images.append({"id": 100 + i, "file_name": name, "height": h, "width": w})
+    categories = [{"id": i, "name": str(i)} for i in range(COUNT)]
+    path = folder / "instances.json"
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return path
+
+
+def source(folder: Path, **options: Any) -> Coco:
+    return Coco(folder, write(folder, options.pop("damaged", ())), **options)
+
+
+TRAINING = [
+    T.RandomIoUCrop(min_scale=0.6),
+    T.RandomZoomOut(side_range=(1.0, 1.5)),
+    T.RandomHorizontalFlip(),
+    T.RandomPhotometricDistort(),
+    T.Resize((SIDE, SIDE)),
+    T.RandomVerticalFlip(),
+    T.SanitizeBoundingBoxes(min_size=4, min_visibility=0.3),
+]
+
+
+def check(image: torch.Tensor, target: dict[str, Any]) -> int:
+    """Each box is as bright as its mask says, and encloses it; how many there are."""
+    bright = image.float().mean(dim=0).numpy()
+    bright = bright / max(bright.max(), 1)
+    boxes, masks, points = (target[name].numpy() for name in ("boxes", "masks", "keypoints"))
+    assert len(boxes) == len(masks) == len(points) == len(target["labels"]) == len(target["annotation_id"])
+    for box, mask, ((x, y, v),) in zip(boxes, masks, points, strict=True):
+        rows, columns = np.nonzero(mask)
+        np.testing.assert_allclose(box, [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], atol=1.01)
+        inner = mask[1:-1, 1:-1] & mask[2:, 1:-1] & mask[:-2, 1:-1] & mask[1:-1, 2:] & mask[1:-1, :-2]
+        assert (bright[1:-1, 1:-1][inner > 0] > 0.5).all()
+        if v:
+            assert mask[int(min(y, SIDE - 1)), int(min(x, SIDE - 1))]
+            assert box[0] - 0.01 <= x <= box[2] + 0.01 and box[1] - 0.01 <= y <= box[3] + 0.01
+    return len(boxes)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_detection_end_to_end(tmp_path, threads):
+    data = source(tmp_path, masks=True)
+    with Loader(data, TRAINING, batch_size=4, shuffle=True, device="cpu", threads=threads) as loader:
+        boxes = 0
+        for _ in range(4):
+            seen = []
+            for images, targets in loader:
+                assert isinstance(targets, list) and len(targets) == len(images) and images.shape[2:] == (SIDE, SIDE)
+                for image, target in zip(images, targets, strict=True):
+                    boxes += check(image, target)
+                    seen.append(target["image_id"])
+            assert sorted(seen) == list(range(100, 100 + COUNT))
+        assert boxes > 40
+
+
+def test_what_a_sample_becomes_does_not_depend_on_its_batch(tmp_path):
+    data = source(tmp_path, masks=True)
+
+    def targets(**how: Any) -> dict[int, dict[str, Any]]:
+        with Loader(data, TRAINING, shuffle=True, device="cpu", seed=3, **how) as loader:
+            return {target["image_id"]: target for _, batch in loader for target in batch}
+
+    one, other = targets(batch_size=1, threads=1), targets(batch_size=5, threads=3)
+    for number, target in one.items():
+        for name, value in target.items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value, other[number][name]), (number, name)
+
+
+def test_a_replacement_brings_its_own_targets(tmp_path):
+    data = source(tmp_path, masks=True, damaged=(1, 6, 7))
+    with Loader(data, TRAINING, batch_size=5, device="cpu", on_error="replace") as loader:
+        replaced = 0
+        for batch in loader:
+            for image, target, index, valid in zip(*batch, batch.indices.tolist(), batch.valid.tolist(), strict=True):
+                assert target["image_id"] == 100 + index and index not in (1, 6, 7)
+                assert all(label == index for label in target["labels"].tolist())
+                check(image, target)
+                replaced += not valid
+        assert replaced == 3
+    with Loader(data, TRAINING, batch_size=5, device="cpu", on_error="skip") as loader:
+        for batch in loader:
+            assert [target["image_id"] - 100 for target in batch.labels] == batch.indices.tolist()
+
+
+def test_an_empty_batch_has_no_targets(tmp_path):
+    data = source(tmp_path, damaged=(0, 1))
+    with Loader(data, TRAINING, batch_size=2, device="cpu", on_error="skip") as loader:
+        batch = next(iter(loader))
+        assert len(batch.images) == 0 and batch.labels == []
+
+
+def test_functions_of_whole_batches_get_moved_targets(tmp_path):
+    chain = [T.Resize((32, 32)), T.Lambda(lambda images: 255 - images), T.Pad((10, 0, 0, 0)), T.RandomHorizontalFlip(1)]
+    data = source(tmp_path)
+    with Loader(data, chain, batch_size=COUNT, device="cpu") as loader:
+        for i, target in enumerate(next(iter(loader)).labels):
+            height, width = data._sizes[i]
+            want = data.label(i)["boxes"] * (32 / np.array([width, height, width, height]))
+            want = np.stack([32 - want[:, 2], want[:, 1], 32 - want[:, 0], want[:, 3]], axis=1)
+            np.testing.assert_allclose(target["boxes"], want, atol=1e-4)
+
+
+def test_box_format_of_the_chain(tmp_path):
+    Image.new("RGB", (20, 10)).save(tmp_path / "a.jpg")
+    label = {"boxes": np.array([[1.0, 2.0, 5.0, 6.0]])}
+    chain = T.Compose([T.RandomHorizontalFlip(1)], box_format="xywh")
+    with Loader([(str(tmp_path / "a.jpg"), label)], chain, device="cpu") as loader:
+        (_, (target,)) = next(iter(loader))
+        assert target["boxes"].tolist() == [[14, 2, 5, 6]]
+
+
+def test_errors_name_the_sample(tmp_path):
+    for name in "ab":
+        Image.new("RGB", (20, 10)).save(tmp_path / f"{name}.jpg")
+    files = [(str(tmp_path / "a.jpg"), 3), (str(tmp_path / "b.jpg"), {"masks": np.zeros((1, 10, 21))})]
+    with (
+        Loader(files, batch_size=2, device="cpu") as loader,
+        pytest.raises(TransformError, match=r"b\.jpg' \(sample 1\): masks is .* 10 x 20, not of shape \(1, 10, 21\)"),
+    ):
+        next(iter(loader))
+
+
+def test_a_cache_that_scales_is_refused(tmp_path):
+    with (
+        Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
+        pytest.raises(LoaderError, match="short_side=32 scales pictures down, and not their boxes"),
+    ):
+        next(iter(loader))
+    with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, device="cpu", cache="decoded") as loader:
+        for _ in range(2):
+            for images, targets in loader:
+                assert all(check(image, target) >= 0 for image, target in zip(images, targets, strict=True))
+
+
+def test_collate():
+    labels = [{"boxes": np.zeros((k, 4)), "labels": np.arange(k), "name": "a", "image_id": k} for k in (0, 2)]
+    got = collate(labels)
+    assert [t["boxes"].shape for t in got] == [(0, 4), (2, 4)] and got[1]["labels"].tolist() == [0, 1]
+    assert isinstance(got[0]["boxes"], torch.Tensor) and got[1]["name"] == "a" and got[1]["image_id"] == 2
+    mixed, numbers = collate([(label, k) for k, label in enumerate(labels)])
+    assert isinstance(mixed, list) and numbers.tolist() == [0, 1]
+    assert len(collate([labels[0], {"name": "nothing here"}])) == 2
+    stacked = collate([{"mask": np.zeros((3, 4), np.uint8), "label": 1}] * 2)
+    assert stacked["mask"].shape == (2, 3, 4) and stacked["label"].tolist() == [1, 1]
+    with pytest.raises(LoaderError, match="labels of one batch do not make a tensor"):
+        collate([labels[0], 3])
