@@ -5,6 +5,7 @@
 | `Files` | paths, (path, label) pairs, a directory with a folder per class | |
 | `ListFile` | "path label" a line | |
 | `Csv` | a table with a column of paths | |
+| `Coco` | COCO's annotation files: boxes, masks, keypoints | `cuaug[coco]` for masks |
 | `TarShards` | tar files in WebDataset's layout | |
 | `TFRecord` | tf.train.Example messages | |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
@@ -19,6 +20,7 @@
 from __future__ import annotations
 
 from cuaug.sources.checked import Checked
+from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files
 from cuaug.sources.from_dataset import FromDataset
@@ -33,6 +35,7 @@ from cuaug.sources.tfrecord import TFRecord
 
 __all__ = [
     "Checked",
+    "Coco",
     "Csv",
     "Files",
     "FromDataset",

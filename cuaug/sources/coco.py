@@ -1,0 +1,180 @@
+"""COCO's annotation files: detection, instance segmentation and keypoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug.errors import LoaderError
+from cuaug.sources._extras import need
+from cuaug.sources._fingerprint import fingerprint, once
+
+__all__ = ["Coco"]
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Coco:
+    """Images and their instances from a COCO annotation file, in the order of the file.
+
+    A label is a dict:
+
+    - "boxes": (K, 4) float32, x0, y0, x1, y1; "area": (K,) float32; "iscrowd": (K,) int64
+    - "labels": (K,) int64: the categories' own ids, or with `contiguous` their places in `classes`
+    - "image_id": a number, and "annotation_id": (K,) int64
+    - "keypoints": (K, P, 3) float32 with COCO's v, where the file has any. COCO counts pixels, and here a pixel's
+      centre is at half: 0.5 is added to x and y, as detectron2 does. Those that are not labelled are 0, 0, 0.
+    - "masks": (K, H, W) uint8, with `masks`
+
+    The file is read once, into arrays that processes share and that pickle fast.
+
+    Args:
+        images: the directory of the images.
+        annotations: the JSON file.
+        masks: decode segmentations, polygons and both kinds of RLE, by pycocotools: pip install "cuaug[coco]".
+        contiguous: labels are 0, 1, ... instead of the categories' ids.
+        keep_crowds: keep instances that are crowds (iscrowd), of which one box or mask covers many.
+        keep_empty: keep images without instances.
+
+    Attributes:
+        categories: {id: name}.
+        classes: with `contiguous`, the names of labels 0, 1, ...; else None.
+
+    Raises:
+        LoaderError: the file cannot be read or is not one of COCO's, names images or categories that it does not have,
+            or pycocotools is missing.
+    """
+
+    def __init__(
+        self,
+        images: str | os.PathLike[str],
+        annotations: str | os.PathLike[str],
+        *,
+        masks: bool = False,
+        contiguous: bool = False,
+        keep_crowds: bool = True,
+        keep_empty: bool = True,
+    ) -> None:
+        self.images, self.masks, self.contiguous = os.fspath(images), masks, contiguous
+        if masks:
+            need("pycocotools.mask", "coco")
+        path = os.fspath(annotations)
+        found = _read(path)
+        try:
+            self.categories = {c["id"]: c["name"] for c in sorted(found["categories"], key=lambda c: c["id"])}
+            self.classes = list(self.categories.values()) if contiguous else None
+            self._take(found["images"], found["annotations"], keep_crowds, keep_empty)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise LoaderError(f"{path!r} is not a file of COCO's instances: {type(error).__name__}: {error}") from error
+        if len(self) == 0:
+            raise LoaderError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
+
+    def _take(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool) -> None:
+        number = {image["id"]: i for i, image in enumerate(images)}
+        if len(number) != len(images):
+            raise ValueError("two images have the same id")
+        annotations = [a for a in annotations if keep_crowds or not a.get("iscrowd", 0)]
+        for a in annotations:
+            if a["image_id"] not in number or a["category_id"] not in self.categories:
+                raise ValueError(f"annotation {a['id']} is of an image or a category that is not in it: {a!r:.200}")
+        of = np.array([number[a["image_id"]] for a in annotations], dtype=np.int64)
+        count = np.bincount(of, minlength=len(images))
+        kept = np.flatnonzero(count > 0) if not keep_empty else np.arange(len(images))
+        order = np.argsort(of, kind="stable")
+        annotations = [annotations[i] for i in order.tolist()]
+        # Annotations of image i are those from _begin[i] to _begin[i + 1]; of images that are left out there are none.
+        self._begin = np.append(0, np.cumsum(count[kept]))
+        self._names = [images[i]["file_name"] for i in kept.tolist()]
+        self._sizes = np.array([(images[i]["height"], images[i]["width"]) for i in kept.tolist()]).reshape(-1, 2)
+        self._ids = np.array([images[i]["id"] for i in kept.tolist()], dtype=np.int64)
+        self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
+        # As bytes: a million lists would be copied into every forked process.
+        segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
+        packed = [json.dumps(segment, separators=(",", ":")).encode() for segment in segments]
+        self._segment_ends = np.cumsum([0, *map(len, packed)])
+        self._segment_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, index: int) -> tuple[str, dict[str, Any]]:
+        """(path, label)"""
+        return self.path(index), self.label(index)
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.images, self._names[index])
+
+    def label(self, index: int) -> dict[str, Any]:
+        """The label alone, as `read` gives it; its arrays are the caller's own."""
+        mine = slice(self._begin[index], self._begin[index + 1])
+        label: dict[str, Any] = {name: values[mine].copy() for name, values in self._columns.items()}
+        label["image_id"] = int(self._ids[index])
+        if self.masks:
+            label["masks"] = self._masks(mine, *self._sizes[index].tolist())
+        return label
+
+    @once
+    def fingerprint(self) -> str:
+        """A digest of the images' names and all that the labels are made of."""
+        parts = [self._columns[name] for name in sorted(self._columns)]
+        return fingerprint("coco", self._names, self.categories, self._begin, self._ids, *parts, self._segment_bytes)
+
+    def _masks(self, mine: slice, height: int, width: int) -> NDArray[np.uint8]:
+        tools = need("pycocotools.mask", "coco")
+        ends = self._segment_ends
+        masks = np.zeros((mine.stop - mine.start, height, width), dtype=np.uint8)
+        for mask, k in zip(masks, range(mine.start, mine.stop), strict=True):
+            segment = json.loads(self._segment_bytes[ends[k] : ends[k + 1]].tobytes())
+            if isinstance(segment, list):  # polygons
+                polygons = [polygon for polygon in segment if len(polygon) >= 6]
+                if polygons:
+                    mask[...] = tools.decode(tools.merge(tools.frPyObjects(polygons, height, width)))
+                continue
+            if segment["size"] != [height, width]:
+                raise LoaderError(
+                    f"{self._names[self._image_of(k)]!r} is {height} x {width}, but a mask of it {segment['size']}"
+                )
+            is_list = isinstance(segment["counts"], list)
+            mask[...] = tools.decode(tools.frPyObjects(segment, height, width) if is_list else segment)
+        return masks
+
+    def _image_of(self, annotation: int) -> int:
+        return int(np.searchsorted(self._begin, annotation, side="right")) - 1
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except OSError as error:
+        raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
+    except ValueError as error:
+        raise LoaderError(f"{path!r} is not JSON: {error}") from error
+    missing = [name for name in ("images", "annotations", "categories") if name not in found]
+    if missing:
+        raise LoaderError(f"{path!r} is not a file of COCO's instances: it has no {missing[0]!r}")
+    return found
+
+
+def _columns(annotations: list[Any], categories: NDArray[np.int64] | None) -> Arrays:
+    boxes = np.array([a["bbox"] for a in annotations], dtype=np.float64).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    labels = np.array([a["category_id"] for a in annotations], dtype=np.int64)
+    columns: Arrays = {
+        "boxes": boxes.astype(np.float32),
+        "labels": labels if categories is None else np.searchsorted(categories, labels),
+        "area": np.array([a.get("area", 0.0) for a in annotations], dtype=np.float32),
+        "iscrowd": np.array([a.get("iscrowd", 0) for a in annotations], dtype=np.int64),
+        "annotation_id": np.array([a["id"] for a in annotations], dtype=np.int64),
+    }
+    count = max((len(a.get("keypoints", ())) // 3 for a in annotations), default=0)
+    if count:
+        none = [0] * (3 * count)
+        points = np.array([a.get("keypoints") or none for a in annotations], dtype=np.float32).reshape(-1, count, 3)
+        points[..., :2] += 0.5
+        columns["keypoints"] = points * (points[..., 2:] > 0)
+    return columns

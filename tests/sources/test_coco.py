@@ -1,0 +1,164 @@
+"""COCO's annotation files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuaug import LoaderError
+from cuaug.sources import Coco, Source
+
+mask_tools = pytest.importorskip("pycocotools.mask")
+
+H, W = 12, 16
+SQUARE = [2.0, 3.0, 8.0, 3.0, 8.0, 7.0, 2.0, 7.0]  # a polygon: columns 2 to 7, rows 3 to 6
+
+
+def filled() -> np.ndarray:
+    mask = np.zeros((H, W), np.uint8)
+    mask[3:7, 2:8] = 1
+    return mask
+
+
+def document(**changes: Any) -> dict[str, Any]:
+    runs = mask_tools.encode(np.asfortranarray(filled()))
+    by_columns = filled().T.reshape(-1)
+    ends = np.flatnonzero(np.diff(by_columns)) + 1
+    counts = np.diff([0, *ends, by_columns.size]).tolist()
+    points = [2, 3, 2, 0, 0, 0, 7, 6, 1]
+    annotations = [
+        {"id": 10, "image_id": 7, "category_id": 90, "bbox": [2, 3, 6, 4], "area": 24, "segmentation": [SQUARE]},
+        {"id": 11, "image_id": 5, "category_id": 3, "bbox": [0, 0, 1.5, 2.25], "area": 3, "iscrowd": 1,
+         "segmentation": {"size": [H, W], "counts": counts}},
+        {"id": 12, "image_id": 7, "category_id": 3, "bbox": [1, 1, 0, 0], "keypoints": points,
+         "segmentation": {"size": [H, W], "counts": runs["counts"].decode()}},
+    ]  # fmt: skip
+    images = [{"id": i, "file_name": f"{i}.jpg", "height": H, "width": W} for i in (5, 6, 7)]
+    categories = [{"id": 90, "name": "brush"}, {"id": 3, "name": "car"}]
+    return {"images": images, "annotations": annotations, "categories": categories} | changes
+
+
+def open_coco(folder: Path, content: Any = None, **options: Any) -> Coco:
+    path = folder / "instances.json"
+    path.write_text(json.dumps(document() if content is None else content))
+    return Coco(folder / "images", path, **options)
+
+
+def test_labels(tmp_path):
+    source = open_coco(tmp_path)
+    assert isinstance(source, Source) and len(source) == 3 and source.classes is None
+    assert source.categories == {3: "car", 90: "brush"}
+    path, label = source.read(2)
+    assert path == str(tmp_path / "images" / "7.jpg") == source.path(2)
+    assert label["boxes"].dtype == np.float32 and label["boxes"].tolist() == [[2, 3, 8, 7], [1, 1, 1, 1]]
+    assert label["labels"].tolist() == [90, 3] and label["labels"].dtype == np.int64
+    assert label["image_id"] == 7 and label["annotation_id"].tolist() == [10, 12]
+    assert label["area"].tolist() == [24, 0] and label["iscrowd"].tolist() == [0, 0] and "masks" not in label
+    assert label["keypoints"].tolist() == [[[0, 0, 0]] * 3, [[2.5, 3.5, 2], [0, 0, 0], [7.5, 6.5, 1]]]
+    assert source.label(0)["boxes"].tolist() == [[0, 0, 1.5, 2.25]] and source.label(0)["iscrowd"].tolist() == [1]
+    empty = source.label(1)
+    assert {name: values.shape for name, values in empty.items() if name != "image_id"} == {
+        "boxes": (0, 4), "labels": (0,), "area": (0,), "iscrowd": (0,), "annotation_id": (0,), "keypoints": (0, 3, 3),
+    }  # fmt: skip
+
+
+def test_labels_are_the_callers_own(tmp_path):
+    source = open_coco(tmp_path, masks=True)
+    for value in source.label(2).values():
+        if isinstance(value, np.ndarray):
+            value[...] = 99
+    assert source.label(2)["boxes"].tolist() == [[2, 3, 8, 7], [1, 1, 1, 1]]
+
+
+def test_masks_of_polygons_and_both_kinds_of_runs(tmp_path):
+    source = open_coco(tmp_path, masks=True)
+    for index, k in ((2, 0), (2, 1), (0, 0)):
+        masks = source.label(index)["masks"]
+        assert masks.dtype == np.uint8
+        np.testing.assert_array_equal(masks[k], filled())
+    assert source.label(1)["masks"].shape == (0, H, W)
+
+
+def test_masks_of_several_polygons_and_of_none(tmp_path):
+    content = document()
+    content["annotations"][0]["segmentation"] = [SQUARE, [10.0, 8.0, 14.0, 8.0, 14.0, 10.0, 10.0, 10.0]]
+    del content["annotations"][2]["segmentation"]
+    one, other = open_coco(tmp_path, content, masks=True).label(2)["masks"]
+    want = filled()
+    want[8:10, 10:14] = 1
+    np.testing.assert_array_equal(one, want)
+    assert not other.any()
+
+
+def test_options(tmp_path):
+    source = open_coco(tmp_path, contiguous=True)
+    assert source.classes == ["car", "brush"] and source.label(2)["labels"].tolist() == [1, 0]
+    source = open_coco(tmp_path, keep_crowds=False, keep_empty=False)
+    assert (
+        len(source) == 1 and source.label(0)["image_id"] == 7 and source.label(0)["annotation_id"].tolist() == [10, 12]
+    )
+    source = open_coco(tmp_path, keep_empty=False, masks=True)
+    assert [source.label(i)["image_id"] for i in range(len(source))] == [5, 7]
+    np.testing.assert_array_equal(source.label(1)["masks"][1], filled())
+
+
+def test_pickles_and_fingerprint(tmp_path):
+    source = open_coco(tmp_path, masks=True)
+    again = pickle.loads(pickle.dumps(source))
+    assert again.fingerprint() == source.fingerprint() and again.read(2)[0] == source.read(2)[0]
+    for name, value in source.label(2).items():
+        np.testing.assert_array_equal(again.label(2)[name], value)
+    for part in ("bbox", "category_id"):
+        content = document()
+        content["annotations"][0][part] = [2, 3, 6, 5] if part == "bbox" else 3
+        assert open_coco(tmp_path, content, masks=True).fingerprint() != source.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": []}, "has no images"),
+        (
+            {"annotations": [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [0, 0, 1, 1]}]},
+            "annotation 1 is of an ",
+        ),
+        ({"annotations": [{"id": 1, "image_id": 5, "category_id": 4, "bbox": [0, 0, 1, 1]}]}, "annotation 1 is of an "),
+        (
+            {"annotations": [{"id": 1, "image_id": 5, "category_id": 3}]},
+            "not a file of COCO's instances: KeyError: 'bbox'",
+        ),
+        ({"images": [{"id": 1}]}, "not a file of COCO's instances: KeyError: 'file_name'"),
+        ({"images": [{"id": 1}, {"id": 1}]}, "two images have the same id"),
+        ({"categories": 3}, "not a file of COCO's instances: TypeError"),
+    ],
+)
+def test_files_that_are_not_right(tmp_path, change, message):
+    with pytest.raises(LoaderError, match=message):
+        open_coco(tmp_path, document(**({"annotations": []} | change)))
+
+
+def test_files_that_are_no_annotations(tmp_path):
+    with pytest.raises(LoaderError, match=r"cannot read .*none\.json"):
+        Coco(tmp_path, tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(LoaderError, match=r"bad\.json' is not JSON"):
+        Coco(tmp_path, tmp_path / "bad.json")
+    with pytest.raises(LoaderError, match="it has no 'annotations'"):
+        open_coco(tmp_path, {"images": []})
+    content = document()
+    content["annotations"][2]["segmentation"]["size"] = [H, W + 1]
+    with pytest.raises(LoaderError, match=r"'7\.jpg' is 12 x 16, but a mask of it \[12, 17\]"):
+        open_coco(tmp_path, content, masks=True).label(2)
+
+
+def test_pycocotools_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
+    with pytest.raises(LoaderError, match=r'needs pycocotools\.mask .*: pip install "cuaug\[coco\]"'):
+        open_coco(tmp_path, masks=True)
+    assert len(open_coco(tmp_path)) == 3
