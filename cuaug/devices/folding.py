@@ -37,8 +37,7 @@ def folded(tables: Tables) -> Tables:
     found: dict[bytes, int] = {}
     first = len(tables.luts)
     made: list[NDArray[np.float32]] = []
-    for place in np.argwhere(begins < ends).tolist():
-        place = tuple(place)
+    for place in zip(*np.nonzero(begins < ends), strict=True):
         begin, end = int(begins[place]), int(ends[place])
         program: list[Any] = []
         at = begin

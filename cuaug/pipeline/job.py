@@ -15,21 +15,20 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.apply import run_stages
-from cuaug.batch import Batch, none_of
+from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
 from cuaug.pipeline.reading import Item, Reader
+from cuaug.pipeline.samples import Drawn, Samples
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
-from cuaug.plan import Layout, Record, Type
-from cuaug.random import Draws
+from cuaug.plan import Layout, Type
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms import Compose
 
@@ -55,14 +54,6 @@ class Settings:
     prefetch: int
     on_error: str
     collate: Callable[[list[Any]], Any]
-
-
-class _Drawn(NamedTuple):
-    """Where to find what was drawn for a sample."""
-
-    record: Record
-    images: int
-    row: int
 
 
 class Pipeline:
@@ -91,7 +82,6 @@ class Job:
     """The batch of some samples of one epoch: `start` it, `wait` for it, `take` it.
 
     Attributes:
-        indices: (n,) the samples.
         errors: position in the batch -> what was wrong with that sample; complete once `wait` has returned.
     """
 
@@ -99,9 +89,7 @@ class Job:
         self.pipeline = pipeline
         self.settings: Settings = pipeline.settings
         self.share = share
-        partners = self.settings.transforms.partners if fills is None else 0
-        self._positions = epoch.followed(share.positions, partners)
-        self.indices = epoch.indices[self._positions]
+        self._samples = Samples(epoch, share, self.settings.transforms.partners if fills is None else 0)
         self.errors: dict[int, DecodeError] = {}
         self._fills = fills
         self._filled_by: Job | None = None
@@ -112,10 +100,6 @@ class Job:
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._epoch = epoch
-        self._keys = epoch.keys(self._positions)
-        self._valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])
-        self._labels: list[Any] = [None] * len(self.indices)
-        self._drawn: list[_Drawn | None] = [None] * len(self.indices)
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[torch.Tensor, NDArray[np.int64]] | None = None
         self._finished: Batch | None = None
@@ -134,6 +118,11 @@ class Job:
     def cancel(self) -> None:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """(n,) the samples; their partners, if a function looks at such, come last."""
+        return self._samples.indices
 
     @property
     def cancelled(self) -> bool:
@@ -255,9 +244,9 @@ class Job:
             self._workers.doing("reading", index, self)
             start = time.perf_counter()
             try:
-                data, self._labels[k] = reader.fetch(index)
+                data, self._samples.labels[k] = reader.fetch(index)
                 read += (now := time.perf_counter()) - start
-                self._items[k] = reader.parse(index, data, self._labels[k])
+                self._items[k] = reader.parse(index, data, self._samples.labels[k])
                 parsed += time.perf_counter() - now
             except DecodeError as error:
                 self.fail(k, error)
@@ -283,20 +272,20 @@ class Job:
         if not items:
             self.ran(None, good)
             return
-        settings, draws = self.settings, Draws(self._epoch.seed, self._epoch.number, self._keys[good])
+        settings, draws = self.settings, self._samples.draws(good)
         names = [int(index) for index in self.indices[good]]
         with self._recorder.stage("plan"):
             planned = plan_samples(
                 settings.transforms,
                 items,
-                [self._labels[k] for k in good],
+                [self._samples.labels[k] for k in good],
                 draws,
                 settings.target_type,
                 settings.layout,
                 lambda i: self._name(names[i]),
             )
         for i, k in enumerate(good.tolist()):
-            self._drawn[k] = _Drawn(planned.record, len(good), i)
+            self._samples.drawn[k] = Drawn(planned.record, len(good), i)
         if planned.targets:
             self._move_targets(good, planned, lambda: self._run(good, items, planned))
         else:
@@ -319,7 +308,7 @@ class Job:
                 k = int(good[i])
                 self._workers.doing("moving the targets of", int(self.indices[k]), self)
                 start = time.perf_counter()
-                self._labels[k] = moved(i)
+                self._samples.labels[k] = moved(i)
                 self._recorder.add_seconds(augment=time.perf_counter() - start)
 
         self._each_part(len(good), move, then)
@@ -362,7 +351,7 @@ class Job:
                 f"{_MOST_STAND_INS} samples in a row that were to replace a damaged one are damaged themselves; "
                 f"the last: {self.failures()[-1]}"
             )
-        others = self._epoch.stand_ins(self._positions[positions], self._attempt)
+        others = self._epoch.stand_ins(self._samples.positions[positions], self._attempt)
         share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
         self._filled_by = type(self)(self.pipeline, self._epoch, share, fills=self)
         self._places = positions
@@ -372,10 +361,7 @@ class Job:
         """`images` are what the other job made for the places; called on its thread."""
         other, places = self._filled_by, self._places
         assert other is not None
-        for i, k in enumerate(places.tolist()):
-            self._labels[k], self._drawn[k] = other._labels[i], other._drawn[i]
-            self.indices[k], self._keys[k] = other.indices[i], other._keys[i]
-            self._valid[k] = False
+        self._samples.put(places, other._samples)
         if self._partial is not None:
             own, good = self._partial
             if own.shape[1:] != images.shape[1:]:
@@ -398,37 +384,9 @@ class Job:
             self._fills._filled(images)
             self._end()
             return
-        if self.settings.layout == Layout.HWC:
-            images = images.movedim(-1, -3)
-        shown = positions if len(positions) else np.arange(1)
-        images = images[: len(shown)]
-        labels = [self._labels[k] for k in shown]
-        drawn = [self._drawn[k] for k in shown]
-        later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
-        if len(self.settings.transforms.stages) > 1:
-            extra = int((shown >= len(self.share.positions)).sum())
-            draws = Draws(self._epoch.seed, self._epoch.number, self._keys[shown])
-            images, mixed = run_stages(self.settings.transforms, images, labels, draws, later, extra=extra)
-            labels = mixed or labels
-        positions = positions[positions < len(self.share.positions)]
-        images, labels = images[: len(positions)], self.settings.collate(labels)
-        self._finished = Batch(
-            images,
-            labels if len(positions) else none_of(labels),
-            torch.from_numpy(self.indices[positions]),
-            torch.from_numpy(self._valid[positions]),
-            self._epoch.number,
-            functools.partial(_told, drawn[: len(positions)], later),
-        )
+        self._finished = self._samples.batch(images, positions, self.settings)
         self._queued()
         self._end()
-
-
-def _told(drawn: list[_Drawn | None], later: Record) -> list[list[dict[str, Any]]]:
-    """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one.record): one.record.params(one.images) for one in drawn if one is not None}
-    rest = later.params(len(drawn))
-    return [first[id(one.record)][one.row] + rest[i] for i, one in enumerate(drawn) if one is not None]
 
 
 def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
