@@ -38,7 +38,7 @@ def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | No
     inner = around[1:3, 1:3, :2]
     value = (inner[0, 0] * (1 - s) + inner[0, 1] * s) * (1 - t) + (inner[1, 0] * (1 - s) + inner[1, 1] * s) * t
     slopes = np.linalg.svd([np.diff(around[..., :2], axis=axis).mean(axis=(0, 1)) for axis in (0, 1)])[1]
-    if slopes[1] < 0.02 * slopes[0]:  # it is flat: half a pixel at the edge of an image that is enlarged
+    if slopes[1] <= 0.02 * slopes[0]:  # it is flat: half a pixel at the edge of an image that is enlarged
         return None
     return value, 0.02 + 0.05 * slopes[0] + 2.0 * spread(around[..., :2])
 

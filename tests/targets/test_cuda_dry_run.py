@@ -1,0 +1,48 @@
+"""Targets beside the CUDA pipeline, on stand-ins for CuPy and the GPU: they are moved on the CPU, by the same plan."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug import transforms as T
+from tests.test_cuda_dry_run import fake, loader_on  # noqa: F401
+
+CHAIN = [
+    T.RandomIoUCrop(),
+    T.RandomHorizontalFlip(),
+    T.RandomRotation(20),
+    T.Resize((24, 24)),
+    T.SanitizeBoundingBoxes(),
+]
+
+
+@pytest.mark.parametrize("bad", [set(), {3, 11}, set(range(8, 16))], ids=["none", "some", "all of a batch"])
+def test_targets_are_those_of_the_cpu_loader(loader_on, tmp_path, bad):  # noqa: F811
+    rng = np.random.default_rng(0)
+    files = []
+    for i in range(20):
+        h, w = (int(side) for side in rng.integers(20, 60, 2))
+        path = tmp_path / f"{i}.png"
+        Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8)).save(path)
+        if i in bad:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        first = rng.uniform(0, 9, (i % 4, 2))
+        label = {
+            "boxes": np.concatenate([first, first + 10], axis=1),
+            "masks": rng.integers(0, 2, (i % 4, h, w), dtype=np.uint8),
+            "number": i,
+        }
+        files.append((str(path), label))
+    options = {"batch_size": 8, "on_error": "replace", "shuffle": True, "seed": 1}
+    gpu, cpu = (loader_on(device, files, CHAIN, **options) for device in (True, False))
+    seen = 0
+    for got, want in zip(gpu, cpu, strict=True):
+        assert got.images.equal(want.images) and got.indices.equal(want.indices)
+        for one, other, index in zip(got.labels, want.labels, want.indices.tolist(), strict=True):
+            assert one["number"] == other["number"] == index and index not in bad
+            assert one["boxes"].device.type == "cpu"
+            assert one["boxes"].equal(other["boxes"]) and one["masks"].equal(other["masks"])
+            seen += len(one["boxes"])
+    assert seen > 10

@@ -1,0 +1,46 @@
+"""The code of docs/targets.md runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "targets.md").read_text(), re.DOTALL)
+
+
+def write_coco(folder: Path) -> None:
+    images = folder / "coco" / "train2017"
+    images.mkdir(parents=True)
+    (folder / "coco" / "annotations").mkdir()
+    names = [f"{i}.jpg" for i in range(6)]
+    for name in names:
+        Image.fromarray(np.full((90, 120, 3), 99, np.uint8)).save(images / name)
+    polygon = [[10, 10, 70, 10, 70, 60, 10, 60]]
+    content = {
+        "images": [{"id": i, "file_name": name, "height": 90, "width": 120} for i, name in enumerate(names)],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": [10, 10, 60, 50], "segmentation": polygon}
+            for i in range(6)
+        ],
+        "categories": [{"id": 1, "name": "thing"}],
+    }
+    (folder / "coco" / "annotations" / "instances_train2017.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_examples_run(number, tmp_path, monkeypatch):
+    write_coco(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUAUG_DEVICE", "cpu")
+    assert len(CODE) == 2
+    names: dict = {}
+    exec(CODE[number], names)
+    if number == 0:
+        names["loader"].close()
+        assert tuple(names["images"].shape[1:]) == (3, 320, 320)
+        assert all(tuple(target["masks"].shape[1:]) == (320, 320) for target in names["targets"])
