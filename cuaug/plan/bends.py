@@ -14,6 +14,7 @@ Indices = NDArray[np.int64]
 
 # Steps of the iteration that undoes a field, and how near it must come, in pixels.
 _MOST_STEPS, _NEAR = 60, 1e-5
+_LEAST_STEP = 2.0**-12
 
 
 class Bends(NamedTuple):
@@ -34,16 +35,17 @@ class Bends(NamedTuple):
         moved, slopes = self._displaced(now, at, size)
         miss, step = points - moved, np.ones(len(points))
         for _ in range(_MOST_STEPS):
-            far = (np.abs(miss) > _NEAR).any(axis=1)
-            if not far.any():
-                break
-            trial = now + step[:, None] * _solved(slopes, miss)
-            moved, new_slopes = self._displaced(trial, at, size)
-            new_miss = points - moved
             # A point that is there stays: where it ends does not depend on how long others take.
-            better = far & ((new_miss**2).sum(axis=1) < (miss**2).sum(axis=1))
-            now[better], miss[better], slopes[better] = trial[better], new_miss[better], new_slopes[better]
-            step = np.where(better, np.minimum(2.0 * step, 1.0), step / 2.0)
+            far = np.flatnonzero((np.abs(miss) > _NEAR).any(axis=1) & (step > _LEAST_STEP))
+            if len(far) == 0:
+                break
+            trial = now[far] + step[far, None] * _solved(slopes[far], miss[far])
+            moved, new_slopes = self._displaced(trial, at[far], size[far])
+            new_miss = points[far] - moved
+            better = (new_miss**2).sum(axis=1) < (miss[far] ** 2).sum(axis=1)
+            which = far[better]
+            now[which], miss[which], slopes[which] = trial[better], new_miss[better], new_slopes[better]
+            step[far] = np.where(better, np.minimum(2.0 * step[far], 1.0), step[far] / 2.0)
         return now
 
     def _displaced(self, points: Floats, at: Indices, size: Floats) -> tuple[Floats, Floats]:

@@ -159,7 +159,9 @@ def _rectangles(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
 
 def _times(matrices: Floats, points: Floats) -> Floats:
     """(..., 3): matrices times (x, y, 1)."""
-    return np.einsum("...ij,...j->...i", matrices[..., :2], points) + matrices[..., 2]
+    x, y = points[..., 0], points[..., 1]
+    m = np.moveaxis(matrices, (-2, -1), (0, 1))
+    return np.stack([m[i, 0] * x + m[i, 1] * y + m[i, 2] for i in range(3)], axis=-1)
 
 
 def _divided(far: Floats) -> Floats:

@@ -16,7 +16,7 @@ from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind
 
-__all__ = ["Group", "holds_targets"]
+__all__ = ["Group", "holds_targets", "may_hold_targets"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 # What is never one for each instance, whatever its length.
@@ -117,6 +117,11 @@ class Group:
             return again
         parts = new.values()
         return type(self._container)(*parts) if hasattr(self._container, "_fields") else tuple(parts)
+
+
+def may_hold_targets(label: Any) -> bool:
+    """Whether there is anything to look for: not so in class numbers and the like, which most labels are."""
+    return isinstance(label, (Mapping, tuple)) or tv_kind(label) is not None
 
 
 def holds_targets(label: Any) -> bool:

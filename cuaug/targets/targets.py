@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
-from cuaug.targets.finding import Group
+from cuaug.targets.finding import Group, may_hold_targets
 from cuaug.targets.masks import MaskProgram
 
 __all__ = ["Targets"]
@@ -52,15 +52,19 @@ class Targets:
         if box_format not in BOX_FORMATS:
             raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
-        self._groups: list[Group] = []
+        self._groups: list[Group | None] = []
+        self._targets = targets
         for i, target in enumerate(targets):
+            if not may_hold_targets(target):
+                self._groups.append(None)
+                continue
             size = int(self._heights[i]), int(self._widths[i])
             try:
                 self._groups.append(Group((target,), size, box_format, mask_fill))
             except TransformError as error:
                 which = f" (target {i} of the batch)" if len(targets) > 1 else ""
                 raise TransformError(f"{error}{which}") from None
-        self._fields = [list(group.all_fields()) for group in self._groups]
+        self._fields = [[] if group is None else list(group.all_fields()) for group in self._groups]
         self._points: Points | None = None
         self._rows: dict[int, slice] = {}  # by the id of a field
 
@@ -94,7 +98,7 @@ class Targets:
     def mover(self, tables: Tables) -> Callable[[int], Any]:
         """A function that gives what has become of target i, on any thread, once the plan is finished."""
         if not self:
-            return lambda i: self._groups[i].rebuilt(_nothing, _everything)[0]
+            return self._targets.__getitem__
         points = self._points
         assert points is not None, "attach comes first"
         boxes = points.boxes()
@@ -106,6 +110,9 @@ class Targets:
             return None if group.boxes is None else points.wanted[self._rows[id(group.boxes)]]
 
         def target(i: int) -> Any:
+            group = self._groups[i]
+            if group is None:
+                return self._targets[i]
             size = int(heights[i]), int(widths[i])
 
             def moved(field: Field, keep: NDArray[np.bool_] | None) -> Any:
@@ -118,18 +125,10 @@ class Targets:
                 assert isinstance(field, Boxes) and keep is not None
                 return field.back(boxes[rows], keep, size)
 
-            return self._groups[i].rebuilt(moved, kept)[0]
+            return group.rebuilt(moved, kept)[0]
 
         return target
 
     def moved(self, tables: Tables) -> list[Any]:
         """The N targets: new containers, with what has moved in place of what was given."""
         return [*map(self.mover(tables), range(len(self._groups)))]
-
-
-def _nothing(field: Field, keep: Any) -> Any:
-    raise AssertionError("there is no field")
-
-
-def _everything(group: Group) -> None:
-    return None

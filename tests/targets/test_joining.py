@@ -1,0 +1,293 @@
+"""Mosaic and CopyPaste: pictures in which every instance is painted in a colour of its own show what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def painted(n: int, height: int, width: int, seed: int = 0) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+    """n images of rectangles that hide each other; "labels" are their colours, from 1, in all channels, 0 is beside."""
+    rng = np.random.default_rng(seed)
+    images, targets, color = [], [], 0
+    for i in range(n):
+        image = np.zeros((height, width), dtype=np.uint8)
+        colors = []
+        for _ in range(rng.integers(0, 5)):
+            (x0, x1), (y0, y1) = (np.sort(rng.choice(side + 1, 2, replace=False)) for side in (width, height))
+            color += 1
+            image[y0:y1, x0:x1] = color
+            colors.append(color)
+        colors = [each for each in colors if (image == each).any()]
+        masks = np.stack([image == each for each in colors]) if colors else np.zeros((0, height, width), dtype=bool)
+        targets.append(
+            {
+                "boxes": torch.tensor([box(mask) for mask in masks], dtype=torch.float32).reshape(-1, 4),
+                "masks": torch.from_numpy(masks),
+                "labels": torch.tensor(colors, dtype=torch.int64),
+                "names": [f"color {each}" for each in colors],
+                "area": torch.from_numpy(masks.sum(axis=(1, 2))).float(),
+                "keypoints": torch.tensor([[[*box(mask)[:2], 2.0]] for mask in masks]).reshape(-1, 1, 3),
+                "mask": image.astype(np.int64),
+                "image_id": i,
+            }
+        )
+        images.append(np.repeat(image[None], 3, axis=0))
+    return torch.from_numpy(np.stack(images)), targets
+
+
+def box(mask: np.ndarray) -> list[float]:
+    y, x = np.nonzero(mask)
+    return [float(x.min()), float(y.min()), float(x.max() + 1), float(y.max() + 1)]
+
+
+def check(image: torch.Tensor, target: dict[str, Any], boxes: bool = True) -> set[int]:
+    """What each instance says of itself is what is seen of its colour; returns the colours of the instances."""
+    pixels = image[0].numpy()
+    colors = target["labels"].tolist()
+    assert target["names"] == [f"color {each}" for each in colors]
+    assert (
+        len(target["boxes"]) == len(target["masks"]) == len(target["area"]) == len(target["keypoints"]) == len(colors)
+    )
+    assert target["masks"].dtype == torch.bool and target["boxes"].dtype == torch.float32
+    for k, color in enumerate(colors):
+        assert np.array_equal(target["masks"][k].numpy(), pixels == color)
+        if boxes and (pixels == color).any():
+            assert target["boxes"][k].tolist() == box(pixels == color)
+    assert np.array_equal(target["mask"], pixels) and target["mask"].dtype in (np.int64, torch.int64)
+    return set(colors)
+
+
+# --- Mosaic -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    size=st.tuples(st.integers(1, 24), st.integers(1, 24)),
+    window=st.none() | st.tuples(st.integers(1, 50), st.integers(1, 50)),
+    start=st.sampled_from([(0.3, 0.7), (-1.0, 1.0), (0.0, 0.0), (-0.5, 0.5)]),
+    seed=seeds,
+)
+@settings(max_examples=60, deadline=None)
+def test_what_a_mosaic_says_is_what_it_shows(size, window, start, seed):
+    x, targets = painted(5, *size, seed)
+    chain = T.Compose([T.Mosaic(window, start)])
+    torch.manual_seed(seed)
+    (made, mixed), told = chain.trace(x, targets)
+    height, width = window or size
+    assert made.shape == (5, 3, height, width)
+    for i, (image, target) in enumerate(zip(made, mixed, strict=True)):
+        drawn = told[i][0]["params"]
+        canvas = np.zeros((200, 200), dtype=np.uint8)
+        (h, w), top, left = size, drawn["top"], drawn["left"]
+        assert start[0] * h - 1 <= top <= start[1] * h and start[0] * w - 1 <= left <= start[1] * w
+        for q in range(4):
+            y0, x0 = 60 + q // 2 * h, 60 + q % 2 * w
+            canvas[y0 : y0 + h, x0 : x0 + w] = x[(i + q) % 5, 0].numpy()
+        want = canvas[60 + top : 60 + top + height, 60 + left : 60 + left + width]
+        assert np.array_equal(image[0].numpy(), want) and torch.equal(image[0], image[2])
+        # A box keeps what its hidden parts span; where one is seen whole, it is around what is seen.
+        colors = check(image, target, boxes=False)
+        assert set(np.unique(want)) - {0} <= colors
+        assert target["image_id"] == i
+    again, mixed_again = chain.replay(told, x, targets)
+    assert torch.equal(again, made) and all(
+        torch.equal(a["boxes"], b["boxes"]) for a, b in zip(mixed, mixed_again, strict=True)
+    )
+
+
+def one_rectangle(n: int, height: int, width: int, seed: int) -> tuple[torch.Tensor, list[dict[str, Any]]]:
+    """As `painted`, with one instance each, of which everything is seen."""
+    rng = np.random.default_rng(seed)
+    x, targets = torch.zeros((n, 3, height, width), dtype=torch.uint8), []
+    for i in range(n):
+        (x0, x1), (y0, y1) = (np.sort(rng.choice(side + 1, 2, replace=False)) for side in (width, height))
+        x[i, :, y0:y1, x0:x1] = i + 1
+        targets.append({"boxes": np.array([[x0, y0, x1, y1]], dtype=np.float32), "labels": [i + 1]})
+    return x, targets
+
+
+@given(seed=seeds, size=st.tuples(st.integers(1, 24), st.integers(1, 24)))
+@settings(max_examples=60, deadline=None)
+def test_boxes_of_a_mosaic_are_around_what_they_show(seed, size):
+    x, targets = one_rectangle(4, *size, seed)
+    made, mixed = T.Mosaic(size, (-1.0, 1.0))(x, targets)
+    for image, target in zip(made, mixed, strict=True):
+        seen = sorted(set(image.unique().tolist()) - {0})
+        assert sorted(target["labels"]) == seen and target["boxes"].dtype == np.float32
+        for color, corners in zip(target["labels"], target["boxes"].tolist(), strict=True):
+            assert corners == box(image[0].numpy() == color)
+
+
+def test_keypoints_and_classes_of_a_mosaic():
+    x, targets = painted(4, 20, 30, 3)
+    made, mixed = T.Mosaic(fill=7)(x, targets)
+    for image, target in zip(made, mixed, strict=True):
+        check(image, target, boxes=False)
+        for corners, ((px, py, v),) in zip(target["boxes"].tolist(), target["keypoints"].tolist(), strict=True):
+            assert (v == 2 and (px, py) == (corners[0], corners[1])) or (v == 0 and px == py == 0)
+    seen = torch.cat([target["keypoints"] for target in mixed])[..., 2]
+    assert (seen == 2).any() and (seen == 0).any()
+
+
+@pytest.mark.parametrize("format", ["xyxy", "xywh", "cxcywh"])
+@pytest.mark.parametrize("told", [True, False])
+def test_formats_and_kinds(format, told):
+    """A window that begins at 0 shows the first image alone."""
+    boxes = {"xyxy": [2, 3, 12, 14], "xywh": [2, 3, 10, 11], "cxcywh": [7, 8.5, 10, 11]}[format]
+    for kind in (list, np.array, torch.tensor):
+        target = {"boxes": kind([[float(v) for v in boxes]]), **({"format": format} if told else {})}
+        chain = T.Compose([T.Mosaic(start_ratio_range=(0, 0))], **({} if told else {"box_format": format}))
+        _, made = chain(torch.zeros(3, 20, 30), target)
+        assert type(made["boxes"]) is type(target["boxes"]) and np.array_equal(made["boxes"], target["boxes"])
+
+
+def test_masks_show_the_fill_where_there_is_no_image():
+    x, targets = torch.zeros(1, 3, 4, 4, dtype=torch.uint8), [{"mask": np.ones((4, 4), dtype=np.uint8)}]
+    chain = T.Compose([T.Mosaic((10, 10), (-0.25, -0.25), fill=(1, 2, 3))], mask_fill=255)
+    made, (target,) = chain(x, targets)
+    want = np.full((10, 10), 255)
+    want[1:9, 1:9] = 1
+    assert np.array_equal(target["mask"], want)
+    assert made[0, :, 0, 0].tolist() == made[0, :, 9, 9].tolist() == [1, 2, 3] and not made[0, :, 1:9, 1:9].any()
+
+
+def test_small_boxes_and_empty_masks_are_dropped():
+    whole = np.zeros((2, 8, 8), dtype=bool)
+    whole[0], whole[1, 0, 0] = True, True
+    chain = T.Mosaic(start_ratio_range=(0.5, 0.5))
+    _, (target,) = chain(torch.zeros(1, 3, 8, 8), [{"masks": whole, "labels": [1, 2]}])
+    assert target["labels"] == [1, 1, 2, 1, 2, 1, 2] and target["masks"].any(axis=(1, 2)).all()
+    _, (target,) = T.Mosaic(start_ratio_range=(0.5, 0.5), min_bbox_size=17)(
+        torch.zeros(1, 3, 8, 8), [{"boxes": [[0.0, 0.0, 8.0, 8.0]]}]
+    )
+    assert target["boxes"] == []
+
+
+def test_mosaics_of_some():
+    x, targets = painted(60, 12, 14, 1)
+    made, mixed = T.Mosaic(p=0.5)(x, targets)
+    same = (made == x).flatten(1).all(1)
+    assert 12 < int(same.sum()) < 48
+    for image, target in zip(made, mixed, strict=True):
+        check(image, target, boxes=False)
+    assert torch.equal(T.Mosaic(p=0)(x), x)
+    with pytest.raises(TransformError, match=r"Mosaic\(.*\) leaves some images as they are, 12 x 14: p is 1"):
+        T.Mosaic(20, p=0)(x)
+
+
+# --- CopyPaste --------------------------------------------------------------------------------------------------------
+
+
+@given(size=st.tuples(st.integers(1, 24), st.integers(1, 24)), seed=seeds)
+@settings(max_examples=60, deadline=None)
+def test_what_is_pasted_is_what_is_shown(size, seed):
+    x, targets = painted(5, *size, seed)
+    chain = T.Compose([T.CopyPaste(1.0, blending=False)])
+    torch.manual_seed(seed)
+    (made, mixed), told = chain.trace(x, targets)
+    for i, (image, target) in enumerate(zip(made, mixed, strict=True)):
+        colors = check(image, target)
+        assert set(image.unique().tolist()) - {0} == colors, "nothing is told that is not seen"
+        own, other = (set(targets[k % 5]["labels"].tolist()) for k in (i, i + 1))
+        assert colors <= own | other and (not other or colors & other)
+        assert torch.equal(target["area"], target["masks"].sum(dim=(1, 2)).float())
+        for color in colors & other:
+            assert torch.equal(image == color, x[(i + 1) % 5] == color), "what is pasted is pasted whole, where it was"
+    again, _ = chain.replay(told, x, targets)
+    assert torch.equal(again, made)
+
+
+def test_instances_are_drawn_as_torchvision_does():
+    """Of K, K times one: each is pasted with probability 1 - (1 - 1 / K) ** K, and at least one is."""
+    k, n = 4, 2000
+    masks = torch.eye(k, dtype=torch.bool)[:, :, None]
+    x = torch.zeros(n, 3, k, 1, dtype=torch.uint8)
+    targets = [{"masks": masks if i % 2 else masks[:0], "labels": torch.arange(k)[: k * (i % 2)]} for i in range(n)]
+    _, mixed = T.CopyPaste(1.0)(x, targets)
+    pasted = [mixed[i]["labels"].tolist() for i in range(0, n, 2)]
+    counts = np.bincount(np.concatenate(pasted), minlength=k) / len(pasted)
+    assert (np.abs(counts - (1 - (1 - 1 / k) ** k)) < 0.05).all() and min(map(len, pasted)) == 1
+    acts = [len(target["labels"]) for target in T.CopyPaste(0.25)(x, targets)[1][::2]]
+    assert 190 < np.count_nonzero(acts) < 310
+
+
+def test_blending_softens_the_edge_alone():
+    x = torch.zeros(2, 3, 30, 30)
+    x[1] = 1.0
+    mask = torch.zeros(1, 30, 30, dtype=torch.bool)
+    mask[:, 10:20, 10:20] = True
+    targets = [{"masks": mask}] * 2
+    sharp, soft = (T.CopyPaste(1.0, blending=blending)(x, targets) for blending in (False, True))
+    assert torch.equal(sharp[0][0, 0], mask[0].float())
+    row = soft[0][0, 0, 15]
+    assert row[:8].eq(0).all() and row[12:18].sub(1).abs().max() < 1e-6 and row[22:].eq(0).all()
+    assert (row[8:12].diff() > 0.1).all() and row[8:12].add(row[8:12].flip(0)).sub(1).abs().max() < 1e-6
+    assert torch.equal(soft[1][0]["masks"], sharp[1][0]["masks"])
+
+
+@pytest.mark.parametrize(
+    ("transform", "targets", "message"),
+    [
+        (T.Mosaic(), [1, 2], r"Mosaic: labels are dicts of boxes, masks or keypoints, not 1 \(target 0 of the batch\)"),
+        (T.Mosaic(), [{}, {"a": {"boxes": [[0, 0, 1, 1]]}}], r"in the dict itself, not in \['a'\] \(target 1"),
+        (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]]}, {}], r"have the same keys, but only some have \['boxes'\]"),
+        (T.CopyPaste(1.0), [{"boxes": [[0, 0, 1, 1]]}] * 2, 'no "masks" of instances'),
+        (T.CopyPaste(), ["cat", "dog"], "CopyPaste: labels are dicts .* not 'cat'"),
+    ],
+)
+def test_targets_that_do_not_fit(transform, targets, message):
+    with pytest.raises(TransformError, match=message):
+        transform(torch.zeros(2, 3, 8, 8), targets)
+
+
+def test_arguments_that_do_not_fit():
+    with pytest.raises(TransformError, match="CopyPaste needs masks: call the chain with targets"):
+        T.CopyPaste()(torch.zeros(2, 3, 8, 8))
+    for make, message in (
+        (lambda: T.Mosaic(0), "output_size .* not 0"),
+        (lambda: T.Mosaic(start_ratio_range=(0.7, 0.3)), r"start_ratio_range .* not \(0.7, 0.3\)"),
+        (lambda: T.Mosaic(start_ratio_range=(-2, 0)), r"start_ratio_range .*\[-1, 1\].* not \(-2, 0\)"),
+        (lambda: T.Mosaic(min_bbox_size=-1), "min_bbox_size .* -1"),
+        (lambda: T.Mosaic(p=2), "p is a probability"),
+        (lambda: T.CopyPaste(-1), "p is a probability"),
+    ):
+        with pytest.raises(TransformError, match=message):
+            make()
+    assert repr(T.Mosaic(64)) == "Mosaic(output_size=(64, 64))" and repr(T.CopyPaste()) == "CopyPaste()"
+
+
+@pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(0.7), T.Compose([T.CopyPaste(), T.Mosaic(p=0.5)])])
+def test_nothing_depends_on_the_batch_size(tmp_path, transform):
+    x, targets = painted(11, 20, 30, 5)
+    items = []
+    for i, (image, target) in enumerate(zip(x, targets, strict=True)):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(path := tmp_path / f"{i}.png")
+        items.append((str(path), target))
+    seen = []
+    for batch_size in (1, 4, 11):
+        chain = [T.RandomHorizontalFlip(), transform, T.RandomVerticalFlip()]
+        with cuaug.Loader(items, chain, batch_size=batch_size, shuffle=True, seed=3) as loader:
+            seen.append(
+                [(image, target) for images, labels in loader for image, target in zip(images, labels, strict=True)]
+            )
+    for image, target in seen[0]:
+        if not isinstance(transform, T.CopyPaste):
+            check(image, target, boxes=False)
+    for other in seen[1:]:
+        for (image, target), (same_image, same_target) in zip(seen[0], other, strict=True):
+            assert torch.equal(image, same_image)
+            assert torch.equal(target["boxes"], same_target["boxes"]) and torch.equal(
+                target["masks"], same_target["masks"]
+            )
