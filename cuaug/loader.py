@@ -96,9 +96,10 @@ class Loader:
         max_pixels: refuse files whose header claims more.
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
-    keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with their images, and labels that are
-    dicts of these stay a list: see `cuaug.targets`. Each iteration is the next epoch; `set_epoch` chooses it. `state_dict` and
-    `load_state_dict` stop and go on, on any number of ranks. It is a context manager; `close()` ends its threads.
+    keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with their images, and labels that
+    are dicts of these stay a list: see `cuaug.targets`. Each iteration is the next epoch; `set_epoch` chooses it.
+    `state_dict` and `load_state_dict` stop and go on, on any number of ranks. It is a context manager; `close()` ends
+    its threads.
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
