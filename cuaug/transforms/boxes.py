@@ -95,7 +95,8 @@ class RandomIoUCrop(Transform):
         draws.next_transform()
         if plan.points is None:
             raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or have labels with boxes")
-        acts = np.ones(len(plan), dtype=bool) if where is None else where.copy()
+        acts = np.bincount(plan.points.box_of[plan.points.wanted], minlength=len(plan)) > 0
+        acts &= True if where is None else where
         found, params = self._windows(draws, plan.points, *plan.sizes, acts)
         plan.perform(self, found, params)
 
