@@ -17,6 +17,7 @@ from cuaug.apply import apply
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
 from cuaug.transforms import (
+    CLAHE,
     CenterCrop,
     GaussianBlur,
     GaussianNoise,
@@ -43,6 +44,7 @@ __all__ = [
     "affine",
     "autocontrast",
     "center_crop",
+    "clahe",
     "convert_color",
     "crop",
     "elastic",
@@ -300,6 +302,13 @@ def autocontrast(image: Any) -> Any:
 def equalize(image: Any) -> Any:
     """Each channel's levels spread evenly, by Pillow's formula."""
     return apply(image, lambda plan: plan.append(operations.equalize(len(plan), plan.limit)))
+
+
+def clahe(image: Any, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> Any:
+    """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
+    arguments.span("clip_limit", (clip_limit, clip_limit))
+    chain = CLAHE(tile_grid_size=tile_grid_size)
+    return apply(image, lambda plan: chain.write(plan, None, clip_limit=clip_limit))
 
 
 def permute_channels(image: Any, permutation: Sequence[int]) -> Any:

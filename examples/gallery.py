@@ -61,6 +61,7 @@ CASES = {
         "T.RandomInvert()",
         "[T.RandomContrast((0.3, 0.3)), T.RandomAutocontrast()]",
         "T.RandomEqualize()",
+        "T.CLAHE()",
         "T.RandomChannelPermutation()",
         "T.RGBShift(50, 50, 50, p=1)",
         "T.PlanckianJitter(p=1)",

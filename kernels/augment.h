@@ -15,10 +15,6 @@
 #include "store.h"
 #include "warp.h"
 
-struct Tile {
-    int y, x, rows, columns;
-};
-
 // The source columns that a tile's columns read together.
 DEVICE Span cover(const Span* spans, int count) {
     int first = 2147483647, end = -2147483647;
@@ -116,8 +112,8 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
 template <class T>
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables, int64* memory,
                          Tile tile, float* scratch) {
-    const Statistics statistics = begin_statistics(block, sample, memory, scratch);
+    const Statistics statistics = begin_statistics(block, sample, ops, memory, tile, scratch);
     Tally tally = empty_tally();
-    make_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch + statistics_floats(sample));
-    end_statistics(block, sample, statistics, tally);
+    make_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch + statistics_floats(sample, tile));
+    end_statistics(block, sample, statistics, tally, tile);
 }

@@ -36,7 +36,7 @@ struct Buffer {
     ~Buffer() { free(data); }
 };
 
-thread_local Buffer scratch, intermediate[2];
+thread_local Buffer scratch, intermediate[2], counted;
 
 size_t tile_floats(const Sample& sample, Tile tile) {
     if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
@@ -46,7 +46,7 @@ size_t tile_floats(const Sample& sample, Tile tile) {
 }
 
 size_t scratch_floats(const Sample& sample, Tile tile) {
-    return size_t(statistics_floats(sample)) + tile_floats(sample, tile);
+    return size_t(statistics_floats(sample, tile)) + tile_floats(sample, tile);
 }
 
 #ifdef CUAUG_BLOCK_THREADS
@@ -109,10 +109,14 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
 // Runs every pass of one sample. `rows` points at its row of the first pass; the next pass's lies `samples` rows on.
 int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
         const Image& image, void* target, int tile_rows, int tile_columns) {
-    int64 own[2][MOST_WORDS];
+    const Sample* const own = static_cast<const Sample*>(rows);
+    int most_words = 0;
+    for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
+    if (!statistics && !counted.hold(4 * size_t(most_words))) return 1;
+    int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
     for (int pass = 0; pass < passes; ++pass) {
-        Sample sample = static_cast<const Sample*>(rows)[pass * samples];
-        const bool last = pass + 1 == passes || !static_cast<const Sample*>(rows)[(pass + 1) * samples].active;
+        Sample sample = own[pass * samples];
+        const bool last = pass + 1 == passes || !own[(pass + 1) * samples].active;
         if (pass == 0) {
             sample.source = uint64(reinterpret_cast<uintptr_t>(image.data));
             sample.pitch = image.pitch;
@@ -128,13 +132,13 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
             sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
         }
         if (!statistics) {  // what the pass before the last one measured is no longer needed
-            sample.measure_at = pass % 2 * MOST_WORDS, sample.measured_at = (pass + 1) % 2 * MOST_WORDS;
-            if (sample.measure) memset(own[pass % 2], 0, sizeof own[0]);
+            sample.measure_at = pass % 2 * most_words, sample.measured_at = (pass + 1) % 2 * most_words;
+            if (sample.measure) memset(memory + sample.measure_at, 0, sizeof(int64) * measured_words(sample));
         }
         const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
         const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
-        if (!run_pass(sample, program, tables, statistics ? statistics : own[0], rows_each, columns_each)) return 1;
+        if (!run_pass(sample, program, tables, memory, rows_each, columns_each)) return 1;
         if (last) break;
     }
     return 0;

@@ -72,7 +72,33 @@ DEVICE void autocontrast(const Op& op, const Statistics& statistics, Strip& v) {
 
 DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
     for (int c = 0; c < 3; ++c)
-        FOR_PIXELS(p) v[c][p] = statistics.equalized[256 * c + level_of(v[c][p], op.a[0])] * op.a[1];
+        FOR_PIXELS(p) v[c][p] = statistics.scratch[256 * c + level_of(v[c][p], op.a[0])] * op.a[1];
+}
+
+// OpenCV rounds halves to even and store.h rounds them up: those that would differ are moved out of the way.
+DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Place at, Strip& v) {
+    const Grid& grid = sample.measured_grid;
+    const Cells& cells = *reinterpret_cast<const Cells*>(scratch);
+    const uint8* tables = reinterpret_cast<const uint8*>(scratch + CELLS_FLOATS);
+    FOR_PIXELS(p) {
+        const Between y = between(at.y + p * at.dy, grid.height, grid.rows);
+        const Between x = between(at.x + p * at.dx, grid.width, grid.columns);
+        // Beyond a tile's end the pixels of a strip are nobody's.
+        const int top = smaller(y.low - cells.row, cells.rows - 1), below = smaller(y.high - cells.row, cells.rows - 1);
+        const int left = smaller(x.low - cells.column, cells.columns - 1);
+        const int right = smaller(x.high - cells.column, cells.columns - 1);
+        UNROLL
+        for (int c = 0; c < 3; ++c) {
+            const uint8* table = tables + 256 * c + level_of(v[c][p], op.a[0]);
+            const float upper = float(table[COUNTS * (top * cells.columns + left)]) * (1.0f - x.share) +
+                                float(table[COUNTS * (top * cells.columns + right)]) * x.share;
+            const float lower = float(table[COUNTS * (below * cells.columns + left)]) * (1.0f - x.share) +
+                                float(table[COUNTS * (below * cells.columns + right)]) * x.share;
+            const float level = upper * (1.0f - y.share) + lower * y.share;
+            v[c][p] =
+                (to_even(level) < level && level - floor_of(level) == 0.5f ? level - 1.0f / 1024 : level) * op.a[1];
+        }
+    }
 }
 
 // One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
@@ -96,15 +122,6 @@ DEVICE void turn_hue(const Op& op, Strip& v) {
         v[2][p] = from_hsv(1.0f, hue, chroma, high);
     }
     limit_to(op.limit, v);
-}
-
-// Where the pixels of a strip stand in the finished image: pixel p at row y + p * dy, column x + p * dx.
-struct Place {
-    int y, x, dy, dx;
-};
-
-DEVICE Place place_of(const Sample& sample, int y, int x) {
-    return sample.transposed ? Place{x, y, 1, 0} : Place{y, x, 0, 1};
 }
 
 DEVICE bool in_rectangle(const Op& op, float y, float x) {
@@ -195,6 +212,7 @@ DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables
             case GAMMA: adjust_gamma(op, v); break;
             case AUTOCONTRAST: autocontrast(op, statistics, v); break;
             case EQUALIZE: equalize(op, statistics, v); break;
+            case CLAHE: clahe(op, sample, statistics.scratch, at, v); break;
         }
     }
 }

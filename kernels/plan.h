@@ -31,10 +31,15 @@ struct Axis {
     int taps;  // the most source pixels that one output pixel needs
 };
 
+// Cells laid over an image: so many down and across, of so many pixels. They may reach over its lower and right edge.
+struct Grid {
+    int rows, columns, height, width;
+};
+
 enum Filter { NEAREST, BILINEAR, BICUBIC };
 enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
-enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM };
+enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM, CELL_HISTOGRAMS };
 enum Type { UINT8, FLOAT16, BFLOAT16, FLOAT32 };
 enum Layout { HWC, CHW };
 
@@ -53,7 +58,8 @@ struct Sample {
                                   // pass before did: statistics.h
     int measure_at, measured_at;  // where, in words of the statistics' memory
     float measure_scale;  // GRAY_SUM: gray level to the integer that is added up; RANGE: 1 rounds to levels, 0 does
-                          // not; HISTOGRAM: value to level
+                          // not; the histograms: value to level
+    Grid grid, measured_grid;  // CELL_HISTOGRAMS: the cells of this pass's image, and of the image before
     int target_type, target_layout, target_channels;
     int active;  // 0: this sample has no such pass
     int warped, transposed;
@@ -83,6 +89,8 @@ enum OpCode {
     GAMMA,         // a[0] * (v[c] / a[2])^a[1], in an image of white a[2]
     AUTOCONTRAST,  // (v[c] - least) * a[0] / (greatest - least) of the measured range
     EQUALIZE,      // measured histogram's table[round(v[c] * a[0])] * a[1]
+    CLAHE,         // between the tables of the four measured cells around, each of round(v[c] * a[0]), times a[1];
+                   // a[2]: the most that a level may count in a cell, a[3]: counts to levels
 };
 
 struct Op {

@@ -10,7 +10,7 @@
 //   Lanes, Pixel      small vectors, with load, multiply-add and store
 //   add_to            a sum that many threads add to, exact and so independent of their order; likewise
 //   raise_to          the largest value of many threads
-//   add_counts        a counter that many blocks add to; count_one: that the threads of one block share
+//   add_counts        a counter that many blocks add to; count_one: that the threads of one sample share
 //
 // The host build has three forms: one thread a block, so that block-stride loops become plain loops (shipped), and
 // CUAUG_BLOCK_THREADS real threads a block with a real barrier (for ThreadSanitizer).
@@ -265,7 +265,7 @@ DEVICE void add_counts(uint32* sum, uint32 value) { __atomic_fetch_add(sum, valu
 #ifdef CUAUG_BLOCK_THREADS
 DEVICE void count_one(uint32* counter) { __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }
 #else
-DEVICE void count_one(uint32* counter) { ++*counter; }  // a block's own, of one thread
+DEVICE void count_one(uint32* counter) { ++*counter; }  // one thread makes all of a sample
 #endif
 
 #endif

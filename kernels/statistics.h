@@ -4,23 +4,28 @@
 //   RANGE      each channel's least and greatest value                         3 words: greatest, then -least, of
 //              R, G and B, 32 bits each, as integers in the order of the floats
 //   HISTOGRAM  how many values of each channel round to each uint8 level       384 words: counts [3, 256] of 32 bits
-// A block counts its histogram in its scratch, and adds that to the sample's at the end.
+//   CELL_HISTOGRAMS   the same for each cell of a grid                         384 words a cell; cells.h
+// A block counts a histogram in its scratch, and adds that to the sample's at the end. Cells it counts in the sample's
+// memory, once its pixels are stored.
 //
 // Tested against Pillow's ImageOps, cv2.equalizeHist and tests/references/statistics.py.
 #pragma once
-#include "sampling.h"
+#include "cells.h"
 
-constexpr int CHUNKS = 16;  // of a channel's counts, summed by one thread each
-constexpr int COUNTS = 3 * 256;
 constexpr int EQUALIZE_FLOATS = COUNTS + 3 * CHUNKS;
-constexpr int MOST_WORDS = COUNTS / 2;  // of a sample's memory, for one pass
+
+// How many words of memory a pass measures.
+DEVICE int measured_words(const Sample& sample) {
+    const int cells = sample.measure == CELL_HISTOGRAMS ? sample.grid.rows * sample.grid.columns : 1;
+    return sample.measure >= HISTOGRAM ? cells * COUNTS / 2 : sample.measure == RANGE ? 3 : sample.measure;
+}
 
 // What operations and passes know of the statistics.
 struct Statistics {
-    const int64* before;     // what the pass before has measured
-    int64* into;             // what this one measures
-    const float* equalized;  // [3, 256] in scratch: the level that each level becomes
-    uint32* counts;          // [3, 256] in scratch: this block's histogram
+    const int64* before;   // what the pass before has measured
+    int64* into;           // what this one measures
+    const float* scratch;  // HISTOGRAM: [3, 256], the level that each level becomes; CELL_HISTOGRAMS: as cells.h has it
+    uint32* counts;        // [3, 256] in scratch: this block's histogram
 };
 
 // What one thread has measured. The greatest values, and the greatest of the negated ones.
@@ -36,9 +41,6 @@ DEVICE Tally empty_tally() {
 
 // ITU-R BT.601 luma with the digits that torchvision uses.
 DEVICE float gray(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
-
-// The nearest uint8 level, halves up.
-DEVICE int level_of(float value, float scale) { return int(clamp(value * scale + 0.5f, 255.0f)); }
 
 // Integers in the order of the floats; and back.
 DEVICE int order_of(float value) {
@@ -90,17 +92,15 @@ DEVICE float least_of(const int64* range, int c) { return -greatest_of(range, 3 
 
 // The sums of the 3 x CHUNKS chunks of 256 / CHUNKS counts.
 DEVICE void sum_chunks(const Block& block, const uint32* counts, uint32* sums) {
-    constexpr int each = 256 / CHUNKS;
     for (int i = block.thread; i < 3 * CHUNKS; i += block.threads) {
         sums[i] = 0;
-        for (int k = 0; k < each; ++k) sums[i] += counts[i * each + k];
+        for (int k = 0; k < EACH; ++k) sums[i] += counts[i * EACH + k];
     }
 }
 
 // table[c][i]: what level i becomes. Pillow's rule: about as many pixels lie below level i's result as are darker than
 // i, in steps of 1 / 255 of all but the brightest pixels; an image with fewer than 255 of those stays as it is.
 DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sums, float* table) {
-    constexpr int each = 256 / CHUNKS;
     for (int i = block.thread; i < 3 * CHUNKS; i += block.threads) {
         const int c = i / CHUNKS, chunk = i % CHUNKS;
         uint32 all = 0, darker = 0, brightest = 0;
@@ -111,12 +111,12 @@ DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sum
             darker += k < chunk ? sum : 0;
             last = sum > 0 ? k : last;
         }
-        for (int k = 0; k < each; ++k) {
-            const uint32 count = counts[256 * c + last * each + k];
+        for (int k = 0; k < EACH; ++k) {
+            const uint32 count = counts[256 * c + last * EACH + k];
             brightest = count > 0 ? count : brightest;
         }
         const uint32 step = (all - brightest) / 255;
-        for (int level = chunk * each; level < (chunk + 1) * each; ++level) {
+        for (int level = chunk * EACH; level < (chunk + 1) * EACH; ++level) {
             const uint32 wanted = step > 0 ? (darker + step / 2) / step : uint32(level);
             table[256 * c + level] = float(wanted < 255 ? wanted : 255);
             darker += counts[256 * c + level];
@@ -126,31 +126,41 @@ DEVICE void equalize(const Block& block, const uint32* counts, const uint32* sum
 
 // --- a block's share -------------------------------------------------------------------------------------------------
 
-// Floats of scratch that a block of this sample takes.
-DEVICE int statistics_floats(const Sample& sample) {
-    return (sample.measured == HISTOGRAM ? EQUALIZE_FLOATS : 0) + (sample.measure == HISTOGRAM ? COUNTS : 0);
+// Floats of scratch that a block takes for this tile of a sample.
+DEVICE int statistics_floats(const Sample& sample, const Tile& tile) {
+    const int used = sample.measured == HISTOGRAM         ? EQUALIZE_FLOATS
+                     : sample.measured == CELL_HISTOGRAMS ? cells_floats(sample, tile)
+                                                          : 0;
+    return used + (sample.measure == HISTOGRAM ? COUNTS : 0);
 }
 
 // Prepares what operations will ask for. `memory` is that of all samples and passes.
-DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, int64* memory, float* scratch) {
+DEVICE Statistics begin_statistics(const Block& block, const Sample& sample, const Op* ops, int64* memory,
+                                   const Tile& tile, float* scratch) {
     Statistics statistics = {memory + sample.measured_at, memory + sample.measure_at, scratch,
                              reinterpret_cast<uint32*>(scratch)};
+    const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
     if (sample.measured == HISTOGRAM) {
-        const uint32* counts = reinterpret_cast<const uint32*>(statistics.before);
         uint32* sums = reinterpret_cast<uint32*>(scratch + COUNTS);
         sum_chunks(block, counts, sums);
         block.sync();
         equalize(block, counts, sums, scratch);
         statistics.counts += EQUALIZE_FLOATS;
     }
+    if (sample.measured == CELL_HISTOGRAMS) {
+        const Op& waiting = ops[sample.op_begin];  // who asked for them
+        make_cells(block, sample, tile, counts, waiting.a[2], waiting.a[3], scratch);
+        statistics.counts += cells_floats(sample, tile);
+    }
     if (sample.measure == HISTOGRAM)
         for (int i = block.thread; i < COUNTS; i += block.threads) statistics.counts[i] = 0;
-    if (statistics_floats(sample) > 0) block.sync();
+    if (statistics_floats(sample, tile) > 0) block.sync();
     return statistics;
 }
 
 // Adds what this block has measured to the sample's. Every thread calls it.
-DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics, const Tally& tally) {
+DEVICE void end_statistics(const Block& block, const Sample& sample, const Statistics& statistics, const Tally& tally,
+                           const Tile& tile) {
     uint32* words = reinterpret_cast<uint32*>(statistics.into);
     switch (sample.measure) {
         case GRAY_SUM: add_to(statistics.into, tally.gray); break;
@@ -164,6 +174,10 @@ DEVICE void end_statistics(const Block& block, const Sample& sample, const Stati
             block.sync();
             for (int i = block.thread; i < COUNTS; i += block.threads)
                 if (statistics.counts[i] > 0) add_counts(&words[i], statistics.counts[i]);
+            break;
+        case CELL_HISTOGRAMS:
+            block.sync();
+            count_cells(block, sample, tile, words);
             break;
     }
 }

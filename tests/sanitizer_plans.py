@@ -62,7 +62,9 @@ def warps(h: int, w: int):
     deep = turned + [[0, 0, 0], [0, 0, 0], [0.3 / w, -0.2 / h, 0]]
     field = np.random.default_rng(3).normal(0, 4, (3, 5, 2)).astype(np.float32)
     kinds = {"matrix": (turned, None), "perspective": (deep, None), "field": (np.eye(3), field), "both": (deep, field)}
-    for filter, border, (name, (matrix, moves)) in itertools.product(Filter, Border, kinds.items()):
+    borders = itertools.islice(itertools.cycle(Border), h, None)  # another one for each size
+    for filter, (name, (matrix, moves)) in itertools.product(Filter, kinds.items()):
+        border = next(borders)
 
         def write(p, filter=filter, border=border, matrix=matrix, moves=moves):
             p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
@@ -72,7 +74,8 @@ def warps(h: int, w: int):
             p.pad(2, 0, 1, 3, border=border, fill=0.5)
 
         yield f"warp {name} {filter.name} {border.name}", write
-    for filter, border in itertools.product(Filter, Border):
+    for filter in Filter:
+        border = next(borders)
 
         def turn(p, filter=filter, border=border):
             p.transpose()
@@ -85,6 +88,7 @@ def warps(h: int, w: int):
 
 
 def every_operation(p: Plan) -> None:
+    p.append(operations.clahe(1, p.limit, 2.0, (4, 3)))
     p.append(operations.brightness(1, p.limit, 1.2))
     p.append(operations.saturation(1, p.limit, 0.3))
     p.append(operations.hue(1, p.limit, 0.2))
@@ -126,7 +130,8 @@ def every_filter(p: Plan) -> None:
     for border in Border:
         p.convolve(np.full(9, 1 / 9), np.full(3, 1 / 3), border=border)
         p.flip(vertical=True)
-        p.stencil([(-1, 2, 0.5), (0, 0, 0.25), (3, -40, 0.25)], frame=1, border=border)
+        p.stencil([(-1, 2, 0.5), (0, 0, 0.25), (2, -3, 0.25)], frame=1, border=border)
+        p.stencil([(0, 0, 0.5), (3, -40, 0.5)], border=border)
         p.pad(0, 1, 1, 0, border=border, fill=0.5)
     for size in (3, 5, 7):
         p.median(size)
@@ -138,6 +143,7 @@ def every_measure(p: Plan) -> None:
     """Each before each, in the same pass and in passes one after the other, and of filtered and turned images."""
     makes = {
         "equalize": lambda: operations.equalize(1, p.limit),
+        "clahe": lambda: operations.clahe(1, p.limit, 2.5, (3, 5)),
         "contrast": lambda: operations.contrast(1, p.limit, 1.3),
         "autocontrast": lambda: operations.autocontrast(1, p.limit),
     }

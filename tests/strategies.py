@@ -55,9 +55,9 @@ def boxes(draw, h: int, w: int) -> tuple[int, int, int, int]:
 
 GEOMETRY = ("crop", "flip", "pad", "resize")
 #: Operations that make a jump of a difference in the last bit.
-JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noise")
-POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-1])
-POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise")
+JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noise", "clahe")
+POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-2])
+POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise", "clahe")
 
 NEIGHBOURHOODS = ("convolve", "stencil", "median", "jpeg")
 #: Geometry whose folded result is not to the last bit that of one step after the other.
@@ -87,7 +87,7 @@ class Step:
             make = _NAMES.get(self.name) or getattr(operations, self.name)
             if "keys" in a:
                 a["keys"] = np.array([a["keys"]], dtype=np.uint32)
-            if self.name in ("add_noise", "shot_noise"):
+            if self.name in ("add_noise", "shot_noise", "clahe"):
                 a["limit"] = limit
             plan.append(make(n, **a), where)
 
@@ -170,6 +170,9 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
     if name == "grid":
         grid = {"tile": draw(st.floats(1, 40)), "ratio": draw(_levels), "angle": draw(st.floats(-4, 4))}
         return Step(name, grid | {"shift": (draw(_levels), draw(_levels)), "fill": draw(_levels)}), h, w
+    if name == "clahe":
+        grid = draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
+        return Step(name, {"clip_limit": draw(st.floats(0, 40)), "grid": grid}), h, w
     if name == "posterize":
         return Step(name, {"bits": draw(st.integers(0, 8))}), h, w
     if name == "solarize":

@@ -77,6 +77,10 @@ class FakeTorch:
         return getattr(torch, name)
 
     @staticmethod
+    def zeros(shape: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype)
+
+    @staticmethod
     def empty(shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
 

@@ -12,7 +12,7 @@ import pytest
 from cuaug._native import KERNEL_DIRECTORY, library
 from cuaug.plan import layout
 
-STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Op": layout.OP}
+STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
 

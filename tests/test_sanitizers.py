@@ -61,9 +61,10 @@ def run(library: Path, preload: str, isas: tuple[str, ...], every: int = 1) -> t
 def test_the_plans_reach_every_path():
     """Every operation, measure, neighbourhood, filter and border, on gathering and resampling passes."""
     rows, codes = [], set()
-    for write in [*dict(sanitizer_plans.geometries(40, 131)).values(), *dict(sanitizer_plans.warps(40, 131)).values(),
-                  *sanitizer_plans.ALWAYS.values()]:  # fmt: skip
-        plan = Plan([40], [131])
+    always = [(31, 45, write) for write in sanitizer_plans.ALWAYS.values()]
+    parts = itertools.product(sanitizer_plans.SIZES, (sanitizer_plans.geometries, sanitizer_plans.warps))
+    for h, w, write in always + [(*size, write) for size, part in parts for _, write in part(*size)]:
+        plan = Plan([h], [w])
         write(plan)
         tables = plan.tables(Type.FLOAT32, Layout.HWC)
         rows.append(tables.rows.reshape(-1))
@@ -110,9 +111,12 @@ def test_threads(tmp_path):
         ("statistics.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
          "return int(clamp(value * scale + 0.5f, 255.0f)) + 0 * int(value * 1e12f);", "outside the range"),
         ("warp.h", "x0 + taps <= sample.x.inner_high", "x0 + taps <= sample.x.inner_high + 1", "READ of size"),
+        ("neighbourhood.h", "at.row + down < sample.y.inner_high", "at.row + down <= sample.y.inner_high",
+         "READ of size"),
+        ("cells.h", "smaller(int(low) + 1, count - 1)", "int(low) + 1", "READ of size"),
         ("store.h", "at = int64(x) * width + y;", "at = int64(x) * width + y + 1;", "WRITE of size"),
     ],
-    ids=["read", "write", "division", "conversion", "warp", "transposed"],
+    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed"],
 )  # fmt: skip
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     kernels = patched(tmp_path / "kernels", file, right, wrong)
@@ -121,7 +125,7 @@ def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     assert status != 0 and report in said, said[-5000:]
 
 
-BARRIERS = {"augment.h": 3, "jpeg.h": 4, "statistics.h": 3}
+BARRIERS = {"augment.h": 3, "cells.h": 1, "jpeg.h": 4, "statistics.h": 4}
 
 
 def test_every_barrier_is_known():

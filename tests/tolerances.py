@@ -38,6 +38,7 @@ RESIZE = Tolerance(1e-5, "float32 weights and sums of up to a few hundred taps a
 COLOR = Tolerance(1e-5, "a few float32 operations against float64")
 HUE = Tolerance(2e-5, "as COLOR; the six sectors multiply the error of the hue")
 MATRIX = Tolerance(1e-5, "as COLOR, with coefficients up to 2")
+CLAHE = Tolerance(1.6e-5, "as COLOR; and exact halves of a level are set down by 1/1024 of it, as OpenCV rounds them")
 NORMALIZE = Tolerance(1e-5, "relative to 1 / std: one float32 product and sum instead of a difference and a quotient")
 NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine against float64")
 FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the taps are added in the other order")

@@ -118,7 +118,8 @@ class CudaProgram:
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         scratch = _address(rows, sources, finals, device)
-        memory, (rows_at, ops_at, luts_at, statistics_at) = _upload(rows, self.tables, device)
+        memory, (rows_at, ops_at, luts_at) = _upload(rows, self.tables, device)
+        statistics = torch.zeros(max(self.tables.statistics, 1), dtype=torch.int64, device=device)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
         (passes, n), launches = rows.shape, 0
@@ -136,7 +137,7 @@ class CudaProgram:
                             np.uint64(rows_at + at * rows.itemsize),
                             np.uint64(ops_at),
                             np.uint64(luts_at),
-                            np.uint64(statistics_at),
+                            np.uint64(statistics.data_ptr()),
                             np.int32(tile_rows),
                             np.int32(tile_columns),
                         ),
@@ -145,7 +146,7 @@ class CudaProgram:
                     )
                     launches += 1
         # Freed memory is handed out again only to work queued later on this same stream.
-        del memory, scratch
+        del memory, scratch, statistics
         return launches
 
     def _fit(self, rows: NDArray[Any], function: Any, device: torch.device) -> tuple[int, int, int]:
@@ -183,7 +184,18 @@ def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
     floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
     floats = floats + np.where(rows["measured"] == Measure.HISTOGRAM, 3 * 256 + 3 * 16, 0)
     floats = floats + np.where(rows["measure"] == Measure.HISTOGRAM, 3 * 256, 0)
+    cells = _cell_floats(rows, tile_rows, tile_columns)
+    floats = floats + np.where(rows["measured"] == Measure.CELL_HISTOGRAMS, cells, 0)
     return int(floats.max()) * 4
+
+
+def _cell_floats(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> NDArray[np.int64]:
+    """For the tables of all cells between whose centres a tile may lie."""
+    grid, turned = rows["measured_grid"], rows["transposed"] != 0
+    down, across = np.where(turned, tile_columns, tile_rows), np.where(turned, tile_rows, tile_columns)
+    cells = np.minimum((down - 1) // np.maximum(grid["height"], 1) + 3, grid["rows"]).astype(np.int64)
+    cells *= np.minimum((across - 1) // np.maximum(grid["width"], 1) + 3, grid["columns"])
+    return 4 + cells * (3 * 256 // 4 + 3 * 16)
 
 
 def _jpeg_integers(rows: int, columns: int) -> int:
@@ -211,9 +223,8 @@ def _address(
 
 
 def _upload(rows: NDArray[Any], tables: Tables, device: torch.device) -> tuple[torch.Tensor, list[int]]:
-    """Rows, operations, tables and zeroed statistics in one copy; their device addresses."""
-    statistics = np.zeros(max(tables.statistics, 1), dtype=np.int64)
-    parts = [part.reshape(-1).view(np.uint8) for part in (rows, tables.ops, tables.luts, statistics)]
+    """Rows, operations and tables in one copy; their device addresses."""
+    parts = [part.reshape(-1).view(np.uint8) for part in (rows, tables.ops, tables.luts)]
     ends = np.cumsum([-(-len(part) // _ALIGN) * _ALIGN for part in parts])
     starts = [0, *ends[:-1].tolist()]
     # torch keeps a pinned block from reuse until the copy out of it has run.

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["AXIS", "OP", "SAMPLE", "Border", "Filter", "Layout", "Measure", "Neighbourhood", "OpCode", "Type"]
+__all__ = ["AXIS", "GRID", "OP", "SAMPLE", "Border", "Filter", "Layout", "Measure", "Neighbourhood", "OpCode", "Type"]
 
 
 class Filter(IntEnum):
@@ -36,6 +36,7 @@ class Measure(IntEnum):
     GRAY_SUM = 1
     RANGE = 2
     HISTOGRAM = 3
+    CELL_HISTOGRAMS = 4
 
 
 class Type(IntEnum):
@@ -67,6 +68,7 @@ class OpCode(IntEnum):
     GAMMA = 13
     AUTOCONTRAST = 14
     EQUALIZE = 15
+    CLAHE = 16
 
 
 AXIS = np.dtype(
@@ -88,6 +90,8 @@ AXIS = np.dtype(
     ],
     align=True,
 )
+
+GRID = np.dtype([("rows", "i4"), ("columns", "i4"), ("height", "i4"), ("width", "i4")], align=True)
 
 SAMPLE = np.dtype(
     [
@@ -112,6 +116,8 @@ SAMPLE = np.dtype(
         ("measure_at", "i4"),
         ("measured_at", "i4"),
         ("measure_scale", "f4"),
+        ("grid", GRID),
+        ("measured_grid", GRID),
         ("target_type", "i4"),
         ("target_layout", "i4"),
         ("target_channels", "i4"),

@@ -20,6 +20,7 @@ __all__ = [
     "POSITIONAL",
     "autocontrast",
     "brightness",
+    "clahe",
     "contrast",
     "equalize",
     "erase",
@@ -49,7 +50,15 @@ Ops = NDArray[Any]
 #: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
 LUMA = np.array([0.2989, 0.587, 0.114])
 #: Operations that know where a pixel stands, so that no geometry may slip under them.
-POSITIONAL = (OpCode.ERASE, OpCode.ERASE_NOISE, OpCode.MASK, OpCode.GRID, OpCode.NOISE, OpCode.SHOT_NOISE)
+POSITIONAL = (
+    OpCode.ERASE,
+    OpCode.ERASE_NOISE,
+    OpCode.MASK,
+    OpCode.GRID,
+    OpCode.NOISE,
+    OpCode.SHOT_NOISE,
+    OpCode.CLAHE,
+)
 
 
 #: Operations that need to know of the whole image first, and what.
@@ -57,6 +66,7 @@ MEASURES = {
     OpCode.CONTRAST: Measure.GRAY_SUM,
     OpCode.AUTOCONTRAST: Measure.RANGE,
     OpCode.EQUALIZE: Measure.HISTOGRAM,
+    OpCode.CLAHE: Measure.CELL_HISTOGRAMS,
 }
 
 
@@ -160,6 +170,22 @@ def equalize(n: int, limit: float) -> Ops:
     """Each channel's uint8 levels spread evenly, as Pillow does it. `Plan.append` sees to the histogram."""
     ops = _rows(n, OpCode.EQUALIZE)
     ops["a"][:, 0], ops["a"][:, 1] = 255.0 / limit, limit / 255.0
+    return ops
+
+
+def clahe(n: int, limit: float, clip_limit: ArrayLike, grid: tuple[int, int] = (8, 8)) -> Ops:
+    """Each channel's uint8 levels equalized around each pixel, as OpenCV's CLAHE does it.
+
+    `Plan.append` sees to the histograms of the cells of the grid, so many down and across.
+
+    Args:
+        clip_limit: how often a level may count in a cell, as a multiple of the mean; 0 bounds nothing.
+        grid: cells (down, across).
+    """
+    ops = _rows(n, OpCode.CLAHE)
+    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 4:6] = 255.0 / limit, limit / 255.0, grid
+    # As a double's two halves: it will be multiplied, and rounded down.
+    ops["a"][:, 6:8] = np.broadcast_to(np.asarray(clip_limit, dtype=np.float64), n)[:, None].copy().view(np.float32)
     return ops
 
 

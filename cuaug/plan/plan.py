@@ -32,7 +32,7 @@ _KINDS = np.array([POSITIONAL if code in operations.POSITIONAL else POINTWISE fo
 _MEASURES = np.zeros(len(OpCode), dtype=np.int32)
 for _code, _measure in operations.MEASURES.items():
     _MEASURES[_code] = _measure
-_MEASURE_WORDS = np.array([0, 1, 3, 3 * 256 // 2])  # by Measure
+_MEASURE_WORDS = np.array([0, 1, 3, 3 * 256 // 2, 3 * 256 // 2])  # by Measure; of each cell
 # Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
 _MEASURE_STEPS = 65536.0
 
@@ -87,17 +87,35 @@ class Plan(Moves, Filters):
             means = measures == Measure.GRAY_SUM
             heights, widths = (size[chosen[means]] for size in self.sizes)
             ops["a"][means, 1] = step / (heights * widths)
+            if (cells := measures == Measure.CELL_HISTOGRAMS).any():
+                self._lay_grid(chosen[cells], ops, cells)
             waiting, what = chosen[measures > 0], measures[measures > 0]
             self._now["measure"][waiting] = what
             scales = {
                 Measure.GRAY_SUM: 1.0 / step,
                 Measure.RANGE: 0.0 if self.is_float else 1.0,
                 Measure.HISTOGRAM: 255.0 / self.limit,
+                Measure.CELL_HISTOGRAMS: 255.0 / self.limit,
             }
             self._now["measure_scale"][waiting] = np.select([what == kind for kind in scales], list(scales.values()))
             self._split(waiting, "an operation needs to know the whole image before it")
         self._written.append((self._pass[chosen], chosen, ops.view(RAW_OP)))
         self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], _KINDS[ops["code"]])
+
+    def _lay_grid(self, chosen: NDArray[np.int64], ops: NDArray[Any], which: NDArray[np.bool_]) -> None:
+        """Sets the cells that this pass counts in, and what the operations that wait, `ops[which]`, know of them."""
+        clip_limit, grid = ops["a"][which, 6:8].view(np.float64)[:, 0], ops["a"][which, 4:6].astype(np.int64)
+        sizes = np.stack([size[chosen] for size in self.sizes], axis=1)
+        # Where the grid does not divide the image, both sides grow, also one that it does divide: OpenCV's rule.
+        divided = (sizes % grid == 0).all(axis=1, keepdims=True)
+        cell = sizes // grid + ~divided
+        fields = self._now["grid"]
+        fields["rows"][chosen], fields["columns"][chosen] = grid.T
+        fields["height"][chosen], fields["width"][chosen] = cell.T
+        area = cell.prod(axis=1)
+        most = np.maximum((clip_limit * area / 256.0).astype(np.int64), 1)
+        ops["a"][which, 2] = np.where(clip_limit > 0, np.minimum(most, area), area)
+        ops["a"][which, 3] = np.float32(255.0) / area.astype(np.float32)
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
         """table[c][round(v)] in uint8 levels, in and out; `table` is (256,), (3, 256), or (N, 3, 256) per sample."""
@@ -174,10 +192,13 @@ class Plan(Moves, Filters):
     @staticmethod
     def _place_statistics(rows: NDArray[Any]) -> int:
         """Gives each measuring pass of each sample its words; returns how many there are."""
-        words = _MEASURE_WORDS[rows["measure"]]
+        grid = rows["grid"]
+        cells = np.where(rows["measure"] == Measure.CELL_HISTOGRAMS, grid["rows"] * grid["columns"], 1)
+        words = _MEASURE_WORDS[rows["measure"]] * cells
         ends = np.cumsum(words)
         rows["measure_at"] = (ends - words.reshape(-1)).reshape(rows.shape)
         rows["measured"][1:], rows["measured_at"][1:] = rows["measure"][:-1], rows["measure_at"][:-1]
+        rows["measured_grid"][1:] = rows["grid"][:-1]
         return int(ends[-1])
 
     def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:

@@ -53,6 +53,7 @@ from cuaug.transforms.jitter import (
 from cuaug.transforms.mask import CoarseDropout, GridMask, RandomErasing, RandomMask
 from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
 from cuaug.transforms.point import (
+    CLAHE,
     RandomAutocontrast,
     RandomEqualize,
     RandomGamma,
@@ -64,6 +65,7 @@ from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, Sca
 from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
+    "CLAHE",
     "D4",
     "JPEG",
     "LUT",

@@ -13,6 +13,7 @@ from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Where
 
 __all__ = [
+    "CLAHE",
     "RandomAutocontrast",
     "RandomEqualize",
     "RandomGamma",
@@ -20,6 +21,7 @@ __all__ = [
     "RandomPosterize",
     "RandomSolarize",
     "bit_count",
+    "grid_size",
 ]
 
 
@@ -114,3 +116,39 @@ class RandomEqualize(RandomTransform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.equalize(len(plan), plan.limit), where)
+
+
+class CLAHE(RandomTransform):
+    """Contrast-limited adaptive histogram equalization of each channel, with probability p.
+
+    OpenCV's algorithm, of the nearest uint8 levels: uint8 images become its bytes; where more follows, or floats are
+    asked for, values are not rounded. Channels are treated apart, as in Kornia's `equalize_clahe`; Albumentations
+    equalizes the L of CIELAB.
+
+    Args:
+        clip_limit: (lower, upper) bounds, 1 or more, drawn for each sample, or a number v for (1, v): how often a level
+            may count in a cell, as a multiple of the mean.
+        tile_grid_size: cells (across, down), as OpenCV has it.
+        p: probability, for each sample.
+    """
+
+    def __init__(
+        self, clip_limit: float | Sequence[float] = 4.0, tile_grid_size: Sequence[int] = (8, 8), p: float = 0.5
+    ) -> None:
+        numbers = arguments.values(clip_limit, float)
+        self.clip_limit = arguments.span("clip_limit", (1.0, *numbers) if len(numbers) == 1 else clip_limit, low=1.0)
+        self.tile_grid_size = grid_size(tile_grid_size)
+        self.p = arguments.probability("p", p)
+
+    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"clip_limit": draws.uniform(None, *self.clip_limit)}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.append(operations.clahe(len(plan), plan.limit, **params, grid=self.tile_grid_size[::-1]), where)
+
+
+def grid_size(size: Any) -> tuple[int, int]:
+    numbers = arguments.values(size, operator.index)
+    if len(numbers) != 2 or not all(1 <= number <= 64 for number in numbers):
+        raise TransformError(f"tile_grid_size is (across, down), two integers from 1 to 64, not {size!r}")
+    return numbers[0], numbers[1]

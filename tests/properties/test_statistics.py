@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
@@ -22,7 +22,9 @@ uint8_images = images(sizes(5000))
 float_images = images(sizes(5000), dtype=np.float32)
 tiles = st.tuples(st.integers(1, 40), st.integers(1, 70))
 seeds = st.integers(0, 2**32 - 1)
-makes = st.sampled_from([operations.autocontrast, operations.equalize])
+makes = st.sampled_from(
+    [operations.autocontrast, operations.equalize, lambda n, limit: operations.clahe(n, limit, 3.0, (3, 2))]
+)
 
 
 @st.composite
@@ -185,6 +187,60 @@ def test_equalize_after_a_resize_counts_the_resized(image, h, w):
     assert_same(run_one(plan, image, Type.UINT8), pillow(resized, ImageOps.equalize))
 
 
+# --- CLAHE -----------------------------------------------------------------------------------------------------------
+
+grids = st.tuples(st.integers(1, 9), st.integers(1, 9))
+clips = st.just(0.0) | st.floats(0.01, 40) | st.integers(1, 40).map(lambda n: n / 10)
+
+
+def clahe(image: np.ndarray, clip_limit: float, grid: tuple[int, int], **how) -> np.ndarray:
+    plan = plan_for(image)
+    plan.append(operations.clahe(1, plan.limit, clip_limit, grid))
+    return run_one(plan, image, Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32, **how)
+
+
+def opencv_clahe(image: np.ndarray, clip_limit: float, grid: tuple[int, int]) -> np.ndarray:
+    clahe = cv2.createCLAHE(clip_limit, grid[::-1])
+    return np.stack([clahe.apply(np.ascontiguousarray(image[..., c])) for c in range(3)], axis=2)
+
+
+@given(some_images, clips, grids, st.none() | tiles)
+def test_clahe_is_opencvs(image, clip_limit, grid, tile):
+    """To the byte: whether or not the grid divides the image, and where it has more cells than that has pixels."""
+    assert_same(clahe(image, clip_limit, grid, tile=tile), opencv_clahe(image, clip_limit, grid))
+
+
+@pytest.mark.parametrize("size", [(224, 224), (223, 317), (512, 100), (256, 320)])
+def test_clahe_of_large_images_is_opencvs(size):
+    image = np.clip(np.random.default_rng(1).normal(90, 30, (*size, 3)), 0, 255).astype(np.uint8)
+    for clip_limit in (1.0, 2.8, 4.0):
+        assert_same(clahe(image, clip_limit, (8, 8)), opencv_clahe(image, clip_limit, (8, 8)))
+
+
+@settings(max_examples=30)
+@given(images(sizes(400), np.float32), clips, grids)
+def test_clahe_of_floats_is_the_references(image, clip_limit, grid):
+    want = statistics.clahe(image.astype(np.float64), clip_limit, grid, 1.0)
+    assert_close(clahe(image, clip_limit, grid), want, tolerances.CLAHE)
+
+
+@given(some_images, clips, grids, st.integers(0, 3), tiles)
+def test_clahe_of_a_turned_image(image, clip_limit, grid, turns, tile):
+    """Its cells are those of the image as it then stands."""
+    plan = plan_for(image)
+    plan.rot90(turns)
+    plan.append(operations.clahe(1, plan.limit, clip_limit, grid))
+    plan.rot90(1)
+    want = np.rot90(opencv_clahe(np.rot90(image, turns), clip_limit, grid))
+    assert_same(run_one(plan, image, Type.UINT8, tile=tile), want)
+
+
+def test_another_clip_limit_would_be_noticed():
+    image = np.random.default_rng(0).normal(90, 20, (64, 64, 3)).astype(np.uint8)
+    with pytest.raises(AssertionError):
+        assert_same(clahe(image, 2.0, (2, 2)), opencv_clahe(image, 2.5, (2, 2)))
+
+
 # --- statistics are the whole image's, whoever counts ----------------------------------------------------------------
 
 
@@ -216,7 +272,8 @@ def test_each_sample_has_its_own_statistics(batch, seed):
     """Different operations for different samples, some twice and some never: each as if alone."""
     rng = np.random.default_rng(seed)
     known = [operations.autocontrast, operations.equalize, lambda n, limit: operations.contrast(n, limit, 0.7)]
-    which = rng.integers(0, 4, (3, len(batch)))
+    known += [lambda n, limit, grid=grid: operations.clahe(n, limit, 2.0, grid) for grid in ((2, 3), (8, 8))]
+    which = rng.integers(0, 6, (3, len(batch)))
     plan = plan_for(*batch)
     for row in which:
         for k, make in enumerate(known):
@@ -224,7 +281,7 @@ def test_each_sample_has_its_own_statistics(batch, seed):
     for i, got in enumerate(run(plan, batch, Type.UINT8)):
         alone = plan_for(batch[i])
         for k in which[:, i]:
-            if k < 3:
+            if k < len(known):
                 alone.append(known[k](1, 255.0))
         assert_same(got, run_one(alone, batch[i], Type.UINT8))
 

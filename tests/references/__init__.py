@@ -25,4 +25,5 @@ OPERATIONS = {
     OpCode.GAMMA: color.gamma,
     OpCode.AUTOCONTRAST: statistics.autocontrast,
     OpCode.EQUALIZE: statistics.equalize,
+    OpCode.CLAHE: statistics.clahe,
 }

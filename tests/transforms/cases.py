@@ -211,6 +211,10 @@ def at_white_255(operation: Reference, *arguments: Any) -> Reference:
     return lambda image, **params: operation(image, *arguments, **params, limit=255.0)
 
 
+def clahe(grid: tuple[int, int]) -> Reference:
+    return lambda image, clip_limit: statistics.clahe(image, clip_limit, grid, 255.0)
+
+
 def salt_and_pepper(image: Image, amount: float, pepper: float, keys: np.ndarray) -> Image:
     return masks.mask(masks.mask(image, amount, keys, 255.0), pepper, keys, 0.0)
 
@@ -243,8 +247,9 @@ def automatic(filter: str = "nearest", fill: Any = 0.0) -> Reference:
 #: Public names that are no transforms, and transforms that only run others.
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
-#: What acts on whole batches, or makes several images of one: test_stages.py.
-STAGES = {"FiveCrop", "Lambda", "TenCrop"}
+#: What acts on whole batches, or makes several images of one: test_stages.py, test_mixes.py, test_augmix.py, and
+#: tests/targets/test_joining.py.
+STAGES = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}
 
 #: What acts on targets: tests/targets/test_boxes.py.
 OF_TARGETS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}
@@ -382,6 +387,10 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "RandomEqualize": [
         (T.RandomEqualize(), at_white_255(statistics.equalize)),
         (T.RandomEqualize(1), at_white_255(statistics.equalize)),
+    ],
+    "CLAHE": [
+        (T.CLAHE(p=1), clahe((8, 8))),
+        (T.CLAHE((1.5, 40), (3, 2)), clahe((2, 3))),
     ],
     "GaussianNoise": [
         (T.GaussianNoise(), gaussian(0.0)),
