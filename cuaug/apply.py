@@ -40,14 +40,14 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     return int(seed), 0 if worker is None else worker.seed
 
 
-def apply(images: Any, write: Callable[[Plan], None]) -> Any:
-    """What `write` puts into the images' plan, done.
+def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
+    """What `write` puts into the images' plan, done; its rows are each image `views` times, as is the result.
 
     Raises:
         TransformError: images that are not supported, or that come out of one batch with different sizes.
     """
     opened = open_images(images)
-    return opened.finish(_run_plan(opened, write)[0])
+    return opened.finish(_run_plan(opened, write, views=views)[0])
 
 
 def apply_chain(
@@ -93,26 +93,14 @@ def run_stages(
                 images, targets = images[torch.from_numpy(rows).to(images.device)], _pick(targets, rows)
                 extra = stage.partners
             extra -= stage.partners
-            images, targets = _run_function(stage, images, targets, drawn.of(drawn.indices[: count + extra]), record)
+            of = drawn.of(drawn.indices[: count + extra])
+            images, targets, _ = stage.perform(images, targets, of, record, chain.how_targets_are)
         else:
             opened = open_images(images)
             write = _planner(stage, drawn.of(np.repeat(drawn.indices[: len(images)], stage.views)))
             made, targets = _run_plan(opened, write, chain, targets, views=stage.views, record=record)
             images = opened.finish(made)
     return images[:count], None if targets is None else targets[:count]
-
-
-def _run_function(
-    stage: BatchTransform, images: torch.Tensor, targets: list[Any] | None, draws: Draws, record: Record
-) -> tuple[torch.Tensor, list[Any] | None]:
-    draws.next_transform()
-    heights, widths = (np.full(len(draws), side) for side in images.shape[-2:])
-    step = record.take(stage, None, stage.make_params(draws, heights, widths), len(draws))
-    made, targets = stage.run(images, targets, **step.params)
-    if not isinstance(made, torch.Tensor) or len(made) != len(draws):
-        what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else f"{type(made).__name__}"
-        raise TransformError(f"{stage!r} of a batch of {len(draws)} images made {what}, not a tensor of {len(draws)}")
-    return made, targets
 
 
 def _planner(chain: Compose, draws: Draws) -> Callable[[Plan], None]:

@@ -100,6 +100,39 @@ class Draws:
         """(N, count): for each sample an order of 0 .. count - 1."""
         return np.argsort(self.uniform(count), axis=1, kind="stable")
 
+    def beta(self, alpha: float) -> NDArray[np.float64]:
+        """(N,): from Beta(alpha, alpha); two draws."""
+        return np.exp(self._log_halves(alpha, 1)[:, 0, 0])
+
+    def dirichlet(self, alpha: float, count: int) -> NDArray[np.float64]:
+        """(N, count): from the Dirichlet distribution whose parameters are all alpha.
+
+        A whole is halved until there are enough parts; those of one that has more than `count` are Dirichlet again once
+        they are scaled to add up to 1.
+        """
+        parts = np.zeros((len(self), 1))
+        for k in reversed(range((count - 1).bit_length())):
+            halves = self._log_halves(alpha * 2**k, parts.shape[1])
+            parts = (parts[:, :, None] + halves).reshape(len(self), -1)
+        weights = np.exp(parts[:, :count] - parts[:, :count].max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def _log_halves(self, alpha: float, count: int) -> NDArray[np.float64]:
+        """(N, count, 2): the logarithms of x and of 1 - x, x from Beta(alpha, alpha), which may be beside 0.
+
+        Devroye 1996, "Random variate generation in one line of code": with u and v uniform, c = cos(2 pi v) and
+        q = 1 / (u ** (-1 / alpha) - 1), x = (1 + c / sqrt(c ** 2 + q)) / 2.
+        """
+        u, v = self.uniform(2 * count).reshape(len(self), count, 2).transpose(2, 0, 1)
+        # Half a step above what was drawn: never 0.
+        y = -np.log(u + 2.0**-33) / alpha
+        log_q = -y - np.log(-np.expm1(-y))
+        c = np.cos(2.0 * np.pi * v)
+        root = np.sqrt(c * c + np.exp(log_q))
+        smaller = log_q - np.log(2.0 * root * (root + np.abs(c)))
+        larger = np.log1p(-np.exp(smaller))
+        return np.where((c < 0.0)[..., None], np.stack([smaller, larger], -1), np.stack([larger, smaller], -1))
+
     def keys(self) -> NDArray[np.uint32]:
         """(N, 2): keys of per-pixel generators that the kernels run."""
         return (self.uniform(2) * 4294967296.0).astype(np.uint32)

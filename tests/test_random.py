@@ -50,9 +50,9 @@ def test_neighbours_do_not_matter(seed, indices, data):
     chosen = data.draw(st.lists(st.integers(0, len(indices) - 1), min_size=1, max_size=8))
 
     def everything(draws):
-        rows = [draws.uniform(3), draws.uniform()[:, None], draws.permutation(5), draws.keys()]
+        rows = [draws.uniform(3), draws.uniform()[:, None], draws.permutation(5), draws.keys(), draws.dirichlet(0.4, 3)]
         draws.next_transform()
-        return [*rows, draws.bernoulli(0.5)[:, None], draws.integers(-3, 12)[:, None]]
+        return [*rows, draws.bernoulli(0.5)[:, None], draws.beta(2.0)[:, None], draws.integers(-3, 12)[:, None]]
 
     together = everything(Draws(seed, 1, indices))
     apart = everything(Draws(seed, 1, [indices[i] for i in chosen]))
@@ -132,3 +132,63 @@ def test_keys_have_all_their_bits():
 def test_no_samples():
     draws = Draws(0, 0, [])
     assert draws.uniform().shape == (0,) and draws.uniform(3).shape == (0, 3) and draws.keys().shape == (0, 2)
+
+
+def beta_cdf(alpha, x):
+    """Of Beta(alpha, alpha), by numeric integration in t ** power, chosen so that its density is finite there."""
+    power = min(alpha, 1.0)
+    t = np.linspace(0.0, 0.5**power, 100_001) ** (1.0 / power)
+    density = t ** (alpha - power) * (1.0 - t) ** (alpha - 1.0)
+    below = np.append(0.0, np.cumsum((density[1:] + density[:-1]) / 2.0))
+    half = np.interp(np.minimum(x, 1.0 - x) ** power, t**power, below / below[-1] / 2.0)
+    return np.where(x < 0.5, half, 1.0 - half)
+
+
+def distance(sample, cdf):
+    """Kolmogorov's and Smirnov's, in its own units: above 1.95 for one sample of 1000 that is from the distribution."""
+    x = np.sort(sample)
+    steps = np.arange(len(x) + 1) / len(x)
+    wanted = cdf(x)
+    return max(np.abs(wanted - steps[1:]).max(), np.abs(wanted - steps[:-1]).max()) * np.sqrt(len(x))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 1.0, 1.7, 8.0, 60.0])
+def test_beta(alpha):
+    """Its lower half, folded: doubles do not tell apart what lies beside 1."""
+    x = Draws(7, 0, np.arange(40_000)).beta(alpha)
+    assert abs((x < 0.5).mean() - 0.5) < 0.01
+    x = x[x < 0.5]
+    assert distance(x, lambda x: 2 * beta_cdf(alpha, x)) < 1.95
+    assert distance(x, lambda x: 2 * beta_cdf(alpha * 1.25, x)) > 1.95, "the test sees another distribution"
+
+
+def test_beta_with_densities_that_are_known():
+    np.testing.assert_allclose(beta_cdf(1.0, np.linspace(0, 1, 7)), np.linspace(0, 1, 7), atol=1e-9)
+    x = np.linspace(0, 1, 7)
+    np.testing.assert_allclose(beta_cdf(0.5, x), 2 / np.pi * np.arcsin(np.sqrt(x)), atol=1e-6)
+    np.testing.assert_allclose(beta_cdf(2.0, x), 3 * x**2 - 2 * x**3, atol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.001, 0.03, 1e4, 1e9])
+def test_beta_and_dirichlet_with_extreme_parameters(alpha):
+    draws = Draws(1, 0, np.arange(N))
+    x, w = draws.beta(alpha), draws.dirichlet(alpha, 3)
+    assert ((x >= 0) & (x <= 1)).all() and abs(x.mean() - 0.5) < 0.05
+    assert np.isfinite(w).all() and np.allclose(w.sum(axis=1), 1) and (np.abs(w.mean(axis=0) - 1 / 3) < 0.05).all()
+    spread = {0.001: 0.5, 0.03: 0.48}.get(alpha, 0.0)
+    assert abs(x.std() - spread) < 0.02
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
+def test_dirichlet(alpha, count):
+    """Its mean and covariances; and one part of three is Beta(1, 2) where alpha is 1."""
+    n = 40_000
+    w = Draws(3, 0, np.arange(n)).dirichlet(alpha, count)
+    assert w.shape == (n, count) and (w >= 0).all() and np.allclose(w.sum(axis=1), 1)
+    wanted = (np.eye(count) - 1 / count) / count / (count * alpha + 1)
+    assert np.abs(w.mean(axis=0) - 1 / count).max() < 0.01
+    assert np.abs(np.cov(w.T).reshape(count, count) - wanted).max() < 0.004
+    if alpha == 1.0 and count > 1:
+        for part in w.T:
+            assert distance(part, lambda x: 1 - (1 - x) ** (count - 1)) < 1.95

@@ -9,6 +9,7 @@ Compose([
 """
 
 from cuaug.transforms.arguments import InterpolationMode
+from cuaug.transforms.augmix import AugMix
 from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
 from cuaug.transforms.base import BatchTransform, RandomApply, RandomTransform, Transform
 from cuaug.transforms.blur import (
@@ -51,6 +52,8 @@ from cuaug.transforms.jitter import (
     RGBShift,
 )
 from cuaug.transforms.mask import CoarseDropout, GridMask, RandomErasing, RandomMask
+from cuaug.transforms.mixes import CutMix, MixUp
+from cuaug.transforms.mosaic import CopyPaste, Mosaic
 from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
 from cuaug.transforms.point import (
     CLAHE,
@@ -69,6 +72,7 @@ __all__ = [
     "D4",
     "JPEG",
     "LUT",
+    "AugMix",
     "AutoAugment",
     "AutoAugmentPolicy",
     "BatchTransform",
@@ -77,6 +81,8 @@ __all__ = [
     "ColorJitter",
     "Compose",
     "ConvertColor",
+    "CopyPaste",
+    "CutMix",
     "Downscale",
     "ElasticTransform",
     "FiveCrop",
@@ -88,6 +94,8 @@ __all__ = [
     "InterpolationMode",
     "Lambda",
     "MedianBlur",
+    "MixUp",
+    "Mosaic",
     "MotionBlur",
     "Normalize",
     "Pad",

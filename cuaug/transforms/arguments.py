@@ -20,6 +20,7 @@ __all__ = [
     "one_or_span",
     "pair",
     "point",
+    "positive",
     "probability",
     "sides",
     "span",
@@ -148,6 +149,13 @@ def number(name: str, value: float) -> float:
     numbers = values(value, float)
     if len(numbers) != 1 or not abs(numbers[0]) < float("inf"):
         raise TransformError(f"{name} is a number, not {value!r}")
+    return numbers[0]
+
+
+def positive(name: str, value: float) -> float:
+    numbers = values(value, float)
+    if len(numbers) != 1 or not 0.0 < numbers[0] < float("inf"):
+        raise TransformError(f"{name} is a number above 0, not {value!r}")
     return numbers[0]
 
 

@@ -26,7 +26,7 @@ from cuaug.transforms.base import Transform, Where
 from cuaug.transforms.blur import sharpness_taps
 from cuaug.transforms.policies import GREATEST, SIGNED, WIDEST, AutoAugmentPolicy, magnitudes, sub_policies
 
-__all__ = ["AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
+__all__ = ["Augment", "AutoAugment", "AutoAugmentPolicy", "RandAugment", "TrivialAugmentWide"]
 
 Sizes = NDArray[np.int64]
 Array = NDArray[np.float64]
@@ -50,7 +50,7 @@ _POINTS: dict[str, Callable[[int, float, Array], NDArray[Any]]] = {
 }
 
 
-class _Augment(Transform):
+class Augment(Transform):
     """Steps of one operation each. What is drawn is, for each sample and step, its name and its magnitude."""
 
     #: Whether magnitudes are TrivialAugmentWide's.
@@ -71,12 +71,15 @@ class _Augment(Transform):
 
         Magnitudes as in `policies`, but that shifts are in whole pixels, towards 0.
         """
-        name, magnitude = _NAMES[number], magnitudes(self._wide, bins)[number, level]
+        name, magnitude = _NAMES[number], self._magnitudes(bins)[number, level]
         for shift, side in (("TranslateX", widths), ("TranslateY", heights)):
             whole = np.floor(magnitude * (1 if self._wide else side[:, None]) + 1e-6)
             magnitude = np.where(name == shift, whole, magnitude)
         back = _SIGNED[number] & (draws.uniform(number.shape[1]) < 0.5)
         return {"operation": name, "magnitude": np.where(back, 0.0 - magnitude, magnitude)}
+
+    def _magnitudes(self, bins: int) -> Array:
+        return magnitudes(self._wide, bins)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         for name, magnitude in zip(params["operation"].T, params["magnitude"].T, strict=True):
@@ -117,7 +120,7 @@ def _bins(num_magnitude_bins: int) -> int:
     return arguments.whole("num_magnitude_bins", num_magnitude_bins, 2)
 
 
-class AutoAugment(_Augment):
+class AutoAugment(Augment):
     """One of the policy's 25 pairs of operations for each sample, each with its probability and magnitude.
 
     Args:
@@ -146,7 +149,7 @@ class AutoAugment(_Augment):
         return self._params(draws, number, level.astype(np.int64), 10, heights, widths)
 
 
-class RandAugment(_Augment):
+class RandAugment(Augment):
     """`num_ops` operations for each sample, each drawn from 14, all of one magnitude (Cubuk et al. 2020).
 
     Args:
@@ -178,7 +181,7 @@ class RandAugment(_Augment):
         return self._params(draws, number, self.magnitude, self.num_magnitude_bins, heights, widths)
 
 
-class TrivialAugmentWide(_Augment):
+class TrivialAugmentWide(Augment):
     """One operation for each sample, drawn from 14, of a magnitude drawn from a wide range (Mueller and Hutter 2021).
 
     Args:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan
+from cuaug.plan import Plan, Record
 from cuaug.random import Draws
 from cuaug.transforms import arguments
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["BatchTransform", "RandomApply", "RandomTransform", "Transform", "Where", "members"]
 
@@ -48,6 +47,10 @@ class Transform:
         """Draws and writes. Each transform draws from a position of its own, whether or not it acts on a sample."""
         draws.next_transform()
         plan.perform(self, where, self.make_params(draws, *plan.sizes))
+
+    def stage(self) -> BatchTransform | None:
+        """This, as a function of whole batches; None: it is planned."""
+        return None
 
     def __call__(self, image: Any, *target: Any) -> Any:
         """The transformed image or batch, with its target if there is one; see `Compose`."""
@@ -82,12 +85,14 @@ class RandomTransform(Transform):
 class BatchTransform(Transform):
     """A transform of the finished images of a batch, as a tensor: it ends a plan, and what follows it begins another.
 
-    It cannot be a part of what decides for each sample (`RandomApply`, ...).
+    It cannot be a part of what decides for each sample (`RandomApply`, ...), but for `RandomChoice` among such.
     """
 
-    #: How many samples beyond the batch it looks at: those that follow in the epoch's order; of a batch that comes
-    #: without an order, its first ones.
+    #: How many samples beyond the batch it looks at: those that follow in the epoch's order, so that a sample's are the
+    #: same whatever the batch size and the ranks; of a batch that comes without an order, its first ones.
     partners: int = 0
+    #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
+    reads_targets: bool = False
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         """The new images and targets.
@@ -101,6 +106,35 @@ class BatchTransform(Transform):
             N images, and N targets or None.
         """
         raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def perform(
+        self,
+        images: Tensor,
+        targets: list[Any] | None,
+        draws: Draws,
+        record: Record,
+        how_targets_are: dict[str, Any],
+        where: Where = None,
+    ) -> tuple[Tensor, list[Any] | None, Where]:
+        """Draws, notes and runs: for N samples, with `partners` or more behind them.
+
+        Returns:
+            what `run` gives for all of them, and for which of them it is meant: `where`, unless the record says other.
+        """
+        draws.next_transform()
+        n = len(draws)
+        heights, widths = (np.full(n, side) for side in images.shape[-2:])
+        step = record.take(self, where, self.make_params(draws, heights, widths), n)
+        given = None if targets is None else targets[: n + self.partners]
+        more = how_targets_are if self.reads_targets else {}
+        made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)
+        if not isinstance(made, torch.Tensor) or len(made) != n:
+            what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else type(made).__name__
+            raise TransformError(f"{self!r} of a batch of {n} images made {what}, not a tensor of {n}")
+        return made, mixed, step.where
+
+    def stage(self) -> BatchTransform | None:
+        return self
 
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
         raise TransformError(f"{type(self).__name__} acts on whole batches: it cannot be a part of another transform")

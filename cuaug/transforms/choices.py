@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan
+from cuaug.plan import Plan, Record
 from cuaug.random import Draws
 from cuaug.transforms import arguments
-from cuaug.transforms.base import Transform, Where, members
+from cuaug.transforms.base import BatchTransform, Transform, Where, members
 
 __all__ = ["RandomChoice", "RandomOrder", "SomeOf"]
 
@@ -43,7 +46,8 @@ class RandomChoice(_Choice):
     """Applies one of `transforms` to each sample.
 
     Args:
-        transforms: to choose from; any transform, `Compose` and other choices included.
+        transforms: to choose from; any transform, `Compose` and other choices included. Or functions of whole batches,
+            as `MixUp` and `CutMix`: each runs for the whole batch, and each sample gets what its own made.
         p: a weight, 0 or more, for each of them; they need not add up to 1. None: all alike.
     """
 
@@ -57,12 +61,61 @@ class RandomChoice(_Choice):
                 f"p is a weight of 0 or more for each of the {len(self.transforms)} transforms, not all 0, not {p!r}"
             )
         self._weights = tuple(weights)
+        of_batches = [transform.stage() is not None for transform in self.transforms]
+        if any(of_batches) and not all(of_batches):
+            raise TransformError("RandomChoice is among functions of whole batches or among other transforms, not both")
+        self._of_batches = all(of_batches)
+
+    def stage(self) -> BatchTransform | None:
+        return _OneOf(self) if self._of_batches else None
 
     def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
         ends = np.cumsum(self._weights)
         # "right": a member of weight 0 ends where the one before it does, and is never the first beyond a number.
         chosen = np.searchsorted(ends, draws.uniform() * ends[-1], side="right")
         return [(transform, chosen == number) for number, transform in enumerate(self.transforms)]
+
+
+class _OneOf(BatchTransform):
+    """A `RandomChoice` among functions of whole batches."""
+
+    def __init__(self, choice: RandomChoice) -> None:
+        self.choice = choice
+        self.partners = max(transform.stage().partners for transform in choice.transforms)  # type: ignore[union-attr]
+
+    def perform(
+        self,
+        images: Tensor,
+        targets: list[Any] | None,
+        draws: Draws,
+        record: Record,
+        how_targets_are: dict[str, Any],
+        where: Where = None,
+    ) -> tuple[Tensor, list[Any] | None, Where]:
+        draws.next_transform()
+        made: Tensor | None = None
+        mixed, chosen = None, np.zeros(len(draws), dtype=bool)
+        for transform, acts in self.choice._turns(draws):
+            stage = transform.stage()
+            assert stage is not None
+            acts = acts if where is None else acts & where
+            one, its, acted = stage.perform(images, targets, draws, record, how_targets_are, acts)
+            acted = np.ones(len(draws), dtype=bool) if acted is None else acted
+            chosen |= acted
+            if made is None:
+                made, mixed = one, its
+                continue
+            if one.shape != made.shape:
+                raise TransformError(f"{self!r} made images of {tuple(made.shape)} and of {tuple(one.shape)}")
+            its_own = torch.from_numpy(acted).to(made.device).reshape(-1, *[1] * (made.ndim - 1))
+            made = torch.where(its_own, one, made)
+            if mixed is not None and its is not None:
+                mixed = [new if yes else old for new, old, yes in zip(its, mixed, acted.tolist(), strict=True)]
+        assert made is not None
+        return made, mixed, chosen
+
+    def __repr__(self) -> str:
+        return repr(self.choice)
 
 
 class RandomOrder(_Choice):

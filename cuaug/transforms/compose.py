@@ -66,8 +66,8 @@ class Compose(Transform):
         stages: list[Compose | BatchTransform] = []
         together: list[Transform] = []
         for transform in _flat(self.transforms):
-            if isinstance(transform, BatchTransform):
-                stages += [Compose(together), transform] if together or not stages else [transform]
+            if (stage := transform.stage()) is not None:
+                stages += [Compose(together), stage] if together or not stages else [stage]
                 together = []
             else:
                 together.append(transform)

@@ -11,7 +11,18 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GREATEST", "SIGNED", "WIDEST", "AutoAugmentPolicy", "magnitudes", "sub_policies"]
+__all__ = [
+    "GREATEST",
+    "MIXED",
+    "MIXED_LEVELS",
+    "SIGNED",
+    "WIDEST",
+    "WITHOUT_COLOR",
+    "AutoAugmentPolicy",
+    "magnitudes",
+    "mixed_magnitudes",
+    "sub_policies",
+]
 
 
 class AutoAugmentPolicy(Enum):
@@ -78,6 +89,39 @@ def magnitudes(wide: bool, bins: int) -> NDArray[np.float64]:
             row[:] = np.rint(8.0 - row)
         elif name == "Solarize":
             row[:] = 1.0 - row
+    return table
+
+
+#: The operations of AugMix, of which those of colour are left out without `all_ops`, and their greatest magnitudes.
+MIXED = {
+    "ShearX": 0.3,
+    "ShearY": 0.3,
+    "TranslateX": 1.0 / 3.0,
+    "TranslateY": 1.0 / 3.0,
+    "Rotate": 30.0,
+    "Posterize": 4.0,
+    "Solarize": 1.0,
+    "AutoContrast": 0.0,
+    "Equalize": 0.0,
+    "Brightness": 0.9,
+    "Color": 0.9,
+    "Contrast": 0.9,
+    "Sharpness": 0.9,
+}
+WITHOUT_COLOR = 9
+MIXED_LEVELS = 10
+
+
+@functools.cache
+def mixed_magnitudes() -> NDArray[np.float64]:
+    """(operations, MIXED_LEVELS): as `magnitudes`, of AugMix's; Posterize leaves 4 bits at most."""
+    table = np.zeros((len(GREATEST), MIXED_LEVELS))
+    for number, name in enumerate(GREATEST):
+        table[number] = MIXED.get(name, 0.0) * np.linspace(0.0, 1.0, MIXED_LEVELS)
+        if name == "Posterize":
+            table[number] = np.rint(4.0 - table[number])
+        elif name == "Solarize":
+            table[number] = 1.0 - table[number]
     return table
 
 

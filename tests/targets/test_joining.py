@@ -168,7 +168,7 @@ def test_small_boxes_and_empty_masks_are_dropped():
     whole[0], whole[1, 0, 0] = True, True
     chain = T.Mosaic(start_ratio_range=(0.5, 0.5))
     _, (target,) = chain(torch.zeros(1, 3, 8, 8), [{"masks": whole, "labels": [1, 2]}])
-    assert target["labels"] == [1, 1, 2, 1, 2, 1, 2] and target["masks"].any(axis=(1, 2)).all()
+    assert target["labels"] == [1, 1, 1, 1, 2] and target["masks"].any(axis=(1, 2)).all()
     _, (target,) = T.Mosaic(start_ratio_range=(0.5, 0.5), min_bbox_size=17)(
         torch.zeros(1, 3, 8, 8), [{"boxes": [[0.0, 0.0, 8.0, 8.0]]}]
     )
@@ -259,7 +259,7 @@ def test_arguments_that_do_not_fit():
         (lambda: T.Mosaic(0), "output_size .* not 0"),
         (lambda: T.Mosaic(start_ratio_range=(0.7, 0.3)), r"start_ratio_range .* not \(0.7, 0.3\)"),
         (lambda: T.Mosaic(start_ratio_range=(-2, 0)), r"start_ratio_range .*\[-1, 1\].* not \(-2, 0\)"),
-        (lambda: T.Mosaic(min_bbox_size=-1), "min_bbox_size .* -1"),
+        (lambda: T.Mosaic(min_bbox_size=-1), r"min_bbox_size .* not \(-1, inf\)"),
         (lambda: T.Mosaic(p=2), "p is a probability"),
         (lambda: T.CopyPaste(-1), "p is a probability"),
     ):
@@ -268,7 +268,9 @@ def test_arguments_that_do_not_fit():
     assert repr(T.Mosaic(64)) == "Mosaic(output_size=(64, 64))" and repr(T.CopyPaste()) == "CopyPaste()"
 
 
-@pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(0.7), T.Compose([T.CopyPaste(), T.Mosaic(p=0.5)])])
+@pytest.mark.parametrize(
+    "transform", [T.Mosaic(), T.CopyPaste(0.7, False), T.Compose([T.CopyPaste(blending=False), T.Mosaic(p=0.5)])]
+)
 def test_nothing_depends_on_the_batch_size(tmp_path, transform):
     x, targets = painted(11, 20, 30, 5)
     items = []
@@ -283,7 +285,7 @@ def test_nothing_depends_on_the_batch_size(tmp_path, transform):
                 [(image, target) for images, labels in loader for image, target in zip(images, labels, strict=True)]
             )
     for image, target in seen[0]:
-        if not isinstance(transform, T.CopyPaste):
+        if not isinstance(transform, T.Compose):  # after which a mosaic may show the same instance twice
             check(image, target, boxes=False)
     for other in seen[1:]:
         for (image, target), (same_image, same_target) in zip(seen[0], other, strict=True):

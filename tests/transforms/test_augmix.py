@@ -1,0 +1,177 @@
+"""AugMix: torchvision's space, what is drawn from it, and the weighted mean of the chains."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from cuaug import devices
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+from cuaug.transforms import policies
+from tests.references import auto as reference
+from tests.transforms.test_auto import within
+from tests.transforms.test_geometry import params
+
+MANY = 5_000
+COLORS = {"Brightness", "Color", "Contrast", "Sharpness"}
+
+
+def test_magnitudes_are_torchvisions():
+    """Its `_AUGMENTATION_SPACE` for ten bins, in float32."""
+    table = dict(zip(policies.GREATEST, policies.mixed_magnitudes(), strict=True))
+    ranges = {
+        **dict.fromkeys(["ShearX", "ShearY"], (0.0, 0.3)),
+        **dict.fromkeys(["TranslateX", "TranslateY"], (0.0, 1 / 3)),
+        "Rotate": (0.0, 30.0),
+        "Solarize": (1.0, 0.0),
+        **dict.fromkeys(COLORS, (0.0, 0.9)),
+    }
+    for name, (first, last) in ranges.items():
+        np.testing.assert_allclose(table.pop(name), torch.linspace(first, last, 10).numpy(), rtol=3e-6, atol=1e-7)
+    assert table.pop("Posterize").tolist() == (4 - (torch.arange(10) / (9 / 4)).round().int()).tolist()
+    assert set(policies.MIXED) == {*ranges, "Posterize", "AutoContrast", "Equalize"}
+    assert not any(values.any() for values in table.values())
+
+
+@pytest.mark.parametrize("all_ops", [True, False])
+def test_operations_and_levels_are_drawn_alike(all_ops):
+    drawn = params(T.AugMix(4, 2, 3, all_ops=all_ops), 100, 96, MANY)
+    assert drawn["operation"].shape == drawn["magnitude"].shape == (MANY, 2, 3)
+    counts = Counter(drawn["operation"].ravel().tolist())
+    assert set(counts) == set(policies.MIXED) - (set() if all_ops else COLORS)
+    assert all(within(count, 6 * MANY, 1 / len(counts)) for count in counts.values())
+    for name in counts:
+        found, table = drawn["magnitude"][drawn["operation"] == name], dict(policies.MIXED)
+        if name.startswith("Translate"):
+            side = 96 if name == "TranslateX" else 100
+            wanted = [int(torch.linspace(0.0, side / 3.0, 10)[level] + 1e-4) for level in range(4)]
+        else:
+            wanted = policies.mixed_magnitudes()[list(policies.GREATEST).index(name), :4].tolist()
+        assert set(np.abs(found)) == set(wanted), name
+        for level in range(4) if table[name] else ():
+            share = sum(wanted[k] == wanted[level] for k in range(4)) / 4
+            assert within((np.abs(found) == wanted[level]).sum(), len(found), share), name
+        moving = found[found != 0]
+        assert within((moving < 0).sum(), len(moving), 0.5) if name in policies.SIGNED else (found >= 0).all()
+
+
+def test_chains_are_one_to_three_long():
+    drawn = params(T.AugMix(all_ops=False), 50, 50, MANY)["operation"]
+    acts = drawn != "Identity"
+    assert (acts[..., 0] & (acts[..., 1] | ~acts[..., 2])).all(), "what is left out is at the end"
+    lengths = Counter(acts.sum(axis=2).ravel().tolist())
+    assert set(lengths) == {1, 2, 3} and all(within(count, 3 * MANY, 1 / 3) for count in lengths.values())
+
+
+@pytest.mark.parametrize(("width", "alpha"), [(3, 1.0), (1, 0.4), (5, 2.0)])
+def test_weights(width, alpha):
+    """The image's is from Beta, the others' from Dirichlet, all of them add up to 1."""
+    weights = params(T.AugMix(mixture_width=width, alpha=alpha), 30, 30, MANY)["weights"]
+    assert weights.shape == (MANY, width + 1) and np.allclose(weights.sum(axis=1), 1) and (weights >= 0).all()
+    own, others = weights[:, 0], weights[:, 1:] / (1 - weights[:, :1])
+    assert abs(own.mean() - 0.5) < 0.02 and abs(own.var() / (0.25 / (2 * alpha + 1)) - 1) < 0.08
+    variance = (1 / width) * (1 - 1 / width) / (width * alpha + 1)
+    assert (np.abs(others.mean(axis=0) - 1 / width) < 0.02).all()
+    assert (np.abs(others.var(axis=0) - variance) < 0.1 * variance + 1e-12).all()
+    for part in others.T if width > 1 else ():
+        assert abs(np.corrcoef(own, part)[0, 1]) < 0.06
+
+
+def pictures(n):
+    x = np.random.default_rng(n).integers(0, 256, (n, 23, 28, 3), dtype=np.uint8)
+    x[::2] = np.add.outer(np.arange(23), np.arange(28))[None, :, :, None] * 5
+    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
+
+
+@pytest.mark.parametrize(
+    "mix", [T.AugMix(), T.AugMix(10, 2, 4, 0.5, False, "nearest", (9, 99, 200)), T.AugMix(1, 1)], ids=repr
+)
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_the_mean_of_its_chains(mix, dtype):
+    """uint8: each chain's end and the mean are rounded. Floats: the reference does not round at all."""
+    x = pictures(24) if dtype == torch.uint8 else pictures(24).float() / 255
+    how = {"filter": mix.interpolation, "fill": 0.0 if mix.fill is None else mix.fill}
+    if dtype != torch.uint8:
+        how["fill"] = np.asarray(how["fill"]) / 255
+        mix = T.AugMix(
+            mix.severity,
+            mix.mixture_width,
+            mix.chain_depth,
+            mix.alpha,
+            mix.all_ops,
+            mix.interpolation,
+            tuple(float(v) for v in np.broadcast_to(how["fill"], 3)),
+        )
+    made, told = T.Compose([mix]).trace(x)
+    limit = 255.0 if dtype == torch.uint8 else 1.0
+    worst = []
+    for image, mixed, steps in zip(x, made, json.loads(json.dumps(told)), strict=True):
+        drawn, pixels = steps[0]["params"], image.permute(1, 2, 0).double().numpy()
+        total = drawn["weights"][0] * pixels
+        for k, weight in enumerate(drawn["weights"][1:]):
+            total += weight * reference.steps(pixels, drawn["operation"][k], drawn["magnitude"][k], limit=limit, **how)
+        worst.append(np.abs(mixed.permute(1, 2, 0).double().numpy() - total))
+    # A level beside a threshold (Posterize, Solarize) or a place between two pixels may fall to either side, seldom.
+    off = np.stack(worst) > (1.01 if dtype == torch.uint8 else 2e-5)
+    assert off.mean() < (0.02 if mix.interpolation == "nearest" else 2e-3)
+    assert torch.equal(T.Compose([mix]).replay(told, x), made)
+
+
+def test_each_image_has_chains_of_its_own_whatever_is_beside_it():
+    x = pictures(2)[1:].repeat(32, 1, 1, 1)
+    chain = T.Compose([T.AugMix()])
+    made, told = chain.trace(x)
+    assert len({image.numpy().tobytes() for image in made}) > 28
+    for i in (0, 7, 31):
+        assert torch.equal(chain.replay(told[i], x[i]), made[i])
+
+
+def test_launches_do_not_depend_on_the_batch(monkeypatch):
+    runs, run = [], devices.run
+
+    def counted(tables, *args, **kwargs):
+        runs.append(tables.launches)
+        run(tables, *args, **kwargs)
+
+    monkeypatch.setattr(devices, "run", counted)
+    passes = []
+    for n in (40, 160):
+        runs.clear()
+        torch.manual_seed(0)
+        T.AugMix()(pictures(n))
+        passes.append(list(runs))
+    # The empty plan before it, and one for all chains: at most two passes for each of three operations.
+    assert all(len(each) == 2 and each[0] == 1 and each[1] <= 7 for each in passes) and passes[0] == passes[1]
+
+
+def test_labels_and_gray_images_and_views():
+    x = pictures(5)[:, :1]
+    made, labels = T.AugMix()(x, [1, 2, 3, 4, 5])
+    assert made.shape == x.shape and labels == [1, 2, 3, 4, 5]
+    assert T.Compose([T.AugMix(), T.Resize((9, 9)), T.ToDtype(torch.float32, scale=True)])(x).shape == (5, 1, 9, 9)
+
+
+def test_repr_pickle_and_arguments():
+    mix = T.AugMix(2, alpha=0.5, interpolation="nearest")
+    assert repr(mix) == "AugMix(severity=2, alpha=0.5, interpolation='nearest')"
+    again, x = pickle.loads(pickle.dumps(mix)), pictures(3)
+    torch.manual_seed(3)
+    one = mix(x)
+    torch.manual_seed(3)
+    assert torch.equal(again(x), one)
+    for make, message in (
+        (lambda: T.AugMix(11), "severity is from 1 to 10, not 11"),
+        (lambda: T.AugMix(0), "severity is an integer of at least 1, not 0"),
+        (lambda: T.AugMix(mixture_width=0), "mixture_width is an integer of at least 1, not 0"),
+        (lambda: T.AugMix(alpha=0), "alpha is a number above 0, not 0"),
+        (lambda: T.AugMix(chain_depth=1.5), "chain_depth is an integer, not 1.5"),
+        (lambda: T.AugMix(interpolation="lanczos"), "interpolation is one of .* not 'lanczos'"),
+    ):
+        with pytest.raises(TransformError, match=message):
+            make()

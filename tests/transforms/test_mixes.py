@@ -1,0 +1,263 @@
+"""MixUp and CutMix: what their formulas make of what they drew, of images and labels, by themselves and in a loader."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+from cuaug.random import Draws
+from tests.transforms.test_geometry import params
+
+MIXES = [T.MixUp(0.4, num_classes=10), T.CutMix(num_classes=10)]
+CHOICE = T.RandomChoice(MIXES)
+SCALED = T.ToDtype(torch.float32, scale=True)
+
+
+def pictures(n, dtype=torch.uint8):
+    x = torch.from_numpy(np.random.default_rng(n).integers(0, 256, (n, 3, 20, 31), dtype=np.uint8))
+    return x if dtype == torch.uint8 else (x / 255).to(dtype)
+
+
+def by_formula(step, image, other, soft, other_soft):
+    """One image, (C, H, W) float64, and label, as torchvision's formulas have them."""
+    if step["transform"] == "MixUp":
+        lam = step["params"]["lam"]
+        image = lam * image + (1 - lam) * other
+    else:
+        (x0, y0, x1, y1), image = step["params"]["box"], image.copy()
+        image[:, y0:y1, x0:x1] = other[:, y0:y1, x0:x1]
+        lam = 1 - (x1 - x0) * (y1 - y0) / (image.shape[1] * image.shape[2])
+    return image, lam * soft + (1 - lam) * other_soft
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("mix", [*MIXES, T.MixUp(p=0.5, num_classes=10), T.CutMix(2.0, 10, 0.5), CHOICE], ids=repr)
+def test_images_and_labels_by_the_formula(mix, dtype):
+    x, labels = pictures(9, dtype), [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    chain = T.Compose([mix])
+    (made, mixed), told = chain.trace(x, labels)
+    told = json.loads(json.dumps(told))
+    floats, soft = x.double().numpy(), np.eye(10)[labels]
+    for i in range(9):
+        (step,), k = told[i], (i + 1) % 9
+        image, label = by_formula(step, floats[i], floats[k], soft[i], soft[k])
+        slack = {torch.uint8: 0.501, torch.float16: 5e-4, torch.float32: 1e-6, torch.float64: 1e-12}[dtype]
+        assert np.abs(made[i].double().numpy() - image).max() <= slack
+        assert mixed[i].dtype == np.float32 and mixed[i].shape == (10,)
+        np.testing.assert_allclose(mixed[i], label, atol=1e-7)
+    assert made.dtype == dtype and not torch.equal(made, x)
+    again, labels_again = chain.replay(told, x, labels)
+    assert torch.equal(again, made) and np.array_equal(labels_again, mixed)
+    assert labels == [3, 1, 4, 1, 5, 9, 2, 6, 5]
+
+
+def test_what_is_not_mixed_is_itself():
+    x, labels = pictures(64), list(range(10)) * 6 + [0] * 4
+    for mix in (T.MixUp(num_classes=10, p=0.25), T.CutMix(num_classes=10, p=0.25)):
+        made, mixed = mix(x, labels)
+        same = (made == x).flatten(1).all(1).numpy()
+        assert 32 < same.sum() < 62
+        np.testing.assert_array_equal(np.array(mixed)[same], np.eye(10, dtype=np.float32)[labels][same])
+        assert torch.equal(type(mix)(p=0)(x), x)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
+def test_lambda_is_from_beta(alpha):
+    """Its mean and variance; its distribution is test_random.py's."""
+    lam = params(T.MixUp(alpha), 20, 30, 20_000)["lam"]
+    assert abs(lam.mean() - 0.5) < 0.015 and abs(lam.var() / (0.25 / (2 * alpha + 1)) - 1) < 0.05
+
+
+@pytest.mark.parametrize(("height", "width"), [(20, 31), (1, 1), (224, 3)])
+def test_boxes_are_torchvisions(height, width):
+    """Its code, from the same numbers."""
+    mix, n = T.CutMix(0.7), 500
+    boxes = params(mix, height, width, n)["box"]
+    draws = Draws(0, 0, np.arange(n))
+    draws.next_transform()
+    draws.bernoulli(1.0)
+    lam, r_x, r_y = draws.beta(0.7), draws.integers(0, width - 1), draws.integers(0, height - 1)
+    for i in range(n):
+        r = 0.5 * math.sqrt(1.0 - lam[i])
+        r_w_half, r_h_half = int(r * width), int(r * height)
+        x1, y1 = max(r_x[i] - r_w_half, 0), max(r_y[i] - r_h_half, 0)
+        x2, y2 = min(r_x[i] + r_w_half, width), min(r_y[i] + r_h_half, height)
+        assert boxes[i].tolist() == [x1, y1, x2, y2]
+
+
+# --- choices ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_of_both_for_each_sample():
+    x, labels = pictures(200), [i % 10 for i in range(200)]
+    (made, mixed), told = T.Compose([T.RandomChoice(MIXES, p=[3, 1])]).trace(x, labels)
+    names = [steps[0]["transform"] for steps in told]
+    assert all(len(steps) == 1 for steps in told) and 120 < names.count("MixUp") < 180
+    assert len(mixed) == 200 and all(label.shape == (10,) for label in mixed) and len(made) == 200
+
+
+def test_choices_of_functions():
+    x = pictures(40)
+    flips = T.RandomChoice([T.Lambda(lambda x: x.flip(-1)), T.RandomChoice([T.Lambda(lambda x: x.flip(-2))])])
+    chain = T.Compose([T.RandomHorizontalFlip(0), flips, T.Pad(1)])
+    made, told = chain.trace(x)
+    made = made[:, :, 1:-1, 1:-1]
+    across, down = ((made == x.flip(axis)).flatten(1).all(1) for axis in (-1, -2))
+    assert (across ^ down).all() and 8 < int(across.sum()) < 32
+    assert torch.equal(chain.replay(told, x)[:, :, 1:-1, 1:-1], made)
+    assert "one of" in chain.explain() or "RandomChoice" in chain.explain()
+
+
+def test_choices_that_do_not_fit():
+    with pytest.raises(TransformError, match="functions of whole batches or among other transforms, not both"):
+        T.RandomChoice([T.MixUp(), T.RandomHorizontalFlip()])
+    with pytest.raises(TransformError, match=r"made images of \(4, 3, 20, 31\) and of \(4, 3, 5, 5\)"):
+        T.RandomChoice([T.MixUp(), T.Lambda(lambda x: x[..., :5, :5])])(pictures(4))
+    with pytest.raises(TransformError, match="MixUp acts on whole batches"):
+        T.RandomApply([T.MixUp()])(pictures(2))
+    with pytest.raises(TransformError, match="CutMix acts on whole batches"):
+        T.RandomApply([T.RandomChoice([T.CutMix()])])(pictures(2))
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 2, 1],
+        [np.int64(0), np.int64(2), np.int64(1)],
+        [torch.tensor(0), torch.tensor(2), torch.tensor(1)],
+        [np.array(row, np.float32) for row in np.eye(3)[[0, 2, 1]]],
+        [*torch.eye(3, dtype=torch.bfloat16)[[0, 2, 1]]],
+        np.eye(3)[[0, 2, 1]].tolist(),
+    ],
+    ids=lambda labels: f"{type(labels[0]).__name__}",
+)
+def test_kinds_of_labels(labels):
+    _, mixed = T.MixUp(num_classes=3)(pictures(3), labels)
+    assert all(
+        isinstance(label, torch.Tensor if isinstance(labels[0], torch.Tensor) else np.ndarray) for label in mixed
+    )
+    mixed = np.array([np.asarray(label) for label in mixed])
+    assert mixed.dtype == np.float32 and np.allclose(mixed.sum(axis=1), 1)
+    assert ((mixed > 0) == (np.eye(3) + np.eye(3)[[1, 2, 0]])[:, [0, 2, 1]].astype(bool)).all()
+
+
+def test_mixes_of_mixes():
+    """Soft labels are mixed again: of three samples."""
+    x, labels = pictures(12), list(range(10)) + [0, 1]
+    (_, mixed), told = T.Compose([*MIXES]).trace(x, labels)
+    lam = np.array([steps[0]["params"]["lam"] for steps in told])
+    first = lam[:, None] * np.eye(10)[labels] + (1 - lam[:, None]) * np.roll(np.eye(10)[labels], -1, 0)
+    for i in range(9):  # the last two have no partner of a partner that was drawn for in this order
+        x0, y0, x1, y1 = told[i][1]["params"]["box"]
+        share = 1 - (x1 - x0) * (y1 - y0) / (20 * 31)
+        np.testing.assert_allclose(mixed[i], share * first[i] + (1 - share) * first[i + 1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mix", "labels", "message"),
+    [
+        (T.MixUp(), [0, 1], "MixUp needs num_classes where labels are integers, as 0"),
+        (T.CutMix(num_classes=3), [0, 3], "labels are below num_classes, 3, from 0, not 3"),
+        (T.CutMix(num_classes=3), [-1, 0], "labels are below num_classes, 3, from 0, not -1"),
+        (T.CutMix(num_classes=3), [[0.5, 0.5]] * 2, "labels have num_classes, 3, numbers each, not 2"),
+        (T.MixUp(), [[0.5, 0.5], [1.0]], r"labels of one shape, not of \[\(1,\), \(2,\)\]"),
+        *[
+            (T.MixUp(num_classes=3), [label] * 2, "MixUp mixes labels that are integers or vectors of numbers, not")
+            for label in (None, "cat", {"boxes": [[0, 0, 1, 1]]}, 0.5, (0, "name"), [[0, 1], [1, 0]], [[1], [1, 2]])
+        ],
+    ],
+)
+def test_labels_that_do_not_fit(mix, labels, message):
+    with pytest.raises(TransformError, match=message):
+        mix(pictures(2), labels)
+
+
+@pytest.mark.parametrize("mix", [T.MixUp, T.CutMix])
+def test_arguments_that_do_not_fit(mix):
+    for alpha in (0, -1, float("inf"), None):
+        with pytest.raises(TransformError, match=f"alpha is a number above 0, not {alpha}"):
+            mix(alpha)
+    with pytest.raises(TransformError, match="num_classes is an integer of at least 1, not 0"):
+        mix(num_classes=0)
+    with pytest.raises(TransformError, match="p is a probability"):
+        mix(p=2)
+    assert repr(mix(0.2, 10)) == f"{mix.__name__}(alpha=0.2, num_classes=10)"
+
+
+# --- in a loader ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = []
+    for i in range(11):
+        pixels = np.random.default_rng(i).integers(0, 256, (40 + i, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path := tmp_path / f"{i}.png")
+        paths.append((str(path), i % 4))
+    return paths
+
+
+CHAIN = [T.RandomResizedCrop(16), SCALED, T.RandomChoice([T.MixUp(0.3, 4), T.CutMix(num_classes=4)])]
+
+
+def epoch(files, **settings):
+    """What each sample became, by its index."""
+    with cuaug.Loader(files, CHAIN, shuffle=True, seed=5, **settings) as loader:
+        batches = list(loader)
+    for batch in batches:
+        assert batch.labels.shape == (len(batch.images), 4) and batch.labels.dtype == torch.float32
+        torch.testing.assert_close(batch.labels.sum(1), torch.ones(len(batch.images)))
+    got = {}
+    for batch in batches:
+        for index, valid, image, label in zip(batch.indices, batch.valid, batch.images, batch.labels, strict=True):
+            if valid:
+                got[int(index)] = (image, label)
+    return batches, got
+
+
+def assert_same(one, other):
+    assert sorted(one) == sorted(other)
+    for index, (image, label) in one.items():
+        assert torch.equal(image, other[index][0]) and torch.equal(label, other[index][1])
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 1}, {"batch_size": 4}, {"batch_size": 4, "threads": 3}])
+def test_nothing_depends_on_the_batch_size(files, settings):
+    assert_same(epoch(files, batch_size=11)[1], epoch(files, **settings)[1])
+
+
+def test_nothing_depends_on_the_ranks(files):
+    together = {}
+    for rank in range(3):
+        together.update(epoch(files, batch_size=2, rank=rank, world_size=3)[1])
+    assert_same(epoch(files, batch_size=11)[1], together)
+
+
+@pytest.mark.parametrize(("last_batch", "sizes"), [("pad", [4, 4, 4]), ("partial", [4, 4, 3]), ("drop", [4, 4])])
+def test_last_batches(files, last_batch, sizes):
+    batches, got = epoch(files, batch_size=4, last_batch=last_batch)
+    assert [len(batch.images) for batch in batches] == sizes and len(got) == min(sum(sizes), 11)
+    whole = epoch(files, batch_size=11)[1]
+    assert_same({index: whole[index] for index in got}, got)
+
+
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_damaged_samples(files, on_error):
+    for i in (0, 5, 6):
+        open(files[i][0], "wb").close()
+    batches, got = epoch(files, batch_size=4, on_error=on_error)
+    assert sorted(got) == [1, 2, 3, 4, 7, 8, 9, 10]
+    if on_error == "replace":
+        assert [len(batch.images) for batch in batches] == [4, 4, 3]
+    assert all(len(batch.params()) == len(batch.images) for batch in batches)
