@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
 from cuaug import preview
@@ -91,9 +92,15 @@ CASES = {
         "T.AutoAugment()",
         "T.RandAugment(2, 9)",
         "T.TrivialAugmentWide()",
+        "T.AugMix(severity=10)",
         "T.RandomChoice([T.RandomRotation(30), T.RandomInvert(1), T.GaussianBlur(9, 3.0)])",
         "T.RandomOrder([T.RandomSolarize(128, 1), T.GaussianBlur(9, 2.0), T.RandomEqualize(1)])",
         "T.SomeOf([T.RandomRotation(30), T.RandomInvert(1), T.GaussianBlur(9, 3.0), T.RandomVerticalFlip(1)], n=2)",
+    ],
+    "Mixes of several samples": [
+        "[T.RandomHorizontalFlip(), T.MixUp()]",
+        "[T.RandomHorizontalFlip(), T.CutMix()]",
+        "[T.RandomHorizontalFlip(), T.Mosaic()]",
     ],
     "Values": [
         "T.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))",
@@ -154,7 +161,12 @@ def strip(pixels: np.ndarray, code: str) -> Image.Image:
     """The photo and draws of a chain in a row; what it makes several of, each by itself."""
     chain = preview.chain_of(code)
     # A number of its own for each, so that what one of them draws is not what all draw.
-    results = list(preview.draw(pixels, chain, DRAWS, number=zlib.crc32(name_of(code).encode())))
+    number = zlib.crc32(name_of(code).encode())
+    if chain.partners:  # what looks at other samples gets a batch of them, which only differ by what is before it
+        batch = T.Compose(chain.transforms, generator=torch.Generator().manual_seed(number))
+        results = list(batch(np.stack([pixels] * DRAWS)))
+    else:
+        results = list(preview.draw(pixels, chain, DRAWS, number=number))
     if all(np.array_equal(result, results[0]) for result in results):
         results = results[:1]
     views = [view for result in results for view in (result if result.ndim == 4 else [result])]

@@ -13,7 +13,7 @@ from cuaug.preview import chain_of
 
 ROOT = Path(__file__).parents[1]
 BASES = {"BatchTransform", "RandomTransform", "Transform"}
-OF_TARGETS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}  # which do nothing to see without boxes
+OF_TARGETS = {"CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"}  # which do nothing to see without targets
 
 _spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "gallery.py")
 assert _spec is not None and _spec.loader is not None
