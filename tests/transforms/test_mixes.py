@@ -260,4 +260,5 @@ def test_damaged_samples(files, on_error):
     assert sorted(got) == [1, 2, 3, 4, 7, 8, 9, 10]
     if on_error == "replace":
         assert [len(batch.images) for batch in batches] == [4, 4, 3]
+        assert_same(epoch(files, batch_size=11, on_error=on_error)[1], got)
     assert all(len(batch.params()) == len(batch.images) for batch in batches)
