@@ -46,7 +46,8 @@ DEVICE void posterize(const Op& op, Strip& v) {
 }
 
 DEVICE void solarize(const Op& op, Strip& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= op.a[0] ? op.a[1] - v[c][p] : v[c][p];
+    const float threshold = op.a[0], white = op.a[1];
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= threshold ? white - v[c][p] : v[c][p];
 }
 
 DEVICE void adjust_gamma(const Op& op, Strip& v) {

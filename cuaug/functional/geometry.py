@@ -1,76 +1,38 @@
-"""The operations with explicit parameters, on images in hand. Nothing here is random but `gaussian_noise`.
-
-Each function takes and returns what `cuaug.transforms.Compose` does: a torch tensor, (C, H, W) or (N, C, H, W); a
-NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are torchvision's.
-"""
+"""Geometry with explicit parameters."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from cuaug.apply import apply
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, operations
+from cuaug.plan import Plan
 from cuaug.transforms import (
-    CLAHE,
     CenterCrop,
-    GaussianBlur,
-    GaussianNoise,
-    MotionBlur,
-    RandomAdjustSharpness,
     RandomAffine,
-    RandomPosterize,
     RandomRotation,
-    RandomSolarize,
     Resize,
     arguments,
-    blur,
     matrices,
 )
 from cuaug.transforms.warps import Warp
 
 __all__ = [
-    "adjust_brightness",
-    "adjust_contrast",
-    "adjust_gamma",
-    "adjust_hue",
-    "adjust_saturation",
-    "adjust_sharpness",
     "affine",
-    "autocontrast",
     "center_crop",
-    "clahe",
-    "convert_color",
     "crop",
     "elastic",
-    "equalize",
-    "erase",
     "five_crop",
-    "gaussian_blur",
-    "gaussian_noise",
     "horizontal_flip",
-    "invert",
-    "jpeg",
-    "lut",
-    "matrix",
-    "median_blur",
-    "motion_blur",
-    "normalize",
     "pad",
-    "permute_channels",
     "perspective",
-    "posterize",
     "resize",
     "resized_crop",
-    "rgb_to_grayscale",
     "rot90",
     "rotate",
-    "solarize",
     "ten_crop",
     "vertical_flip",
 ]
@@ -255,160 +217,3 @@ def pad(image: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: s
     """Pixels added on the sides: one number, (left/right, top/bottom), or (left, top, right, bottom)."""
     sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))
-
-
-def adjust_brightness(image: Any, brightness_factor: float) -> Any:
-    """Values times the factor, saturated."""
-    return apply(image, lambda plan: plan.append(operations.brightness(len(plan), plan.limit, brightness_factor)))
-
-
-def adjust_contrast(image: Any, contrast_factor: float) -> Any:
-    """Blended with the image's mean gray level: 0 is that gray, 1 the image."""
-    return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, contrast_factor)))
-
-
-def adjust_saturation(image: Any, saturation_factor: float) -> Any:
-    """Blended with the gray image: 0 is gray, 1 the image."""
-    return apply(image, lambda plan: plan.append(operations.saturation(len(plan), plan.limit, saturation_factor)))
-
-
-def adjust_gamma(image: Any, gamma: float, gain: float = 1.0) -> Any:
-    """gain * v ** gamma with black as 0 and white as 1, saturated."""
-    for name, value in (("gamma", gamma), ("gain", gain)):
-        arguments.span(name, (value, value))
-    return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, gamma, gain)))
-
-
-def posterize(image: Any, bits: int) -> Any:
-    """The upper `bits` bits of each level; floats in [0, 1] become the lower end of each of 2**bits equal steps."""
-    return apply(image, lambda plan: RandomPosterize(bits).write(plan, None))
-
-
-def solarize(image: Any, threshold: float) -> Any:
-    """Values inverted from `threshold` on, which is in the image's units."""
-    return apply(image, lambda plan: RandomSolarize(threshold).write(plan, None))
-
-
-def invert(image: Any) -> Any:
-    """The negative."""
-    return apply(image, lambda plan: plan.append(operations.invert(len(plan), plan.limit)))
-
-
-def autocontrast(image: Any) -> Any:
-    """Each channel stretched from black to white."""
-    return apply(image, lambda plan: plan.append(operations.autocontrast(len(plan), plan.limit)))
-
-
-def equalize(image: Any) -> Any:
-    """Each channel's levels spread evenly, by Pillow's formula."""
-    return apply(image, lambda plan: plan.append(operations.equalize(len(plan), plan.limit)))
-
-
-def clahe(image: Any, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> Any:
-    """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
-    arguments.span("clip_limit", (clip_limit, clip_limit))
-    chain = CLAHE(tile_grid_size=tile_grid_size)
-    return apply(image, lambda plan: chain.write(plan, None, clip_limit=clip_limit))
-
-
-def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
-    """Channel c of the result is channel permutation[c]."""
-    order = arguments.values(permutation, operator.index)
-
-    def write(plan: Plan) -> None:
-        if sorted(order) != list(range(plan.channels)):
-            raise TransformError(f"permutation is an order of 0 ... {plan.channels - 1}, not {permutation!r}")
-        if plan.channels == 3:
-            plan.append(operations.permutation(len(plan), order))
-
-    return apply(image, write)
-
-
-def gaussian_noise(image: Any, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> Any:
-    """A normal draw added to each pixel and channel; mean and sigma are parts of white. Torch's generator draws."""
-    return GaussianNoise(mean, sigma, clip)(image)
-
-
-def adjust_hue(image: Any, hue_factor: float) -> Any:
-    """The hue turned by the factor, in parts of the full circle, [-0.5, 0.5]."""
-    arguments.span("hue_factor", (hue_factor, hue_factor), low=-0.5, high=0.5)
-    return apply(image, lambda plan: plan.append(operations.hue(len(plan), plan.limit, hue_factor)))
-
-
-def adjust_sharpness(image: Any, sharpness_factor: float) -> Any:
-    """Blended with a smoothed image: 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
-    return apply(image, lambda plan: RandomAdjustSharpness(sharpness_factor).write(plan, None))
-
-
-def gaussian_blur(image: Any, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None) -> Any:
-    """Blurred by a Gaussian; `kernel_size` and `sigma` are numbers, or (x, y). None: 0.15 * kernel_size + 0.35."""
-    sizes = GaussianBlur(kernel_size).kernel_size
-    sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.values(sigma, float))
-    if len(sigmas) not in (1, 2) or min(sigmas) <= 0.0:
-        raise TransformError(f"sigma is a number above 0, or (x, y) of two, not {sigma!r}")
-    across, down = (blur.gaussian_weights(size, value)[0] for size, value in zip(sizes, (sigmas * 2)[:2], strict=True))
-    return apply(image, lambda plan: plan.convolve(down, across))
-
-
-def motion_blur(
-    image: Any,
-    kernel_size: int,
-    angle: float,
-    direction: float = 0.0,
-    padding_mode: str = "constant",
-    interpolation: Any = "nearest",
-) -> Any:
-    """Blurred along a line of `kernel_size` pixels at `angle` degrees; see `MotionBlur`."""
-    chain = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
-
-    def write(plan: Plan) -> None:
-        chain.write(plan, None, **{name: np.full(len(plan), value) for name, value in one.items()})
-
-    one = {"size": kernel_size, "angle": angle, "direction": direction}
-    return apply(image, write)
-
-
-def median_blur(image: Any, kernel_size: int) -> Any:
-    """The median of each channel in 3, 5 or 7 pixels on a side."""
-    return apply(image, lambda plan: plan.median(kernel_size))
-
-
-def jpeg(image: Any, quality: int) -> Any:
-    """Encoded as JPEG at a quality of 1 ... 100 (baseline, 4:2:0), and decoded again."""
-    return apply(image, lambda plan: plan.jpeg(quality))
-
-
-def rgb_to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
-    """Gray by ITU-R BT.601 luma, in 1 channel or 3."""
-    from cuaug.transforms import Grayscale
-
-    return apply(image, lambda plan: Grayscale(num_output_channels).write(plan, None))
-
-
-def convert_color(image: Any, source: str = "RGB", target: str = "YUV") -> Any:
-    """RGB to full-range BT.601 YUV, or back."""
-    from cuaug.transforms import ConvertColor
-
-    return apply(image, lambda plan: ConvertColor(source, target).write(plan, None))
-
-
-def matrix(image: Any, values: ArrayLike) -> Any:
-    """values[:, :3] @ (r, g, b) + values[:, 3], saturated; `values` is (3, 4), in the image's units."""
-    return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, np.asarray(values))))
-
-
-def lut(image: Any, table: ArrayLike) -> Any:
-    """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels."""
-    return apply(image, lambda plan: plan.lut(table))
-
-
-def erase(image: Any, top: int, left: int, height: int, width: int, value: Any = 0) -> Any:
-    """`value`, a number or one per channel, in the rectangle."""
-    rectangle = (top, left, top + height, left + width)
-    color = arguments.color("value", value)
-    return apply(image, lambda plan: plan.append(operations.erase(len(plan), rectangle, color)))
-
-
-def normalize(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
-    """(v - mean) / std for each channel, of values in [0, 1] (uint8 images are scaled to that)."""
-    return apply(image, lambda plan: plan.normalize(mean, std))
