@@ -1,0 +1,344 @@
+"""How near cuaug is to Pillow, OpenCV, torch and torchvision's formulas, on photos: docs/parity.md.
+
+    python -m tests.parity [--out docs/parity.md]
+
+Functions are compared with libraries that have them, and with torchvision's formulas in NumPy (tests/references);
+transforms with those formulas, given the parameters that were drawn. A third table has what differs on purpose.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+from PIL import Image, ImageEnhance, ImageOps
+
+from cuaug import functional
+from cuaug import transforms as T
+from tests import tolerances
+from tests.references import color, filters, jpeg, sampling, statistics, warp
+from tests.tolerances import Tolerance
+from tests.transforms.cases import CASES, yuv
+from tests.transforms.test_every import by_reference, run
+from tests.witnesses import (
+    PIL,
+    Pixels,
+    bicubic_by_channels,
+    by_pillow,
+    clahe,
+    corners,
+    displaced,
+    enhanced,
+    erased,
+    formula,
+    hsv,
+    interpolated,
+    photos,
+    turned,
+    warped,
+    wave,
+)
+
+#: Functions whose comparison is among the transforms', where the draws are known.
+DRAWN = {"gaussian_noise": "GaussianNoise"}
+
+
+def small_photos() -> Pixels:
+    """(6, 40, 48, 3) uint8: the photos, twice each, the second time mirrored and turned."""
+    reduced = [np.asarray(Image.fromarray(photo).resize((48, 40), PIL.BOX)) for photo in photos()]
+    return np.stack([*reduced, *(photo[::-1, ::-1] for photo in reduced)])
+
+
+NEGATIVE = np.arange(256)[::-1]
+SEPIA = np.array([[0.393, 0.769, 0.189, 0], [0.349, 0.686, 0.168, 0], [0.272, 0.534, 0.131, 0]])
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FROM, TO = [(0, 0), (90, 0), (90, 80), (0, 80)], [(7, 4), (95, 9), (80, 85), (3, 70)]
+
+
+#: What the calls name.
+NAMES = {"F": functional, "FROM": FROM, "TO": TO, "wave": wave}
+NAMES |= {"NEGATIVE": NEGATIVE, "SEPIA": SEPIA, "MEAN": MEAN, "STD": STD}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A call of `cuaug.functional`, and who else computes what. With `floats` of a float32 image in [0, 1]."""
+
+    call: str
+    against: str
+    want: Callable[[Pixels], Any]
+    tolerance: str
+    floats: bool = False
+
+
+FUNCTIONS = (
+    Entry("F.resize(image, (70, 96))", "Pillow", by_pillow(Image.Image.resize, (96, 70), PIL.BILINEAR),
+          "PILLOW_BILINEAR_LEVELS"),
+    Entry('F.resize(image, (70, 96), "bicubic")', "Pillow, mode F", bicubic_by_channels, "PILLOW_BICUBIC_LEVELS"),
+    Entry("F.resize(image, (70, 96))", "torch interpolate", interpolated("bilinear", 70, 96), "RESIZE", True),
+    Entry('F.resize(image, (70, 96), "bicubic")', "torch interpolate", interpolated("bicubic", 70, 96), "RESIZE", True),
+    Entry("F.resize(image, (270, 296), antialias=False)", "OpenCV", lambda image: cv2.resize(image, (296, 270)),
+          "OPENCV_RESIZE_LEVELS"),
+    Entry('F.resize(image, (70, 96), "nearest")', "OpenCV",
+          lambda image: cv2.resize(image, (96, 70), interpolation=cv2.INTER_NEAREST), "EXACT"),
+    Entry("F.crop(image, 9, 20, 64, 90)", "NumPy", lambda image: image[9:73, 20:110], "EXACT"),
+    Entry("F.resized_crop(image, 9, 20, 64, 90, (48, 48))", "Pillow",
+          lambda image: by_pillow(Image.Image.resize, (48, 48), PIL.BILINEAR)(image[9:73, 20:110]),
+          "PILLOW_BILINEAR_LEVELS"),
+    Entry("F.center_crop(image, (60, 70))", "NumPy", lambda image: corners(image)[4], "EXACT"),
+    Entry("F.five_crop(image, (60, 70))", "NumPy", corners, "EXACT"),
+    Entry("F.ten_crop(image, (60, 70))", "NumPy",
+          lambda image: np.concatenate([corners(image), corners(image[:, ::-1])]), "EXACT"),
+    Entry("F.horizontal_flip(image)", "NumPy", np.fliplr, "EXACT"),
+    Entry("F.vertical_flip(image)", "NumPy", np.flipud, "EXACT"),
+    Entry("F.rot90(image, 3)", "NumPy", lambda image: np.rot90(image, 3), "EXACT"),
+    *(Entry(f'F.pad(image, 30, padding_mode="{name}")', "OpenCV",
+            lambda image, kind=kind: cv2.copyMakeBorder(image, 30, 30, 30, 30, kind), "EXACT")
+      for name, kind in (("constant", cv2.BORDER_CONSTANT), ("edge", cv2.BORDER_REPLICATE), ("wrap", cv2.BORDER_WRAP),
+                         ("reflect", cv2.BORDER_REFLECT_101), ("symmetric", cv2.BORDER_REFLECT))),
+    Entry('F.rotate(image, 30, "bilinear")', "torchvision's formula, torch grid_sample",
+          turned, "GRID_SAMPLE", True),
+    Entry('F.affine(image, 20, (5, -3), 1.2, (10, 4), "bicubic")', "torchvision's formula, torch grid_sample",
+          warped(lambda h, w: warp.affine(h, w, 20, (5, -3), 1.2, (10, 4)), "bicubic"), "GRID_SAMPLE", True),
+    Entry("F.perspective(image, FROM, TO)", "torchvision's formula, torch grid_sample",
+          warped(lambda h, w: warp.perspective(np.array(FROM), np.array(TO)), "bilinear"), "GRID_SAMPLE", True),
+    Entry("F.elastic(image, wave(*image.shape[:2]))", "torchvision's formula, torch grid_sample", displaced,
+          "GRID_SAMPLE", True),
+    Entry("F.adjust_brightness(image, 1.3)", "torchvision's formula", formula(color.brightness, 1.3, 255.0),
+          "ROUNDING_LEVELS"),
+    Entry("F.adjust_brightness(image, 1.3)", "Pillow", enhanced(ImageEnhance.Brightness, 1.3), "PILLOW_COLOR_LEVELS"),
+    Entry("F.adjust_contrast(image, 0.6)", "torchvision's formula", formula(color.contrast, 0.6, 255.0),
+          "ROUNDING_LEVELS"),
+    Entry("F.adjust_contrast(image, 0.6)", "Pillow", enhanced(ImageEnhance.Contrast, 0.6), "PILLOW_COLOR_LEVELS"),
+    Entry("F.adjust_saturation(image, 1.6)", "torchvision's formula", formula(color.saturation, 1.6, 255.0),
+          "ROUNDING_LEVELS"),
+    Entry("F.adjust_saturation(image, 1.6)", "Pillow", enhanced(ImageEnhance.Color, 1.6), "PILLOW_COLOR_LEVELS"),
+    Entry("F.adjust_hue(image, 0.1)", "OpenCV", hsv, "OPENCV_HUE_LEVELS"),
+    Entry("F.adjust_hue(image, 0.1)", "torchvision's formula", formula(color.hue, 0.1, 255.0), "ROUNDING_LEVELS"),
+    Entry("F.adjust_gamma(image, 0.6, 1.1)", "torchvision's formula", formula(color.gamma, 0.6, 1.1, 255.0),
+          "ROUNDING_LEVELS"),
+    Entry("F.adjust_sharpness(image, 2.0)", "torchvision's formula", formula(filters.adjust_sharpness, 2.0, 255.0),
+          "ROUNDING_LEVELS"),
+    Entry("F.adjust_sharpness(image, 2.0)", "Pillow", enhanced(ImageEnhance.Sharpness, 2.0), "PILLOW_SHARPNESS_LEVELS"),
+    Entry("F.autocontrast(image)", "Pillow", by_pillow(ImageOps.autocontrast), "PILLOW_AUTOCONTRAST_LEVELS"),
+    Entry("F.autocontrast(image)", "torchvision's formula", formula(statistics.autocontrast, 255.0), "ROUNDING_LEVELS"),
+    Entry("F.equalize(image)", "Pillow", by_pillow(ImageOps.equalize), "EXACT"),
+    Entry("F.clahe(image, 2.8)", "OpenCV", clahe, "EXACT"),
+    Entry("F.invert(image)", "Pillow", by_pillow(ImageOps.invert), "EXACT"),
+    Entry("F.posterize(image, 3)", "Pillow", by_pillow(ImageOps.posterize, 3), "EXACT"),
+    Entry("F.solarize(image, 128)", "Pillow", by_pillow(ImageOps.solarize, 128), "EXACT"),
+    Entry("F.rgb_to_grayscale(image, 3)", "torchvision's formula", formula(color.grayscale), "ROUNDING_LEVELS"),
+    Entry("F.rgb_to_grayscale(image, 3)", "Pillow",
+          lambda image: np.asarray(Image.fromarray(image).convert("L").convert("RGB")), "COLOR_LEVELS"),
+    Entry("F.convert_color(image)", "OpenCV", lambda image: cv2.cvtColor(image, cv2.COLOR_RGB2YUV), "COLOR_LEVELS"),
+    Entry("F.convert_color(image)", "BT.601 in NumPy", formula(yuv()), "ROUNDING_LEVELS"),
+    Entry("F.permute_channels(image, (2, 0, 1))", "NumPy", lambda image: image[..., [2, 0, 1]], "EXACT"),
+    Entry("F.lut(image, NEGATIVE)", "OpenCV", lambda image: cv2.LUT(image, NEGATIVE.astype(np.uint8)), "EXACT"),
+    Entry("F.matrix(image, SEPIA)", "OpenCV", lambda image: cv2.transform(image, SEPIA), "OPENCV_MATRIX_LEVELS"),
+    Entry("F.erase(image, 20, 30, 30, 30, (1, 2, 3))", "NumPy", erased, "EXACT"),
+    Entry("F.normalize(image, MEAN, STD) * STD", "NumPy", lambda image: image.astype(np.float64) - MEAN, "NORMALIZE",
+          True),
+    Entry("F.gaussian_blur(image, 9, 1.7)", "OpenCV", lambda image: cv2.GaussianBlur(image, (9, 9), 1.7),
+          "CONVOLUTION_LEVELS"),
+    Entry("F.gaussian_blur(image, (5, 9), 1.7)", "torchvision's formula", formula(filters.gaussian_blur, (5, 9), 1.7),
+          "ROUNDING_LEVELS"),
+    Entry("F.motion_blur(image, 7, 35.0, 0.5)", "Kornia's kernel, OpenCV's filter2D",
+          lambda image: cv2.filter2D(image, -1, filters.motion_kernel(7, 35.0, 0.5), borderType=cv2.BORDER_CONSTANT),
+          "CONVOLUTION", True),
+    Entry("F.median_blur(image, 5)", "OpenCV", lambda image: cv2.medianBlur(image, 5), "EXACT"),
+    Entry("F.jpeg(image, 40)", "Pillow", lambda image: jpeg.by_pillow(image, 40), "EXACT"),
+)  # fmt: skip
+
+
+# --- what differs on purpose -----------------------------------------------------------------------------------------
+
+
+def rounded(*steps: Callable[[Pixels], Pixels]) -> Callable[[Pixels], Pixels]:
+    """The steps one by one, rounded to uint8 after each, as torchvision does it."""
+
+    def run(image: Pixels) -> Pixels:
+        for step in steps:
+            image = color.levels(step(image.astype(np.float64)))
+        return image
+
+    return run
+
+
+def resized(height: int, width: int) -> Callable[[Pixels], Pixels]:
+    return lambda image: sampling.resize(image, height, width, "bilinear", True)
+
+
+def smooth_rounded(image: Pixels) -> Pixels:
+    smooth = color.levels(filters.adjust_sharpness(image, 0.0, 255.0)).astype(np.float64)
+    return np.clip(3.0 * image - 2.0 * smooth, 0, 255)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What torchvision computes, step by step, and the chain that has another result here."""
+
+    what: str
+    why: str
+    chain: tuple[Any, ...]
+    theirs: Callable[[Pixels], Pixels]
+
+
+DIFFERENCES = (
+    Difference("Brightness, contrast, saturation and hue of uint8", "rounded once, at the end",
+               (T.RandomBrightness((1.3, 1.3)), T.RandomContrast((0.7, 0.7)), T.RandomSaturation((1.4, 1.4)),
+                T.RandomHue((0.05, 0.05))),
+               rounded(lambda v: color.brightness(v, 1.3, 255.0), lambda v: color.contrast(v, 0.7, 255.0),
+                       lambda v: color.saturation(v, 1.4, 255.0), lambda v: color.hue(v, 0.05, 255.0))),
+    Difference("`Resize` then `CenterCrop` of uint8", "one pass, the same numbers: only a different order of sums",
+               (T.Resize((80, 96)), T.CenterCrop(64)), rounded(resized(80, 96), lambda v: v[8:72, 16:80])),
+    Difference("`Resize` then `ColorJitter(contrast=1.5)` of uint8", "rounded once, at the end",
+               (T.Resize((80, 96)), T.RandomContrast((1.5, 1.5))),
+               rounded(resized(80, 96), lambda v: color.contrast(v, 1.5, 255.0))),
+    Difference("`Resize` then `Normalize` of uint8, in levels", "the resized image is not rounded",
+               (T.Resize((80, 96)), T.Normalize(0.0, 1.0)),
+               lambda v: color.levels(resized(80, 96)(v.astype(np.float64))) / 255.0),
+    Difference("`Resize` then `RandomRotation(30)`, bilinear", "two interpolations here too, not rounded between them",
+               (T.Resize((80, 96)), T.RandomRotation((30, 30), "bilinear")), rounded(resized(80, 96), turned)),
+    Difference("`Resize` to 3/4, then to a half of that", "one interpolation instead of two: sharper",
+               (T.Resize((72, 96)), T.Resize((36, 48))), rounded(resized(72, 96), resized(36, 48))),
+    Difference('`Resize(..., "bicubic")` of uint8', "saturated and rounded once; Pillow does both after each pass",
+               (T.Resize((70, 96), "bicubic"),), by_pillow(Image.Image.resize, (96, 70), PIL.BICUBIC)),
+    Difference("`RandomAutocontrast` of uint8", "rounded; torchvision and Pillow truncate", (T.RandomAutocontrast(1),),
+               lambda v: np.floor(statistics.autocontrast(v.astype(np.float64), 255.0))),
+    Difference("`RandomAdjustSharpness(3)` of uint8", "the smoothed image is not rounded before it is blended",
+               (T.RandomAdjustSharpness(3, 1),), rounded(smooth_rounded)),
+)  # fmt: skip
+
+
+# --- the tables ------------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A line of a table; errors and tolerance in uint8 levels."""
+
+    name: str
+    what: str
+    most: float
+    mean: float
+    tolerance: Tolerance
+
+
+def _errors(pairs: Iterable[tuple[Any, Any]], unit: float = 1.0) -> tuple[float, float]:
+    """The largest error, and the mean, of all pairs of images."""
+    most, total, count = 0.0, 0.0, 0
+    for got, want in pairs:
+        got, want = np.asarray(got, dtype=np.float64), np.asarray(want, dtype=np.float64)
+        assert got.shape == want.shape, f"{got.shape}, not {want.shape}"
+        far = np.abs(got - want) * unit
+        most, total, count = max(most, float(far.max())), total + float(far.sum()), count + far.size
+    return most, total / count
+
+
+def function_row(entry: Entry) -> Row:
+    unit = 255.0 if entry.floats else 1.0
+    images = [image.astype(np.float32) / np.float32(255) if entry.floats else image for image in photos()]
+    pairs = ((eval(entry.call, NAMES | {"image": image}), entry.want(image)) for image in images)
+    most, reason = getattr(tolerances, entry.tolerance)
+    name = entry.call.split("(")[0].removeprefix("F.")
+    what = f"`{entry.call}` | {entry.against}{', of floats' if entry.floats else ''}"
+    return Row(name, what, *_errors(pairs, unit), Tolerance(most * unit, reason if most else "exact"))
+
+
+def transform_row(name: str) -> Row:
+    """The worst of its cases."""
+    images, rows = small_photos(), []
+    for transform, reference in CASES[name]:
+        got, want = run(transform, images, 0), by_reference(transform, reference, images, 0)
+        values = max(np.max(image) for image in got) < 10
+        unit, (most, reason) = (255.0, tolerances.VALUES) if values else (1.0, tolerances.ROUNDING_LEVELS)
+        want = want if values else [np.clip(image, 0, 255) for image in want]
+        errors = _errors(zip(got, want, strict=True), unit)
+        rows.append(Row(name, f"`{name}`", *errors, Tolerance(most * unit, reason)))
+    return max(rows, key=lambda row: row.most / row.tolerance.most)
+
+
+def difference_row(entry: Difference) -> tuple[str, str, float, float]:
+    chain = T.Compose(list(entry.chain))
+    pairs = [(np.asarray(chain(image), dtype=np.float64), entry.theirs(image)) for image in photos()]
+    return entry.what, entry.why, *_errors(pairs, 255.0 if pairs[0][0].max() < 10 else 1.0)
+
+
+def functions() -> list[Row]:
+    return [function_row(entry) for entry in FUNCTIONS]
+
+
+def transforms() -> list[Row]:
+    return [transform_row(name) for name in CASES]
+
+
+PAGE = """# How near the results are
+
+Written by `python -m tests.parity --out docs/parity.md`; `tests/test_parity.py` makes the tables anew and fails where
+an error exceeds its tolerance. Errors are in uint8 levels: the largest, and the mean of all values.
+
+## Functions, beside other libraries
+
+`cuaug.functional` on three photos of 200 x 200, 133 x 181 and 97 x 240 pixels; "of floats": of the photo as float32 in
+[0, 1]. A formula is NumPy's in float64, so uint8 results are half a level off by their own rounding.
+
+| call | beside | largest | mean | tolerance | why |
+|---|---|---|---|---|---|
+{functions}
+`gaussian_noise` draws; it is `GaussianNoise` below.
+
+## Transforms, beside formulas
+
+Each draws for six photos of 40 x 48 pixels, with several kinds of arguments (`tests/transforms/cases.py`), and
+`tests/references` computes in float64 what the drawn parameters mean, noise from the same random words. The tolerance
+is half a level of rounding; of `Normalize` and `ToDtype`, whose results are floats, float32's precision.
+
+| transform | largest | mean | tolerance |
+|---|---|---|---|
+{transforms}
+## What differs on purpose
+
+Pixels are not rounded between operations, and two resizes are one interpolation. How far that is from torchvision,
+which rounds uint8 images after each transform (by its formulas, on the three photos):
+
+| chain | here | largest | mean |
+|---|---|---|---|
+{differences}"""
+
+
+def figure(value: float) -> str:
+    return "0" if value == 0 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def page(functions: list[Row], transforms: list[Row]) -> str:
+    def figures(row: Row) -> tuple[str, ...]:
+        return row.what, figure(row.most), figure(row.mean), f"{row.tolerance.most:.3g}"
+
+    differences = map(difference_row, DIFFERENCES)
+    return PAGE.format(
+        functions="".join(line(*figures(row), row.tolerance.reason) for row in functions),
+        transforms="".join(line(*figures(row)) for row in transforms),
+        differences="".join(line(what, why, figure(most), figure(mean)) for what, why, most, mean in differences),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Writes how near the results are to those of other libraries.")
+    parser.add_argument("--out", type=Path, help="a file; without one the page is printed")
+    out = parser.parse_args().out
+    if out:
+        out.write_text(page(functions(), transforms()))
+    else:
+        print(page(functions(), transforms()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The tables of docs/parity.md: every operation is in them, no error exceeds its tolerance, the page is this one."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuaug import functional
+from tests import parity
+from tests.transforms.cases import CASES
+
+PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
+# The largest error and the mean: the first two cells of a line that are numbers.
+FIGURES = re.compile(r"(?<=[^\d] )\| ([\d.e-]+) \| ([\d.e-]+) \|")
+
+
+@pytest.fixture(scope="module")
+def tables() -> tuple[list[parity.Row], list[parity.Row]]:
+    return parity.functions(), parity.transforms()
+
+
+@pytest.mark.slow
+def test_no_error_exceeds_its_tolerance(tables):
+    for row in [*tables[0], *tables[1]]:
+        assert row.mean <= row.most <= row.tolerance.most, f"{row.what}: {row.most} levels ({row.tolerance.reason})"
+
+
+@pytest.mark.slow
+def test_the_page_is_this_one(tables):
+    """But for the last digits of its figures, which another processor or library may have otherwise."""
+    told, made = PAGE.read_text(), parity.page(*tables)
+    command = "run `python -m tests.parity --out docs/parity.md`"
+    assert without_figures(told) == without_figures(made), command
+    for before, now in zip(figures(told), figures(made), strict=True):
+        assert now == pytest.approx(before, rel=0.2, abs=0.02), command
+
+
+def without_figures(page: str) -> str:
+    return re.sub(FIGURES, "|", page)
+
+
+def figures(page: str) -> list[float]:
+    return [float(number) for pair in re.findall(FIGURES, page) for number in pair]
+
+
+def test_every_operation_is_in_the_table():
+    names = {re.match(r"F\.(\w+)\(", entry.call)[1] for entry in parity.FUNCTIONS}
+    assert names | set(parity.DRAWN) == set(functional.__all__)
+    assert set(parity.DRAWN.values()) <= set(CASES), "a function that draws is compared as a transform"
+    page = PAGE.read_text()
+    for line in [
+        *(f"| `{entry.call}` | {entry.against}" for entry in parity.FUNCTIONS),
+        *(f"| `{n}` |" for n in CASES),
+    ]:
+        assert line in page, "run `python -m tests.parity --out docs/parity.md`"
+
+
+def test_another_result_would_exceed_the_tolerance(monkeypatch):
+    """Truncating instead of rounding, a level too much in one place, and another size."""
+    entry = next(entry for entry in parity.FUNCTIONS if entry.call == "F.adjust_gamma(image, 0.6, 1.1)")
+    adjusted = functional.adjust_gamma
+    for wrong in (lambda v: v - 1, lambda v: np.where(np.arange(v.shape[1])[:, None] == 5, v - 1, v)):
+        monkeypatch.setattr(functional, "adjust_gamma", lambda *a, wrong=wrong: wrong(adjusted(*a).astype(int)))
+        row = parity.function_row(entry)
+        assert row.most > row.tolerance.most
+    monkeypatch.setattr(functional, "adjust_gamma", lambda *a: adjusted(*a)[1:])
+    with pytest.raises(AssertionError, match=r"\(199, 200, 3\), not \(200, 200, 3\)"):
+        parity.function_row(entry)
+
+
+def test_figures_are_found():
+    lines = "| `F.crop(image, 9, 20)` | NumPy | 1.00 | 5.4e-05 | 1 | Pillow's 2 |\n| `Resize` | 0 | 0.25 | 0.501 |\n"
+    assert figures(lines) == [1.0, 5.4e-05, 0.0, 0.25]
+    assert without_figures(lines) == "| `F.crop(image, 9, 20)` | NumPy | 1 | Pillow's 2 |\n| `Resize` | 0.501 |\n"
