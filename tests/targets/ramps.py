@@ -37,10 +37,10 @@ def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | No
     s, t = np.asarray(place) - 0.5 - (left, top)
     inner = around[1:3, 1:3, :2]
     value = (inner[0, 0] * (1 - s) + inner[0, 1] * s) * (1 - t) + (inner[1, 0] * (1 - s) + inner[1, 1] * s) * t
-    slopes = np.linalg.svd([np.diff(around[..., :2], axis=axis).mean(axis=(0, 1)) for axis in (0, 1)])[1]
-    if slopes[1] <= 0.02 * slopes[0]:  # it is flat: half a pixel at the edge of an image that is enlarged
-        return None
-    return value, 0.02 + 0.05 * slopes[0] + 4.0 * spread(around[..., :2])
+    slopes = [np.linalg.norm(np.diff(around[..., :2], axis=axis), axis=2) for axis in (0, 1)]
+    if any(slope.min() <= 0.25 * slope.max() for slope in slopes):
+        return None  # flat in part: the outer half pixel of an image that is enlarged
+    return value, 0.02 + 0.05 * max(slope.max() for slope in slopes) + 4.0 * spread(around[..., :2])
 
 
 def folds(step: Step) -> bool:
@@ -67,15 +67,18 @@ def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smo
 
     Without antialiasing, which bends a ramp at its ends, where the filter is cut off.
     """
-    (h, w), chain = size, []
+    (h, w), chain, curved = size, [], False
     for _ in range(draw(st.integers(1, longest))):
-        step, new_h, new_w = draw(steps(draw(st.sampled_from(names)), h, w))
+        # What a curved warp leaves of few pixels is not to be interpolated once more: it would cut its curves short.
+        usable = [name for name in names if not (smooth and curved and name in ("resize", "warp"))]
+        step, new_h, new_w = draw(steps(draw(st.sampled_from(usable)), h, w))
         if smooth:
             how = {"filter": Filter.BILINEAR, "antialias": False, "border": Border.CONSTANT, "fill": 0.0}
             step = Step(step.name, step.arguments | {k: v for k, v in how.items() if k in step.arguments})
         if not folds(step):
             chain.append(step)
             h, w = new_h, new_w
+            curved |= step.name == "warp"
     return chain
 
 
