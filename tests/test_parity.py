@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from cuaug import functional
-from tests import parity
+from cuaug import transforms as T
+from tests import parity, stages, tolerances
+from tests.stages import STAGES
 from tests.transforms.cases import CASES
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
@@ -50,10 +52,12 @@ def test_every_operation_is_in_the_table():
     names = {re.match(r"F\.(\w+)\(", entry.call)[1] for entry in parity.FUNCTIONS}
     assert names | set(parity.DRAWN) == set(functional.__all__)
     assert set(parity.DRAWN.values()) <= set(CASES), "a function that draws is compared as a transform"
+    assert set(CASES) | set(STAGES) | parity.PIXELLESS == set(T.__all__), "a new transform has a line in cases.py"
+    assert not parity.PIXELLESS & (set(CASES) | set(STAGES)) and set(CASES) >= parity.EXACT
     page = PAGE.read_text()
     for line in [
         *(f"| `{entry.call}` | {entry.against}" for entry in parity.FUNCTIONS),
-        *(f"| `{n}` |" for n in CASES),
+        *(f"| `{n}` |" for n in [*CASES, *STAGES]),
     ]:
         assert line in page, "run `python -m tests.parity --out docs/parity.md`"
 
@@ -69,6 +73,25 @@ def test_another_result_would_exceed_the_tolerance(monkeypatch):
     monkeypatch.setattr(functional, "adjust_gamma", lambda *a: adjusted(*a)[1:])
     with pytest.raises(AssertionError, match=r"\(199, 200, 3\), not \(200, 200, 3\)"):
         parity.function_row(entry)
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_does_something_and_that_of_another_image_is_noticed(name, monkeypatch):
+    images = parity.small_photos()[:2]
+    made = stages.pairs(name, images)
+    assert len(made) == 2 and not any(np.array_equal(got, image) for (got, _), image in zip(made, images, strict=True))
+    assert all(np.abs(got - want).max() <= STAGES[name].tolerance.most for got, want in made)
+    stage, reference = STAGES[name], STAGES[name].image
+    wrong = stage._replace(image=lambda images, i, **drawn: reference(images[:, ::-1], i, **drawn))
+    monkeypatch.setitem(STAGES, name, wrong)
+    assert parity.transform_row(name).most > 20
+
+
+def test_a_level_too_much_is_noticed_where_whole_pixels_move(monkeypatch):
+    transform, _ = CASES["RandomInvert"][0]
+    monkeypatch.setitem(CASES, "RandomInvert", [(transform, lambda image: np.clip(254.6 - image, 0, 255))])
+    row = parity.transform_row("RandomInvert")
+    assert row.tolerance.most == tolerances.EXACT.most < row.most < tolerances.ROUNDING_LEVELS.most
 
 
 def test_figures_are_found():

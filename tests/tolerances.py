@@ -29,6 +29,7 @@ PILLOW_WARP_LEVELS = Tolerance(1, "Pillow truncates to uint8 where the kernels r
 MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
 CONVOLUTION_LEVELS = Tolerance(3, "OpenCV's uint8 Gaussian has weights of 8 bits: 1/512 off for each of up to 15 twice")
 PILLOW_SHARPNESS_LEVELS = Tolerance(3, "Pillow rounds the smoothed image, which counts up to twice, and truncates")
+TWICE_ROUNDED_LEVELS = Tolerance(1 + 2e-3, "as ROUNDING_LEVELS, for each chain's end and again for their mean")
 
 # float images in [0, 1]
 OPENCV_RESIZE = Tolerance(

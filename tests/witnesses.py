@@ -105,10 +105,15 @@ def hsv(image: Pixels) -> Pixels:
     return color.levels(255.0 * cv2.cvtColor(turned, cv2.COLOR_HSV2RGB).astype(np.float64))
 
 
+def crops(image: Pixels, height: int, width: int) -> Pixels:
+    """(5, height, width, 3): the corners and the middle."""
+    top, left = (round((n - k) / 2) for n, k in zip(image.shape, (height, width), strict=False))
+    parts = [image[:height, :width], image[:height, -width:], image[-height:, :width], image[-height:, -width:]]
+    return np.stack([*parts, image[top : top + height, left : left + width]])
+
+
 def corners(image: Pixels) -> Pixels:
-    middle = [round((n - k) / 2) for n, k in zip(image.shape, (60, 70), strict=False)]
-    parts = [image[:60, :70], image[:60, -70:], image[-60:, :70], image[-60:, -70:]]
-    return np.stack([*parts, image[middle[0] : middle[0] + 60, middle[1] : middle[1] + 70]])
+    return crops(image, 60, 70)
 
 
 def erased(image: Pixels) -> Pixels:
