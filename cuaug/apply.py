@@ -1,30 +1,19 @@
-"""Runs plans and chains on images that are in hand: behind `Compose(...)(x)`, `cuaug.functional`, and a loader's
-functions of whole batches."""
+"""Runs plans on images that are in hand: behind `Compose(...)(x)` and `cuaug.functional`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cuaug import devices
 from cuaug.errors import TransformError
 from cuaug.interop import Opened, dtype_of, open_images
 from cuaug.plan import Layout, Plan, Record, Type
-from cuaug.random import Draws
 from cuaug.targets import Targets
-from cuaug.transforms.base import BatchTransform
 
-if TYPE_CHECKING:
-    from cuaug.transforms.compose import Compose
-
-__all__ = ["apply", "apply_chain", "draw_seed", "run_stages"]
-
-# Each stage of a chain draws from positions of its own, this far apart.
-_STAGE_POSITIONS = 1 << 20
+__all__ = ["apply", "draw_seed", "run_plan"]
 
 
 def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
@@ -47,83 +36,19 @@ def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
         TransformError: images that are not supported, or that come out of one batch with different sizes.
     """
     opened = open_images(images)
-    return opened.finish(_run_plan(opened, write, views=views)[0])
+    return opened.finish(run_plan(opened, write, views=views)[0])
 
 
-def apply_chain(
-    chain: Compose, images: Any, targets: list[Any] | None, seed: int, epoch: int, record: Record
-) -> tuple[Any, list[Any] | None]:
-    """The chain on images in hand, and their targets, which draw as samples 0, 1, ... of that epoch."""
-    opened = open_images(images)
-    if targets is not None and len(targets) != len(opened.images):
-        raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
-    keys = np.arange(len(opened.images))
-    first = chain.stages[0]
-    assert not isinstance(first, BatchTransform)
-    draws = Draws(seed, epoch, np.repeat(keys, first.views))
-    made, targets = _run_plan(opened, _planner(first, draws), chain, targets, views=first.views, record=record)
-    if len(chain.stages) > 1:
-        made = made.movedim(-1, -3) if opened.layout == Layout.HWC else made
-        made, targets = run_stages(chain, made, targets, Draws(seed, epoch, keys), record)
-        made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
-    return opened.finish(made), targets
-
-
-def run_stages(
-    chain: Compose, images: torch.Tensor, targets: list[Any] | None, draws: Draws, record: Record, *, extra: int = 0
-) -> tuple[torch.Tensor, list[Any] | None]:
-    """All stages of a chain but the first.
-
-    Args:
-        images: (N + extra, C, H, W): what the first stage made.
-        targets: N + extra of them, or None.
-        draws: of those N + extra samples.
-        extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
-            first ones are taken once more.
-
-    Returns:
-        what became of the N images and their targets.
-    """
-    count = len(images) - extra
-    for number, stage in enumerate(chain.stages[1:], 1):
-        drawn = draws.at(number * _STAGE_POSITIONS)
-        if isinstance(stage, BatchTransform):
-            if extra < stage.partners:
-                rows = np.arange(count + stage.partners) % count
-                images, targets = images[torch.from_numpy(rows).to(images.device)], _pick(targets, rows)
-                extra = stage.partners
-            extra -= stage.partners
-            of = drawn.of(drawn.indices[: count + extra])
-            images, targets, _ = stage.perform(images, targets, of, record, chain.how_targets_are)
-        else:
-            opened = open_images(images)
-            write = _planner(stage, drawn.of(np.repeat(drawn.indices[: len(images)], stage.views)))
-            made, targets = _run_plan(opened, write, chain, targets, views=stage.views, record=record)
-            images = opened.finish(made)
-    return images[:count], None if targets is None else targets[:count]
-
-
-def _planner(chain: Compose, draws: Draws) -> Callable[[Plan], None]:
-    return lambda plan: chain.plan(plan, draws)
-
-
-def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:
-    return None if targets is None else [targets[i] for i in rows.tolist()]
-
-
-def _run_plan(
+def run_plan(
     opened: Opened,
     write: Callable[[Plan], None],
-    chain: Compose | None = None,
     targets: list[Any] | None = None,
     *,
+    how_targets_are: Mapping[str, Any] | None = None,
     views: int = 1,
     record: Record | None = None,
 ) -> tuple[torch.Tensor, list[Any] | None]:
-    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets.
-
-    What `write` writes is a part of `chain`, which says how targets are to be read.
-    """
+    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets."""
     n, height, width, _ = opened.images.shape
     source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
     rows = n * views
@@ -132,8 +57,8 @@ def _run_plan(
     )
     plan.target_type = opened.target_type
     moving = None
-    if targets is not None and chain is not None:
-        moving = Targets(targets, [height] * n, [width] * n, **chain.how_targets_are)
+    if targets is not None:
+        moving = Targets(targets, [height] * n, [width] * n, **(how_targets_are or {}))
         moving.attach(plan)
     write(plan)
     as_double = opened.is_double and plan.target_type is None

@@ -20,8 +20,9 @@ from cuaug.distributed import check_rank, own_gpu, own_rank
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.interop import type_of
 from cuaug.pipeline.host import HostPipeline
-from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.reading import Reader
+from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder, Stats
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order

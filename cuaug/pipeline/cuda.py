@@ -21,9 +21,10 @@ from cuaug.codec import CudaDecoder, Header, Pixels
 from cuaug.devices.cuda import CudaProgram, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
+from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 

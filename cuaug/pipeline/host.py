@@ -13,10 +13,11 @@ from cuaug.codec import HostDecoder, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.job import Job, Pipeline, Settings
+from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.memory import Recycler
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached
+from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.sampling import Epoch, Share
 

@@ -14,7 +14,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,13 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
-from cuaug.pipeline.reading import Item, Reader
+from cuaug.pipeline.reading import Item
 from cuaug.pipeline.samples import Drawn, Samples
+from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
-from cuaug.plan import Layout, Type
+from cuaug.plan import Layout
 from cuaug.sampling import Epoch, Share
-from cuaug.transforms import Compose
 
 __all__ = ["Job", "Pipeline", "Settings"]
 
@@ -40,20 +39,6 @@ SAMPLES_PER_TASK = 8
 _LOOK_SECONDS = 0.25
 # So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
 _MOST_STAND_INS = 100
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a loader's jobs have in common."""
-
-    reader: Reader
-    transforms: Compose
-    target_type: Type | None
-    layout: Layout
-    fancy_upsampling: bool
-    prefetch: int
-    on_error: str
-    collate: Callable[[list[Any]], Any]
 
 
 class Pipeline:

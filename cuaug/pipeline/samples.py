@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.apply import run_stages
 from cuaug.batch import Batch, none_of
+from cuaug.pipeline.settings import Settings
 from cuaug.plan import Layout, Record
 from cuaug.random import Draws
-
-if TYPE_CHECKING:
-    from cuaug.pipeline.job import Settings
-    from cuaug.sampling import Epoch, Share
+from cuaug.sampling import Epoch, Share
+from cuaug.transforms.running import run_stages
 
 __all__ = ["Drawn", "Samples"]
 
@@ -80,9 +78,10 @@ class Samples:
         images, labels = images[: len(shown)], [self.labels[k] for k in shown]
         drawn = [self.drawn[k] for k in shown]
         later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
-        if len(settings.transforms.stages) > 1:
-            extra = int((shown >= self.own).sum())
-            images, mixed = run_stages(settings.transforms, images, labels, self.draws(shown), later, extra=extra)
+        chain = settings.transforms
+        if len(chain.stages) > 1:
+            extra, draws = int((shown >= self.own).sum()), self.draws(shown)
+            images, mixed = run_stages(chain.stages, images, labels, chain.how_targets_are, draws, later, extra=extra)
             labels = mixed or labels
         which = which[which < self.own]
         together = settings.collate(labels[: max(len(which), 1)])

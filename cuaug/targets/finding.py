@@ -19,8 +19,8 @@ from cuaug.targets.values import tv_kind
 __all__ = ["Group", "holds_targets", "may_hold_targets"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
-# What is never one for each instance, whatever its length.
-_OF_THE_IMAGE = frozenset({"image_id", "size", "orig_size", "canvas_size", "format", "path"})
+#: What is never one for each instance, whatever its length.
+OF_THE_IMAGE = frozenset({"image_id", "size", "orig_size", "canvas_size", "format", "path"})
 
 
 class Group:
@@ -104,7 +104,7 @@ class Group:
         keep = kept(self)
         if keep is not None and not keep.all():
             for key, value in new.items():
-                if key not in self.fields and key not in _OF_THE_IMAGE:
+                if key not in self.fields and key not in OF_THE_IMAGE:
                     new[key] = _selected(value, keep)
         for key, field in self.fields.items():
             of_instances = keep is not None and field.count == len(keep)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
-from cuaug.targets.finding import _OF_THE_IMAGE, Group
+from cuaug.targets.finding import OF_THE_IMAGE, Group
 from cuaug.targets.values import Value
 
 __all__ = ["Part", "Place", "in_mosaic", "pasted", "some"]
@@ -69,7 +69,7 @@ class Part:
 
     def has_rows(self, key: Any) -> bool:
         """Whether what is there has one row for each instance."""
-        if self.count is None or key in _OF_THE_IMAGE:
+        if self.count is None or key in OF_THE_IMAGE:
             return False
         if key in self.fields:
             return self.fields[key].count is not None

@@ -8,7 +8,7 @@ a `BatchTransform`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ class BatchTransform(Transform):
         targets: list[Any] | None,
         draws: Draws,
         record: Record,
-        how_targets_are: dict[str, Any],
+        how_targets_are: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
         """Draws, notes and runs: for N samples, with `partners` or more behind them.

@@ -7,7 +7,7 @@ Members draw from positions of their own whether or not they act, so a sample's 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ class _OneOf(BatchTransform):
         targets: list[Any] | None,
         draws: Draws,
         record: Record,
-        how_targets_are: dict[str, Any],
+        how_targets_are: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
         draws.next_transform()

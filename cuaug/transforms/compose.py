@@ -133,11 +133,13 @@ class Compose(Transform):
         """
         from cuaug.transforms.explain import explain
 
-        return explain(self, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
+        text = explain(self.stages, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
+        return f"{len(self.transforms)} transforms, {text}"
 
     def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
-        from cuaug.apply import apply_chain, draw_seed
+        from cuaug.apply import draw_seed
+        from cuaug.transforms.running import run_chain
 
         if len(target) > 1:
             raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
@@ -145,7 +147,8 @@ class Compose(Transform):
         if is_batch and target and not isinstance(target[0], list):
             raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
         targets = (target[0] if is_batch else [target[0]]) if target else None
-        made, targets = apply_chain(self, image, targets, *draw_seed(self.generator), record)
+        seed, epoch = draw_seed(self.generator)
+        made, targets = run_chain(self.stages, image, targets, self.how_targets_are, seed, epoch, record)
         return made if targets is None else (made, targets if is_batch else targets[0])
 
     def __getstate__(self) -> dict[str, Any]:

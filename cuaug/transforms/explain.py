@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from cuaug.plan import Plan, Points, Type
 from cuaug.random import Draws
-from cuaug.transforms.base import BatchTransform, Where
-
-if TYPE_CHECKING:
-    from cuaug.transforms.compose import Compose
+from cuaug.transforms.base import BatchTransform, Transform, Where
 
 __all__ = ["explain"]
 
@@ -49,10 +47,12 @@ class _Watched(Plan):
         ]
 
 
-def explain(chain: Compose, height: int, width: int, *, batch_size: int, channels: int, is_float: bool) -> str:
-    """See `Compose.explain`."""
+def explain(
+    stages: Sequence[Transform], height: int, width: int, *, batch_size: int, channels: int, is_float: bool
+) -> str:
+    """What `Compose.explain` tells of the stages."""
     total, lines = 0, []
-    for number, stage in enumerate(chain.stages):
+    for number, stage in enumerate(stages):
         if isinstance(stage, BatchTransform):
             lines += [f"function of the whole batch: {stage!r}", "    images are stored before it, and read after it"]
             continue
@@ -68,5 +68,5 @@ def explain(chain: Compose, height: int, width: int, *, batch_size: int, channel
             lines.append(f"launch {total}")
             lines += [f"    {name:<24}{what}" for name, what in does.items()] or ["    the images as they are"]
             lines += plan.ends(launch)
-    head = f"{len(chain.transforms)} transforms, {batch_size} images: {total} launch{'es' if total > 1 else ''}"
+    head = f"{batch_size} images: {total} launch{'es' if total > 1 else ''}"
     return "\n".join([head, *lines])

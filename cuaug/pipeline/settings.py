@@ -1,0 +1,27 @@
+"""What all jobs of a loader have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cuaug.pipeline.reading import Reader
+from cuaug.plan import Layout, Type
+from cuaug.transforms import Compose
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a loader's jobs have in common."""
+
+    reader: Reader
+    transforms: Compose
+    target_type: Type | None
+    layout: Layout
+    fancy_upsampling: bool
+    prefetch: int
+    on_error: str
+    collate: Callable[[list[Any]], Any]

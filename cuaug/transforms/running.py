@@ -1,0 +1,101 @@
+"""Runs chains on images that are in hand, stage by stage: plans, and functions of whole batches between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.apply import run_plan
+from cuaug.errors import TransformError
+from cuaug.interop import Opened, open_images
+from cuaug.plan import Layout, Record
+from cuaug.random import Draws
+from cuaug.transforms.base import BatchTransform, Transform
+
+__all__ = ["run_chain", "run_stages"]
+
+Stages = Sequence[Transform]
+How = Mapping[str, Any]
+# Each stage of a chain draws from positions of its own, this far apart.
+_STAGE_POSITIONS = 1 << 20
+
+
+def run_chain(
+    stages: Stages, images: Any, targets: list[Any] | None, how_targets_are: How, seed: int, epoch: int, record: Record
+) -> tuple[Any, list[Any] | None]:
+    """The chain on images in hand, and their targets, which draw as samples 0, 1, ... of that epoch."""
+    opened = open_images(images)
+    if targets is not None and len(targets) != len(opened.images):
+        raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
+    keys = np.arange(len(opened.images))
+    first = stages[0]
+    draws = Draws(seed, epoch, keys)
+    made, targets = _run_planned(first, opened, targets, how_targets_are, draws, record)
+    if len(stages) > 1:
+        made = made.movedim(-1, -3) if opened.layout == Layout.HWC else made
+        made, targets = run_stages(stages, made, targets, how_targets_are, Draws(seed, epoch, keys), record)
+        made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
+    return opened.finish(made), targets
+
+
+def run_stages(
+    stages: Stages,
+    images: torch.Tensor,
+    targets: list[Any] | None,
+    how_targets_are: How,
+    draws: Draws,
+    record: Record,
+    *,
+    extra: int = 0,
+) -> tuple[torch.Tensor, list[Any] | None]:
+    """All stages of a chain but the first.
+
+    Args:
+        images: (N + extra, C, H, W): what the first stage made.
+        targets: N + extra of them, or None; `how_targets_are` says how they are read.
+        draws: of those N + extra samples.
+        extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
+            first ones are taken once more.
+
+    Returns:
+        what became of the N images and their targets.
+    """
+    count = len(images) - extra
+    for number, stage in enumerate(stages[1:], 1):
+        drawn = draws.at(number * _STAGE_POSITIONS)
+        if isinstance(stage, BatchTransform):
+            if extra < stage.partners:
+                rows = np.arange(count + stage.partners) % count
+                images, targets = images[torch.from_numpy(rows).to(images.device)], _pick(targets, rows)
+                extra = stage.partners
+            extra -= stage.partners
+            of = drawn.of(drawn.indices[: count + extra])
+            images, targets, _ = stage.perform(images, targets, of, record, how_targets_are)
+        else:
+            opened = open_images(images)
+            of = drawn.of(drawn.indices[: len(images)])
+            made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record)
+            images = opened.finish(made)
+    return images[:count], None if targets is None else targets[:count]
+
+
+def _run_planned(
+    stage: Transform, opened: Opened, targets: list[Any] | None, how_targets_are: How, draws: Draws, record: Record
+) -> tuple[torch.Tensor, list[Any] | None]:
+    each = draws.of(np.repeat(draws.indices, stage.views))
+    return run_plan(
+        opened,
+        lambda plan: stage.plan(plan, each),
+        targets,
+        how_targets_are=how_targets_are,
+        views=stage.views,
+        record=record,
+    )
+
+
+def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:
+    return None if targets is None else [targets[i] for i in rows.tolist()]
