@@ -108,12 +108,12 @@ def test_threads(tmp_path):
         ("store.h", "plane = int64(sample.y.out) * sample.x.out;", "plane = int64(sample.y.out) * sample.x.out + 1;",
          "WRITE of size"),
         ("sampling.h", "border == EDGE || n == 1", "border == EDGE", "division by zero"),
-        ("statistics.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
+        ("cells.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
          "return int(clamp(value * scale + 0.5f, 255.0f)) + 0 * int(value * 1e12f);", "outside the range"),
         ("warp.h", "x0 + taps <= sample.x.inner_high", "x0 + taps <= sample.x.inner_high + 1", "READ of size"),
         ("neighbourhood.h", "at.row + down < sample.y.inner_high", "at.row + down <= sample.y.inner_high",
          "READ of size"),
-        ("cells.h", "smaller(int(low) + 1, count - 1)", "int(low) + 1", "READ of size"),
+        ("cells.h", "y < grid.rows * grid.height", "y <= grid.rows * grid.height", "READ of size"),
         ("store.h", "at = int64(x) * width + y;", "at = int64(x) * width + y + 1;", "WRITE of size"),
     ],
     ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed"],
@@ -146,10 +146,17 @@ def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
 
 
 @pytest.mark.slow
-def test_a_sum_that_is_not_atomic_is_reported(tmp_path):
-    kernels = patched(
-        tmp_path / "kernels", "shim.h", "__atomic_fetch_add(sum, value, __ATOMIC_RELAXED);", "*sum += value;"
-    )
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("add_to(int64* sum, int64 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }",
+         "add_to(int64* sum, int64 value) { *sum += value; }"),
+        ("{ __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }", "{ ++*counter; }"),
+    ],
+    ids=["sum", "count"],
+)  # fmt: skip
+def test_a_sum_that_is_not_atomic_is_reported(tmp_path, right, wrong):
+    kernels = patched(tmp_path / "kernels", "shim.h", right, wrong)
     library = build(tmp_path / "host.so", THREAD, kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said
