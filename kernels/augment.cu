@@ -13,8 +13,5 @@ KERNEL augment(const Sample* samples, const Op* ops, const float* tables, int64*
     if (!sample.active || tile.rows <= 0 || tile.columns <= 0) return;  // the whole block leaves: no barrier waits
 
     const Block block = {int(threadIdx.x), int(blockDim.x)};
-    if (sample.source_type == UINT8)
-        augment_tile<uint8>(block, sample, ops, tables, statistics, tile, scratch);
-    else
-        augment_tile<float>(block, sample, ops, tables, statistics, tile, scratch);
+    augment_tile(block, sample, ops, tables, statistics, tile, scratch);
 }

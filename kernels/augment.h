@@ -8,6 +8,8 @@
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
 //   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
 // JPEG passes have jpeg.h's instead; those that gather pixel by pixel need none.
+//
+// Only what reads the source is compiled for each of its types; the program, most of the code, once for each way.
 #pragma once
 #include "jpeg.h"
 #include "median.h"
@@ -39,36 +41,48 @@ DEVICE void finish_strip(const Sample& sample, const Op* ops, const float* table
     store_strip(sample, v, y, x, pixels);
 }
 
-// Passes whose pixels each gather for themselves, strip by strip; a JPEG's first decode what the tile needs.
+// One strip of a pass whose pixels each gather for themselves.
 template <class T>
+DEVICE void gather_strip(const Sample& sample, const float* tables, const Plane* planes, int y, int x, int pixels,
+                         Strip& v) {
+    switch (sample.neighbourhood) {
+        case STENCIL: stencil_strip<T>(sample, tables, shown_strip(sample, y, x, pixels), v); break;
+        case MEDIAN: median_strip<T>(sample, shown_strip(sample, y, x, pixels), v); break;
+        case JPEG: jpeg_strip(sample, planes, shown_strip(sample, y, x, pixels), v); break;
+        default: warp_strip<T>(sample, tables, y, x, pixels, v);
+    }
+}
+
+// Such a pass, strip by strip; a JPEG's first decodes what the tile needs.
 DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                         const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
     Plane planes[3];
     if (sample.neighbourhood == JPEG) {
         const Span rows = shown_range(sample, sample.y, tile.y, tile.rows);
         const Span columns = shown_range(sample, sample.x, tile.x, tile.columns);
-        jpeg_planes<T>(block, sample, tables, rows, columns, reinterpret_cast<int*>(scratch), planes);
+        int* const memory = reinterpret_cast<int*>(scratch);
+        if (sample.source_type == UINT8)
+            jpeg_planes<uint8>(block, sample, tables, rows, columns, memory, planes);
+        else
+            jpeg_planes<float>(block, sample, tables, rows, columns, memory, planes);
     }
     const int strips = (tile.columns + PIXELS - 1) / PIXELS;
     for (int i = block.thread; i < tile.rows * strips; i += block.threads) {
         const int y = tile.y + i / strips, j = i % strips * PIXELS, pixels = smaller(PIXELS, tile.columns - j);
         const int x = tile.x + j;
         Strip v;
-        switch (sample.neighbourhood) {
-            case STENCIL: stencil_strip<T>(sample, tables, shown_strip(sample, y, x, pixels), v); break;
-            case MEDIAN: median_strip<T>(sample, shown_strip(sample, y, x, pixels), v); break;
-            case JPEG: jpeg_strip(sample, planes, shown_strip(sample, y, x, pixels), v); break;
-            default: warp_strip<T>(sample, tables, y, x, pixels, v);
-        }
+        if (sample.source_type == UINT8)
+            gather_strip<uint8>(sample, tables, planes, y, x, pixels, v);
+        else
+            gather_strip<float>(sample, tables, planes, y, x, pixels, v);
         finish_strip(sample, ops, tables, statistics, y, x, pixels, v, tally);
     }
 }
 
-template <class T>
 DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                       const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
     if (sample.warped || sample.neighbourhood > SEPARABLE) {  // the whole block, or none of it
-        gather_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch);
+        gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;
     }
     Span* row_spans = reinterpret_cast<Span*>(scratch);
@@ -90,10 +104,15 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
     const int64 below = 3 * int64(columns.count) + 1;
     for (int i = 0; i < tile.rows; i += ROWS) {
         const int height = smaller(ROWS, tile.rows - i);
-        for (int row = 0; row < height; ++row)
-            if (row_spans[i + row].count > 0 && columns.count > 0)
-                sum_rows<T>(block, sample, row_spans[i + row], row_weights + int64(i + row) * sample.y.taps, columns,
-                            lines + row * below);
+        for (int row = 0; row < height; ++row) {
+            const Span span = row_spans[i + row];
+            const float* weights = row_weights + int64(i + row) * sample.y.taps;
+            if (span.count == 0 || columns.count == 0) continue;
+            if (sample.source_type == UINT8)
+                sum_rows<uint8>(block, sample, span, weights, columns, lines + row * below);
+            else
+                sum_rows<float>(block, sample, span, weights, columns, lines + row * below);
+        }
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
             const int pixels = smaller(PIXELS, tile.columns - j);
@@ -109,11 +128,10 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
     }
 }
 
-template <class T>
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables, int64* memory,
                          Tile tile, float* scratch) {
     const Statistics statistics = begin_statistics(block, sample, ops, memory, tile, scratch);
     Tally tally = empty_tally();
-    make_tile<T>(block, sample, ops, tables, statistics, tally, tile, scratch + statistics_floats(sample, tile));
+    make_tile(block, sample, ops, tables, statistics, tally, tile, scratch + statistics_floats(sample, tile));
     end_statistics(block, sample, statistics, tally, tile);
 }

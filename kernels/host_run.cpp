@@ -97,12 +97,7 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
             const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
             if (!scratch.hold(scratch_floats(sample, tile))) return false;
             float* const memory = scratch.data;  // a thread_local of this thread: the block's threads share it
-            run_block([&](const Block& block) {
-                if (sample.source_type == UINT8)
-                    augment_tile<uint8>(block, sample, ops, tables, statistics, tile, memory);
-                else
-                    augment_tile<float>(block, sample, ops, tables, statistics, tile, memory);
-            });
+            run_block([&](const Block& block) { augment_tile(block, sample, ops, tables, statistics, tile, memory); });
         }
     }
     return true;
