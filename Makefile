@@ -33,10 +33,10 @@ lint: $(VENV)/installed-test
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -n logical
+	$(BIN)/python -m pytest -n logical --dist worksteal
 
 test-fast: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n logical -m "not slow"
+	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --out benchmarks/results/end_to_end_cpu.json

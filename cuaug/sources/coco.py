@@ -106,6 +106,7 @@ class Coco:
         return self.path(index), self.label(index)
 
     def path(self, index: int) -> str:
+        """The image's path."""
         return os.path.join(self.images, self._names[index])
 
     def label(self, index: int) -> dict[str, Any]:

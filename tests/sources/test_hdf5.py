@@ -78,7 +78,7 @@ def test_labels_of_any_shape(path):
     fields = {
         "number": np.arange(4, dtype=np.int16),
         "box": np.arange(16, dtype=np.float32).reshape(4, 4),
-        "mask": np.arange(4 * 6).reshape(4, 2, 3),
+        "grid": np.arange(4 * 6).reshape(4, 2, 3),
         "flag": np.array([True, False, True, True]),
     }
     with h5py.File(path, "w") as file:
@@ -94,7 +94,7 @@ def test_labels_of_any_shape(path):
             np.testing.assert_array_equal(source.label(i)[name], values[i])
     with Loader(source, batch_size=4) as loader:
         ((_, labels),) = loader
-    assert labels["name"] == ["ä", "b", "c", "d"] and labels["mask"].shape == (4, 2, 3)
+    assert labels["name"] == ["ä", "b", "c", "d"] and labels["grid"].shape == (4, 2, 3)
     assert Hdf5(path, labels="box").read(1)[1].tolist() == [4, 5, 6, 7]
     assert Hdf5(path, labels=None).read(1)[1] == 1
 
