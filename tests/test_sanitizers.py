@@ -28,6 +28,8 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pr
 ROOT = Path(__file__).parent.parent
 ADDRESS = ["-O1", "-g", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 THREAD = ["-O1", "-g", "-fsanitize=thread", "-DCUAUG_BLOCK_THREADS=4"]
+# Where a mistake ends the run soon, the compiler's time counts.
+QUICK = ["-O0", "-g0"]
 
 
 def runtime(name: str) -> str:
@@ -120,7 +122,7 @@ def test_threads(tmp_path):
 )  # fmt: skip
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     kernels = patched(tmp_path / "kernels", file, right, wrong)
-    library = build(tmp_path / "host.so", ADDRESS, kernels=kernels, isas=("baseline",))
+    library = build(tmp_path / "host.so", [*ADDRESS, *QUICK], kernels=kernels, isas=("baseline",))
     status, said = run(library, "libasan.so", ("baseline",))
     assert status != 0 and report in said, said[-5000:]
 
@@ -140,7 +142,7 @@ def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
     parts = text.split("block.sync();")
     without = "block.sync();".join(parts[: barrier + 1]) + ";" + "block.sync();".join(parts[barrier + 1 :])
     kernels = patched(tmp_path / "kernels", file, text, without)
-    library = build(tmp_path / "host.so", THREAD, kernels=kernels, isas=("baseline",))
+    library = build(tmp_path / "host.so", [*THREAD, *QUICK], kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said
 
@@ -157,6 +159,6 @@ def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
 )  # fmt: skip
 def test_a_sum_that_is_not_atomic_is_reported(tmp_path, right, wrong):
     kernels = patched(tmp_path / "kernels", "shim.h", right, wrong)
-    library = build(tmp_path / "host.so", THREAD, kernels=kernels, isas=("baseline",))
+    library = build(tmp_path / "host.so", [*THREAD, *QUICK], kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said

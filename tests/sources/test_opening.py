@@ -173,5 +173,5 @@ def test_every_source_keeps_the_promises_of_all(tmp_path):
         kind.write(tmp_path / str(i), samples())
         opened.add(type(kind.open(tmp_path / str(i))))
     classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
-    # A label of Coco is a target, of no fixed shape: tests/targets/test_coco.py.
+    # A label of Coco is a target, of no fixed shape: tests/sources/test_coco.py.
     assert classes - opened == {sources.Source, sources.Checked, sources.Coco}
