@@ -14,16 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.devices.host import HostProgram
-from cuaug.plan import Filter, Layout, Plan, Tables, Type, operations
-from cuaug.plan.layout import OP, Neighbourhood, OpCode
+from cuaug.plan import Filter, Plan, Tables, Type, operations
+from cuaug.plan.layout import Neighbourhood, OpCode
 
 __all__ = ["folded"]
 
-# What an operation of one channel costs, in hundreds of microseconds for 224 x 224 pixels on one core.
-_COSTS = {OpCode.SCALE: 0.2, OpCode.POSTERIZE: 0.4, OpCode.SOLARIZE: 0.3, OpCode.LUT: 3.2, OpCode.GAMMA: 7.4}
-_COST = np.full(len(OpCode), np.nan)
+# What an operation of one channel costs, in nanoseconds a pixel on one core: benchmarks/operations.py.
+_COSTS = {OpCode.SCALE: 0.4, OpCode.POSTERIZE: 0.8, OpCode.SOLARIZE: 0.4, OpCode.LUT: 6.5, OpCode.GAMMA: 15.0}
+_COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
-_LEAST_SAVING = 1.0
+# Making a table, in nanoseconds: a small image is done before that.
+_TABLE_COST = 45_000.0
 
 
 def folded(tables: Tables) -> Tables:
@@ -31,42 +32,63 @@ def folded(tables: Tables) -> Tables:
     codes = tables.ops["code"]
     if not ((codes == OpCode.LUT) | (codes == OpCode.GAMMA)).any():
         return tables  # nothing else costs more than a table
-    rows, ops = tables.rows.copy(), tables.ops.copy()
-    begins, ends, costs = rows["op_begin"], rows["op_end"], _COST[codes]
-    exact = _shows_levels(rows)
-    found: dict[bytes, int] = {}
-    first = len(tables.luts)
-    made: list[NDArray[np.float32]] = []
-    for place in zip(*np.nonzero(begins < ends), strict=True):
-        begin, end = int(begins[place]), int(ends[place])
-        program: list[Any] = []
-        at = begin
-        while at < end:
-            stop = at
-            if codes[at] == OpCode.LUT or (at == begin and exact[place]):
-                while stop < end and not np.isnan(costs[stop]):
-                    stop += 1
-            if stop > at and costs[at:stop].sum() >= _COSTS[OpCode.LUT] + _LEAST_SAVING:
-                limit = 255.0 / float(ops["a"][at, 0]) if codes[at] == OpCode.LUT else 255.0
-                key = ops[at:stop].tobytes()
-                if key not in found:
-                    found[key] = first + len(made)
-                    made.append(_table(tables, at, stop, limit))
-                program.append(operations.look_up(1, limit, found[key])[0])
-                at = stop
-            else:
-                program.append(ops[at].copy())
-                at += 1
-        if len(program) < end - begin:
-            ops[begin : begin + len(program)] = np.array(program, dtype=OP)
-            ends[place] = begin + len(program)
-    if not made:
+    begins, ends, pixels = _runs(tables)
+    cost = np.concatenate([[0.0], np.cumsum(_COST[codes])])
+    saving = (cost[ends] - cost[begins] - _COSTS[OpCode.LUT]) * pixels
+    worth = saving > _TABLE_COST
+    begins, ends = begins[worth], ends[worth]
+    if len(begins) == 0:
         return tables
-    return dataclasses.replace(tables, rows=rows, ops=ops, luts=np.concatenate([tables.luts, np.stack(made)]))
+
+    found: dict[bytes, int] = {}
+    number = np.array(
+        [
+            found.setdefault(tables.ops[begin:end].tobytes(), len(found))
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+        ]
+    )
+    _, one_of_each = np.unique(number, return_index=True)
+    limits = np.full(len(begins), 255.0)
+    np.divide(255.0, tables.ops["a"][begins, 0], out=limits, where=codes[begins] == OpCode.LUT)
+    made = _made(tables, begins[one_of_each], ends[one_of_each], limits[one_of_each])
+
+    ops, rows = tables.ops.copy(), tables.rows.copy()
+    for limit in np.unique(limits):
+        of = limits == limit
+        ops[begins[of]] = operations.look_up(int(of.sum()), limit, len(tables.luts) + number[of])
+    depth = np.zeros(len(ops) + 1, dtype=np.int64)  # within a run: 1 from its second operation on
+    np.add.at(depth, begins + 1, 1)
+    np.add.at(depth, ends, -1)
+    kept = np.cumsum(depth)[:-1] == 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    rows["op_begin"], rows["op_end"] = before[rows["op_begin"]], before[rows["op_end"]]
+    return dataclasses.replace(tables, rows=rows, ops=ops[kept], luts=np.concatenate([tables.luts, made]))
+
+
+def _runs(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(K,) where each run that may become a table begins and ends, and how many pixels it is for."""
+    codes, rows = tables.ops["code"], tables.rows.reshape(-1)
+    busy = np.flatnonzero(rows["op_end"] > rows["op_begin"])
+    busy = busy[np.argsort(rows["op_begin"][busy])]
+    firsts, lasts = rows["op_begin"][busy].astype(np.int64), rows["op_end"][busy].astype(np.int64)
+    program = np.repeat(np.arange(len(busy)), lasts - firsts)
+    exact = np.zeros(len(codes), dtype=bool)
+    exact[firsts] = _shows_levels(rows)[busy]
+
+    # Stretches of per-channel operations within one program; each one's run is what begins with its first exact place.
+    foldable = _COST[codes] > 0.0
+    same = np.concatenate([[False], (program[1:] == program[:-1]) & foldable[1:] & foldable[:-1]])
+    stretch = np.cumsum(~same)
+    may_begin = np.flatnonzero(foldable & (exact | (codes == OpCode.LUT)))
+    _, first = np.unique(stretch[may_begin], return_index=True)
+    begins = may_begin[first]
+    ends = np.searchsorted(stretch, stretch[begins], side="right")
+    of = busy[program[begins]]
+    return begins, ends, rows["y"]["out"][of].astype(np.int64) * rows["x"]["out"][of]
 
 
 def _shows_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """(P, N): whether each pixel that the pass takes in is one of the source's, or a fill colour of whole levels."""
+    """Whether each pixel that the pass takes in is one of the source's, or a fill colour of whole levels."""
     plain = (rows["source_type"] == Type.UINT8) & (rows["neighbourhood"] == Neighbourhood.NONE)
     unscaled = (rows["warped"] == 0) & (rows["x"]["scale"] == 1.0) & (rows["y"]["scale"] == 1.0)
     unscaled &= (rows["x"]["offset"] == 0.0) & (rows["y"]["offset"] == 0.0)
@@ -76,12 +98,16 @@ def _shows_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
     return exact
 
 
-def _table(tables: Tables, begin: int, end: int, limit: float) -> NDArray[np.float32]:
-    """(3, 256): what operations begin ... end - 1 make of each level."""
-    ramp = np.broadcast_to(np.arange(256, dtype=np.float32)[:, None] * np.float32(limit / 255.0), (256, 3))
-    rows = Plan([1], [256], source_type=Type.FLOAT32).tables(Type.FLOAT32, Layout.CHW).rows
-    rows["op_begin"], rows["op_end"] = begin, end
-    out = np.empty((3, 256), dtype=np.float32)
+def _made(
+    tables: Tables, begins: NDArray[np.int64], ends: NDArray[np.int64], limits: NDArray[np.float64]
+) -> NDArray[np.float32]:
+    """(K, 3, 256): what operations begins ... ends - 1 make of each level, where white is at `limits`."""
+    rows = Plan(np.ones(len(begins)), np.full(len(begins), 256), source_type=Type.FLOAT32).tables(Type.FLOAT32).rows
+    rows["op_begin"], rows["op_end"] = begins, ends
     program = HostProgram(dataclasses.replace(tables, rows=rows, statistics=0, target_type=Type.FLOAT32))
-    program.run(0, np.ascontiguousarray(ramp)[None], out.ctypes.data)
-    return out
+    levels = np.arange(256, dtype=np.float32)[:, None].repeat(3, axis=1)[None]
+    ramps = {limit: levels * np.float32(limit / 255.0) for limit in np.unique(limits).tolist()}
+    made = np.empty((len(begins), 3, 256), dtype=np.float32)
+    for i, limit in enumerate(limits.tolist()):
+        program.run(i, ramps[limit], made[i].ctypes.data)
+    return made

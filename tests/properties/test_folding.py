@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug.devices import folded
+from cuaug.devices import folded, folding
 from cuaug.plan import Filter, Layout, Plan, Type, operations
 from cuaug.plan.layout import OpCode
 from tests import helpers
@@ -55,7 +57,7 @@ OPERATIONS = {
     st.sampled_from([np.uint8, np.float32]),
 )
 def test_nothing_changes(steps, target, source):
-    """Also where only some of the samples have an operation."""
+    """Also where only some of the samples have an operation; and in images that are too small to gain from a table."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (7 + i, 9, 3)).astype(source) / (1 if source is np.uint8 else 255) for i in range(3)]
     images = [image.astype(source) for image in images]
@@ -65,7 +67,8 @@ def test_nothing_changes(steps, target, source):
         for name, a, b, who in steps:
             where = np.array([who >> i & 1 for i in range(3)], dtype=bool)
             OPERATIONS[name](plan, a, b, None if name == "float" else where)
-        return helpers.run(plan, images, target, Layout.CHW, fold=fold)
+        with mock.patch.object(folding, "_TABLE_COST", 0.0):
+            return helpers.run(plan, images, target, Layout.CHW, fold=fold)
 
     for got, wanted in zip(run(True), run(False), strict=True):
         assert_same(got, wanted)
@@ -77,8 +80,8 @@ def codes(tables, sample=0):
 
 
 def test_what_becomes_a_table():
-    def after(*writes, source=Type.UINT8, n=1):
-        plan = Plan([20] * n, [30] * n, source_type=source)
+    def after(*writes, source=Type.UINT8, n=1, side=100):
+        plan = Plan([side] * n, [side] * n, source_type=source)
         for write in writes:
             write(plan)
         return folded(plan.tables(Type.FLOAT32))
@@ -93,7 +96,7 @@ def test_what_becomes_a_table():
         plan.lut(RAMP)
 
     def shrink(plan):
-        plan.resize(9, 9)
+        plan.resize(90, 90)
 
     def normalize(plan):
         plan.normalize(0.5, 0.5)
@@ -105,13 +108,15 @@ def test_what_becomes_a_table():
     assert codes(after(shrink, gamma, table, table)) == [OpCode.GAMMA, OpCode.LUT]
     assert codes(after(posterize, normalize)) == [OpCode.POSTERIZE, OpCode.SCALE], "a table would take longer"
     assert codes(after(gamma, source=Type.FLOAT32)) == [OpCode.GAMMA]
+    assert codes(after(gamma, side=30)) == [OpCode.GAMMA, OpCode.SCALE], "the table would take longer to make"
+    assert codes(after(shrink, lambda plan: plan.lut(np.zeros((3, 3, 256))), gamma, n=3), 2) == [OpCode.LUT]
     shared = after(table, gamma, n=5)
     assert len(shared.luts) == 2 and all(codes(shared, i) == [OpCode.LUT] for i in range(5))
 
 
 @pytest.mark.parametrize("limit", [1.0, 255.0])
 def test_a_table_holds_what_the_operations_make(limit):
-    image = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
+    image = np.tile(np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3), (6, 6, 1))
     plan = helpers.plan_for(image)
     if limit == 1.0:
         plan.to_float()
@@ -120,5 +125,5 @@ def test_a_table_holds_what_the_operations_make(limit):
     plan.lut(RAMP)
     levels = np.floor((image / 255.0) ** 2.2 * 255 + 0.5).astype(int)
     wanted = RAMP[levels] / 255
-    got = helpers.run(plan, [image])[0]
+    got = helpers.run(plan, [image], fold=True)[0]
     assert np.quantile(np.abs(got - wanted), 0.98) < 1e-5
