@@ -24,9 +24,10 @@ from cuaug import functional
 from cuaug import transforms as T
 from tests import tolerances
 from tests.references import color, filters, jpeg, sampling, statistics, warp
+from tests.references.transforms import yuv
 from tests.stages import STAGES, pairs
 from tests.tolerances import Tolerance
-from tests.transforms.cases import BASES, CASES, WRAPPERS, yuv
+from tests.transforms.cases import BASES, CASES, WRAPPERS
 from tests.transforms.test_every import by_reference, run
 from tests.witnesses import (
     PIL,

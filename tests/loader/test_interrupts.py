@@ -83,7 +83,7 @@ class SlowDisk:
 sys.meta_path.insert(0, SlowDisk())
 next(iter(Loader(Memory(40), batch_size=8, threads=2)))
 """)
-    program.interrupt()
+    program.interrupt(after_seconds=0.3)  # when it sleeps: a signal right before a sleep begins does not cut it short
     ended = program.ends()
     assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
 

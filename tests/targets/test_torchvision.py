@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.random import Draws
 from cuaug.targets import Targets
-from tests.references.warp import displacement, expanded_size, perspective
+from tests.references.warp import displacement, expanded_size, inverse_affine, perspective
 from tests.targets.test_boxes import some_boxes
 
 H, W, N, K = 44, 60, 10, 30
@@ -70,16 +69,7 @@ def pad(boxes: np.ndarray, sides: np.ndarray) -> np.ndarray:
 
 def forward_affine(center: Any, angle: float, translate: Any, scale: float, shear: Any) -> np.ndarray:
     """_get_inverse_affine_matrix with inverted=False: (3, 3)."""
-    rot, sx, sy = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
-    (cx, cy), (tx, ty) = center, translate
-    a = math.cos(rot - sy) / math.cos(sy)
-    b = -math.cos(rot - sy) * math.tan(sx) / math.cos(sy) - math.sin(rot)
-    c = math.sin(rot - sy) / math.cos(sy)
-    d = -math.sin(rot - sy) * math.tan(sx) / math.cos(sy) + math.cos(rot)
-    m = np.array([[a * scale, b * scale, 0.0], [c * scale, d * scale, 0.0], [0.0, 0.0, 1.0]])
-    m[0, 2] = m[0, 0] * -cx + m[0, 1] * -cy + cx + tx
-    m[1, 2] = m[1, 0] * -cx + m[1, 1] * -cy + cy + ty
-    return m
+    return np.linalg.inv(inverse_affine(center, angle, translate, scale, shear))
 
 
 def moved(boxes: np.ndarray, matrix: np.ndarray) -> np.ndarray:

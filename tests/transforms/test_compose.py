@@ -14,7 +14,7 @@ from cuaug.apply import apply
 from cuaug.plan import Plan, Tables
 from cuaug.random import Draws
 from tests.references import color, masks, sampling
-from tests.transforms.cases import YUV
+from tests.references.transforms import YUV
 from tests.transforms.test_every import run, stack
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]

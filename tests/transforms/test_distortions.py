@@ -1,0 +1,139 @@
+"""Elastic and grid distortion: torchvision's and OpenCV's formulas, distributions."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug import TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+from cuaug.random import Draws
+from tests import helpers
+from tests.helpers import assert_close, assert_same
+from tests.references import warp as reference
+from tests.tolerances import EXACT, GRID_SAMPLE
+from tests.transforms.test_geometry import params
+from tests.transforms.test_warps import noise
+
+# --- elastic ----------------------------------------------------------------------------------------------------------
+
+
+def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> np.ndarray:
+    """(n, h, w, 2): what ElasticTransform moves each pixel by, in units of its noise, as the kernel interpolates it."""
+    alpha = 2.0 * h / w, 2.0 * w / h  # which make displacements in pixels the noise itself
+    drawn = params(T.ElasticTransform(alpha, sigma), h, w, n=n, seed=seed)
+    rows, columns = int(drawn["rows"][0]), int(drawn["columns"][0])
+
+    def between(size: int, nodes: int) -> np.ndarray:
+        at = (np.arange(size) + 0.5) / size * (nodes - 1)
+        return np.maximum(1 - np.abs(at[:, None] - np.arange(nodes)), 0)
+
+    return np.einsum("yr,nrck,xc->nyxk", between(h, rows), drawn["field"], between(w, columns), optimize=True)
+
+
+@pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
+def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
+    """Variance and covariance over distance, inside and at the borders, beside the formula run on its own noise."""
+    h, w, n = 64, 80, 1200
+    got = dense(h, w, n, sigma)
+    want = reference.elastic_noise(h, w, *sigma, np.random.default_rng(1), n)
+    inside = 1 / math.sqrt(12 * math.pi * sigma[0] * sigma[1])
+    assert abs(got.mean()) < 0.02 * inside
+    middle = (slice(None), slice(25, 40), slice(30, 50))
+    for part, factor in ((middle, 1.0), ((slice(None), 0, slice(30, 50)), 2**0.5), ((slice(None), 0, 0), 2.0)):
+        for k in (0, 1):
+            std = got[part][..., k].std()
+            # torchvision mirrors at the first pixel's centre, here at its edge: half a pixel of sigma apart.
+            at_border = 0.4 / min(sigma) if factor > 1.0 else 0.0
+            assert std == pytest.approx(want[part].std(), rel=0.04 + at_border)
+            assert std == pytest.approx(factor * inside, rel=0.04 + at_border)
+    for axis, (length, at) in enumerate(((sigma[1], 25), (sigma[0], 30)), start=1):
+        for distance in (1, round(length), round(2 * length)):
+            one = (slice(None), slice(20, 40), slice(25, 50))
+            other = list(one)
+            other[axis] = slice(one[axis].start + distance, one[axis].stop + distance)
+            expected = math.exp(-(distance**2) / (4 * length**2))
+            for field in (got[..., 0], got[..., 1], want):
+                correlation = (field[one] * field[tuple(other)]).mean() / inside**2
+                assert correlation == pytest.approx(expected, abs=0.06), (axis, distance, at)
+    assert abs((got[..., 0] * got[..., 1])[middle].mean()) < 0.06 * inside**2, "x and y are independent"
+
+
+def test_elastic_scales_as_torchvision():
+    """x by alpha / height of half the width, y by alpha / width of half the height."""
+    one = params(T.ElasticTransform(1.0), 30, 60, n=3)["field"]
+    other = params(T.ElasticTransform((2.0, 3.0)), 30, 60, n=3)["field"]
+    np.testing.assert_allclose(other, one * [3.0, 2.0])
+    std = params(T.ElasticTransform(1.0), 120, 240, n=200)["field"][:, 10:-10, 10:-10].std(axis=(0, 1, 2))
+    inside = 1 / math.sqrt(12 * math.pi) / 5
+    np.testing.assert_allclose(std, [inside / 240 * 60, inside / 120 * 120], rtol=0.1)
+
+
+def test_an_elastic_sample_does_not_depend_on_the_sizes_beside_it():
+    """A batch of different sizes has node grids of different sizes: the same bits as each image alone."""
+    batch = [noise(*size, seed) for seed, size in enumerate([(40, 57), (224, 30), (1, 1), (12, 91), (2, 5), (40, 57)])]
+    transform = T.ElasticTransform((80, 40), (4, 3), padding_mode="edge")
+    plan = helpers.plan_for(*batch)
+    transform.plan(plan, Draws(3, 1, np.arange(6)))
+    together = helpers.run(plan, batch)
+    for i, image in enumerate(batch):
+        alone = helpers.plan_for(image)
+        transform.plan(alone, Draws(3, 1, [i]))
+        assert_same(together[i], helpers.run_one(alone, image))
+    assert (together[0] != together[5]).any()
+    assert plan.tables().launches == 1
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(0, 99))
+def test_functional_elastic_is_torchvisions(h, w, seed):
+    rng = np.random.default_rng(seed)
+    image = torch.from_numpy(rng.random((3, h, w), dtype=np.float32))
+    displacement = torch.from_numpy(rng.normal(0, 0.2, (1, h, w, 2)))
+    y, x = np.meshgrid((np.arange(h) + 0.5) / h * 2 - 1, (np.arange(w) + 0.5) / w * 2 - 1, indexing="ij")
+    grid = torch.from_numpy(np.stack([x, y], axis=-1))[None] + displacement
+    want = torch.nn.functional.grid_sample(image[None].double(), grid, "bilinear", "zeros", align_corners=False)[0]
+    assert_close(F.elastic(image, displacement), want, GRID_SAMPLE)
+    stack = torch.stack([image, image.flip(2)])
+    both = F.elastic(stack, torch.cat([displacement, torch.zeros_like(displacement)]))
+    assert_close(both[0], want, GRID_SAMPLE)
+    assert_close(both[1], image.flip(2), EXACT)
+
+
+def test_functional_elastic_of_another_size():
+    with pytest.raises(TransformError, match=r"displacement is \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
+        F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
+
+
+# --- grid distortion --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalized", [True, False])
+def test_grid_distortion_is_cv2s_remap(normalized):
+    image = cv2.GaussianBlur(noise(60, 80), (0, 0), 3)
+    transform = T.GridDistortion(4, 0.5, normalized=normalized, padding_mode="edge", p=1)
+    drawn = params(transform, 60, 80, n=20)
+    got = helpers.plan_for(*[image] * 20)
+    transform.write(got, None, **drawn)
+    for i, result in enumerate(helpers.run(got, [image] * 20)):
+        maps = []
+        for size, steps in ((60, drawn["steps_y"][i]), (80, drawn["steps_x"][i])):
+            ends = np.append(0.0, np.cumsum(steps)) * size / 4
+            assert not normalized or ends[-1] == pytest.approx(size)
+            maps.append(np.interp(np.arange(size) + 0.5, np.arange(5) * size / 4, ends) - 0.5)
+        y, x = np.meshgrid(*(m.astype(np.float32) for m in maps), indexing="ij")
+        want = cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        assert np.abs(result * 255 - want).max() <= 3
+
+
+def test_grid_distortion_draws_each_cell():
+    steps = params(T.GridDistortion(5, (-0.2, 0.6), normalized=False), 50, 50, n=9000)["steps_x"]
+    assert 0.8 <= steps.min() < 0.801 and 1.599 < steps.max() <= 1.6 and np.abs(steps.mean(axis=0) - 1.2).max() < 0.02
+    whole = params(T.GridDistortion(5), 50, 50)["steps_y"]
+    np.testing.assert_allclose(whole.sum(axis=1), 5)
