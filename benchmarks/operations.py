@@ -1,0 +1,229 @@
+"""Each operation alone, on one thread, on a photo in memory: cuaug beside Albumentations.
+
+Both take a uint8 image of 512 x 512 x 3 and give one (Normalize: float32), each with parameters drawn for every call
+from ranges that make the work the same. Albumentations is timed as it is called, drawing included. cuaug is timed
+twice: running the sample's program (`run`), and with the sample's share of planning a batch of 256 (`with plan`); the
+ratio is that of Albumentations to the latter. Contenders take turns; printed are medians in milliseconds, and the
+ratios' range.
+
+Then what each step on a pixel costs alone, in nanoseconds a pixel: the cost of a program with four more of them, less
+that of a program without, by four; and what making a table costs. cuaug/devices/folding.py decides by them, and so do
+benchmarks/NOTES.md's figures come about: `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
+
+    python benchmarks/operations.py --out benchmarks/results/operations.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import albumentations as A
+import cv2
+import numpy as np
+import torch
+from report import circumstances, spread, write_json
+from skimage.data import astronaut
+
+from cuaug import transforms as T
+from cuaug.devices import HostProgram, folded
+from cuaug.plan import Layout, Plan, operations
+from cuaug.random import Draws
+
+BATCH, TURN_SECONDS = 256, 0.01
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+LINEAR, FULL = "bilinear", {"p": 1.0}
+
+
+def no_jitter(**one: tuple[float, float]) -> A.ColorJitter:
+    nothing = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
+    return A.ColorJitter(**(nothing | one), p=1)
+
+
+def cases() -> dict[str, tuple[T.Transform, A.BasicTransform]]:
+    """Name -> the operation in cuaug and in Albumentations."""
+    jitter = {"brightness": (1.2, 1.4), "contrast": (1.2, 1.4), "saturation": (1.2, 1.4), "hue": (0.1, 0.2)}
+    box = {"num_holes_range": (4, 4), "hole_height_range": (0.1, 0.2), "hole_width_range": (0.1, 0.2)}
+    names = {"brightness": T.RandomBrightness, "contrast": T.RandomContrast, "saturation": T.RandomSaturation}
+    names |= {"hue": T.RandomHue}
+    return {
+        "Resize 224": (T.Resize((224, 224), antialias=False), A.Resize(224, 224)),
+        "Resize 224, antialiased": (T.Resize((224, 224)), A.Resize(224, 224, interpolation=cv2.INTER_AREA)),
+        "RandomResizedCrop 224": (T.RandomResizedCrop(224, antialias=False), A.RandomResizedCrop((224, 224))),
+        "RandomResizedCrop 224, antialiased": (
+            T.RandomResizedCrop(224),
+            A.RandomResizedCrop((224, 224), interpolation=cv2.INTER_AREA),
+        ),
+        "Crop 224": (T.RandomCrop(224), A.RandomCrop(224, 224)),
+        "Pad 32": (T.Pad(32), A.Pad(32)),
+        "HorizontalFlip": (T.RandomHorizontalFlip(p=1), A.HorizontalFlip(p=1)),
+        "VerticalFlip": (T.RandomVerticalFlip(p=1), A.VerticalFlip(p=1)),
+        "RandomRotate90": (T.RandomRot90(times=(1, 1)), A.Transpose(p=1)),
+        "Rotate": (T.RandomRotation((20, 40), LINEAR), A.Rotate((20, 40), p=1)),
+        "Affine": (
+            T.RandomAffine((20, 40), scale=(0.9, 1.1), shear=(5, 10), interpolation=LINEAR),
+            A.Affine(rotate=(20, 40), scale=(0.9, 1.1), shear=(5, 10), p=1),
+        ),
+        "Perspective": (T.RandomPerspective(0.2, p=1), A.Perspective(0.1, p=1)),
+        "ElasticTransform": (T.ElasticTransform(50.0, 5.0), A.ElasticTransform(50, 5, p=1)),
+        "GridDistortion": (T.GridDistortion(p=1), A.GridDistortion(p=1)),
+        "Normalize": (T.Normalize(MEAN, STD), A.Normalize(MEAN, STD)),
+        **{f"ColorJitter: {name}": (names[name](of, p=1), no_jitter(**{name: of})) for name, of in jitter.items()},
+        "ColorJitter: all four": (T.ColorJitter(**jitter), A.ColorJitter(**jitter, p=1)),
+        "Gamma": (T.RandomGamma((0.8, 1.2)), A.RandomGamma((80, 120), p=1)),
+        "Posterize": (T.RandomPosterize(4, p=1), A.Posterize(4, p=1)),
+        "Solarize": (T.RandomSolarize(128, p=1), A.Solarize((0.5, 0.5), p=1)),
+        "Invert": (T.RandomInvert(p=1), A.InvertImg(p=1)),
+        "AutoContrast": (T.RandomAutocontrast(p=1), A.AutoContrast(method="pil", p=1)),
+        "Equalize": (T.RandomEqualize(p=1), A.Equalize(mode="pil", p=1)),
+        "CLAHE": (T.CLAHE(p=1), A.CLAHE(p=1)),
+        "ToGray": (T.RandomGrayscale(p=1), A.ToGray(p=1)),
+        "ChannelShuffle": (T.RandomChannelPermutation(), A.ChannelShuffle(p=1)),
+        "RGBShift": (T.RGBShift(p=1), A.RGBShift(p=1)),
+        "Sharpness": (T.RandomAdjustSharpness(1.5, p=1), A.Sharpen(lightness=(1, 1), p=1)),
+        "GaussianBlur 5": (T.GaussianBlur(5), A.GaussianBlur((5, 5), (0.1, 2.0), p=1)),
+        "MedianBlur 3": (T.MedianBlur(3, p=1), A.MedianBlur((3, 3), p=1)),
+        "MedianBlur 5": (T.MedianBlur(5, p=1), A.MedianBlur((5, 5), p=1)),
+        "MedianBlur 7": (T.MedianBlur(7, p=1), A.MedianBlur((7, 7), p=1)),
+        "MotionBlur 7": (T.MotionBlur(7, (0, 360), (-1, 1), p=1), A.MotionBlur((7, 7), p=1)),
+        "JPEG 75": (T.JPEG(75), A.ImageCompression(quality_range=(75, 75), p=1)),
+        "GaussianNoise": (T.GaussianNoise(0.0, 0.1), A.GaussNoise((0.1, 0.1), p=1)),
+        "CoarseDropout": (T.CoarseDropout(**box, p=1), A.CoarseDropout(**box, p=1)),
+    }
+
+
+def planned(transform: T.Transform, height: int, width: int) -> HostProgram:
+    plan = Plan([height] * BATCH, [width] * BATCH)
+    transform.plan(plan, Draws(0, 0, np.arange(BATCH)))
+    return HostProgram(folded(plan.tables(layout=Layout.HWC)))
+
+
+def seconds(call: Callable[[], object], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - start) / count
+
+
+def enough(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
+    """The call, and how many of it fill a turn; after one to warm up."""
+    call()
+    return call, max(1, round(TURN_SECONDS / seconds(call, 1)))
+
+
+def contenders(
+    ours: T.Transform, theirs: A.BasicTransform, image: np.ndarray
+) -> list[tuple[Callable[[], object], int]]:
+    """Running, planning, and Albumentations: of images of the same size and type."""
+    program = planned(ours, *image.shape[:2])
+    expected = theirs(image=image)["image"]
+    heights, widths = program.tables.sizes()
+    found = (int(heights[0]), int(widths[0]), 3), program.tables.target_type.name.lower()
+    if found != (expected.shape, expected.dtype.name):
+        raise SystemExit(f"{ours!r} makes {found}, {theirs!r} {expected.shape, expected.dtype.name}")
+    target, turn = np.empty_like(expected), itertools.count()
+    return [
+        enough(lambda: program.run(next(turn) % BATCH, image, target.ctypes.data)),
+        enough(lambda: planned(ours, *image.shape[:2])),
+        enough(lambda: theirs(image=image)),
+    ]
+
+
+def compare(image: np.ndarray, repetitions: int, only: str) -> dict[str, Any]:
+    calls = {name: contenders(*pair, image) for name, pair in cases().items() if only in name}
+    times: dict[str, list[list[float]]] = {name: [] for name in calls}
+    for _ in range(repetitions):
+        for name, three in calls.items():
+            run, plan, theirs = (1000 * seconds(*each) for each in three)
+            times[name].append([run, run + plan / BATCH, theirs])
+    result = {}
+    for name, found in times.items():
+        run, whole, theirs = (list(column) for column in zip(*found, strict=True))
+        result[name] = {
+            "run": spread(run),
+            "with_plan": spread(whole),
+            "albumentations": spread(theirs),
+            "ratio": spread([b / a for a, b in zip(whole, theirs, strict=True)]),
+            "ratio_of_run": spread([b / a for a, b in zip(run, theirs, strict=True)]),
+        }
+    return dict(sorted(result.items(), key=lambda item: -item[1]["ratio"]["median"]))
+
+
+def points() -> dict[str, Callable[[int], np.ndarray]]:
+    """Name -> rows of one operation on pixels, for n samples of uint8 levels."""
+    white = 255.0
+    return {
+        "SCALE": lambda n: operations.brightness(n, white, 1.3),
+        "MATRIX": lambda n: operations.saturation(n, white, 1.3),
+        "LUT": lambda n: operations.look_up(n, white, 0),
+        "HUE": lambda n: operations.hue(n, white, 0.1),
+        "POSTERIZE": lambda n: operations.posterize(n, white, 4),
+        "SOLARIZE": lambda n: operations.solarize(n, white, 128.0),
+        "GAMMA": lambda n: operations.gamma(n, white, 1.1),
+        "ERASE": lambda n: operations.erase(n, (100, 100, 300, 300), 0.0),
+        "NOISE": lambda n: operations.noise(n, white, np.zeros((n, 2), np.uint32), 0.0, 25.0),
+    }
+
+
+def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray) -> Callable[[], object]:
+    """Runs a program that is one operation, `count` times."""
+    plan = Plan([image.shape[0]], [image.shape[1]])
+    for _ in range(count):
+        plan.append(make(1))
+    program, target = HostProgram(plan.tables(layout=Layout.HWC)), np.empty_like(image)
+    return lambda: program.run(0, image, target.ctypes.data)
+
+
+def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
+    """Nanoseconds a pixel for each operation, and microseconds for making a table of 3 x 256 levels."""
+    pairs = {name: [enough(stacked(make, count, image)) for count in (0, 4)] for name, make in points().items()}
+    gammas = Plan([512] * BATCH, [512] * BATCH)
+    gammas.append(operations.gamma(BATCH, 255.0, np.linspace(0.5, 2.0, BATCH)))
+    tables = gammas.tables()
+    costs: dict[str, list[float]] = {name: [] for name in pairs}
+    table = []
+    for _ in range(repetitions):
+        for name, (without, with_four) in pairs.items():
+            more = seconds(*with_four) - seconds(*without)
+            costs[name].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
+        table.append(seconds(lambda: folded(tables), 1) / BATCH * 1e6)
+    return {
+        "nanoseconds_a_pixel": {name: spread(found) for name, found in costs.items()},
+        "table_microseconds": spread(table),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--only", default="", help="operations whose name contains this")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    arguments = parser.parse_args()
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+
+    result = circumstances(["cuaug", "albumentations", "albucore", "numpy", "opencv-python-headless"])
+    image = np.ascontiguousarray(astronaut())
+    result["operations"] = compare(image, arguments.repetitions, arguments.only)
+    print(f"{'ms':36}{'run':>8}{'with plan':>11}{'Albumentations':>16}   times (range)")
+    for name, of in result["operations"].items():
+        run, whole, theirs = (of[key]["median"] for key in ("run", "with_plan", "albumentations"))
+        ratio = of["ratio"]
+        print(
+            f"{name:36}{run:8.3f}{whole:11.3f}{theirs:16.3f}   "
+            f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
+        )
+    result |= cost_points(image, arguments.repetitions)
+    for name, found in result["nanoseconds_a_pixel"].items():
+        print(f"{name:36}{found['median']:8.2f} ns a pixel   {found['min']:.2f} - {found['max']:.2f}")
+    print(f"{'making a table':36}{result['table_microseconds']['median']:8.1f} us")
+    if arguments.out:
+        write_json(arguments.out, result)
+
+
+if __name__ == "__main__":
+    main()
