@@ -6,10 +6,7 @@ What a GPU adds, `tests/cuda/` tests.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,137 +18,23 @@ from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
-from cuaug._native import BEST_ISA, library
-from cuaug.codec import HostDecoder, Pixels
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.plan import Layout, Type
-from cuaug.plan.layout import SAMPLE
+from cuaug.random import Draws
 from tests import helpers
+from tests.fake_cuda import FakeDecoder, replace_cuda
 from tests.helpers import assert_same, plan_for
 from tests.strategies import chains, images, sizes, write
 
 cupy = pytest.importorskip("cupy")
-driver, runtime = cupy.cuda.driver, cupy.cuda.runtime
-
-
-class FakeEvent:
-    def __init__(self, blocking: bool = False) -> None:
-        self.recorded_on: Any = None
-
-    def record(self, stream: Any = None) -> None:
-        self.recorded_on = stream
-
-    def synchronize(self) -> None: ...
-
-
-class FakeStream:
-    cuda_stream = 7
-
-    def __init__(self, device: Any = None, priority: int = 0) -> None:
-        self.waited: list[Any] = []
-
-    def wait_event(self, event: Any) -> None:
-        self.waited.append(event)
-
-    def synchronize(self) -> None: ...
-
-
-class FakeTorch:
-    """torch, with the parts of torch.cuda that cuaug uses."""
-
-    def __init__(self) -> None:
-        self.consumer = FakeStream()
-        self.cuda = SimpleNamespace(
-            Event=FakeEvent,
-            Stream=FakeStream,
-            current_stream=lambda device: self.consumer,
-            device=lambda device: contextlib.nullcontext(),
-            set_device=lambda device: None,
-            stream=lambda stream: contextlib.nullcontext(),
-            _is_in_bad_fork=lambda: False,
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    @staticmethod
-    def zeros(shape: Any, *, dtype: Any, device: Any = None) -> torch.Tensor:
-        return torch.zeros(shape, dtype=dtype)
-
-    @staticmethod
-    def empty(shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
-        return torch.empty(shape, dtype=dtype)
-
-
-class FakeKernel:
-    """Runs each block's tile with the host build, and counts the launches."""
-
-    ptr = 0
-
-    def __init__(self) -> None:
-        self.launches: list[tuple[int, int, int]] = []
-
-    def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
-        rows_at, ops_at, luts_at, statistics_at, high, wide = arguments
-        assert [type(a) for a in arguments] == [np.uint64] * 4 + [np.int32] * 2
-        assert stream.ptr == FakeStream.cuda_stream and block == (cuda.THREADS, 1, 1)
-        assert statistics_at
-        self.launches.append(grid)
-        memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
-        rows = np.frombuffer(memory, dtype=SAMPLE)
-        assert shared_mem >= cuda.scratch_bytes(rows, int(high), int(wide))
-        for i, row in enumerate(rows):
-            if not row["active"]:
-                continue
-            assert grid[0] * wide >= row["x"]["out"] and grid[1] * high >= row["y"]["out"]
-            tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
-            source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
-            assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
-
-
-class FakeDecoder:
-    """As `CudaDecoder`, into host memory."""
-
-    def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int) -> None:
-        self.host = HostDecoder(fancy_upsampling=fancy_upsampling)
-        self.wrapped = 0
-
-    def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
-        assert stream == FakeStream.cuda_stream and array.shape[::2] == (1, 3)
-        self.wrapped += 1
-        return array
-
-    def decode(self, headers: Any, slots: Any, stream: int) -> list[Any]:
-        assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
-        outcomes: list[Any] = []
-        for header, slot in zip(headers, slots, strict=True):
-            try:
-                pixels = self.host.decode(header).copy()
-            except DecodeError as error:
-                outcomes.append(error)
-                continue
-            if isinstance(header, Pixels) or header._stream is None:
-                outcomes.append(pixels)
-            else:
-                slot.view(-1)[: pixels.size] = torch.from_numpy(pixels.reshape(-1))
-                outcomes.append(None)
-        return outcomes
+runtime = cupy.cuda.runtime
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    torch_, kernel = FakeTorch(), FakeKernel()
-    monkeypatch.setattr(cuda, "torch", torch_)
-    monkeypatch.setattr(cuda, "kernel", lambda index: kernel)
-    monkeypatch.setattr(pipeline, "torch", torch_)
-    monkeypatch.setattr(pipeline, "CudaDecoder", FakeDecoder)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda self, stream: None)
-    granted: list[int] = []
-    monkeypatch.setattr(driver, "funcSetAttribute", lambda function, attribute, value: granted.append(value))
-    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
-    return SimpleNamespace(kernel=kernel, torch=torch_, granted=granted)
+    return replace_cuda(monkeypatch.setattr)
 
 
 def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> tuple[int, torch.Tensor]:
@@ -206,6 +89,48 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
     assert launches == 3 and [grid[2] for grid in fake.kernel.launches] == [4, 4, 2]
     for i in range(10):
         assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
+
+
+@pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
+def test_statistics_begin_at_zero(fake, monkeypatch, most):
+    """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
+    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", most)
+    batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
+    plan = plan_for(*batch)
+    T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, Draws(0, 0, np.arange(3)))
+    tables = plan.tables(Type.UINT8, Layout.HWC)
+    assert tables.statistics and cuda.fills(tables) == (most == 0)
+    workspace = cuda.Workspace(torch.device("cpu"))
+    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
+    for _ in range(2):
+        target = torch.zeros((3, 9, 11, 3), dtype=torch.uint8)
+        cuda.CudaProgram(tables).run(addresses, target, workspace=workspace)
+        for i, image in enumerate(batch):
+            want = np.empty(image.size, np.uint8)
+            helpers.HostProgram(tables).run(i, image, want.ctypes.data)
+            assert_same(target[i].numpy().reshape(-1), want)
+        for kept in (workspace._tables, workspace._statistics, workspace._between, workspace._pinned):
+            kept.hold(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
+
+
+def test_what_measures_nothing_needs_no_zeros(fake):
+    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).tables(Type.UINT8, Layout.HWC)
+    assert tables.statistics == cuda.fills(tables) == 0
+    run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
+    assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
+
+
+def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
+    workspace = cuda.Workspace(torch.device("cpu"))
+    for size in (1000, 900, 1100, 1150, 2):
+        workspace.between(size)
+    assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
+    for _ in range(100):
+        workspace.between(320)
+    assert len(fake.torch.asked) == 2
+    for _ in range(100):
+        workspace.between(200)
+    assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
 
 
 def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
@@ -280,6 +205,54 @@ def test_every_batch_is_waited_for(loader_on, pictures, fake):
     assert len(batches) == len(fake.torch.consumer.waited) == 4
 
 
+class Decoded:
+    """A source of pixels."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.arrays = [np.asarray(Image.open(path)) for path in paths]
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int) -> Any:
+        return self.arrays[index], index
+
+
+BARRIERS = [
+    T.Resize((24, 24)),
+    T.ColorJitter(0.4, 0.4),
+    T.GaussianBlur(3),
+    T.RandomEqualize(p=1),
+    T.Normalize(0.5, 0.2),
+]
+
+
+@pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
+@pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
+def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
+    """Nothing pinned is asked for, and of the device just each batch's images, from torch's allocator."""
+    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", 4 << 10)
+    files = Decoded(pictures) if decoded else pictures
+    loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
+    for _ in range(12):  # five batches each: so that every batch has been in both arenas
+        list(loader)
+    fake.torch.asked.clear()
+    sizes = sorted(len(batch.images) for _ in range(4) for batch in loader)
+    assert sorted(fake.torch.asked) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
+
+
+def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
+    """Of tables; and one more where pictures come decoded: then of all of them."""
+    copies = []
+    copy = torch.Tensor.copy_
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
+    png = [path for path in pictures if path.endswith("png")]
+    for files, uploads in ((png[:16], 1), (Decoded(png[:16]), 2)):
+        loader = loader_on(True, files, CHAIN, batch_size=8)
+        copies.clear()
+        assert len(list(loader)) == 2 and len(copies) == 2 * uploads
+
+
 @pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16))], ids=["one of a batch", "all of a batch"])
 def test_bad_images_are_left_out(loader_on, pictures, bad):
     for i in bad:
@@ -337,14 +310,14 @@ def test_decoded_caches(loader_on, fake, pictures, tmp_path, monkeypatch, where,
             assert_same(got.images, want.images)
             assert got.labels.equal(want.labels)
         if epoch == 0 and limit_bytes > 10**6:
-            monkeypatch.setattr(FakeDecoder, "decode", _only_pixels)
+            monkeypatch.setattr(FakeDecoder, "decode", _nothing)
     assert gpu.cache.stats.samples == 37 or limit_bytes < 10**6
     assert 0 < gpu.cache.stats.bytes <= limit_bytes
 
 
-def _only_pixels(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
-    assert all(isinstance(header, Pixels) for header in headers), "decoded again"
-    return [header.array for header in headers]
+def _nothing(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
+    assert not headers, "decoded again"
+    return []
 
 
 def test_a_failing_producer_raises_where_the_batch_is_taken(loader_on, pictures, monkeypatch):

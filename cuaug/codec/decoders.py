@@ -30,6 +30,9 @@ class HostDecoder:
     Args:
         fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Without it decoding is
             somewhat faster, and colours differ by up to 24 levels beside sharp edges.
+
+    Attributes:
+        decoded_by: who decoded the last image: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:
@@ -42,6 +45,7 @@ class HostDecoder:
         )
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._small_in_a_row = 0
+        self.decoded_by = ""
         self._allocate(3 << 18)
 
     def decode(self, header: Header | Pixels, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
@@ -64,6 +68,7 @@ class HostDecoder:
         if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
             raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {height} x {width} pixels")
         if isinstance(header, Pixels):
+            self.decoded_by = "source"
             return header.array[y0:y1, x0:x1]
         stream = header._stream
         if region is not None:
@@ -81,7 +86,9 @@ class HostDecoder:
             except (RuntimeError, ValueError):  # it found more pixels than its own header says, or a damaged file
                 done = None
             if done is not None and self._image.shape == (height, width, 3):
+                self.decoded_by = "cpu"
                 return self._pixels[:size].reshape(height, width, 3)
+        self.decoded_by = "pillow"
         return pillow_decode(header, region)
 
     def _make_room(self, size: int) -> None:
@@ -139,7 +146,7 @@ class CudaDecoder:
         return nv().as_image(array, cuda_stream=stream)
 
     def decode(
-        self, headers: Sequence[Header | Pixels], slots: Sequence[Any], stream: int
+        self, headers: Sequence[Header], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
         """Decode a batch on `stream`: image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB.
 
@@ -148,7 +155,7 @@ class CudaDecoder:
 
         Returns:
             per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
-            where it was given, or Pillow had to decode it; a DecodeError where nobody could.
+            where Pillow had to decode it; a DecodeError where nobody could.
 
         Raises:
             ValueError: a slot is too small for its image.
@@ -159,18 +166,14 @@ class CudaDecoder:
             if header.height * header.width * 3 > slot.capacity:
                 raise ValueError(f"a slot of {slot.capacity} bytes for {header.height} x {header.width} x 3")
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        encoded = {i: header for i, header in enumerate(headers) if isinstance(header, Header)}
-        left = set(encoded)
+        left = set(range(len(headers)))
         for exif, params in self._params.items():
-            mine = [i for i, header in encoded.items() if header._stream is not None and header._exif == exif]
+            mine = [i for i, header in enumerate(headers) if header._stream is not None and header._exif == exif]
             if mine:
                 left.difference_update(self._decoded(headers, slots, mine, params, stream))
         rest = sorted(left)
-        for i, outcome in zip(rest, self._pool.map(_on_host, [encoded[i] for i in rest]), strict=True):
+        for i, outcome in zip(rest, self._pool.map(_on_host, [headers[i] for i in rest]), strict=True):
             outcomes[i] = outcome
-        for i, header in enumerate(headers):
-            if isinstance(header, Pixels):
-                outcomes[i] = header.array
         return outcomes
 
     def _decoded(self, headers: Any, slots: Any, mine: list[int], params: Any, stream: int) -> list[int]:

@@ -1,7 +1,8 @@
 """Runs plans on a GPU: the same kernels, through NVRTC and CuPy; memory and streams are torch's.
 
-One launch a pass for the whole batch, one upload of its tables from pinned memory. Everything is queued on torch's
-current stream and nothing waits for the device.
+One launch a pass for the whole batch, one upload of its tables from pinned memory; the zeros that statistics begin with
+travel in it, or where they are many take a fill of their own. Everything is queued on torch's current stream and
+nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cuaug.errors import DeviceError
 from cuaug.plan import Border, Tables
 from cuaug.plan.layout import Measure, Neighbourhood
 
-__all__ = ["THREADS", "CudaProgram", "forked", "kernel", "scratch_bytes", "unavailable"]
+__all__ = ["THREADS", "CudaProgram", "Workspace", "fills", "forked", "kernel", "scratch_bytes", "unavailable"]
 
 #: Threads a block: any multiple of a warp.
 THREADS = 128
@@ -29,6 +30,10 @@ _DEFAULT_SHARED_BYTES = 48 << 10
 # The grid's third side: a larger batch takes more launches.
 _MOST_SAMPLES = 65535
 _ALIGN = 256
+# So many zeros are uploaded with the tables; more are filled in on the device, which is a launch more.
+_MOST_ZEROS_BYTES = 256 << 10
+# Memory of a workspace goes after it was more than this times too large for so many batches in a row.
+_FAR_TOO_LARGE, _PATIENCE = 4, 64
 
 
 def forked() -> str:
@@ -85,6 +90,65 @@ class _Stream(NamedTuple):
     ptr: int
 
 
+class _Kept:
+    """Memory that is asked for once, and used again by every batch that fits into it."""
+
+    def __init__(self, **where: Any) -> None:
+        self._where = where
+        self._memory: torch.Tensor | None = None
+        self._too_large = 0
+
+    def hold(self, size: int) -> torch.Tensor:
+        """(size,) uint8, uninitialised; valid until the next call."""
+        memory = self._memory
+        held = 0 if memory is None else memory.nelement()
+        self._too_large = self._too_large + 1 if held > _FAR_TOO_LARGE * size else 0
+        if memory is None or held < size or self._too_large == _PATIENCE:
+            self._too_large = 0
+            self._memory = memory = None  # before more is asked for
+            room = size // 8 if held else 0  # the second time it is not the last, either
+            self._memory = memory = torch.empty(size + room, dtype=torch.uint8, **self._where)
+        return memory[:size]
+
+
+class Workspace:
+    """What a run needs beside images: pinned and device memory for its tables, and for what lies between its passes.
+
+    Kept from batch to batch, it allocates nothing once it has seen the largest. It must not be used again before all
+    that the last run queued has run: whoever keeps one waits for that. One that is let go needs no waiting: torch hands
+    pinned memory out again once the copy from it has run, and device memory to work queued later on the same stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._pinned = _Kept(pin_memory=True)
+        self._tables, self._between, self._statistics = (_Kept(device=device) for _ in range(3))
+
+    def between(self, size: int) -> int:
+        """The address of so many bytes of device memory."""
+        return self._between.hold(size).data_ptr()
+
+    def zeros(self, size: int) -> int:
+        """The address of so many bytes of device memory, of 0: a fill on the current stream."""
+        return self._statistics.hold(size).zero_().data_ptr()
+
+    def upload(self, *parts: NDArray[Any]) -> list[torch.Tensor]:
+        """The bytes of each part in device memory: one copy on the current stream. Valid until the next upload."""
+        flat = [part.reshape(-1).view(np.uint8) for part in parts]
+        *starts, size = np.cumsum([0, *(-(-len(part) // _ALIGN) * _ALIGN for part in flat)]).tolist()
+        pinned = self._pinned.hold(size)
+        host = pinned.numpy()
+        for start, part in zip(starts, flat, strict=True):
+            host[start : start + len(part)] = part
+        memory = self._tables.hold(size)
+        memory.copy_(pinned, non_blocking=True)
+        return [memory[start : start + len(part)] for start, part in zip(starts, flat, strict=True)]
+
+
+def fills(tables: Tables) -> int:
+    """How many fills of memory running these tables takes beside its kernel launches: 1 or 0."""
+    return int(8 * tables.statistics > _MOST_ZEROS_BYTES)
+
+
 class CudaProgram:
     """The tables of a batch, ready to run.
 
@@ -97,13 +161,21 @@ class CudaProgram:
         self.tables = tables
         self._tile = tile
 
-    def run(self, sources: NDArray[np.uint64], target: torch.Tensor, *, skip: NDArray[np.bool_] | None = None) -> int:
+    def run(
+        self,
+        sources: NDArray[np.uint64],
+        target: torch.Tensor,
+        *,
+        skip: NDArray[np.bool_] | None = None,
+        workspace: Workspace | None = None,
+    ) -> int:
         """Queues the launches on torch's current stream of the target's device.
 
         Args:
             sources: (N,) device addresses of whole images, each (H, W, 3) packed, of the type the plan was made for.
             target: (N, ...) finished images, contiguous, of the type and layout that the tables give.
             skip: (N,) samples to leave out; their part of `target` is not written.
+            workspace: memory to work in, which no queued work uses any more; None: new.
 
         Returns:
             how many kernels were launched.
@@ -117,9 +189,13 @@ class CudaProgram:
         function = kernel(device.index)
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
-        scratch = _address(rows, sources, finals, device)
-        memory, (rows_at, ops_at, luts_at) = _upload(rows, self.tables, device)
-        statistics = torch.zeros(max(self.tables.statistics, 1), dtype=torch.int64, device=device)
+        workspace = workspace or Workspace(device)
+        _address(rows, sources, finals, workspace)
+        zeros = np.zeros(0 if fills(self.tables) else self.tables.statistics, dtype=np.int64)
+        uploaded = workspace.upload(rows, self.tables.ops, self.tables.luts, zeros)
+        rows_at, ops_at, luts_at, statistics_at = (part.data_ptr() for part in uploaded)
+        if fills(self.tables):
+            statistics_at = workspace.zeros(8 * self.tables.statistics)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
         (passes, n), launches = rows.shape, 0
@@ -137,7 +213,7 @@ class CudaProgram:
                             np.uint64(rows_at + at * rows.itemsize),
                             np.uint64(ops_at),
                             np.uint64(luts_at),
-                            np.uint64(statistics.data_ptr()),
+                            np.uint64(statistics_at),  # null where nothing is measured
                             np.int32(tile_rows),
                             np.int32(tile_columns),
                         ),
@@ -145,8 +221,6 @@ class CudaProgram:
                         stream=stream,
                     )
                     launches += 1
-        # Freed memory is handed out again only to work queued later on this same stream.
-        del memory, scratch, statistics
         return launches
 
     def _fit(self, rows: NDArray[Any], function: Any, device: torch.device) -> tuple[int, int, int]:
@@ -203,33 +277,15 @@ def _jpeg_integers(rows: int, columns: int) -> int:
     return 64 * (luma + 2 * chroma)
 
 
-def _address(
-    rows: NDArray[Any], sources: NDArray[np.uint64], finals: NDArray[np.uint64], device: torch.device
-) -> list[torch.Tensor]:
-    """Fills in where each pass of each sample reads and writes; returns the memory between the passes."""
-    rows["source"][0] = sources
-    scratch = []
-    for number in range(len(rows)):
-        goes_on = rows["active"][number + 1] != 0 if number + 1 < len(rows) else np.zeros(len(finals), dtype=bool)
-        rows["target"][number] = np.where(goes_on, 0, finals)
-        if goes_on.any():
-            sizes = np.where(goes_on, rows["y"]["out"][number].astype(np.int64) * rows["x"]["out"][number] * 12, 0)
-            ends = np.cumsum(-(-sizes // _ALIGN) * _ALIGN)
-            scratch.append(torch.empty(int(ends[-1]), dtype=torch.uint8, device=device))
-            starts = np.uint64(scratch[-1].data_ptr()) + np.concatenate([[0], ends[:-1]]).astype(np.uint64)
-            rows["target"][number][goes_on] = starts[goes_on]
-            rows["source"][number + 1][goes_on] = starts[goes_on]
-    return scratch
-
-
-def _upload(rows: NDArray[Any], tables: Tables, device: torch.device) -> tuple[torch.Tensor, list[int]]:
-    """Rows, operations and tables in one copy; their device addresses."""
-    parts = [part.reshape(-1).view(np.uint8) for part in (rows, tables.ops, tables.luts)]
-    ends = np.cumsum([-(-len(part) // _ALIGN) * _ALIGN for part in parts])
-    starts = [0, *ends[:-1].tolist()]
-    # torch keeps a pinned block from reuse until the copy out of it has run.
-    host = torch.empty(int(ends[-1]), dtype=torch.uint8, pin_memory=True)
-    for start, part in zip(starts, parts, strict=True):
-        host.numpy()[start : start + len(part)] = part
-    memory = host.to(device, non_blocking=True)
-    return memory, [memory.data_ptr() + start for start in starts]
+def _address(rows: NDArray[Any], sources: NDArray[np.uint64], finals: NDArray[np.uint64], workspace: Workspace) -> None:
+    """Fills in where each pass of each sample reads and writes; between the passes, in the workspace."""
+    passes, n = rows.shape
+    rows["source"][0], rows["target"] = sources, finals
+    if passes == 1:
+        return
+    goes_on = rows["active"][1:] != 0
+    area = rows["y"]["out"][:-1].astype(np.int64) * rows["x"]["out"][:-1]
+    ends = np.cumsum(np.where(goes_on, -(-area * 12 // _ALIGN) * _ALIGN, 0))
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.uint64).reshape(passes - 1, n)
+    starts += np.uint64(workspace.between(int(ends[-1])))
+    rows["target"][:-1][goes_on] = rows["source"][1:][goes_on] = starts[goes_on]

@@ -1,10 +1,15 @@
 """Batches on a GPU: workers read and parse, one producer thread decodes and launches, events hand over.
 
-The producer owns a stream and a ring of arenas; an arena holds a slot of device memory for each image of a batch. For
-each batch it waits on the host until the arena's last reader has run (the hardware JPEG decoder may not wait for work
-queued on its stream), decodes, launches the kernels into fresh memory of torch's, and records an event. Taking the
-batch makes the consumer's current stream wait for that event and tells torch's allocator of that stream, so the memory
-is not reused before the consumer's queued work is done with it.
+The producer owns a stream and a ring of arenas; an arena holds all that a batch needs on its way: a slot of device
+memory for each image, and the workspaces of its uploads and passes. For each batch it waits on the host until all that
+used the arena has run (the hardware JPEG decoder may not wait for work queued on its stream), decodes, launches the
+kernels into memory of torch's for the images, and records an event. Taking the batch makes the consumer's current
+stream wait for that event and tells torch's allocator of that stream.
+
+The images are the consumer's to keep, for as long as it likes and on whatever streams. So their memory does not come
+from a ring, which would have to guess when they are let go, but from torch's caching allocator: it sees the last
+reference go, has been told of the streams (`record_stream`), and hands the same block out again once the work that they
+had queued by then has run. Batches of one size ask the driver for no memory after the first few.
 """
 
 from __future__ import annotations
@@ -16,9 +21,8 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.cache import DevicePixels
 from cuaug.codec import CudaDecoder, Header, Pixels
-from cuaug.devices.cuda import CudaProgram, forked
+from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.job import Job, Pipeline
@@ -58,27 +62,36 @@ class _Slot:
 
     def __init__(self) -> None:
         self.memory: torch.Tensor | None = None
+        self.address = self.capacity = 0
         self.wrapped: Any = None
 
     def hold(self, size: int, producer: _Producer) -> bool:
         """Makes room for so many bytes; True if that took new memory."""
-        if self.memory is not None and size <= self.memory.nelement() <= max(size, _KEEP_BYTES):
+        if size <= self.capacity <= max(size, _KEEP_BYTES):
             return False
-        self.memory = self.wrapped = None
-        capacity = max(size, min(size * 9 // 8, _KEEP_BYTES))  # some more, for a larger one next time
-        self.memory = torch.empty((1, -(-capacity // 3), 3), dtype=torch.uint8, device=producer.device)
+        self.memory = self.wrapped = None  # before more is asked for
+        pixels = -(-max(size, min(size * 9 // 8, _KEEP_BYTES)) // 3)  # some more, for a larger one next time
+        self.memory = torch.empty((1, pixels, 3), dtype=torch.uint8, device=producer.device)
+        self.address, self.capacity = self.memory.data_ptr(), 3 * pixels
         self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
         return True
 
-    def picture(self, height: int, width: int) -> torch.Tensor:
-        """(height, width, 3): the image that was decoded into it."""
-        assert self.memory is not None
-        return self.memory.view(-1)[: height * width * 3].view(height, width, 3)
-
 
 class _Arena:
-    def __init__(self) -> None:
-        self.slots: list[_Slot] = []  # the largest first
+    """What one batch uses until its images are made, and the next batch but one again.
+
+    Attributes:
+        slots: for what the decoder writes, the largest first.
+        pixels: for pictures that come from the host.
+        work: for the kernels.
+        scaled: pictures that were made smaller for a cache.
+        free: has passed once nothing uses them any more.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.slots: list[_Slot] = []
+        self.pixels, self.work = Workspace(device), Workspace(device)
+        self.scaled: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps instead of spinning
 
 
@@ -95,12 +108,13 @@ class _Producer:
 
     def _prepare(self) -> None:
         torch.cuda.set_device(self.device)
-        # Priority 0 is the lowest there is: training keeps its multiprocessors.
+        # The lowest priority that there is, which is also the default stream's: no stream can stand back behind that.
+        # Training goes first where it runs on a stream of priority -1 (docs/cuda.md).
         self.stream = torch.cuda.Stream(self.device, priority=0)
         self.decoder = CudaDecoder(
             self.device.index, fancy_upsampling=self._settings.fancy_upsampling, threads=self._threads
         )
-        self._arenas = [_Arena() for _ in range(_ARENAS)]
+        self._arenas = [_Arena(self.device) for _ in range(_ARENAS)]
         self._ready = True
 
     def release(self) -> None:
@@ -119,33 +133,58 @@ class _Producer:
         with torch.cuda.stream(self.stream):
             with self._recorder.stage("decode"):
                 arena.free.synchronize()
-                pictures, failed = self._pictures(job, good, items, arena)
+                arena.scaled.clear()
+                addresses, failed = self._pictures(job, good, items, arena)
             with self._recorder.stage("augment"):
                 tables, views = planned.tables, planned.views
                 images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
-                addresses = np.array([picture.data_ptr() for picture in pictures], dtype=np.uint64).repeat(views)
+                program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                 try:
-                    CudaProgram(tables).run(addresses, images.flatten(0, int(views > 1)), skip=failed.repeat(views))
+                    program.run(addresses.repeat(views), target, skip=failed.repeat(views), workspace=arena.work)
                 finally:
                     arena.free.record(self.stream)
                 job.ran(images, good)
 
     def _pictures(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], arena: _Arena
-    ) -> tuple[list[torch.Tensor], NDArray[np.bool_]]:
-        """Each sample's pixels in device memory, (height, width, 3) uint8, and which of them could not be decoded."""
-        failed = np.zeros(len(items), dtype=bool)
-        kept = {i: item.tensor for i, item in enumerate(items) if isinstance(item, DevicePixels)}
-        others = [i for i in range(len(items)) if i not in kept]
-        encoded = [_encoded(items[i]) for i in others]
-        slots = self._slots(arena, encoded)
-        failed[others] = self._decode(job, good[others], encoded, slots)
-        for i, item, slot in zip(others, encoded, slots, strict=True):
-            kept[i] = slot.picture(item.height, item.width)
+    ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+        """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
+        addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
+        arrays: dict[int, NDArray[np.uint8]] = {}
+        headers: dict[int, Header] = {}
+        for i, item in enumerate(items):
+            encoded = item.encoded if isinstance(item, Uncached) else item
+            if isinstance(encoded, Header):
+                headers[i] = encoded
+            elif isinstance(encoded, Pixels):
+                arrays[i] = encoded.array
+            else:
+                addresses[i] = encoded.tensor.data_ptr()
+        slots = self._slots(arena, headers)
+        outcomes = self.decoder.decode(
+            list(headers.values()), [slot.wrapped for slot in slots.values()], self.stream.cuda_stream
+        )
+        for i, outcome in zip(headers, outcomes, strict=True):
+            if outcome is None:
+                addresses[i] = slots[i].address
+            elif isinstance(outcome, DecodeError):
+                job.fail(int(good[i]), outcome)
+                failed[i] = True
+            else:
+                arrays[i] = outcome
+        uploaded = dict(zip(arrays, arena.pixels.upload(*arrays.values()) if arrays else [], strict=True))
+        for i, memory in uploaded.items():
+            addresses[i] = memory.data_ptr()
         fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
         if fresh:
-            kept.update(self._cached(fresh, kept))
-        return [kept[i] for i in range(len(items))], failed
+            pictures = {
+                i: _picture(uploaded[i] if i in uploaded else slots[i].memory, item.encoded)
+                for i, item in fresh.items()
+            }
+            arena.scaled = self._cached(fresh, pictures)
+            for i, picture in arena.scaled.items():
+                addresses[i] = picture.data_ptr()
+        return addresses, failed
 
     def _cached(self, fresh: dict[int, Uncached], pictures: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """Scales decoded samples to the size that they have in the cache, and puts them there."""
@@ -163,41 +202,24 @@ class _Producer:
         cache.put_from_device({sample.index: made[i] for i, sample in fresh.items()})
         return made
 
-    def _slots(self, arena: _Arena, items: list[Header | Pixels]) -> list[_Slot]:
+    def _slots(self, arena: _Arena, headers: dict[int, Header]) -> dict[int, _Slot]:
         """A slot for each image. The largest of every batch take the same slots: only those grow large."""
-        arena.slots += [_Slot() for _ in range(len(items) - len(arena.slots))]
-        sizes = np.array([item.height * item.width * 3 for item in items])
-        slots: list[_Slot] = arena.slots[: len(items)]
-        grown = False
-        for slot, i in zip(arena.slots, np.argsort(-sizes, kind="stable").tolist(), strict=False):
+        arena.slots += [_Slot() for _ in range(len(headers) - len(arena.slots))]
+        sizes = {i: header.height * header.width * 3 for i, header in headers.items()}
+        slots, grown = {}, False
+        for i, slot in zip(sorted(sizes, key=sizes.__getitem__, reverse=True), arena.slots, strict=False):
             slots[i] = slot
-            grown |= slot.hold(int(sizes[i]), self)
+            grown |= slot.hold(sizes[i], self)
         if grown:
             # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
             self.stream.synchronize()
-        return slots
-
-    def _decode(
-        self, job: _CudaJob, good: NDArray[np.int64], items: list[Header | Pixels], slots: list[_Slot]
-    ) -> NDArray[np.bool_]:
-        """Fills the slots; which of the images could not be decoded."""
-        failed = np.zeros(len(items), dtype=bool)
-        outcomes = self.decoder.decode(items, [slot.wrapped for slot in slots], self.stream.cuda_stream)
-        for i, outcome in enumerate(outcomes):
-            if isinstance(outcome, DecodeError):
-                job.fail(int(good[i]), outcome)
-                failed[i] = True
-            elif outcome is not None:
-                # torch keeps a pinned block from reuse until the copy out of it has run.
-                pinned = torch.empty(outcome.shape, dtype=torch.uint8, pin_memory=True)
-                pinned.numpy()[...] = outcome
-                slots[i].picture(*outcome.shape[:2]).copy_(pinned, non_blocking=True)
-        return failed
+        return {i: slots[i] for i in headers}
 
 
-def _encoded(item: Item) -> Header | Pixels:
-    assert not isinstance(item, DevicePixels)
-    return item.encoded if isinstance(item, Uncached) else item
+def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor:
+    """(height, width, 3): the picture at the start of that memory."""
+    assert memory is not None
+    return memory.view(-1)[: size.height * size.width * 3].view(size.height, size.width, 3)
 
 
 class _CudaJob(Job):

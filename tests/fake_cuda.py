@@ -1,0 +1,153 @@
+"""Stand-ins for all of CUDA: host memory, one stream, kernels run by the host build.
+
+`tests/test_cuda_dry_run.py` tests with them what is around the kernels; `benchmarks/gpu_python.py` measures it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from cuaug._native import BEST_ISA, library
+from cuaug.codec import HostDecoder
+from cuaug.devices import cuda
+from cuaug.errors import DecodeError
+from cuaug.pipeline import cuda as pipeline
+from cuaug.plan.layout import SAMPLE
+
+__all__ = ["FakeDecoder", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
+
+
+class FakeEvent:
+    def __init__(self, blocking: bool = False) -> None:
+        self.recorded_on: Any = None
+
+    def record(self, stream: Any = None) -> None:
+        self.recorded_on = stream
+
+    def synchronize(self) -> None: ...
+
+
+class FakeStream:
+    cuda_stream = 7
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        self.waited: list[Any] = []
+
+    def wait_event(self, event: Any) -> None:
+        self.waited.append(event)
+
+    def synchronize(self) -> None: ...
+
+
+class FakeTorch:
+    """torch, with the parts of torch.cuda that cuaug uses.
+
+    Attributes:
+        asked: ("pinned" or "device", bytes) for each piece of memory that was asked for.
+        consumer: the current stream.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self.consumer = FakeStream()
+        self.cuda = SimpleNamespace(
+            Event=FakeEvent,
+            Stream=FakeStream,
+            current_stream=lambda device: self.consumer,
+            device=lambda device: contextlib.nullcontext(),
+            set_device=lambda device: None,
+            stream=lambda stream: contextlib.nullcontext(),
+            _is_in_bad_fork=lambda: False,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
+        memory = torch.empty(shape, dtype=dtype)
+        self.asked.append(("pinned" if pin_memory else "device", memory.nbytes))
+        return memory
+
+
+class FakeKernel:
+    """Runs each block's tile with the host build, and counts the launches."""
+
+    ptr = 0
+
+    def __init__(self) -> None:
+        self.launches: list[tuple[int, int, int]] = []
+
+    def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        rows_at, ops_at, luts_at, statistics_at, high, wide = arguments
+        assert [type(a) for a in arguments] == [np.uint64] * 4 + [np.int32] * 2
+        assert stream.ptr == FakeStream.cuda_stream and block == (cuda.THREADS, 1, 1)
+        self.launches.append(grid)
+        memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
+        rows = np.frombuffer(memory, dtype=SAMPLE)
+        assert shared_mem >= cuda.scratch_bytes(rows, int(high), int(wide))
+        for i, row in enumerate(rows):
+            if not row["active"]:
+                continue
+            assert statistics_at or not (row["measure"] or row["measured"])
+            assert grid[0] * wide >= row["x"]["out"] and grid[1] * high >= row["y"]["out"]
+            tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
+            source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
+            assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
+
+
+class FakeDecoder:
+    """As `CudaDecoder`, into host memory."""
+
+    def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int) -> None:
+        self.host = HostDecoder(fancy_upsampling=fancy_upsampling)
+        self.wrapped = 0
+
+    def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
+        assert stream == FakeStream.cuda_stream and array.shape[::2] == (1, 3)
+        self.wrapped += 1
+        return array
+
+    def decode(self, headers: Any, slots: Any, stream: int) -> list[Any]:
+        assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
+        outcomes: list[Any] = []
+        for header, slot in zip(headers, slots, strict=True):
+            try:
+                pixels = self.host.decode(header).copy()
+            except DecodeError as error:
+                outcomes.append(error)
+                continue
+            if header._stream is None:
+                outcomes.append(pixels)
+            else:
+                slot.view(-1)[: pixels.size] = torch.from_numpy(pixels.reshape(-1))
+                outcomes.append(None)
+        return outcomes
+
+
+def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
+    """Puts the stand-ins in CUDA's place.
+
+    Args:
+        replace: setattr, or pytest's `monkeypatch.setattr`.
+
+    Returns:
+        `torch`, `kernel` and `granted`: the sizes of shared memory that were asked for beyond the default.
+    """
+    from cupy.cuda import driver, runtime
+
+    fake = SimpleNamespace(torch=FakeTorch(), kernel=FakeKernel(), granted=[])
+    replace(cuda, "torch", fake.torch)
+    replace(cuda, "kernel", lambda index: fake.kernel)
+    replace(pipeline, "torch", fake.torch)
+    replace(pipeline, "CudaDecoder", FakeDecoder)
+    replace(torch.Tensor, "record_stream", lambda self, stream: None)
+    replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
+    replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
+    return fake
