@@ -3,7 +3,7 @@
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
-#   make bench      cuaug against DALI, Pillow and OpenCV, end to end
+#   make bench      cuaug against its peers on the CPU, about 25 minutes; results in benchmarks/results
 #   make clean      remove what was built
 
 PYTHON ?= python3
@@ -39,7 +39,7 @@ test-fast: $(VENV)/installed-test
 	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
 
 bench: $(VENV)/installed-bench
-	$(BIN)/python benchmarks/end_to_end.py --out benchmarks/results/end_to_end_cpu.json
+	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data

@@ -1,15 +1,20 @@
-"""From JPEG files to a normalised float32 batch: cuaug against DALI, Pillow and OpenCV in one run.
+"""From JPEG files to normalised float32 batches: cuaug against its peers in one run, suite by suite.
 
-RandomResizedCrop(224), horizontal flip and normalising, NCHW, on two threads (or two worker processes), at two image
-sizes. What is timed, and how, is in README.md next to this file.
+    classification   RandomResizedCrop(224), flip, Normalize; 500 x 375
+    1080p            the same from 1920 x 1080
+    heavy            with ColorJitter, RandAugment(2, 9) and RandomErasing; 500 x 375
+    detection        Resize to 800 x 800, flip, Normalize; 1920 x 1080
 
-    python benchmarks/end_to_end.py --out benchmarks/results/end_to_end_cpu.json
+All on two threads, or two worker processes. What is timed, and how, is in README.md next to this file.
+
+    python benchmarks/end_to_end.py --suite all --out benchmarks/results
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +23,52 @@ import torch
 # `peers` comes first: it makes the examples importable.
 from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, Contender, Task
 from photos import write_photos
-from report import circumstances, spread, write_json
+from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
 
 SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, height, files
 
 
-def prepare(root: Path, name: str, batch_size: int, threads: int, limit: int | None) -> Task:
+@dataclass(frozen=True)
+class Suite:
+    """A chain, what it runs on, and how often by default: all suites together take about a quarter of an hour."""
+
+    title: str
+    pictures: str
+    chain: str = "classification"
+    size: int = 224
+    batch_size: int = 128
+    repetitions: int = 5
+    limit: int | None = None
+
+
+SUITES = {
+    "classification": Suite("RandomResizedCrop(224), flip, normalise; 500 x 375", "500x375"),
+    "1080p": Suite("RandomResizedCrop(224), flip, normalise; 1920 x 1080", "1920x1080", batch_size=64, repetitions=3),
+    "heavy": Suite("with ColorJitter, RandAugment, RandomErasing; 500 x 375", "500x375", "heavy", limit=1024),
+    "detection": Suite(
+        "Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=192
+    ),
+}
+
+
+def prepare(
+    root: Path,
+    name: str,
+    batch_size: int,
+    threads: int,
+    limit: int | None,
+    chain: str = "classification",
+    size: int = 224,
+) -> Task:
     """Write the set unless it is there, read it once so that its pages are warm, and make the task."""
     width, height, count = SETS[name]
     folder = write_photos(root / f"{name}-{count}", count, height, width)
     files = sorted(folder.glob("*.jpg"))[:limit]
     files = files[: len(files) // batch_size * batch_size]
-    size = sum(len(file.read_bytes()) for file in files)
-    print(f"\n{name}: {len(files)} files, {size / max(1, len(files)) / 1000:.0f} kB each", flush=True)
-    return Task(tuple((str(file), index) for index, file in enumerate(files)), batch_size, threads=threads)
+    total = sum(len(file.read_bytes()) for file in files)
+    print(f"\n{name}: {len(files)} files, {total / max(1, len(files)) / 1000:.0f} kB each", flush=True)
+    samples = tuple((str(file), index) for index, file in enumerate(files))
+    return Task(samples, batch_size, size, threads, chain=chain)
 
 
 def check(contender: Contender) -> None:
@@ -52,42 +89,62 @@ def check(contender: Contender) -> None:
         raise AssertionError(f"{contender.name}: {len(set(seen))} of {len(task.samples)} files came exactly once")
 
 
-def throughput(contender: Contender, epochs: int) -> float:
-    """Images per second over `epochs` whole epochs, back to back, after one that is not timed."""
-    for _ in contender.epoch():
-        pass
+@dataclass(frozen=True)
+class Turn:
+    """What one turn of a contender came to."""
+
+    images_per_second: float
+    cpu_seconds_per_1000_images: float
+
+
+def turn(contender: Contender, epochs: int) -> Turn:
+    """`epochs` whole epochs, back to back, after untimed ones: until what was prepared before this turn is used up."""
+    used = 0
+    while used <= contender.ahead:
+        used += sum(1 for _ in contender.epoch())
     images = 0
-    start = time.perf_counter()
+    before, start = processor_seconds(), time.perf_counter()
     for _ in range(epochs):
         for batch, _ in contender.epoch():
             images += len(batch)
-    return images / (time.perf_counter() - start)
+    elapsed = time.perf_counter() - start
+    return Turn(images / elapsed, 1000 * (processor_seconds() - before) / images)
 
 
-def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict[str, list[float]]:
-    """Images per second of each contender, one value per repetition, taken in turns: A B C D, A B C D, ..."""
+def throughput(contender: Contender, epochs: int) -> float:
+    """Images per second alone, of a `turn`."""
+    return turn(contender, epochs).images_per_second
+
+
+def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict[str, list[Turn]]:
+    """One turn of each contender per repetition: A B C D, A B C D, ..."""
     contenders: dict[str, Contender] = {}
-    rates: dict[str, list[float]] = {name: [] for name in names}
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
     try:
         for name in names:
             contenders[name] = CONTENDERS[name](task)
             check(contenders[name])
         for repetition in range(repetitions):
             for name, contender in contenders.items():
-                rates[name].append(throughput(contender, epochs))
-            turn = ", ".join(f"{name} {values[-1]:.0f}" for name, values in rates.items())
-            print(f"  {repetition + 1}/{repetitions}: {turn}", flush=True)
+                turns[name].append(turn(contender, epochs))
+            line = ", ".join(f"{name} {values[-1].images_per_second:.0f}" for name, values in turns.items())
+            print(f"  {repetition + 1}/{repetitions}: {line}", flush=True)
     finally:
         for contender in contenders.values():
             contender.close()
-    return rates
+    return turns
 
 
-def summarise(rates: dict[str, list[float]]) -> dict[str, Any]:
+def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
     """Medians, ranges, and cuaug's ratio to each peer: per repetition, then the median of those."""
+    rates = {name: [value.images_per_second for value in values] for name, values in turns.items()}
     summary: dict[str, Any] = {}
     for name, values in rates.items():
-        summary[name] = {"images_per_second": spread(values) | {"all": [round(value, 1) for value in values]}}
+        processor = [value.cpu_seconds_per_1000_images for value in turns[name]]
+        summary[name] = {
+            "images_per_second": spread(values) | {"all": [round(value, 1) for value in values]},
+            "cpu_seconds_per_1000_images": spread(processor) | {"all": [round(value, 3) for value in processor]},
+        }
         if "cuaug" in rates and name != "cuaug":
             ratios = [ours / theirs for ours, theirs in zip(rates["cuaug"], values, strict=True)]
             summary[name]["cuaug_to_this"] = spread(ratios) | {"all": [round(ratio, 3) for ratio in ratios]}
@@ -96,42 +153,61 @@ def summarise(rates: dict[str, list[float]]) -> dict[str, Any]:
 
 def table(summary: dict[str, Any]) -> str:
     """The summary as text."""
-    lines = [f"  {'':10}{'images/s':>10}{'min - max':>16}{'cuaug':>12}{'min - max':>15}"]
+    lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{'cuaug':>11}{'min - max':>15}{'CPU s / 1000':>15}"]
     for name, row in summary.items():
         rate, ratio = row["images_per_second"], row.get("cuaug_to_this")
-        line = f"  {name:10}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
-        if ratio:
-            line += f"{ratio['median']:11.2f}x{ratio['min']:8.2f} -{ratio['max']:5.2f}"
-        lines.append(line)
+        line = f"  {name:15}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
+        line += f"{ratio['median']:10.2f}x{ratio['min']:8.2f} -{ratio['max']:5.2f}" if ratio else " " * 26
+        lines.append(line + f"{row['cpu_seconds_per_1000_images']['median']:15.2f}")
     return "\n".join(lines)
+
+
+def chosen(asked: list[str] | None, chain: str) -> tuple[list[str], dict[str, str]]:
+    """Who runs, and why others do not. Whoever was asked for by name must."""
+    able = {name: kind for name, kind in CONTENDERS.items() if chain in kind.chains}
+    if asked is not None:
+        return [name for name in asked if name in able], {}
+    reasons = {name: kind.missing() for name, kind in able.items()}
+    return [name for name in able if not reasons[name]], {name: why for name, why in reasons.items() if why}
+
+
+def run(name: str, args: argparse.Namespace) -> None:
+    """One suite: measured, printed, and written with its plot."""
+    suite = SUITES[name]
+    names, left_out = chosen(args.contenders, suite.chain)
+    result: dict[str, Any] = circumstances(["torch", "numpy", *(CONTENDERS[who].package for who in names)])
+    batch_size, limit = args.batch_size or suite.batch_size, args.limit or suite.limit
+    task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size)
+    print(f"{name}: {suite.title}")
+    for who, why in left_out.items():
+        print(f"  {who} is left out: {why}")
+    result["suite"] = {"name": name, "title": suite.title, "pictures": suite.pictures, "files": len(task.samples)}
+    result["settings"] = {"batch_size": batch_size, "size": suite.size, "threads": args.threads, "epochs": args.epochs}
+    result["left_out"] = left_out
+    result["contenders"] = summarise(measure(task, names, args.repetitions or suite.repetitions, args.epochs))
+    print(table(result["contenders"]), flush=True)
+    if args.out:
+        path = args.out / f"end_to_end_{name}.json"
+        write_json(path, result)
+        bars = [Bar(CONTENDERS[who].name, row["images_per_second"]) for who, row in result["contenders"].items()]
+        bar_plot(path.with_suffix(".svg"), suite.title, f"images/s, {args.threads} threads or workers", bars)
+        print(f"written to {path}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
     parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photo sets are or go")
-    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), default=list(CONTENDERS))
-    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="default: all that can run")
     parser.add_argument("--threads", type=int, default=2, help="threads, or worker processes of a DataLoader")
-    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--batch-size", type=int, help="instead of the suite's")
+    parser.add_argument("--repetitions", type=int, help="instead of the suite's")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
     parser.add_argument("--limit", type=int, help="use only this many files of each set")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    parser.add_argument("--out", type=Path, help="write a JSON and a plot for each suite into this folder")
     args = parser.parse_args()
-
-    packages = ["torch", "numpy", *(CONTENDERS[name].package for name in args.contenders)]
-    result: dict[str, Any] = circumstances(packages)
-    result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
-    print(f"{result['machine']['cpu']}, {result['machine']['cores']} cores, commit {result['commit']}")
-    result["sets"] = {}
-    for name in args.sets:
-        task = prepare(args.data, name, args.batch_size, args.threads, args.limit)
-        rates = measure(task, args.contenders, args.repetitions, args.epochs)
-        result["sets"][name] = {"files": len(task.samples), "contenders": summarise(rates)}
-        print(table(result["sets"][name]["contenders"]), flush=True)
-    if args.out:
-        write_json(args.out, result)
-        print(f"\nwritten to {args.out}")
+    for name in SUITES if args.suite == "all" else [args.suite]:
+        run(name, args)
 
 
 if __name__ == "__main__":

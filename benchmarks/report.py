@@ -9,13 +9,14 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["circumstances", "spread", "write_json"]
+__all__ = ["Bar", "bar_plot", "circumstances", "processor_seconds", "spread", "write_json"]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,6 +48,57 @@ def write_json(path: Path, result: dict[str, Any]) -> None:
     """Write a result, making its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
+
+
+def processor_seconds() -> float:
+    """Processor time, user and system, of this process and all below it, those that ended included."""
+    import psutil
+
+    this = psutil.Process()
+    total = sum(this.cpu_times()[:4])  # user, system, and both of children that were waited for
+    for child in this.children(recursive=True):
+        try:
+            total += sum(child.cpu_times()[:4])
+        except psutil.NoSuchProcess:  # it has just ended
+            continue
+    return total
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a plot: its name, and `spread` of what was measured."""
+
+    name: str
+    values: dict[str, float]
+
+
+def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
+    """Horizontal bars of the medians with a line from minimum to maximum, as a small SVG; the first bar is ours."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cuaug"})
+    figure, axes = pyplot.subplots(figsize=(6.4, 0.8 + 0.36 * len(bars)), layout="constrained")
+    medians = [bar.values["median"] for bar in bars]
+    far = [
+        [bar.values["median"] - bar.values["min"] for bar in bars],
+        [bar.values["max"] - bar.values["median"] for bar in bars],
+    ]
+    colours = ["#2a7f62", *["#a9b4bd"] * (len(bars) - 1)]
+    drawn = axes.barh(
+        [bar.name for bar in bars], medians, xerr=far, color=colours, ecolor="#44505a", capsize=2, height=0.7
+    )
+    axes.bar_label(drawn, labels=[f"{value:,.4g}" for value in medians], padding=4)
+    axes.margins(x=0.15)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel(unit)
+    axes.set_title(title, fontsize="medium", loc="left")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
 
 
 def _git(*arguments: str) -> str | None:

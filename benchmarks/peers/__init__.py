@@ -1,0 +1,34 @@
+"""The contenders: one small class per loader, all with the same task and the same way to run an epoch.
+
+    task.py            what is asked for, and the interface
+    ours.py            cuaug
+    dali.py            DALI's CPU pipeline
+    spdl.py            SPDL's pipeline of threads
+    workers.py         a torch `DataLoader` with worker processes, and what its datasets share, for
+    pillow.py, opencv.py, albumentations.py
+
+How each was tuned stands in ../README.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+
+from baseline import IMAGENET_MEAN, IMAGENET_STD
+
+from peers.albumentations import Albumentations
+from peers.dali import Dali
+from peers.opencv import OpenCV
+from peers.ours import Cuaug
+from peers.pillow import Pillow
+from peers.spdl import Spdl
+from peers.task import CHAINS, Contender, Task
+
+__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task"]
+
+CONTENDERS: dict[str, type[Contender]] = {
+    kind.name.lower(): kind for kind in (Cuaug, Dali, Pillow, OpenCV, Albumentations, Spdl)
+}

@@ -1,0 +1,113 @@
+"""DALI's CPU pipeline with region decoding, antialiased as most others are; batches leave it without a copy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from peers.task import Batch, Contender, Task
+
+__all__ = ["Dali"]
+
+
+def decoded(encoded: Any, task: Task) -> Any:
+    """Decoding and resizing; of the crop's region only, where there is one."""
+    from nvidia.dali import fn, types
+
+    if task.chain == "detection":
+        image = fn.decoders.image(encoded)
+    else:
+        image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
+    return fn.resize(image, size=[task.size, task.size], interp_type=types.INTERP_LINEAR, antialias=True)
+
+
+def recoloured(image: Any, task: Task) -> Any:
+    """ColorJitter in one operator, then DALI's own RandAugment with torchvision's ranges and filling."""
+    from nvidia.dali import fn, types
+    from nvidia.dali.auto_aug import rand_augment
+
+    def factor() -> Any:
+        return fn.random.uniform(range=[0.6, 1.4])
+
+    hue = fn.random.uniform(range=[-36.0, 36.0])
+    image = fn.color_twist(image, brightness=factor(), contrast=factor(), saturation=factor(), hue=hue)
+    return rand_augment.rand_augment(
+        image,
+        n=2,
+        m=9,
+        shape=(task.size, task.size),
+        fill_value=0,
+        interp_type=types.INTERP_NN,
+        max_translate_rel=150 / 331,
+    )
+
+
+def erased(image: Any) -> Any:
+    """RandomErasing(0.25) of a CHW image; a rectangle that does not fit is cut instead of drawn again."""
+    from nvidia.dali import fn
+
+    area = fn.random.uniform(range=[0.02, 0.33])
+    ratio = fn.random.uniform(range=[math.log(0.3), math.log(3.3)])
+    anchor = fn.random.uniform(range=[0.0, 1.0], shape=[2])
+    # The sides' logarithms are half of (log area +- log ratio); exp(x) is written e ** x in a graph.
+    height, width = math.e ** (ratio / 2.0) * area**0.5, math.e ** (-ratio / 2.0) * area**0.5
+    sides = fn.stack(height, width)
+    return fn.erase(
+        image,
+        anchor=anchor * (1.0 - sides),
+        shape=sides * fn.random.coin_flip(probability=0.25),
+        axis_names="HW",
+        normalized=True,
+        fill_value=0.0,
+    )
+
+
+class Dali(Contender):
+    name, package, module = "DALI", "nvidia-dali-cuda120", "nvidia.dali"
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        from nvidia.dali import fn, pipeline_def, types
+
+        # Outside of the graph's definition, which DALI rewrites for its conditionals.
+        files, labels = (list(column) for column in zip(*task.samples, strict=True))
+        mean, std = [255 * value for value in task.mean], [255 * value for value in task.std]
+
+        @pipeline_def(
+            batch_size=task.batch_size,
+            num_threads=task.threads,
+            device_id=None,
+            seed=task.seed,
+            prefetch_queue_depth=2,
+            exec_dynamic=True,  # outputs own their memory, so handing them over needs no copy
+            enable_conditionals=task.chain == "heavy",  # RandAugment is made of them
+        )
+        def chain():  # type: ignore[no-untyped-def]
+            encoded, label = fn.readers.file(files=files, labels=labels, shuffle_after_epoch=True)
+            image = decoded(encoded, task)
+            if task.chain == "heavy":
+                image = recoloured(image, task)
+            image = fn.crop_mirror_normalize(
+                image,
+                dtype=types.FLOAT,
+                output_layout="CHW",
+                mean=mean,
+                std=std,
+                mirror=fn.random.coin_flip(),
+            )
+            return (erased(image) if task.chain == "heavy" else image), label
+
+        self.pipeline = chain()
+        self.pipeline.build()
+
+    def epoch(self) -> Iterator[Batch]:
+        """The queue runs on across epochs, as in training."""
+        for _ in range(len(self.task.samples) // self.task.batch_size):
+            images, labels = self.pipeline.run()
+            yield torch.from_dlpack(images.as_tensor()), torch.from_dlpack(labels.as_tensor()).flatten()
+
+    def close(self) -> None:
+        del self.pipeline

@@ -1,0 +1,82 @@
+"""Pillow in a `DataLoader`: antialiased bilinear, crop and resize in one call; decodes whole images, as Pillow must."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from baseline import PillowImages
+from PIL import Image, ImageEnhance, ImageOps
+from torch import Tensor
+
+from peers.policy import draw_erasing, draw_operations, shift_matrix
+from peers.task import Task
+from peers.workers import Workers
+
+__all__ = ["Pillow"]
+
+ENHANCERS = {
+    "Brightness": ImageEnhance.Brightness,
+    "Color": ImageEnhance.Color,
+    "Contrast": ImageEnhance.Contrast,
+    "Sharpness": ImageEnhance.Sharpness,
+}
+
+
+class ResizedImages(PillowImages):
+    """The whole picture in one size."""
+
+    def augment(self, image: Image.Image) -> Image.Image:
+        image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
+
+
+class HeavyImages(PillowImages):
+    """The crop with ColorJitter, RandAugment and RandomErasing."""
+
+    def augment(self, image: Image.Image) -> Image.Image:
+        image = super().augment(image)
+        for name, value in draw_operations(self.size):
+            image = operated(image, name, value)
+        return image
+
+    def normalise(self, pixels: np.ndarray) -> Tensor:
+        planes = super().normalise(pixels)
+        rectangle = draw_erasing(self.size)
+        if rectangle is not None:
+            planes[:, rectangle[0], rectangle[1]] = 0
+        return planes
+
+
+def operated(image: Image.Image, name: str, value: float) -> Image.Image:
+    """One of `policy`'s operations."""
+    if name in ENHANCERS:
+        return ENHANCERS[name](image).enhance(value)
+    if name == "Hue":
+        hue, saturation, brightness = image.convert("HSV").split()
+        shift = round(value * 255)
+        hue = hue.point([(level + shift) % 256 for level in range(256)])
+        return Image.merge("HSV", (hue, saturation, brightness)).convert("RGB")
+    if name == "Posterize":
+        return ImageOps.posterize(image, int(value))
+    if name == "Solarize":
+        return ImageOps.solarize(image, int(value))
+    if name == "AutoContrast":
+        return ImageOps.autocontrast(image)
+    if name == "Equalize":
+        return ImageOps.equalize(image)
+    if name == "Identity":
+        return image
+    matrix = shift_matrix(name, value, image.width)
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
+
+
+DATASETS = {"classification": PillowImages, "heavy": HeavyImages, "detection": ResizedImages}
+
+
+class Pillow(Workers):
+    name, package, module = "Pillow", "pillow", "PIL"
+
+    @staticmethod
+    def dataset(task: Task) -> PillowImages:
+        return DATASETS[task.chain](task.samples, task.size, mean=task.mean, std=task.std)

@@ -1,0 +1,87 @@
+"""SPDL: a pipeline of threads in this process; FFmpeg decodes, crops, scales and flips in one filter graph."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from baseline import random_crop_box
+
+from peers.task import Batch, Contender, Task
+
+__all__ = ["Spdl"]
+
+
+class Shuffled:
+    """The samples, in a new order each time."""
+
+    def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(random.sample(self.samples, len(self.samples)))
+
+
+class Spdl(Contender):
+    """Images become a tensor as a batch, as its documentation advises. The pipeline runs on across epochs."""
+
+    name, package, module, chains = "SPDL", "spdl", "spdl.io", ("classification",)
+    ahead = 12  # each of its stages has a queue; 9 batches came at once after a pause
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(task)
+        from spdl.pipeline import PipelineBuilder
+
+        std = torch.tensor(task.std)[:, None, None]
+        self.scale, self.offset = 1 / (255 * std), torch.tensor(task.mean)[:, None, None] / std
+        self.pipeline = (
+            PipelineBuilder()
+            .add_source(Shuffled(task.samples), continuous=True)
+            .pipe(self.decode, concurrency=task.threads)
+            .aggregate(task.batch_size)
+            .pipe(self.collate)
+            .add_sink(2)
+            .build(num_threads=task.threads, max_failures=0)
+        )
+        self.pipeline.start()
+
+    def decode(self, sample: tuple[str, int]) -> tuple[Any, int]:
+        import spdl.io
+
+        path, label = sample
+        packets = spdl.io.demux_image(path)
+        left, top, right, bottom = random_crop_box(packets.width, packets.height)
+        size = self.task.size
+        steps = [f"crop={right - left}:{bottom - top}:{left}:{top}", f"scale={size}:{size}:flags=bilinear"]
+        if random.random() < 0.5:
+            steps.append("hflip")
+        return spdl.io.decode_packets(packets, ",".join([*steps, "format=pix_fmts=rgb24"])), label
+
+    def collate(self, batch: list[tuple[Any, int]]) -> Batch:
+        import spdl.io
+
+        frames, labels = (list(column) for column in zip(*batch, strict=True))
+        pixels = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)  # uint8 [N, H, W, C] seen as CHW
+        images = pixels.to(torch.float32, memory_format=torch.contiguous_format)
+        return images.mul_(self.scale).sub_(self.offset), torch.tensor(labels)
+
+    def epoch(self) -> Iterator[Batch]:
+        return self.pipeline.get_iterator(timeout=300)
+
+    def close(self) -> None:
+        self.pipeline.stop()
+
+    @classmethod
+    def missing(cls) -> str | None:
+        import_error = super().missing()
+        if import_error is not None:
+            return import_error
+        import spdl.io.utils
+
+        try:  # its wheel needs FFmpeg's libraries, and looks for them only when they are used
+            spdl.io.utils.get_ffmpeg_log_level()
+        except RuntimeError as error:
+            return str(error)
+        return None
