@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,22 @@ from cuaug.transforms import Compose
 
 __all__ = ["Planned", "different_sizes", "plan_samples"]
 
+_SIDES = attrgetter("height"), attrgetter("width")
+
 
 @dataclass(frozen=True)
 class Planned:
     """The plan of N samples, each of which may become several images.
 
     Attributes:
+        size: (height, width) of every finished image.
         views: rows of the tables for each sample, in turn.
         record: what was drawn.
         targets: the samples' labels, in which something may have to be moved.
     """
 
     tables: Tables
+    size: tuple[int, int]
     channels: int
     layout: Layout
     views: int
@@ -38,14 +43,16 @@ class Planned:
 
     def shape(self) -> tuple[int, ...]:
         """Of the finished images, in the layout they are made in: (N, ...), or (N, views, ...)."""
-        heights, widths = self.tables.sizes()
-        n, h, w = len(heights) // self.views, int(heights[0]), int(widths[0])
+        n, (h, w) = self.tables.rows.shape[1] // self.views, self.size
         image = (self.channels, h, w) if self.layout == Layout.CHW else (h, w, self.channels)
         return (n, *image) if self.views == 1 else (n, self.views, *image)
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): y0, x0, y1, x1 of the pixels that any view of each sample reads."""
-        each = self.tables.regions().reshape(-1, self.views, 4)
+        regions = self.tables.regions()
+        if self.views == 1:
+            return regions
+        each = regions.reshape(-1, self.views, 4)
         return np.concatenate([each[..., :2].min(axis=1), each[..., 2:].max(axis=1)], axis=1)
 
 
@@ -72,33 +79,32 @@ def plan_samples(
     """
     keys = draws.indices
 
-    def plan(some: slice) -> Planned:
-        record, views = Record(), chain.stages[0].views
-        heights, widths = ([getattr(item, side) for item in items[some]] for side in _SIDES)
+    views = chain.stages[0].views
+
+    def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
+        heights, widths = (np.array([*map(side, items[some])], dtype=np.int64) for side in _SIDES)
         targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
-        plan = Plan(np.repeat(heights, views), np.repeat(widths, views), views=views, record=record)
+        plan = Plan(np.repeat(heights, views), np.repeat(widths, views), views=views)
         targets.attach(plan)
         chain.stages[0].plan(plan, draws.of(np.repeat(keys[some], views)))
-        return Planned(folded(plan.tables(target_type, layout)), plan.channels, layout, views, record, targets)
+        return plan, plan.tables(target_type, layout), targets
 
     try:
-        planned = plan(slice(None))
+        plan, tables, targets = plan_some(slice(None))
     except TransformError:
         for i in range(len(items)):  # on its own, each draws what it draws in the batch
             try:
-                plan(slice(i, i + 1))
+                plan_some(slice(i, i + 1))
             except TransformError as error:
                 raise TransformError(f"{name(i)}: {error}") from error
         raise
-    heights, widths = planned.tables.sizes()
+    heights, widths = tables.sizes()
     odd = (heights != heights[0]) | (widths != widths[0])
     if odd.any():
         k = int(np.argmax(odd))
-        raise different_sizes(*((name(j // planned.views), heights[j], widths[j]) for j in (0, k)))
-    return planned
-
-
-_SIDES = ("height", "width")
+        raise different_sizes(*((name(j // views), heights[j], widths[j]) for j in (0, k)))
+    size = int(heights[0]), int(widths[0])
+    return Planned(folded(tables), size, plan.channels, layout, views, plan.record, targets)
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:

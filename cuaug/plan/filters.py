@@ -137,16 +137,16 @@ class Filters(Passes):
         now = self._now
         now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), 128))
         now["level"][chosen] = self.limit / 255.0
-        now["y"]["taps"][chosen] = now["x"]["taps"][chosen] = _JPEG_REACH
+        self._axes["taps"][self._both(chosen)] = _JPEG_REACH
 
     def _filter(self, chosen: NDArray[np.int64], kind: Neighbourhood, down: Any, across: Any, border: Border) -> None:
         """Begins a pass of this kind, unless what there is of it is a crop; `down`, `across`: how far it looks."""
-        now, y, x = self._now, self._y, self._x
-        busy = (self._ops_so_far[chosen] != 0) | self._resized[chosen] | (now["transposed"][chosen] != 0)
-        for axis in (y, x):
-            busy |= (axis["step"][chosen] < 0) | geometry.reaches_border(axis, chosen)
+        now, i, both = self._now, self._at(chosen), self._both(chosen)
+        busy = (self._ops_so_far[i] != 0) | self._resized[i] | (now["transposed"][i] != 0)
+        busy |= ((self._axes["step"][both] < 0) | geometry.reaches_border(self._axes, both)).any(axis=0)
         self._split(chosen[busy], "a filter sees the finished image before it")
-        geometry.surround(y, chosen, down)
-        geometry.surround(x, chosen, across)
-        now["neighbourhood"][chosen], now["border_before"][chosen] = kind, border
-        self._resized[chosen] = True
+        reach = np.empty((2, len(chosen)), dtype=np.int64)
+        reach[0], reach[1] = down, across
+        geometry.surround(self._axes, both, reach)
+        now["neighbourhood"][i], now["border_before"][i] = kind, border
+        self._resized[i] = True

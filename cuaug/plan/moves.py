@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,37 +28,40 @@ class Moves(Passes):
     def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
         """Keeps rows top ... top + height - 1 and columns left ... left + width - 1; they must lie in the image."""
         chosen = self._choose(where)
-        top, left, height, width = self._per_sample(chosen, top, left, height, width)
-        h, w = (size[chosen] for size in self.sizes)
-        bad = (top < 0) | (left < 0) | (height < 1) | (width < 1) | (top + height > h) | (left + width > w)
+        values = self._per_sample(chosen, top, left, height, width)
+        begin, length, size = values[:2], values[2:], self._sizes(self._at(chosen))
+        bad = (begin < 0) | (length < 1) | (begin + length > size)
         if bad.any():
-            i = int(np.argmax(bad))
-            which = f"; image {chosen[i]} of the batch" if len(self) > 1 else ""
+            worst = int(np.argmax(bad.any(axis=0)))
+            (y, x, h, w), (whole_h, whole_w) = values[:, worst], size[:, worst]
+            which = f"; image {chosen[worst]} of the batch" if len(self) > 1 else ""
             raise TransformError(
-                f"crop of {height[i]} x {width[i]} at row {top[i]}, column {left[i]} does not fit "
-                f"an image of {h[i]} x {w[i]} (height x width{which})"
+                f"crop of {h} x {w} at row {y}, column {x} does not fit "
+                f"an image of {whole_h} x {whole_w} (height x width{which})"
             )
-        self._split(chosen[self._ops_so_far[chosen] == POSITIONAL], _FIXED_PLACES)
-        for part, y, x in self._axes(chosen):
-            geometry.crop(y, chosen[part], top[part], height[part])
-            geometry.crop(x, chosen[part], left[part], width[part])
-        self._follow(chosen, shift(-left, -top))
+        self._split_positional(chosen)
+        i = self._at(chosen)
+        geometry.crop(self._axes, self._both(chosen), self._along(i, begin), self._along(i, length))
+        self._follow(chosen, lambda: shift(-begin[1], -begin[0]))
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen = self._choose(where)
-        self._split(chosen[self._ops_so_far[chosen] == POSITIONAL], _FIXED_PLACES)
-        for part, y, x in self._axes(chosen):
-            geometry.flip(y if vertical else x, chosen[part])
-        height, width = (size[chosen] for size in self.sizes)
-        self._follow(chosen, mirror(height, vertical=True) if vertical else mirror(width))
+        self._split_positional(chosen)
+        axis: Any = 0 if vertical else 1
+        i: Any = self._at(chosen)
+        if self._any_turned:
+            axis, i = np.where(self._now["transposed"][chosen] != 0, 1 - axis, axis), chosen
+        geometry.flip(self._axes, (axis, i))
+        self._follow(chosen, lambda: mirror(self._sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
         """Exchanges rows and columns."""
         chosen = self._choose(where)
-        self._split(chosen[self._ops_so_far[chosen] == POSITIONAL], _FIXED_PLACES)
+        self._split_positional(chosen)
         self._now["transposed"][chosen] ^= 1
-        self._follow(chosen, swap(len(chosen)))
+        self._any_turned = True
+        self._follow(chosen, lambda: swap(len(chosen)))
 
     def rot90(self, turns: ArrayLike, where: Where = None) -> None:
         """Turns by `turns` quarters of the circle, counter-clockwise: one number, or one per sample."""
@@ -81,15 +85,15 @@ class Moves(Passes):
         """Adds pixels on the four sides (0 or more each); `fill` is a number or one per channel, in image units."""
         self.check_channels("fill", fill)
         chosen = self._choose(where)
-        sides = self._per_sample(chosen, left, top, right, bottom)
-        if min(side.min(initial=0) for side in sides) < 0:
+        before_after = self._per_sample(chosen, top, left, bottom, right)
+        if before_after.min(initial=0) < 0:
             raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
-        some = sum(sides) > 0
-        chosen, (add_left, add_top, add_right, add_bottom) = chosen[some], (side[some] for side in sides)
+        some = (before_after > 0).any(axis=0)
+        chosen, before, after = chosen[some], before_after[:2, some], before_after[2:, some]
         color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
 
         ops = self._ops_so_far[chosen]
-        self._split(chosen[ops == POSITIONAL], _FIXED_PLACES)
+        self._split_positional(chosen)
         self._split(
             chosen[(ops == POINTWISE) & (border == Border.CONSTANT)],
             "pixel operations come before a border of constant colour",
@@ -99,17 +103,17 @@ class Moves(Passes):
             chosen[(self._now["neighbourhood"][chosen] == Neighbourhood.JPEG) & (border == Border.WRAP)],
             "a border that wraps comes after a JPEG",
         )
-        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
+        both = self._both(chosen)
+        padded = geometry.reaches_border(self._axes, both).any(axis=0)
         same = (self._now["border_after"][chosen] == border) & (border <= Border.EDGE)
         same &= (border == Border.EDGE) | (self._now["fill_after"][chosen] == color).all(axis=1)
-        some_left = np.minimum(geometry.visible(self._y, chosen), geometry.visible(self._x, chosen)) > 0
+        some_left = (geometry.visible(self._axes, both) > 0).all(axis=0)
         self._split(chosen[padded & ~(same & some_left)], "a border of another kind comes after the first")
 
-        self._now["border_after"][chosen], self._now["fill_after"][chosen] = border, color
-        for part, y, x in self._axes(chosen):
-            geometry.pad(y, chosen[part], add_top[part], add_bottom[part])
-            geometry.pad(x, chosen[part], add_left[part], add_right[part])
-        self._follow(chosen, shift(add_left, add_top))
+        i = self._at(chosen)
+        self._now["border_after"][i], self._now["fill_after"][i] = border, color
+        geometry.pad(self._axes, both, self._along(i, before), self._along(i, after))
+        self._follow(chosen, lambda: shift(before[1], before[0]))
 
     def resize(
         self,
@@ -122,37 +126,38 @@ class Moves(Passes):
     ) -> None:
         """Resamples to height x width. Images of that size already stay as they are."""
         chosen = self._choose(where)
-        new_h, new_w = self._per_sample(chosen, height, width)
-        if min(new_h.min(initial=1), new_w.min(initial=1)) < 1:
-            raise TransformError(f"resize to {new_h.min()} x {new_w.min()}: both sides must be at least 1 pixel")
-        h, w = (size[chosen] for size in self.sizes)
-        changes = (h != new_h) | (w != new_w)
-        chosen, new_h, new_w = chosen[changes], new_h[changes], new_w[changes]
+        size = self._per_sample(chosen, height, width)
+        if size.min(initial=1) < 1:
+            raise TransformError(f"resize to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
+        old = self._sizes(self._at(chosen))
+        changes = (old != size).any(axis=0)
+        if not changes.all():
+            chosen, size, old = chosen[changes], size[:, changes], old[:, changes]
 
-        now, again = self._now, self._resized[chosen]
-        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
-        same_kind = (now["filter"][chosen] == filter) & (now["antialias"][chosen] == antialias)
-        same_kind &= (filter != Filter.NEAREST) & (now["warped"][chosen] == 0)
-        # Nearest rounds down, so it does not commute with a flip.
-        flipped = ((self._y["step"][chosen] < 0) | (self._x["step"][chosen] < 0)) & (filter == Filter.NEAREST)
-        busy = self._ops_so_far[chosen] != NO_OPS
-        self._split(chosen[busy], _AFTER_OPERATIONS)
-        self._split(chosen[~busy & ((again & (padded | ~same_kind)) | (~again & flipped))], _AFTER_RESAMPLING)
+        now, i, both = self._now, self._at(chosen), self._both(chosen)
+        self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
+        again, stops = self._resized[chosen], np.zeros(len(chosen), dtype=bool)
+        if again.any():
+            padded = geometry.reaches_border(self._axes, both).any(axis=0)
+            same_kind = (now["filter"][i] == filter) & (now["antialias"][i] == antialias)
+            same_kind &= (filter != Filter.NEAREST) & (now["warped"][i] == 0)
+            stops = again & (padded | ~same_kind)
+        if filter == Filter.NEAREST:  # rounds down, so it does not commute with a flip
+            stops |= ~again & (self._axes["step"][both] < 0).any(axis=0)
+        self._split(chosen[stops], _AFTER_RESAMPLING)
 
-        again = self._resized[chosen]
-        for part, y, x in self._axes(chosen):
-            for rows, change in ((again, geometry.compose_resize), (~again, geometry.resize)):
-                rows = np.flatnonzero(rows)[part] if isinstance(part, slice) else np.flatnonzero(rows & part)
-                if len(rows):
-                    change(y, chosen[rows], new_h[rows])
-                    change(x, chosen[rows], new_w[rows])
+        size_along, again = self._along(i, size), again & ~stops
+        if again.any():
+            geometry.compose_resize(self._axes, self._both(chosen[again]), size_along[:, again])
         first = chosen[~again]
-        now["border_before"][first], now["fill_before"][first] = now["border_after"][first], now["fill_after"][first]
-        now["filter"][first], now["antialias"][first] = filter, antialias
+        geometry.resize(self._axes, self._both(first), size_along[:, ~again])
+        i = self._at(first)
+        now["border_before"][i], now["fill_before"][i] = now["border_after"][i], now["fill_after"][i]
+        now["filter"][i], now["antialias"][i] = filter, antialias
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
-        now["clamp"][first] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        self._resized[first] = True
-        self._follow(chosen, scaling(new_w / w[changes], new_h / h[changes]))
+        now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        self._resized[i] = True
+        self._follow(chosen, lambda: scaling(size[1] / old[1], size[0] / old[0]))
 
     def warp(
         self,
@@ -184,30 +189,31 @@ class Moves(Passes):
         """
         self.check_channels("fill", fill)
         chosen = self._choose(where)
-        new_h, new_w = self._per_sample(chosen, height, width)
-        if min(new_h.min(initial=1), new_w.min(initial=1)) < 1:
-            raise TransformError(f"warp to {new_h.min()} x {new_w.min()}: both sides must be at least 1 pixel")
-        padded = geometry.reaches_border(self._y, chosen) | geometry.reaches_border(self._x, chosen)
-        busy = self._ops_so_far[chosen] != NO_OPS
-        self._split(chosen[busy], _AFTER_OPERATIONS)
-        self._split(chosen[~busy & (self._resized[chosen] | padded)], _AFTER_RESAMPLING)
+        size = self._per_sample(chosen, height, width)
+        if size.min(initial=1) < 1:
+            raise TransformError(f"warp to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
+        i, both = self._at(chosen), self._both(chosen)
+        self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
+        padded = geometry.reaches_border(self._axes, both).any(axis=0)
+        self._split(chosen[padded | self._resized[i]], _AFTER_RESAMPLING)
 
         now = self._now
-        wanted = np.broadcast_to(np.asarray(matrix, dtype=np.float64), (len(self), 3, 3))[chosen]
-        undone = wanted
-        turned = now["transposed"][chosen] != 0
-        wanted = np.where(turned[:, None, None], wanted[:, [1, 0, 2]], wanted)
-        found = geometry.warp(self._y, self._x, chosen, wanted, new_h, new_w)
-        now["matrix"][chosen] = found.reshape(-1, 9)
-        now["warped"][chosen], now["transposed"][chosen] = 1, 0
-        now["border_before"][chosen], now["fill_before"][chosen] = border, np.asarray(fill, dtype=np.float32)
-        now["filter"][chosen], now["antialias"][chosen] = filter, 0
-        now["clamp"][chosen] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        matrix = np.asarray(matrix, dtype=np.float64)
+        undone = wanted = matrix[i] if matrix.ndim == 3 else np.broadcast_to(matrix, (len(chosen), 3, 3))
+        if self._any_turned:
+            turned = now["transposed"][i] != 0
+            wanted = np.where(turned[:, None, None], wanted[:, [1, 0, 2]], wanted)
+        found = geometry.warp(self._axes, both, wanted, size)
+        now["matrix"][i] = found.reshape(-1, 9)
+        now["warped"][i], now["transposed"][i] = 1, 0
+        now["border_before"][i], now["fill_before"][i] = border, np.asarray(fill, dtype=np.float32)
+        now["filter"][i], now["antialias"][i] = filter, 0
+        now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
         bends = None
         if field is not None and len(chosen):
             bends = self._add_field(chosen, np.asarray(field, dtype=np.float32), nodes)
-        self._resized[chosen] = True
-        self._follow(chosen, undone, bends=bends, back=True)
+        self._resized[i] = True
+        self._follow(chosen, lambda: undone, bends=bends, back=True)
 
     def _add_field(
         self, chosen: NDArray[np.int64], field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None
@@ -230,9 +236,19 @@ class Moves(Passes):
         self._now["field_rows"][chosen], self._now["field_columns"][chosen] = rows, columns
         return Bends(np.broadcast_to(whole, (len(chosen), *whole.shape[1:])), rows, columns)
 
+    def _split_positional(self, chosen: NDArray[np.int64]) -> None:
+        """Begins a new pass for those of the chosen samples whose operations know where their pixels stand."""
+        self._split(chosen[self._ops_so_far[self._at(chosen)] == POSITIONAL], _FIXED_PLACES)
+
     def _follow(
-        self, chosen: NDArray[np.int64], matrix: NDArray[np.float64], *, bends: Bends | None = None, back: bool = False
+        self,
+        chosen: NDArray[np.int64],
+        matrix: Callable[[], NDArray[np.float64]],
+        *,
+        bends: Bends | None = None,
+        back: bool = False,
     ) -> None:
         """Moves the chosen samples' points as their pixels have just been moved; see `Points.move`."""
         if self.points is not None:
-            self.points.move(chosen, matrix, *(size[chosen] for size in self.sizes), bends=bends, back=back)
+            heights, widths = self._sizes(self._at(chosen))
+            self.points.move(chosen, matrix(), heights, widths, bends=bends, back=back)

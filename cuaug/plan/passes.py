@@ -12,7 +12,6 @@ from cuaug.errors import TransformError
 from cuaug.plan import geometry
 from cuaug.plan.layout import OP, SAMPLE, Layout, Type
 from cuaug.plan.points import Points
-from cuaug.plan.tables import sizes_of
 
 __all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "TABLE_FLOATS", "Barrier", "Passes", "Where"]
 
@@ -24,6 +23,8 @@ TABLE_FLOATS = 3 * 256
 RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
 
 _FRESH = np.zeros(1, dtype=SAMPLE)
+for _axis in ("y", "x"):
+    _FRESH[_axis]["scale"], _FRESH[_axis]["step"] = 1.0, 1
 _FRESH["clamp"] = -1.0
 _FRESH["active"] = 1
 _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
@@ -62,14 +63,16 @@ class Passes:
         self._normalized = False
         #: Each sample's row of its current pass, and the rows of the passes before.
         self._now = np.zeros(n, dtype=SAMPLE)
-        self._y, self._x = self._now["y"], self._now["x"]
+        self._axes = geometry.axes_of(self._now)
+        #: Whether any sample may have been transposed.
+        self._any_turned = False
         self._before: list[NDArray[Any]] = []
         self._pass = np.zeros(n, dtype=np.int64)
         self._everyone = np.arange(n)
         self._resized = np.zeros(n, dtype=bool)
         self._ops_so_far = np.zeros(n, dtype=np.int8)
         self._luts: list[NDArray[np.float32]] = []
-        self._begin_pass(self._everyone, heights, widths, source_type)
+        self._begin_pass(self._everyone, np.stack([heights, widths]), source_type)
 
     def __len__(self) -> int:
         return len(self._everyone)
@@ -82,7 +85,8 @@ class Passes:
     @property
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
-        return sizes_of(self._now)
+        height, width = self._sizes(slice(None))
+        return height, width
 
     @property
     def passes(self) -> int:
@@ -97,43 +101,59 @@ class Passes:
     def _choose(self, where: Where) -> NDArray[np.int64]:
         return self._everyone if where is None else np.flatnonzero(where)
 
-    def _axes(self, chosen: NDArray[np.int64]) -> list[tuple[Any, NDArray[Any], NDArray[Any]]]:
-        """(which of the chosen, the axis of their rows, that of their columns): two kinds where some are transposed."""
-        turned = self._now["transposed"][chosen] != 0
-        if not turned.any():
-            return [(slice(None), self._y, self._x)]
-        return [(~turned, self._y, self._x), (turned, self._x, self._y)]
+    def _at(self, chosen: NDArray[np.int64]) -> NDArray[np.int64] | slice:
+        """The quickest index to them: everyone is a slice, whose values are not copied."""
+        return slice(None) if len(chosen) == len(self) else chosen
 
-    def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> list[NDArray[np.int64]]:
-        return [np.broadcast_to(np.asarray(value, dtype=np.int64), len(self))[chosen] for value in values]
+    def _both(self, chosen: NDArray[np.int64]) -> tuple[slice, NDArray[np.int64] | slice]:
+        """The index to both axes of the chosen samples."""
+        return slice(None), self._at(chosen)
+
+    def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> NDArray[np.int64]:
+        """(K, n): K values, numbers or one for each of the N samples, for those that are chosen."""
+        each = np.empty((len(values), len(self)), dtype=np.int64)
+        for row, value in zip(each, values, strict=True):
+            row[:] = value
+        return each[:, self._at(chosen)]
+
+    def _sizes(self, i: NDArray[np.int64] | slice) -> NDArray[np.int64]:
+        """(2, n): heights and widths as they are at this point of the chain."""
+        return self._along(i, self._axes["out"][:, i].astype(np.int64))
+
+    def _along(self, i: NDArray[np.int64] | slice, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(2, n) along images' rows and columns, as they lie along those of their sources, or back."""
+        if not self._any_turned:
+            return values
+        return np.where(self._now["transposed"][i] != 0, values[::-1], values)
 
     def _keep(self, chosen: NDArray[np.int64]) -> None:
         """Copies the chosen samples' rows to those of the passes before."""
-        while len(self._before) <= self._pass[chosen].max(initial=-1):
-            self._before.append(np.zeros(len(self), dtype=SAMPLE))
-        for number, rows in enumerate(self._before):
-            here = chosen[self._pass[chosen] == number]
-            rows.view(RAW_SAMPLE)[here] = self._now.view(RAW_SAMPLE)[here]
+        numbers = self._pass[self._at(chosen)]
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
+            while len(self._before) <= number:
+                self._before.append(np.zeros(len(self), dtype=SAMPLE))
+            here = self._at(chosen[numbers == number])
+            self._before[number].view(RAW_SAMPLE)[here] = self._now.view(RAW_SAMPLE)[here]
 
     def _split(self, chosen: NDArray[np.int64], why: str) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
         if len(chosen) == 0:
             return
-        self.barriers.append(Barrier(self._step, np.bincount(self._pass[chosen]), why))
+        i = self._at(chosen)
+        self.barriers.append(Barrier(self._step, np.bincount(self._pass[i]), why))
         self._keep(chosen)
-        self._pass[chosen] += 1
-        heights, widths = self.sizes
-        self._begin_pass(chosen, heights[chosen], widths[chosen], Type.FLOAT32)
-        self._resized[chosen] = False
-        self._ops_so_far[chosen] = NO_OPS
+        self._pass[i] += 1
+        self._begin_pass(chosen, self._sizes(i), Type.FLOAT32)
+        self._resized[i] = False
+        self._ops_so_far[i] = NO_OPS
 
-    def _begin_pass(self, chosen: NDArray[np.int64], heights: Any, widths: Any, source_type: Type) -> None:
+    def _begin_pass(self, chosen: NDArray[np.int64], sizes: NDArray[np.int64], source_type: Type) -> None:
         # Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
-        self._now.view(RAW_SAMPLE)[chosen] = _FRESH.view(RAW_SAMPLE)
-        geometry.reset(self._y, chosen, heights)
-        geometry.reset(self._x, chosen, widths)
-        self._now["source_type"][chosen] = source_type
-        self._now["pitch"][chosen] = widths * (3 if source_type == Type.UINT8 else 12)
+        i = self._at(chosen)
+        self._now.view(RAW_SAMPLE)[i] = _FRESH.view(RAW_SAMPLE)
+        geometry.span(self._axes, self._both(chosen), sizes)
+        self._now["source_type"][i] = source_type
+        self._now["pitch"][i] = sizes[1] * (3 if source_type == Type.UINT8 else 12)
 
     def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Puts the rows of `values`, (n, k), among the look-up tables; returns where each begins, in floats."""

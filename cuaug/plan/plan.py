@@ -80,12 +80,13 @@ class Plan(Moves, Filters):
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
         """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
         chosen = self._choose(where)
-        ops = ops.view(RAW_OP)[chosen].view(OP)
+        i = self._at(chosen)
+        ops = ops.view(RAW_OP)[i].copy().view(OP)
         measures = _MEASURES[ops["code"]]
         if measures.any():
             step = self.limit / 255.0 / _MEASURE_STEPS
             means = measures == Measure.GRAY_SUM
-            heights, widths = (size[chosen[means]] for size in self.sizes)
+            heights, widths = self._sizes(chosen[means])
             ops["a"][means, 1] = step / (heights * widths)
             if (cells := measures == Measure.CELL_HISTOGRAMS).any():
                 self._lay_grid(chosen[cells], ops, cells)
@@ -100,12 +101,12 @@ class Plan(Moves, Filters):
             self._now["measure_scale"][waiting] = np.select([what == kind for kind in scales], list(scales.values()))
             self._split(waiting, "an operation needs to know the whole image before it")
         self._written.append((self._pass[chosen], chosen, ops.view(RAW_OP)))
-        self._ops_so_far[chosen] = np.maximum(self._ops_so_far[chosen], _KINDS[ops["code"]])
+        self._ops_so_far[i] = np.maximum(self._ops_so_far[i], _KINDS[ops["code"]])
 
     def _lay_grid(self, chosen: NDArray[np.int64], ops: NDArray[Any], which: NDArray[np.bool_]) -> None:
         """Sets the cells that this pass counts in, and what the operations that wait, `ops[which]`, know of them."""
         clip_limit, grid = ops["a"][which, 6:8].view(np.float64)[:, 0], ops["a"][which, 4:6].astype(np.int64)
-        sizes = np.stack([size[chosen] for size in self.sizes], axis=1)
+        sizes = self._sizes(chosen).T
         # Where the grid does not divide the image, both sides grow, also one that it does divide: OpenCV's rule.
         divided = (sizes % grid == 0).all(axis=1, keepdims=True)
         cell = sizes // grid + ~divided
@@ -183,15 +184,16 @@ class Plan(Moves, Filters):
     def _finished_rows(self) -> NDArray[Any]:
         self._keep(self._everyone)
         rows = np.stack([kept.view(RAW_SAMPLE) for kept in self._before]).view(SAMPLE)
-        for axis in ("y", "x"):
-            taps = geometry.taps(rows[axis], rows["filter"], rows["antialias"])
-            resamples = rows["neighbourhood"] == Neighbourhood.NONE
-            rows[axis]["taps"] = np.where(resamples, taps, rows[axis]["taps"])
+        axes = geometry.axes_of(rows)
+        resamples = rows["neighbourhood"] == Neighbourhood.NONE
+        np.copyto(axes["taps"], geometry.taps(axes, rows["filter"], rows["antialias"]), where=resamples)
         return rows
 
     @staticmethod
     def _place_statistics(rows: NDArray[Any]) -> int:
         """Gives each measuring pass of each sample its words; returns how many there are."""
+        if not rows["measure"].any():
+            return 0
         grid = rows["grid"]
         cells = np.where(rows["measure"] == Measure.CELL_HISTOGRAMS, grid["rows"] * grid["columns"], 1)
         words = _MEASURE_WORDS[rows["measure"]] * cells

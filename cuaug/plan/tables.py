@@ -39,17 +39,20 @@ class Tables:
 
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths of the finished images."""
+        if len(self.rows) == 1:
+            return sizes_of(self.rows[0])
         last = self.rows["active"].sum(axis=0) - 1
-        return sizes_of(self.rows[last, np.arange(self.rows.shape[1])])
+        # As bytes: NumPy copies rows of a structured type field by field.
+        each = self.rows.view(f"V{self.rows.itemsize}")[last, np.arange(self.rows.shape[1])]
+        return sizes_of(each.view(self.rows.dtype))
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
         first = self.rows[0]
         filter = np.where(first["neighbourhood"] == Neighbourhood.NONE, first["filter"], -1)
         borders = filter, first["border_before"], first["border_after"]
-        y0, y1 = geometry.region(first["y"], *borders)
-        x0, x1 = geometry.region(first["x"], *borders)
-        regions = np.stack([y0, x0, y1, x1], axis=1)
+        low, high = geometry.region(geometry.axes_of(first), *borders)
+        regions = np.concatenate([low, high]).T
         warped = first["warped"] != 0
         return np.where(warped[:, None], geometry.warped_region(first), regions) if warped.any() else regions
 

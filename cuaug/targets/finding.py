@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
-from cuaug.targets.values import tv_kind
+from cuaug.targets.values import tv_kind, tv_kind_of
 
 __all__ = ["Group", "holds_targets", "may_hold_targets"]
 
@@ -119,9 +119,9 @@ class Group:
         return type(self._container)(*parts) if hasattr(self._container, "_fields") else tuple(parts)
 
 
-def may_hold_targets(label: Any) -> bool:
-    """Whether there is anything to look for: not so in class numbers and the like, which most labels are."""
-    return isinstance(label, (Mapping, tuple)) or tv_kind(label) is not None
+def may_hold_targets(kind: type) -> bool:
+    """Whether there is anything to look for in labels of this type: not so in class numbers, which most labels are."""
+    return issubclass(kind, (Mapping, tuple)) or tv_kind_of(kind) is not None
 
 
 def holds_targets(label: Any) -> bool:

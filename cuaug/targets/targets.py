@@ -52,24 +52,26 @@ class Targets:
         if box_format not in BOX_FORMATS:
             raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
-        self._groups: list[Group | None] = []
+        self._groups: list[Group | None] = [None] * len(targets)
         self._targets = targets
-        for i, target in enumerate(targets):
-            if not may_hold_targets(target):
-                self._groups.append(None)
+        # Most labels are class numbers, of one type or two.
+        kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind)}
+        for i, target in enumerate(targets) if kinds else ():
+            if type(target) not in kinds:
                 continue
             size = int(self._heights[i]), int(self._widths[i])
             try:
-                self._groups.append(Group((target,), size, box_format, mask_fill))
+                self._groups[i] = Group((target,), size, box_format, mask_fill)
             except TransformError as error:
                 which = f" (target {i} of the batch)" if len(targets) > 1 else ""
                 raise TransformError(f"{error}{which}") from None
-        self._fields = [[] if group is None else list(group.all_fields()) for group in self._groups]
+        #: By the sample's number, of those that have any.
+        self._fields = {i: [*group.all_fields()] for i, group in enumerate(self._groups) if group is not None}
         self._points: Points | None = None
         self._rows: dict[int, slice] = {}  # by the id of a field
 
     def __bool__(self) -> bool:
-        return any(self._fields)
+        return any(self._fields.values())
 
     def attach(self, plan: Plan) -> None:
         """Has the plan move them."""
@@ -87,7 +89,7 @@ class Targets:
     def _flat(self, kind: type[Field], values: str, columns: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The values of all fields of a kind, and which image each is of; notes which rows are a field's."""
         found, of, end = [np.zeros((0, columns))], [np.zeros(0, dtype=np.int64)], 0
-        for i, fields in enumerate(self._fields):
+        for i, fields in self._fields.items():
             for field, _ in fields:
                 if isinstance(field, kind):
                     found.append(getattr(field, values))
@@ -103,7 +105,7 @@ class Targets:
         assert points is not None, "attach comes first"
         boxes = points.boxes()
         heights, widths = tables.sizes()
-        has_masks = any(isinstance(field, Masks) for fields in self._fields for field, _ in fields)
+        has_masks = any(isinstance(field, Masks) for fields in self._fields.values() for field, _ in fields)
         masks = MaskProgram(tables) if has_masks else None
 
         def kept(group: Group) -> NDArray[np.bool_] | None:

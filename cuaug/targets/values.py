@@ -9,16 +9,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Value", "tv_kind"]
+__all__ = ["Value", "tv_kind", "tv_kind_of"]
 
 
 def tv_kind(given: Any) -> str | None:
     """The name of the tv_tensor class that it is of, where there are such."""
+    return tv_kind_of(type(given))
+
+
+def tv_kind_of(kind: type) -> str | None:
+    """The name of the tv_tensor class that it is, or is made from."""
     module = sys.modules.get("torchvision.tv_tensors")  # whoever has one has imported it
-    if module is None or not isinstance(given, torch.Tensor):
+    if module is None or not issubclass(kind, torch.Tensor):
         return None
     kinds = ("BoundingBoxes", "KeyPoints", "Mask")
-    return next((kind for kind in kinds if isinstance(given, getattr(module, kind, ()))), None)
+    return next((name for name in kinds if issubclass(kind, getattr(module, name, ()))), None)
 
 
 class Value:
