@@ -68,6 +68,7 @@ def test_workers_and_epochs_never_share_draws(start, explicit):
         assert not set(every) & {image for epoch in run(2) for image in epoch}
 
 
+@pytest.mark.slow
 def test_spawned_workers():
     """Everything pickles, the generator included; the same samples as under fork."""
     transform = chain(torch.Generator().manual_seed(4))

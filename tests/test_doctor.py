@@ -70,6 +70,7 @@ def stand_in(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_whole_examination():
     done = run("doctor")
     assert done.returncode == 0, done.stdout
@@ -129,12 +130,14 @@ def test_cupy_for_another_cuda(only, stand_in):
     assert found.mend == "pip install 'cuaug[cuda13]'"
 
 
+@pytest.mark.slow
 def test_a_library_that_crashes(only, stand_in):
     found = only("cuaug", "CuPy", "driver", PYTHONPATH=stand_in("cupy", "import os; os.abort()"))
     assert found["GPU CuPy"].verdict == "no" and "SIGABRT" in found["GPU CuPy"].text
     assert found["CPU cuaug"].verdict == "OK" and "GPU driver" in found  # the others are heard all the same
 
 
+@pytest.mark.slow
 def test_a_library_that_hangs(only, stand_in):
     hanging = stand_in("cupy", "import time; time.sleep(600)")
     found = only("cuaug", "CuPy", limit_seconds=5.0, PYTHONPATH=hanging)
@@ -142,6 +145,7 @@ def test_a_library_that_hangs(only, stand_in):
     assert found["CPU cuaug"].verdict == "OK"
 
 
+@pytest.mark.slow
 def test_a_library_that_prints(only, stand_in):
     found = only("cuaug", "CuPy", PYTHONPATH=stand_in("cupy", "print('hello', flush=True); raise ImportError('no')"))
     assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")

@@ -48,6 +48,7 @@ def held(cache: DecodedCache) -> list[int]:
 # --- several processes -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 24, sum(SIZES) // 2], ids=["roomy", "tight"])
 def test_processes_fill_one_directory(tmp_path, limit):
     """Each in an order of its own, from two threads, and reads what it finds."""
@@ -114,6 +115,7 @@ def test_a_smaller_limit_sees_its_part(tmp_path):
 # --- killed ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment(tmp_path):
     """Whatever a killed process leaves behind is right, and the next one goes on."""
     body = """

@@ -63,6 +63,7 @@ def check(found: dict, count: int) -> None:
     assert found["growth"] < MOST_GROWTH
 
 
+@pytest.mark.slow
 def test_a_thousand_damaged_pictures(tmp_path):
     check(campaign(0, 1000, tmp_path), 1000)
 

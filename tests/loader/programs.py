@@ -39,6 +39,7 @@ _NURSERY = (
     _IMPORTS
     + """
 import json, socket
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
 _socket = socket.socket(fileno=int(sys.argv[1]))
 while True:
     _body, _files, *_ = socket.recv_fds(_socket, 1 << 16, 2)

@@ -17,6 +17,7 @@ from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     count=st.integers(2, 40),

@@ -88,6 +88,7 @@ next(iter(Loader(Memory(40), batch_size=8, threads=2)))
     assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("anew", [False, True], ids=["one loader", "new loaders"])
 def test_no_ctrl_c_is_lost_and_the_loader_goes_on(anew):
     """A notebook's "interrupt", again and again at any moment: each arrives, and then an epoch is exact.
@@ -147,6 +148,7 @@ print(settles(0))
 """).split() == ["[]", "True", "True", "True"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_reaches_children_and_parent():
     """The terminal sends it to all: a forked child that iterates ends as well, and none waits for the other."""
     program = Program("""

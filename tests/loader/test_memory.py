@@ -126,6 +126,7 @@ def resident() -> int:
     return psutil.Process().memory_info().rss >> 20
 
 
+@pytest.mark.slow
 def test_a_loader_at_rest_holds_no_batch():
     """Not even to use its memory again: it may be the validation's, and the training goes on for hours."""
     with Loader(Memory(30), T.Resize((1000, 1000)), batch_size=3, dtype=torch.float32, threads=2) as loader:
@@ -146,6 +147,7 @@ def test_a_loader_at_rest_holds_no_batch():
             assert len(places) < 6, "during an iteration it is used again"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, 1, 255 << 10, 256 << 10, 50 << 20])
 def test_pages(size):
     memory = pages(size)

@@ -207,6 +207,7 @@ sys.exit(7)
 # --- children --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("end", ["sys.exit(code)", "os._exit(code)"])
 def test_a_fork_uses_the_loader_anew_and_its_end_disturbs_nobody(end):
@@ -228,6 +229,7 @@ print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels i
 """).split() == ["5", "5", "388", "400"]
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 def test_forked_processes_of_multiprocessing():
     assert (
@@ -269,6 +271,7 @@ def assert_equal(got: list[Batch], want: list[Batch]) -> None:
             assert getattr(mine, name).equal(getattr(other, name)), name
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 def test_transforms_sources_and_batches_go_to_a_spawned_worker_and_back(tmp_path):
     """What a loader is made of does, and gives equal pixels there."""

@@ -96,6 +96,7 @@ def test_seeds_epochs_and_samples_draw_apart(photos):
     assert len(set(seen)) == len(seen) == 72
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same():
     script = """
 import hashlib, torch

@@ -91,6 +91,7 @@ def run(
     return seen, states[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     count=st.integers(1, 30),

@@ -49,6 +49,7 @@ def labels_of(batches: Iterable[Batch]) -> list[list[int]]:
     return labels
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=25)
 def test_break_and_iterate_again(breaks, threads, prefetch):
@@ -65,6 +66,7 @@ def test_break_and_iterate_again(breaks, threads, prefetch):
         assert labels_of(loader) == labels_of(unbroken)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
 @settings(max_examples=40)
 def test_iterators_alive_at_once(turns, count, batch_size, threads):

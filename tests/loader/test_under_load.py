@@ -109,6 +109,7 @@ def test_batches_begun_earlier_go_first(let_go):
             assert [checked_labels(next(batches))[0] for _ in range(2)] == [0, 8]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout_seconds", [1.0, None])
 def test_what_is_slow_but_moves_does_not_time_out(timeout_seconds):
     """A batch takes longer than that here, and so does the consumer; no sample does."""
@@ -202,6 +203,7 @@ def test_a_stuck_collate_fn_is_reported(let_go):
             next(batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stuck_in", ["read", "decode"])
 def test_a_process_with_a_stuck_thread_ends(stuck_in):
     ended = Program(f"""

@@ -87,6 +87,7 @@ def test_on_bytes(name, image, factor):
     assert_close(applied(make, image, factor), want, tolerances.COLOR_LEVELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ONE_PARAMETER)
 @given(image=float_images, factor=factors)
 def test_on_floats(name, image, factor):

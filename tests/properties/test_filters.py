@@ -263,6 +263,7 @@ def test_a_filter_sees_what_was_made_before_it(name, image, before):
     assert_same(run_one(plan, image), run_one(twin, image))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILTERS)
 @given(images(size=small), st.integers(1, 30), st.integers(1, 30))
 def test_a_resize_or_warp_after_a_filter_begins_a_pass(name, image, h, w):

@@ -72,6 +72,7 @@ def test_every_permutation_is_as_likely():
     assert ((counts - 1000.0) ** 2 / 1000).sum() < 60, "chi-squared with 23 degrees of freedom: 1 in 30,000"
 
 
+@pytest.mark.slow
 def test_the_memory_of_shuffling():
     """8 bytes a sample, and what sorting in place takes."""
     script = """

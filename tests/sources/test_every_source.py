@@ -78,6 +78,7 @@ def test_every_sample_from_several_threads(kind, source):
     assert read_all(source) == expected(kind)
 
 
+@pytest.mark.slow
 def test_after_a_fork_while_threads_read(kind, source):
     """The child has copies of locks and open files, which the parent's threads are using right now."""
     stop = threading.Event()
@@ -117,6 +118,7 @@ def test_pickled(kind, source):
     assert read_all(used) == expected(kind) and used.fingerprint() == source.fingerprint()
 
 
+@pytest.mark.slow
 def test_pickled_to_another_process(tmp_path):
     """All kinds in one process, since starting one takes seconds."""
     opened = {}

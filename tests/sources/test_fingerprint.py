@@ -108,6 +108,7 @@ def test_relative_paths_forget_where_the_folder_lies(paths, folder):
     assert len(firsts) != 1 or len(relative(here)) != sum("/" in path for path in relative(here)), "no deeper folder"
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process():
     """No address and no order of a set or hash is in it."""
     program = (
@@ -120,6 +121,7 @@ def test_a_fingerprint_is_the_same_in_every_process():
     assert len(printed) == 1
 
 
+@pytest.mark.slow
 def test_of_a_million_files():
     """It is made once, when first asked for. The limit is generous; ten million take ten times this."""
     paths = [f"/data/train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.JPEG" for i in range(1_000_000)]

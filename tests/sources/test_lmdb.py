@@ -137,6 +137,7 @@ def test_one_that_is_open_for_writing_here(tmp_path):
     assert len(Lmdb(path)) == 3
 
 
+@pytest.mark.slow
 def test_a_child_ends_though_it_inherited_an_environment(tmp_path):
     """lmdb would wait, on closing it there, for readers that exist in the parent alone."""
     path = environment(tmp_path, {b"%d" % i: bytes(100_000) for i in range(20)})

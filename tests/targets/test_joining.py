@@ -209,6 +209,7 @@ def test_what_is_pasted_is_what_is_shown(size, seed):
     assert torch.equal(again, made)
 
 
+@pytest.mark.slow
 def test_instances_are_drawn_as_torchvision_does():
     """Of K, K times one: each is pasted with probability 1 - (1 - 1 / K) ** K, and at least one is."""
     k, n = 4, 2000

@@ -89,6 +89,7 @@ def pictures(n):
     return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mix", [T.AugMix(), T.AugMix(10, 2, 4, 0.5, False, "nearest", (9, 99, 200)), T.AugMix(1, 1)], ids=repr
 )

@@ -197,6 +197,7 @@ def test_each_operation_is_torchvisions(name, image, data):
     assert_close(got, want, tolerances.EXACT if exact else tolerances.ROUNDING_LEVELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @given(image=images(sizes(400), dtype=np.float32), data=st.data())
 @settings(max_examples=15)
@@ -327,6 +328,7 @@ def test_gray_images_stay_gray():
 # --- launches --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_batch_takes_as_many_launches_as_the_sample_that_needs_most(seed):
     chain = [T.RandomResizedCrop(32), T.RandAugment(2, 9), T.Normalize(MEAN, STD)]

@@ -38,6 +38,7 @@ def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> 
     return np.einsum("yr,nrck,xc->nyxk", between(h, rows), drawn["field"], between(w, columns), optimize=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
 def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
     """Variance and covariance over distance, inside and at the borders, beside the formula run on its own noise."""

@@ -135,7 +135,7 @@ def test_every_transform_is_here():
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_does_what_its_reference_does(transform, reference, seed):
     images = stack(seed=seed)
     got = [image.astype(np.float64) for image in run(transform, images, seed)]
