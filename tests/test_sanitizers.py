@@ -98,7 +98,7 @@ def test_addresses_and_undefined_behaviour(tmp_path):
 def test_threads(tmp_path):
     library = build(tmp_path / "host.so", THREAD, isas=("baseline",))
     # Starting four threads for each tile is slow, and every plan passes the same barriers.
-    status, said = run(library, "libtsan.so", ("baseline",), every=5)
+    status, said = run(library, "libtsan.so", ("baseline",), every=12)
     assert status == 0 and "plans" in said and "WARNING: ThreadSanitizer" not in said, said
 
 
