@@ -58,6 +58,14 @@ def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
     return value
 
 
+def _load_hint(value: Any) -> float | str | None:
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise LoaderError(f"load_hint is a share from 0 to 1, 'auto' or None, not {value!r}")
+
+
 class Loader:
     """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
 
@@ -94,6 +102,10 @@ class Loader:
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
         apply_exif: turn pictures as their EXIF orientation says.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
+        load_hint: the share of a batch's JPEGs that a GPU's hardware engine decodes, from 0 to 1; its multiprocessors
+            decode the rest, and round a little differently. None: 0.65, always. "auto": what is fastest, found in the
+            first batches, and so perhaps not the same in every run; `stats()` tells. Without a meaning on the CPU.
+        decode_threads: CPU threads that help the GPU to decode; None: `threads`, or chosen with the load_hint.
         max_pixels: refuse files whose header claims more.
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
@@ -131,6 +143,8 @@ class Loader:
         cache: str | EncodedCache | DecodedCache | None = None,
         apply_exif: bool = True,
         fancy_upsampling: bool = True,
+        load_hint: float | str | None = None,
+        decode_threads: int | None = None,
         max_pixels: int = DEFAULT_MAX_PIXELS,
     ) -> None:
         self.source = open_source(files)
@@ -164,6 +178,8 @@ class Loader:
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             fancy_upsampling=fancy_upsampling,
+            load_hint=_load_hint(load_hint),
+            decode_threads=None if decode_threads is None else _integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             on_error=on_error,
             collate=collate_fn,

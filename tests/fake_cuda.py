@@ -9,7 +9,7 @@ import contextlib
 import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -103,10 +103,18 @@ class FakeKernel:
 
 
 class FakeDecoder:
-    """As `CudaDecoder`, into host memory."""
+    """As `CudaDecoder`, into host memory.
 
-    def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int) -> None:
+    Attributes:
+        made: (load_hint, threads) of each.
+        wrapped: how many slots were.
+    """
+
+    made: ClassVar[list[tuple[float, int]]] = []
+
+    def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int, load_hint: float) -> None:
         self.host = HostDecoder(fancy_upsampling=fancy_upsampling)
+        self.made.append((load_hint, threads))
         self.wrapped = 0
 
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
@@ -146,6 +154,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     replace(cuda, "torch", fake.torch)
     replace(cuda, "kernel", lambda index: fake.kernel)
     replace(pipeline, "torch", fake.torch)
+    FakeDecoder.made.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(torch.Tensor, "record_stream", lambda self, stream: None)
     replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))

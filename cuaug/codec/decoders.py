@@ -114,7 +114,8 @@ class CudaDecoder:
         device_id: the CUDA device.
         fancy_upsampling: as for `HostDecoder`.
         threads: CPU threads for the parts the GPU does not do, and for images that go to Pillow.
-        load_hint: the share of JPEGs for the hardware engine, where there is one; the rest go to CUDA kernels.
+        load_hint: the share of JPEGs for the hardware engine, where there is one; the rest go to CUDA kernels. At 0 it
+            is left out.
     """
 
     def __init__(
@@ -125,19 +126,16 @@ class CudaDecoder:
         self._decoder = codec.Decoder(
             device_id=device_id,
             max_num_cpu_threads=threads,
-            backends=[
-                codec.Backend(kinds.HW_GPU_ONLY, load_hint=load_hint),
-                codec.Backend(kinds.GPU_ONLY),
-                codec.Backend(kinds.HYBRID_CPU_GPU),
-                codec.Backend(kinds.CPU_ONLY),
-            ],
+            # The policy is FIXED: ADAPTIVE_MINIMIZE_IDLE_TIME moves the split from batch to batch and tells nobody.
+            backends=([codec.Backend(kinds.HW_GPU_ONLY, load_hint=load_hint)] if load_hint > 0 else [])
+            + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
         self._params = {exif: decode_params(exif) for exif in (False, True)}
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
 
     def wrap(self, array: Any, stream: int) -> Any:
-        """A slot to decode into; costs tens of microseconds, so make it once.
+        """A slot for any decoder of the device to decode into; costs tens of microseconds, so make it once.
 
         Args:
             array: device memory with `__cuda_array_interface__`, (1, capacity // 3, 3) uint8, kept alive by the slot.

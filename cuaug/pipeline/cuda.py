@@ -14,6 +14,7 @@ had queued by then has run. Batches of one size ask the driver for no memory aft
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.tuning import Split, SplitTuner
 from cuaug.pipeline.workers import Workers
 
 __all__ = ["CudaPipeline"]
@@ -102,7 +104,7 @@ class _Producer:
         self.device = device
         self._settings = settings
         self._recorder = recorder
-        self._threads = threads
+        self.splits = SplitTuner(settings.load_hint, settings.decode_threads, threads)
         self._ready = False
         self._turn = 0
 
@@ -111,11 +113,18 @@ class _Producer:
         # The lowest priority that there is, which is also the default stream's: no stream can stand back behind that.
         # Training goes first where it runs on a stream of priority -1 (docs/cuda.md).
         self.stream = torch.cuda.Stream(self.device, priority=0)
-        self.decoder = CudaDecoder(
-            self.device.index, fancy_upsampling=self._settings.fancy_upsampling, threads=self._threads
-        )
+        self._open_decoder(self.splits.split)
         self._arenas = [_Arena(self.device) for _ in range(_ARENAS)]
         self._ready = True
+
+    def _open_decoder(self, split: Split) -> None:
+        self._split = split
+        self.decoder = CudaDecoder(
+            self.device.index,
+            fancy_upsampling=self._settings.fancy_upsampling,
+            threads=split.max_num_cpu_threads,
+            load_hint=split.load_hint,
+        )
 
     def release(self) -> None:
         """Gives the device memory back, once what is queued has run."""
@@ -161,9 +170,7 @@ class _Producer:
             else:
                 addresses[i] = encoded.tensor.data_ptr()
         slots = self._slots(arena, headers)
-        outcomes = self.decoder.decode(
-            list(headers.values()), [slot.wrapped for slot in slots.values()], self.stream.cuda_stream
-        )
+        outcomes = self._decode(list(headers.values()), [slot.wrapped for slot in slots.values()])
         for i, outcome in zip(headers, outcomes, strict=True):
             if outcome is None:
                 addresses[i] = slots[i].address
@@ -185,6 +192,19 @@ class _Producer:
             for i, picture in arena.scaled.items():
                 addresses[i] = picture.data_ptr()
         return addresses, failed
+
+    def _decode(self, headers: list[Header], slots: list[Any]) -> list[NDArray[np.uint8] | DecodeError | None]:
+        """As `CudaDecoder.decode`. While the split is being chosen, it waits for the GPU and takes the time."""
+        if self.splits.done:
+            return self.decoder.decode(headers, slots, self.stream.cuda_stream)
+        start = time.perf_counter()
+        outcomes = self.decoder.decode(headers, slots, self.stream.cuda_stream)
+        self.stream.synchronize()
+        pixels = sum(header.height * header.width for header in headers)
+        self.splits.add(time.perf_counter() - start, len(headers), pixels)
+        if self.splits.split != self._split:
+            self._open_decoder(self.splits.split)
+        return outcomes
 
     def _cached(self, fresh: dict[int, Uncached], pictures: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """Scales decoded samples to the size that they have in the cache, and puts them there."""

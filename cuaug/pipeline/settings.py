@@ -15,13 +15,15 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """What a loader's jobs have in common."""
+    """What a loader's jobs have in common; `Loader` says what each is."""
 
     reader: Reader
     transforms: Compose
     target_type: Type | None
     layout: Layout
     fancy_upsampling: bool
+    load_hint: float | str | None
+    decode_threads: int | None
     prefetch: int
     on_error: str
     collate: Callable[[list[Any]], Any]
