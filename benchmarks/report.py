@@ -66,14 +66,15 @@ def processor_seconds() -> float:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a plot: its name, and `spread` of what was measured."""
+    """One bar of a plot: its name, `spread` of what was measured, and whether it is cuaug's."""
 
     name: str
     values: dict[str, float]
+    ours: bool = False
 
 
 def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
-    """Horizontal bars of the medians with a line from minimum to maximum, as a small SVG; the first bar is ours."""
+    """Horizontal bars of the medians with a line from minimum to maximum, as a small SVG."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -86,7 +87,7 @@ def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
         [bar.values["median"] - bar.values["min"] for bar in bars],
         [bar.values["max"] - bar.values["median"] for bar in bars],
     ]
-    colours = ["#2a7f62", *["#a9b4bd"] * (len(bars) - 1)]
+    colours = ["#2a7f62" if bar.ours else "#a9b4bd" for bar in bars]
     drawn = axes.barh(
         [bar.name for bar in bars], medians, xerr=far, color=colours, ecolor="#44505a", capsize=2, height=0.7
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
-from baseline import IMAGENET_MEAN, IMAGENET_STD
+from baseline import IMAGENET_MEAN, IMAGENET_STD, random_crop_box
 
 from peers.albumentations import Albumentations
 from peers.dali import Dali
@@ -27,7 +27,7 @@ from peers.pillow import Pillow
 from peers.spdl import Spdl
 from peers.task import CHAINS, Contender, Task
 
-__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task"]
+__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task", "random_crop_box"]
 
 CONTENDERS: dict[str, type[Contender]] = {
     kind.name.lower(): kind for kind in (Cuaug, Dali, Pillow, OpenCV, Albumentations, Spdl)
