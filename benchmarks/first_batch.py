@@ -1,0 +1,120 @@
+"""How long until the first batch: what a notebook waits for, a resumed job, or a test.
+
+Each measurement is a fresh process. "from start" counts from launching the interpreter; "from construction" from
+building the loader, with torch and the loader's module imported before. What a library imports only when it is used
+(nvImageCodec, in cuaug) counts as construction. The classification chain of end_to_end.py, batches of 128 at 500 x 375,
+two threads or workers; the `DataLoader` with spawned workers, as in the other benchmarks, and with forked ones, which
+start sooner but must not be forked from a process that has threads or CUDA.
+
+    python benchmarks/first_batch.py --out benchmarks/results
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from end_to_end import prepare
+from peers import CONTENDERS, Contender, Task
+from peers.pillow import Pillow
+from report import Bar, bar_plot, circumstances, spread, write_json
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+
+class Forked(Pillow):
+    """With the start method that was Linux's default until Python 3.14."""
+
+    def __init__(self, task: Task) -> None:
+        Contender.__init__(self, task)
+        options: dict[str, Any] = {"num_workers": task.threads, "multiprocessing_context": "fork"}
+        self.loader = DataLoader(self.dataset(task), task.batch_size, shuffle=True, drop_last=True, **options)
+
+    def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.loader)
+
+
+STARTERS: dict[str, type[Contender]] = {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "spdl")}
+STARTERS["pillow, forked"] = Forked
+
+
+def child(name: str, task: Task) -> None:
+    """Print when construction began and when the first batch was there, on the clock that all processes share."""
+    kind = STARTERS[name]
+    importlib.import_module(kind.module)
+    begun = time.monotonic()
+    contender = kind(task)
+    batches = contender.epoch()
+    images, _ = next(batches)
+    done = time.monotonic()
+    if tuple(images.shape) != (task.batch_size, 3, task.size, task.size):
+        raise AssertionError(f"{name}: {tuple(images.shape)}")
+    print(json.dumps({"begun": begun, "done": done}), flush=True)
+    del batches
+    contender.close()
+
+
+def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
+    """Seconds from the start of a process, and from construction, to its first batch."""
+    options = ["--data", str(folder), "--threads", str(args.threads), "--batch-size", str(args.batch_size)]
+    launched = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, __file__, "--child", name, *options], capture_output=True, text=True, check=False
+    )
+    if ended.returncode:
+        raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
+    moments = json.loads(ended.stdout)
+    return moments["done"] - launched, moments["done"] - moments["begun"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--data", type=Path, default=Path("bench-data"), help="where the photo set is or goes; of a child, the set"
+    )
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write first_batch.json and a plot into this folder")
+    parser.add_argument("--child", choices=list(STARTERS), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        files = sorted(args.data.glob("*.jpg"))
+        files = files[: len(files) // args.batch_size * args.batch_size]
+        return child(args.child, Task(tuple((str(file), 0) for file in files), args.batch_size, threads=args.threads))
+
+    task = prepare(args.data, "500x375", args.batch_size, args.threads, None)
+    folder = Path(task.samples[0][0]).parent
+    reasons = {name: kind.missing() for name, kind in STARTERS.items()}
+    for name in [name for name, why in reasons.items() if why]:
+        print(f"  {name} is left out: {reasons[name]}")
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name, why in reasons.items() if not why}
+    result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in seen)])
+    result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions")}
+    for repetition in range(args.repetitions):
+        for name, times in seen.items():
+            times.append(measure(name, folder, args))
+        line = ", ".join(f"{name} {times[-1][0]:.1f} ({times[-1][1]:.1f})" for name, times in seen.items())
+        print(f"  {repetition + 1}/{args.repetitions}: {line}", flush=True)
+    print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}")
+    result["seconds"] = {}
+    for name, times in seen.items():
+        whole, construction = (spread(list(column)) for column in zip(*times, strict=True))
+        result["seconds"][name] = {"from_start": whole, "from_construction": construction}
+        print(f"  {name:28}{whole['median']:12.2f}{construction['median']:20.2f}")
+    if args.out:
+        write_json(args.out / "first_batch.json", result)
+        bars = [Bar(name, row["from_construction"], name == "cuaug") for name, row in result["seconds"].items()]
+        bar_plot(args.out / "first_batch.svg", "From construction to the first batch of 128", "seconds", bars)
+        print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    main()
