@@ -40,6 +40,9 @@ test-fast: $(VENV)/installed-test
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results
+	$(BIN)/python benchmarks/decode.py --out benchmarks/results
+	$(BIN)/python benchmarks/first_batch.py --out benchmarks/results
+	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data

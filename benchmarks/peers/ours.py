@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from peers.task import Batch, Contender, Task
 
@@ -25,6 +25,7 @@ def chain(task: Task) -> list[Any]:
 
 class Cuaug(Contender):
     name, package, module = "cuaug", "cuaug", "cuaug"
+    device: ClassVar[str] = "cpu"
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -37,7 +38,7 @@ class Cuaug(Contender):
             shuffle=True,
             seed=task.seed,
             last_batch="drop",
-            device="cpu",
+            device=self.device,
             threads=task.threads,
         )
 
