@@ -34,8 +34,6 @@ class Spdl(Contender):
         super().__init__(task)
         from spdl.pipeline import PipelineBuilder
 
-        std = torch.tensor(task.std)[:, None, None]
-        self.scale, self.offset = 1 / (255 * std), torch.tensor(task.mean)[:, None, None] / std
         self.pipeline = (
             PipelineBuilder()
             .add_source(Shuffled(task.samples), continuous=True)
@@ -63,9 +61,11 @@ class Spdl(Contender):
         import spdl.io
 
         frames, labels = (list(column) for column in zip(*batch, strict=True))
-        pixels = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)  # uint8 [N, H, W, C] seen as CHW
-        images = pixels.to(torch.float32, memory_format=torch.contiguous_format)
-        return images.mul_(self.scale).sub_(self.offset), torch.tensor(labels)
+        pixels = spdl.io.to_torch(spdl.io.convert_frames(frames))  # uint8 [N, H, W, C]
+        images = torch.empty(len(frames), 3, *pixels.shape[1:3])
+        for channel, (mean, std) in enumerate(zip(self.task.mean, self.task.std, strict=True)):
+            torch.mul(pixels[..., channel], 1 / (255 * std), out=images[:, channel]).sub_(mean / std)
+        return images, torch.tensor(labels)
 
     def epoch(self) -> Iterator[Batch]:
         return self.pipeline.get_iterator(timeout=300)
