@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import operator
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,18 +14,20 @@ import torch
 from cuaug import state
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache
-from cuaug.codec import DEFAULT_MAX_PIXELS, codec_version, gpu_decodes
-from cuaug.distributed import check_rank, own_gpu, own_rank
-from cuaug.errors import DecodeError, DeviceError, LoaderError
+from cuaug.codec import DEFAULT_MAX_PIXELS, codec_version
+from cuaug.distributed import check_rank, own_rank
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.interop import type_of
+from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder, Stats
+from cuaug.placement import placed
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Steps, open_sampler, order_of
+from cuaug.sampling import LAST_BATCH, Epoch, Order, Share, Steps, open_sampler, order_of
 from cuaug.sources import Source, open_source
 from cuaug.transforms import Compose, Transform
 
@@ -134,7 +135,7 @@ class Loader:
         dtype: torch.dtype | None = None,
         layout: str = "NCHW",
         threads: int | None = None,
-        prefetch: int = 2,
+        prefetch: int | None = None,
         on_error: str = "raise",
         error_callback: Callable[[DecodeError], object] | None = None,
         max_errors: int | None = None,
@@ -155,15 +156,20 @@ class Loader:
         self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._rank_given = rank is not None
-        self.prefetch = _integer("prefetch", prefetch, 1)
         self.on_error = _one_of("on_error", on_error, _ON_ERROR)
         self.error_callback = error_callback
         self.max_errors = None if max_errors is None else _integer("max_errors", max_errors, 0)
         if timeout_seconds is not None and not timeout_seconds > 0:
             raise LoaderError(f"timeout_seconds is a number above 0, or None, not {timeout_seconds!r}")
         self.timeout_seconds = timeout_seconds
-        self.threads = _cores() if threads is None else _integer("threads", threads, 1)
-        self.device = _device(device)
+        self.device = placed(device)
+        self._setup = choose(
+            self.device.type,
+            self.batch_size,
+            None if threads is None else _integer("threads", threads, 1),
+            None if prefetch is None else _integer("prefetch", prefetch, 1),
+        )
+        self.threads, self.prefetch = self._setup.threads, self._setup.prefetch
         self.cache = self._open_cache(cache, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling)
         reader = Reader(
             self.source,
@@ -295,18 +301,26 @@ class Loader:
 
     def _batches(self, number: int, start: int) -> Iterator[Batch]:
         epoch = self._epoch(number)
-        away = time.perf_counter()
-        steps = self._steps(len(epoch), start)
+        steps, recorder = self._steps(len(epoch), start), self._recorder
+
+        def start_job(share: Share) -> Job:
+            return self._pipeline.start(epoch, share)
+
+        def asked(under_way: Iterable[Job]) -> None:
+            recorder.asked(sum(job.ready for job in under_way))
+
         try:
-            for job in in_order(steps, lambda share: self._pipeline.start(epoch, share), self.prefetch):
-                self._recorder.add_seconds(wait_for_consumer=time.perf_counter() - away)
-                with self._recorder.stage("wait_for_data"):
+            with recorder.at("wait_for_first_batch", lane="consumer") as clock:
+                for job in in_order(steps, start_job, self.prefetch, asked):
+                    clock.batch = job.number
                     job.wait(self.timeout_seconds)
-                self._report(job)
-                self._consumed, self._order = (number, job.share.end), epoch
-                self._recorder.count(batches=1, samples=job.yields)
-                yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
-                away = time.perf_counter()
+                    self._report(job)
+                    self._consumed, self._order = (number, job.share.end), epoch
+                    recorder.count(batches=1, samples=job.yields)
+                    clock.at("wait_for_consumer")
+                    clock.flush()
+                    yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+                    clock.at("wait_for_data")
             self._consumed = number + 1, 0
         finally:
             self._pipeline.rest()
@@ -314,7 +328,7 @@ class Loader:
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
         self._process = os.getpid()
-        self._recorder = Recorder()
+        self._recorder = Recorder(self._setup)
         self._pipeline = self._make_pipeline()
 
     def _make_pipeline(self) -> Pipeline:
@@ -366,38 +380,3 @@ class Loader:
 
 def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _device(device: str | torch.device | None) -> torch.device:
-    """The device to use; None: that of CUAUG_DEVICE, or else CUDA where it truly works.
-
-    Raises:
-        DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
-    """
-    if device is None:
-        device = os.environ.get("CUAUG_DEVICE") or None
-    try:
-        chosen = torch.device("cuda" if device is None else device)
-    except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}") from error
-    if chosen.type == "cpu" or (device is None and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if chosen.type != "cuda":
-        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}")
-    from cuaug.devices import cuda
-
-    if chosen.index is None and torch.cuda.is_available() and not cuda.forked():
-        chosen = torch.device("cuda", own_gpu())  # before anything is tried: on any other GPU it would leave a context
-    reason = cuda.unavailable(chosen)
-    if not reason:
-        works, reason = gpu_decodes(chosen.index)
-        if works:
-            return chosen
-    if device is None:
-        log.warning("using the CPU, although torch sees a GPU: %s (`python -m cuaug doctor` tells more)", reason)
-        return torch.device("cpu")
-    raise DeviceError(f"cannot use {device}: {reason} (`python -m cuaug doctor` tells more)")

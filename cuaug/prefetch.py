@@ -17,8 +17,12 @@ J = TypeVar("J", bound=_Cancellable)
 I = TypeVar("I")  # noqa: E741
 
 
-def in_order(items: Iterable[I], start: Callable[[I], J], depth: int) -> Iterator[J]:
+def in_order(
+    items: Iterable[I], start: Callable[[I], J], depth: int, asked: Callable[[Iterable[J]], None] = lambda jobs: None
+) -> Iterator[J]:
     """start(item) for each item, yielded in order, `depth` of them begun ahead of the one that is being consumed.
+
+    Whenever another than the first is asked for, `asked` is called with all that is under way.
 
     What was begun and never yielded is cancelled when the iteration ends: at its end, at a `break`, at an exception.
     """
@@ -29,8 +33,11 @@ def in_order(items: Iterable[I], start: Callable[[I], J], depth: int) -> Iterato
             under_way.append(start(item))
             if len(under_way) > depth:
                 yield under_way.popleft()
+                asked(under_way)
         while under_way:
             yield under_way.popleft()
+            if under_way:
+                asked(under_way)
     finally:
         for job in under_way:
             job.cancel()

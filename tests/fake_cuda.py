@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -19,19 +20,27 @@ from cuaug.codec import HostDecoder
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError
 from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline import gpu_times
 from cuaug.plan.layout import SAMPLE
 
 __all__ = ["FakeDecoder", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda"]
 
 
 class FakeEvent:
-    def __init__(self, blocking: bool = False) -> None:
+    """Passes when it is recorded, as on a stream where everything runs at once."""
+
+    def __init__(self, blocking: bool = False, enable_timing: bool = False) -> None:
         self.recorded_on: Any = None
+        self.timed = enable_timing
 
     def record(self, stream: Any = None) -> None:
-        self.recorded_on = stream
+        self.recorded_on, self.passed = stream, time.perf_counter()
 
     def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: FakeEvent) -> float:
+        assert self.timed and other.timed
+        return 1e3 * (other.passed - self.passed)
 
 
 class FakeStream:
@@ -154,6 +163,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     replace(cuda, "torch", fake.torch)
     replace(cuda, "kernel", lambda index: fake.kernel)
     replace(pipeline, "torch", fake.torch)
+    replace(gpu_times, "torch", fake.torch)
     FakeDecoder.made.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(torch.Tensor, "record_stream", lambda self, stream: None)

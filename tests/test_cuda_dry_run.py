@@ -6,6 +6,7 @@ What a GPU adds, `tests/cuda/` tests.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline.stats import Recorder
 from cuaug.plan import Layout, Type
 from cuaug.random import Draws
 from tests import helpers
@@ -158,15 +160,13 @@ def loader_on(fake, monkeypatch):
     made = []
 
     def make(gpu: bool, files: Any, transforms: Any, **options: Any) -> cuaug.Loader:
+        def make_pipeline(self: cuaug.Loader) -> pipeline.CudaPipeline:
+            self._recorder = Recorder(replace(self._setup, device="cuda"))
+            return pipeline.CudaPipeline(self._settings, self._recorder, self.threads, torch.device("cpu"))
+
         with monkeypatch.context() as patch:
             if gpu:
-                patch.setattr(
-                    cuaug.Loader,
-                    "_make_pipeline",
-                    lambda self: pipeline.CudaPipeline(
-                        self._settings, self._recorder, self.threads, torch.device("cpu")
-                    ),
-                )
+                patch.setattr(cuaug.Loader, "_make_pipeline", make_pipeline)
             made.append(cuaug.Loader(files, transforms, device="cpu", threads=2, **options))
         return made[-1]
 

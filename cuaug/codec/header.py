@@ -32,6 +32,11 @@ class Header:
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
         self._exif = exif
 
+    @property
+    def for_gpu(self) -> bool:
+        """Whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone."""
+        return self._stream is not None and self._stream.codec_name == "jpeg"
+
     def __repr__(self) -> str:
         return f"Header(height={self.height}, width={self.width})"
 

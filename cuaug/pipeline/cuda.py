@@ -26,6 +26,7 @@ from cuaug.codec import CudaDecoder, Header, Pixels
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
+from cuaug.pipeline.gpu_times import GpuTimes
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
@@ -50,7 +51,7 @@ class CudaPipeline(Pipeline):
             raise DeviceError(reason)
         super().__init__(settings, recorder, threads)
         self.job = _CudaJob
-        self.producer_thread = Workers(1)
+        self.producer_thread = Workers(1, "cuaug-producer")
         self.producer = _Producer(settings, recorder, threads, device)
 
     def close(self) -> None:
@@ -88,9 +89,11 @@ class _Arena:
         work: for the kernels.
         scaled: pictures that were made smaller for a cache.
         free: has passed once nothing uses them any more.
+        times: when the GPU worked on the batch.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, times: GpuTimes) -> None:
+        self.times = times
         self.slots: list[_Slot] = []
         self.pixels, self.work = Workspace(device), Workspace(device)
         self.scaled: dict[int, torch.Tensor] = {}
@@ -114,7 +117,7 @@ class _Producer:
         # Training goes first where it runs on a stream of priority -1 (docs/cuda.md).
         self.stream = torch.cuda.Stream(self.device, priority=0)
         self._open_decoder(self.splits.split)
-        self._arenas = [_Arena(self.device) for _ in range(_ARENAS)]
+        self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
         self._ready = True
 
     def _open_decoder(self, split: Split) -> None:
@@ -140,19 +143,24 @@ class _Producer:
         arena = self._arenas[self._turn % _ARENAS]
         self._turn += 1
         with torch.cuda.stream(self.stream):
-            with self._recorder.stage("decode"):
+            with self._recorder.at("wait_for_gpu", job.number) as clock:
                 arena.free.synchronize()
+                arena.times.read()
                 arena.scaled.clear()
+                clock.at("decode")
+                arena.times.begin(job.number)
                 addresses, failed = self._pictures(job, good, items, arena)
-            with self._recorder.stage("augment"):
+                clock.at("augment")
+                arena.times.decoded()
                 tables, views = planned.tables, planned.views
                 images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
                 program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                 try:
                     program.run(addresses.repeat(views), target, skip=failed.repeat(views), workspace=arena.work)
+                    arena.times.end()
                 finally:
                     arena.free.record(self.stream)
-                job.ran(images, good)
+            job.ran(images, good)
 
     def _pictures(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], arena: _Arena
@@ -171,14 +179,18 @@ class _Producer:
                 addresses[i] = encoded.tensor.data_ptr()
         slots = self._slots(arena, headers)
         outcomes = self._decode(list(headers.values()), [slot.wrapped for slot in slots.values()])
+        by = ["source" if isinstance(items[i], Uncached) else job.given for i in range(len(items)) if i not in headers]
         for i, outcome in zip(headers, outcomes, strict=True):
             if outcome is None:
+                by.append("gpu" if headers[i].for_gpu else "cpu")
                 addresses[i] = slots[i].address
             elif isinstance(outcome, DecodeError):
                 job.fail(int(good[i]), outcome)
                 failed[i] = True
             else:
+                by.append("pillow")
                 arrays[i] = outcome
+        self._recorder.count_decoded(by)
         uploaded = dict(zip(arrays, arena.pixels.upload(*arrays.values()) if arrays else [], strict=True))
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DevicePixels
-from cuaug.codec import HostDecoder, nv
+from cuaug.codec import HostDecoder, Pixels, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -60,31 +59,34 @@ class _HostJob(Job):
     pipeline: HostPipeline
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
-        tables, views = planned.tables, planned.views
-        images = self.pipeline.memory.empty(planned.shape(), dtype_of(tables.target_type))
-        program = HostProgram(tables)
-        regions = planned.regions().tolist()
+        with self._recorder.at("plan", self.number):
+            tables, views = planned.tables, planned.views
+            images = self.pipeline.memory.empty(planned.shape(), dtype_of(tables.target_type))
+            program = HostProgram(tables)
+            regions = planned.regions().tolist()
         address, step = images.data_ptr(), images.stride(0) * images.element_size() // views
 
         def decode_and_run(part: range) -> None:
-            decoder, decode, augment = _decoder(self.settings.fancy_upsampling), 0.0, 0.0
-            for i in part:
-                if self.cancelled:
-                    return
-                start = time.perf_counter()
-                y0, x0, y1, x1 = regions[i]
-                k = int(good[i])
-                self._workers.doing("decoding", int(self.indices[k]), self)
-                try:
-                    pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))
-                except DecodeError as error:
-                    self.fail(k, error)
-                    continue
-                decode += (now := time.perf_counter()) - start
-                for row in range(i * views, (i + 1) * views):
-                    program.run(row, pixels, address + row * step, y=y0, x=x0)
-                augment += time.perf_counter() - now
-            self._recorder.add_seconds(decode=decode, augment=augment)
+            decoder, by = _decoder(self.settings.fancy_upsampling), []
+            with self._recorder.at(batch=self.number) as clock:
+                for i in part:
+                    if self.cancelled:
+                        return
+                    y0, x0, y1, x1 = regions[i]
+                    k = int(good[i])
+                    index = int(self.indices[k])
+                    self._workers.doing("decoding", index, self)
+                    clock.at("decode", index)
+                    try:
+                        pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))
+                    except DecodeError as error:
+                        self.fail(k, error)
+                        continue
+                    clock.at("augment", index)
+                    by.append(self.given if isinstance(items[i], Pixels) else decoder.decoded_by)
+                    for row in range(i * views, (i + 1) * views):
+                        program.run(row, pixels, address + row * step, y=y0, x=x0)
+            self._recorder.count_decoded(by)
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good))
 

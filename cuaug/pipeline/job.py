@@ -12,7 +12,6 @@ import itertools
 import os
 import queue
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.pipeline.choices import SAMPLES_PER_TASK
 from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
 from cuaug.pipeline.reading import Item
 from cuaug.pipeline.samples import Drawn, Samples
@@ -33,8 +33,6 @@ from cuaug.sampling import Epoch, Share
 
 __all__ = ["Job", "Pipeline", "Settings"]
 
-# Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
-SAMPLES_PER_TASK = 8
 # How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
 _LOOK_SECONDS = 0.25
 # So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
@@ -103,6 +101,21 @@ class Job:
     def cancel(self) -> None:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
+
+    @property
+    def number(self) -> int:
+        """Tells the batches of a pipeline apart; what fills places of another has that one's."""
+        return self._turn
+
+    @property
+    def ready(self) -> bool:
+        """Whether `wait` would return at once."""
+        return not self._done.empty()
+
+    @property
+    def given(self) -> str:
+        """Where samples come from that need no decoding."""
+        return "source" if self.settings.reader.decoded is None else "cache"
 
     @property
     def indices(self) -> NDArray[np.int64]:
@@ -221,21 +234,21 @@ class Job:
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
-        reader, read, parsed = self.settings.reader, 0.0, 0.0
-        for k in part:
-            if self.cancelled:
-                return
-            index = int(self.indices[k])
-            self._workers.doing("reading", index, self)
-            start = time.perf_counter()
-            try:
-                data, self._samples.labels[k] = reader.fetch(index)
-                read += (now := time.perf_counter()) - start
-                self._items[k] = reader.parse(index, data, self._samples.labels[k])
-                parsed += time.perf_counter() - now
-            except DecodeError as error:
-                self.fail(k, error)
-        self._recorder.add_seconds(read=read, parse=parsed)
+        reader = self.settings.reader
+        with self._recorder.at(batch=self.number) as clock:
+            for k in part:
+                if self.cancelled:
+                    return
+                index = int(self.indices[k])
+                self._workers.doing("reading", index, self)
+                try:
+                    clock.at("read", index)
+                    data, self._samples.labels[k] = reader.fetch(index)
+                    clock.at("parse", index)
+                    self._items[k] = reader.parse(index, data, self._samples.labels[k])
+                except DecodeError as error:
+                    self.fail(k, error)
+        self._recorder.count(begun=len(part))
 
     def fail(self, k: int, error: DecodeError) -> None:
         """Notes what is wrong with the sample at position k, and where it comes from."""
@@ -257,20 +270,20 @@ class Job:
         if not items:
             self.ran(None, good)
             return
-        settings, draws = self.settings, self._samples.draws(good)
+        settings = self.settings
         names = [int(index) for index in self.indices[good]]
-        with self._recorder.stage("plan"):
+        with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 settings.transforms,
                 items,
                 [self._samples.labels[k] for k in good],
-                draws,
+                self._samples.draws(good),
                 settings.target_type,
                 settings.layout,
                 lambda i: self._name(names[i]),
             )
-        for i, k in enumerate(good.tolist()):
-            self._samples.drawn[k] = Drawn(planned.record, len(good), i)
+            for i, k in enumerate(good.tolist()):
+                self._samples.drawn[k] = Drawn(planned.record, len(good), i)
         if planned.targets:
             self._move_targets(good, planned, lambda: self._run(good, items, planned))
         else:
@@ -287,14 +300,15 @@ class Job:
         moved = planned.targets.mover(planned.tables)
 
         def move(part: range) -> None:
-            for i in part:
-                if self.cancelled:
-                    return
-                k = int(good[i])
-                self._workers.doing("moving the targets of", int(self.indices[k]), self)
-                start = time.perf_counter()
-                self._samples.labels[k] = moved(i)
-                self._recorder.add_seconds(augment=time.perf_counter() - start)
+            with self._recorder.at(batch=self.number) as clock:
+                for i in part:
+                    if self.cancelled:
+                        return
+                    k = int(good[i])
+                    index = int(self.indices[k])
+                    self._workers.doing("moving the targets of", index, self)
+                    clock.at("targets", index)
+                    self._samples.labels[k] = moved(i)
 
         self._each_part(len(good), move, then)
 
@@ -369,8 +383,9 @@ class Job:
             self._fills._filled(images)
             self._end()
             return
-        self._finished = self._samples.batch(images, positions, self.settings)
-        self._queued()
+        with self._recorder.at("finish", self.number):
+            self._finished = self._samples.batch(images, positions, self.settings)
+            self._queued()
         self._end()
 
 

@@ -1,66 +1,218 @@
-"""What a loader has done, and how long each stage of it took."""
+"""What a loader has done, and how long each stage of it took.
+
+Every thread that works for a loader has a `Clock` which says at which stage it is. The `Recorder` adds up what the
+clocks say, always: that costs some hundreds of nanoseconds per sample. While a profile is taken it is told of each
+single stretch of time as well.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
-__all__ = ["Recorder", "Stats"]
+from cuaug.cache.forks import ForkSafeLock
+from cuaug.pipeline.choices import Setup
+from cuaug.pipeline.verdict import table, verdict
 
-STAGES = ("read", "parse", "plan", "decode", "augment", "wait_for_data", "wait_for_consumer")
+__all__ = ["Clock", "Listener", "Recorder", "Stats", "stages"]
+
+_WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
+_GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
+_CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
+
+
+def stages(device: str) -> tuple[str, ...]:
+    """The stages that a loader on "cpu" or "cuda" has."""
+    return _WORK + (_GPU if device == "cuda" else ()) + _CONSUMER
 
 
 @dataclass(frozen=True)
 class Stats:
-    """Totals since the loader was made.
+    """Totals since the loader was made, or of a profile. As a string: a table, and above it the verdict.
 
     Attributes:
         samples, batches: what was yielded.
         failed: samples that could not be read or decoded, and were skipped or replaced.
-        seconds: for each stage, the time spent in it, summed over threads: "read" (files), "parse" (headers), "plan",
-            "decode", "augment" (the kernels; on CUDA the time to queue them), "wait_for_data" (the consumer waited for
-            a batch) and "wait_for_consumer" (the consumer was busy elsewhere between two batches).
+        begun: samples whose reading is over; some may still be under way, or were never asked for.
+        seconds: for each stage, the time spent in it, summed over threads: "read" (files, or looking in a cache),
+            "parse" (headers), "plan", "decode", "augment" (the kernels; on CUDA the time to queue them), "targets"
+            (moving boxes, masks and keypoints) and "finish" (mixes, collating); "wait_for_first_batch" and
+            "wait_for_data" (the consumer waited for an iteration's first batch, or a later one) and
+            "wait_for_consumer" (it was busy elsewhere between two batches). On CUDA also "wait_for_gpu" (the producer
+            thread waited for the GPU to be done with a batch), "gpu_decode" and "gpu_augment": time on the producer's
+            stream, by CUDA events, which are read some batches later.
+        decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
+            format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
+            tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
+        ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
+        setup: the device, the threads and the prefetching, and why.
     """
 
     samples: int
     batches: int
     failed: int
-    seconds: dict[str, float] = field(default_factory=dict)
+    begun: int
+    seconds: dict[str, float]
+    decoded_by: dict[str, int]
+    ready: tuple[int, ...]
+    setup: Setup
+
+    @property
+    def verdict(self) -> str:
+        """What holds back training, in one line, from these numbers."""
+        return verdict(self)
+
+    def since(self, earlier: Stats) -> Stats:
+        """What came after an earlier snapshot."""
+        return replace(
+            self,
+            samples=self.samples - earlier.samples,
+            batches=self.batches - earlier.batches,
+            failed=self.failed - earlier.failed,
+            begun=self.begun - earlier.begun,
+            seconds={name: value - earlier.seconds[name] for name, value in self.seconds.items()},
+            decoded_by=dict(Counter(self.decoded_by) - Counter(earlier.decoded_by)),
+            ready=tuple(now - before for now, before in zip(self.ready, earlier.ready, strict=True)),
+        )
 
     def __str__(self) -> str:
-        times = ", ".join(f"{name} {value:.2f} s" for name, value in self.seconds.items())
-        return f"{self.samples} samples in {self.batches} batches, {self.failed} failed; {times}"
+        return f"{self.verdict}\n{table(self)}"
+
+
+class Listener(Protocol):
+    """Is told of everything while a profile is taken, from any thread. Times are those of `time.perf_counter_ns`.
+
+    Attributes:
+        ranges: has `range_push(name)` and `range_pop()`, as torch.cuda.nvtx; or None.
+    """
+
+    ranges: Any
+
+    def stretch(self, lane: str, stage: str, start: int, end: int, batch: int | None, sample: int | None) -> None:
+        """A lane, which is a thread or the GPU, was at a stage."""
+
+    def asked(self, ready: int) -> None:
+        """The consumer asks for a batch, and so many are ready."""
+
+
+class Clock:
+    """At which stage one thread is, with which sample of which batch. A context manager: its end ends the stage.
+
+    Attributes:
+        batch: a number that tells batches apart.
+    """
+
+    __slots__ = ("_lane", "_nanoseconds", "_ranges", "_recorder", "_sample", "_since", "_stage", "batch")
+
+    def __init__(self, recorder: Recorder, stage: str | None, batch: int | None, lane: str | None) -> None:
+        self._recorder, self.batch, self._lane = recorder, batch, lane
+        self._nanoseconds: dict[str, int] = {}
+        self._ranges: Any = None
+        self._stage: str | None = None
+        self._sample: int | None = None
+        self._since = 0
+        if stage is not None:
+            self.at(stage)
+
+    def at(self, stage: str | None, sample: int | None = None) -> None:
+        """The thread leaves the stage it was at for this one; None: for something that is not counted."""
+        now = time.perf_counter_ns()
+        before = self._stage
+        if before is not None:
+            self._nanoseconds[before] = self._nanoseconds.get(before, 0) + now - self._since
+        if self._recorder.listener is not None or self._ranges is not None:
+            self._tell(now, stage)
+        self._stage, self._sample, self._since = stage, sample, now
+
+    def flush(self) -> None:
+        """Adds what was measured so far to the totals."""
+        self._recorder.add(self._nanoseconds)
+        self._nanoseconds = {}
+
+    def _tell(self, now: int, stage: str | None) -> None:
+        listener = self._recorder.listener
+        if self._ranges is not None:
+            self._ranges.range_pop()
+            self._ranges = None
+        if listener is None:
+            return
+        if self._stage is not None:
+            lane = self._lane or threading.current_thread().name
+            listener.stretch(lane, self._stage, self._since, now, self.batch, self._sample)
+        # No range while the consumer is busy: it may open and close ranges of its own, and they must nest.
+        if listener.ranges is not None and stage not in (None, "wait_for_consumer"):
+            self._ranges = listener.ranges
+            self._ranges.range_push(f"cuaug {stage}")
+
+    def __enter__(self) -> Clock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
+        if kind is GeneratorExit:  # the consumer does not come back: since when it is busy elsewhere says nothing
+            self._stage = None
+        self.at(None)
+        self.flush()
 
 
 class Recorder:
-    """Adds up; safe to use from many threads."""
+    """Adds up; safe to use from many threads.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._seconds = dict.fromkeys(STAGES, 0.0)
-        self._counts = {"samples": 0, "batches": 0, "failed": 0}
+    Attributes:
+        listener: is told of every stretch of time, while there is one.
+    """
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add_seconds(**{name: time.perf_counter() - start})
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.listener: Listener | None = None
+        self._lock = ForkSafeLock()
+        self._nanoseconds = dict.fromkeys(stages("cuda"), 0)
+        self._counts = {"samples": 0, "batches": 0, "failed": 0, "begun": 0}
+        self._decoded_by: Counter[str] = Counter()
+        self._ready = [0] * (setup.prefetch + 1)
 
-    def add_seconds(self, **seconds: float) -> None:
+    def at(self, stage: str | None = None, batch: int | None = None, *, lane: str | None = None) -> Clock:
+        """A clock for the calling thread, which begins with that stage; the lane is the thread's unless it is given."""
+        return Clock(self, stage, batch, lane)
+
+    def add(self, nanoseconds: dict[str, int]) -> None:
         with self._lock:
-            for name, value in seconds.items():
-                self._seconds[name] += value
+            for stage, value in nanoseconds.items():
+                self._nanoseconds[stage] += value
+
+    def on_gpu(self, batch: int, stretches: Iterable[tuple[str, int, int]], listener: Listener | None) -> None:
+        """(stage, start, end): when the GPU was at what of a batch, in nanoseconds; `listener` knows since when."""
+        for stage, start, end in stretches:
+            self.add({stage: end - start})
+            if listener is not None and listener is self.listener:
+                listener.stretch("GPU", stage, start, end, batch, None)
+
+    def asked(self, ready: int) -> None:
+        """The consumer asks for a batch that is not an iteration's first, and so many are ready."""
+        with self._lock:
+            self._ready[ready] += 1
+        if self.listener is not None:
+            self.listener.asked(ready)
 
     def count(self, **counts: int) -> None:
         with self._lock:
             for name, value in counts.items():
                 self._counts[name] += value
 
+    def count_decoded(self, by: Iterable[str]) -> None:
+        """What decoded each of some samples."""
+        with self._lock:
+            self._decoded_by.update(by)
+
     def stats(self) -> Stats:
         with self._lock:
-            return Stats(**self._counts, seconds=dict(self._seconds))
+            return Stats(
+                **self._counts,
+                seconds={stage: self._nanoseconds[stage] / 1e9 for stage in stages(self.setup.device)},
+                decoded_by=dict(self._decoded_by),
+                ready=tuple(self._ready),
+                setup=self.setup,
+            )

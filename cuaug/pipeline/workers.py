@@ -44,11 +44,12 @@ class Workers:
     """A pool of threads, and tasks that wait for them: those of an earlier turn first, else in their order.
 
     A task catches its own exceptions. Threads start with the first task; a process that was forked from one with
-    running threads starts its own.
+    running threads starts its own. They are called name-0, name-1 and so on.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
+        self._name = name
         self._pool: _Pool | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -85,7 +86,7 @@ class Workers:
                 self._activities.clear()
                 pool = self._pool = _Pool(self._activities)
                 pool.owner = weakref.ref(self, pool.calls.put)
-            pool.start(self.threads)
+            pool.start(self.threads, self._name)
             pool.put(task, turn)
 
     def close(self) -> None:
@@ -118,10 +119,10 @@ class _Pool:
         self._activities = activities
         self._started = 0
 
-    def start(self, count: int) -> None:
+    def start(self, count: int, name: str) -> None:
         """Starts those threads that have not been: a Ctrl-C may have broken this off."""
         while self._started < count:
-            _Thread(self, f"cuaug-worker-{self._started}").start()
+            _Thread(self, f"{name}-{self._started}").start()
             self._started += 1
 
     def put(self, task: Task, turn: int) -> None:
