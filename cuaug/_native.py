@@ -33,6 +33,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
     lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, pointer]
     lib.cuaug_draw.restype = None
+    lib.cuaug_walk_jpeg.argtypes = [ctypes.c_char_p, i64, i32, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     return lib

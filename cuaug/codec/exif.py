@@ -10,9 +10,11 @@ success, or take gigabytes. Each rule here has a file in tests/codec/test_found_
 
 from __future__ import annotations
 
-import re
+import ctypes
 from struct import Struct
 from struct import error as StructError
+
+from cuaug._native import library
 
 __all__ = ["MAX_SCANS", "file_format", "orientation", "swaps_axes", "webp_size"]
 
@@ -20,11 +22,6 @@ _ORIENTATION, _SHORT = 0x0112, 3
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _LAYOUTS = {order: (Struct(order + "I"), Struct(order + "H"), Struct(order + "HHIH")) for order in "<>"}
 _BE32, _LE32 = Struct(">I"), Struct("<I")
-_MARKER = re.compile(
-    rb"\xff[^\x00\xff\xd0-\xd7]"
-)  # in entropy-coded data: not a stuffed 0xFF, a fill byte or a restart
-_BETWEEN_SCANS = frozenset([0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)])  # tables, comments, scans
-_SEQUENTIAL = (0xC0, 0xC1, 0xC9)  # frames in which each component comes once
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
 _ANIMATED = 0x02
 
@@ -102,42 +99,13 @@ def _directory(tiff: bytes) -> int | None:
 
 def _jpeg(data: bytes) -> int | None:
     """Walks past the scans to the end as well: a marker that has no business in one makes nvImageCodec 0.9.0 return the
-    picture with the rest gray, as a success, where Pillow refuses the file. Costs 0.4 ns a byte."""
-    block = None
-    scans = 0
-    missing = None  # components of a sequential frame that no scan has brought yet
-    at = 2
-    while True:
-        if data[at] != 0xFF:
-            return None
-        marker = data[at + 1]
-        if marker == 0xFF:  # a fill byte
-            at += 1
-            continue
-        if marker == 0xD9:
-            if not scans or missing:
-                return None
-            return 1 if block is None else _directory(block)
-        if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in _BETWEEN_SCANS):
-            return None
-        end = at + 2 + (data[at + 2] << 8 | data[at + 3])
-        if marker == 0xDA:
-            scans += 1
-            if missing is not None:
-                missing -= data[at + 4]
-            if scans > MAX_SCANS or (missing is not None and missing < 0):
-                return None
-            found = _MARKER.search(data, end)
-            if found is None:
-                return None
-            end = found.start()
-        elif marker in _SEQUENTIAL:
-            missing = data[at + 9]
-        elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-            if block is not None or scans:
-                return None
-            block = data[at + 10 : end]
-        at = end
+    picture with the rest gray, as a success, where Pillow refuses the file. The library does, while other threads run.
+    """
+    block = (ctypes.c_int64 * 2)()
+    if not library.cuaug_walk_jpeg(data, len(data), MAX_SCANS, block):
+        return None
+    start, end = block
+    return _directory(data[start:end]) if end else 1
 
 
 def _upright(block: bytes | None) -> int | None:

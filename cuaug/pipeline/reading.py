@@ -92,7 +92,7 @@ class Reader:
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
             data, label = _checked(self.source.read(index), index)
-            if isinstance(data, (str, os.PathLike)):
+            if not isinstance(data, bytes) and isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
                 with open(path, "rb") as file:
                     data = file.read()
@@ -134,7 +134,7 @@ def _is_decoded(data: Any) -> bool:
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:
     if isinstance(given, (tuple, list)) and len(given) == 2:
-        if isinstance(given[0], (str, os.PathLike)):
+        if isinstance(given[0], (str, bytes, os.PathLike)):  # by far most often: so first, and without a look inside
             return given[0], given[1]
         with contextlib.suppress(TypeError, ValueError):
             memoryview(given[0])  # bytes, an array, or anything that lends them
