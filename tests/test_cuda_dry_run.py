@@ -358,6 +358,9 @@ def test_the_split_is_as_given_and_the_same_in_every_run(loader_on, pictures, op
     for _ in range(2):
         list(loader_on(True, pictures, CHAIN, batch_size=8, **options))
     assert FakeDecoder.made == [want] * 2
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, **options)
+    because = "as given" if options else "the default"
+    assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
 
 
 def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypatch):
@@ -381,12 +384,14 @@ def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypat
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
     options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
     gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
-    splits, epochs = gpu._pipeline.producer.splits, 0
-    while not splits.done and epochs < 50:
+    epochs = 0
+    assert gpu.stats().setup.split_because == "still trying"
+    while gpu.stats().setup.split_because != "chosen by trying" and epochs < 50:
         epochs += 1
         for got, want in zip(gpu, cpu, strict=True):
             assert_same(got.images, want.images)
-    assert splits.split == (0.8, 3) and {hint for hint, _ in FakeDecoder.made} >= {0.5, 0.65, 0.8, 1.0}
+    assert (gpu.stats().setup.load_hint, gpu.stats().setup.decode_threads) == (0.8, 3)
+    assert cpu.stats().setup.load_hint is None and {hint for hint, _ in FakeDecoder.made} >= {0.5, 0.65, 0.8, 1.0}
     assert FakeDecoder.made[-1] == (0.8, 3)
     decoders = len(alive)
     list(gpu)

@@ -97,12 +97,13 @@ def test_what_is_pinned_is_not_tried(load_hint, decode_threads, want):
     tuner = SplitTuner(load_hint, decode_threads, threads=6)
     assert tuner.done and tuner.split == want
     tuner.add(1.0, 256, 10**6)
-    assert str(tuner) == f"load_hint={want[0]:g}, decode_threads={want[1]}"
+    assert tuner.split == want
+    assert tuner.because == ("the default" if load_hint is decode_threads is None else "as given")
 
 
 def test_the_hint_is_chosen_and_then_the_threads():
     tuner = SplitTuner("auto", None, threads=12)
-    assert tuner.split == Split(0.65, 12) and "still trying" in str(tuner)
+    assert tuner.split == Split(0.65, 12) and tuner.because == "still trying"
     tried = []
     while not tuner.done:
         hint, threads = tuner.split
@@ -112,7 +113,7 @@ def test_the_hint_is_chosen_and_then_the_threads():
         tuner.add(pixels * (1.0 + abs(hint - 0.8)) * (1.0 + abs(threads - 4)), 256, pixels)
         tuner.add(1e9, 100, pixels)
     assert tuner.split == (0.8, 4) and set(tried) == {12, 2, 4, 8}
-    assert str(tuner) == "load_hint=0.8, decode_threads=4, chosen by trying"
+    assert tuner.because == "chosen by trying"
 
 
 def test_threads_that_are_given_stay_while_the_hint_is_chosen():

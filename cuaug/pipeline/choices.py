@@ -23,6 +23,8 @@ class Setup:
         threads: workers, which read, parse and plan; on the CPU they also decode and augment.
         prefetch: batches under way ahead of the one that the consumer has.
         threads_because, prefetch_because: why so many.
+        load_hint, decode_threads: how a GPU shares its JPEGs out, as `Loader` says; None on the CPU.
+        split_because: why so: "as given", "the default", "chosen by trying" or "still trying".
     """
 
     device: str
@@ -30,11 +32,17 @@ class Setup:
     prefetch: int
     threads_because: str = "as given"
     prefetch_because: str = "as given"
+    load_hint: float | None = None
+    decode_threads: int | None = None
+    split_because: str = ""
 
     def __str__(self) -> str:
+        split = ""
+        if self.load_hint is not None:
+            split = f", load_hint={self.load_hint:g}, decode_threads={self.decode_threads} ({self.split_because})"
         return (
             f"device={self.device!r}, threads={self.threads} ({self.threads_because}), "
-            f"prefetch={self.prefetch} ({self.prefetch_because})"
+            f"prefetch={self.prefetch} ({self.prefetch_because}){split}"
         )
 
 

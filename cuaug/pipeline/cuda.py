@@ -15,6 +15,7 @@ had queued by then has run. Batches of one size ask the driver for no memory aft
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,7 @@ class _Producer:
         self._settings = settings
         self._recorder = recorder
         self.splits = SplitTuner(settings.load_hint, settings.decode_threads, threads)
+        self._tell_split()
         self._ready = False
         self._turn = 0
 
@@ -119,6 +121,12 @@ class _Producer:
         self._open_decoder(self.splits.split)
         self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
         self._ready = True
+
+    def _tell_split(self) -> None:
+        hint, threads = self.splits.split
+        self._recorder.setup = replace(
+            self._recorder.setup, load_hint=hint, decode_threads=threads, split_because=self.splits.because
+        )
 
     def _open_decoder(self, split: Split) -> None:
         self._split = split
@@ -149,13 +157,13 @@ class _Producer:
                 arena.scaled.clear()
                 clock.at("decode")
                 arena.times.begin(job.number)
-                addresses, failed = self._pictures(job, good, items, arena)
-                clock.at("augment")
-                arena.times.decoded()
-                tables, views = planned.tables, planned.views
-                images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
-                program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                 try:
+                    addresses, failed = self._pictures(job, good, items, arena)
+                    clock.at("augment")
+                    arena.times.decoded()
+                    tables, views = planned.tables, planned.views
+                    images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
+                    program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                     program.run(addresses.repeat(views), target, skip=failed.repeat(views), workspace=arena.work)
                     arena.times.end()
                 finally:
@@ -216,6 +224,7 @@ class _Producer:
         self.splits.add(time.perf_counter() - start, len(headers), pixels)
         if self.splits.split != self._split:
             self._open_decoder(self.splits.split)
+        self._tell_split()
         return outcomes
 
     def _cached(self, fresh: dict[int, Uncached], pictures: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:

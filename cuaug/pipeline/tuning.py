@@ -117,6 +117,7 @@ class SplitTuner:
 
     def __init__(self, load_hint: float | str | None, decode_threads: int | None, threads: int) -> None:
         self.tuned = load_hint == "auto"
+        self._given = load_hint is not None or decode_threads is not None
         pinned = DEFAULT_LOAD_HINT if load_hint is None else load_hint
         self._hints = Tuner(_LOAD_HINTS if isinstance(pinned, str) else [pinned])
         if decode_threads is None and self.tuned:
@@ -146,7 +147,9 @@ class SplitTuner:
         if images >= 0.9 * self._most and pixels and not self.done:
             (self._threads if self._hints.done else self._hints).add(seconds / pixels)
 
-    def __str__(self) -> str:
-        hint, threads = self.split
-        state = "" if not self.tuned else ", chosen by trying" if self.done else ", still trying"
-        return f"load_hint={hint:g}, decode_threads={threads}{state}"
+    @property
+    def because(self) -> str:
+        """Why the split is what it is."""
+        if self.tuned:
+            return "chosen by trying" if self.done else "still trying"
+        return "as given" if self._given else "the default"

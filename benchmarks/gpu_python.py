@@ -1,0 +1,246 @@
+"""The Python that a sample costs on the CUDA path, in microseconds by stage, without a GPU: all of CUDA is stubbed.
+
+The pipeline is the loader's own: reading and parsing, planning, filling slots, tables and addresses, queueing,
+collating. In place of the driver, of nvImageCodec's decoding and of the kernel stand functions that do nothing (memory
+is the host's). All runs on one thread, and processor time is counted. From memory, that is what the interpreter is held
+for: "free" is not in it, which is work during which other threads run (walking over a JPEG's scans). From files, the
+system's calls are in it, during which they run too.
+
+RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
+
+    python benchmarks/gpu_python.py --out results/gpu_python.json      # --profile for the functions that take the time
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+from report import circumstances, spread, write_json
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+from photos import write_photos
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.codec import CudaDecoder, exif
+from cuaug.codec._nvimgcodec import decode_params
+from cuaug.devices.cuda import CudaProgram
+from cuaug.pipeline import cuda as pipeline
+from cuaug.pipeline import job
+from cuaug.pipeline.reading import Reader
+from cuaug.pipeline.samples import Samples
+from tests.fake_cuda import replace_cuda
+
+CHAINS = {
+    "crop": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)],
+    "heavy": [
+        T.RandomResizedCrop(224),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        T.RandAugment(),
+        T.RandomErasing(p=0.25),
+        T.Normalize(0.5, 0.2),
+    ],
+}
+#: Stage: what does its work.
+STAGES: dict[str, tuple[Any, str]] = {
+    "read": (Reader, "fetch"),
+    "parse": (Reader, "parse"),
+    "free": (exif.library, "cuaug_walk_jpeg"),
+    "plan": (job, "plan_samples"),
+    "decode": (pipeline._Producer, "_pictures"),
+    "launch": (CudaProgram, "run"),
+    "finish": (Samples, "batch"),
+}
+
+
+class Memory:
+    """The files' bytes."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self._data = [Path(path).read_bytes() for path in paths]
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        return self._data[index], index
+
+
+class Slot:
+    """In place of nvImageCodec's Image."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.shape: Any = None
+
+
+class IdleDecoder(CudaDecoder):
+    """The decoder, around a decoding that does nothing."""
+
+    stub_seconds = 0.0
+
+    def __init__(self, device_id: Any, **options: Any) -> None:
+        self._decoder = SimpleNamespace(decode=self._nothing)
+        self._params = {exif: decode_params(exif) for exif in (False, True)}
+        self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
+
+    def _nothing(self, streams: Any, *, images: list[Slot], **options: Any) -> list[Slot]:
+        start = time.thread_time()
+        for stream, image in zip(streams, images, strict=True):
+            image.shape = (stream.height, stream.width, 3)
+        IdleDecoder.stub_seconds += time.thread_time() - start
+        return images
+
+    def wrap(self, array: Any, stream: int) -> Slot:
+        return Slot(array.nbytes)
+
+
+class Inline:
+    """Workers that work at once, on the thread that asks."""
+
+    stopping, threads = False, 1
+
+    def submit(self, task: Callable[[], None], turn: int = 0) -> None:
+        task()
+
+    def doing(self, *arguments: Any) -> None: ...
+
+    def activities(self) -> list[Any]:
+        return []
+
+    def check(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def timed(
+    totals: dict[str, float], name: str, work: Callable[..., Any], calls: dict[str, int] | None = None
+) -> Callable[..., Any]:
+    """`work`, whose seconds of processor time are added up under that name."""
+
+    def run(*arguments: Any, **options: Any) -> Any:
+        start = time.thread_time()
+        try:
+            return work(*arguments, **options)
+        finally:
+            totals[name] += time.thread_time() - start
+            if calls is not None:
+                calls[name] += 1
+
+    return run
+
+
+def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
+    with mock.patch("cuaug.loader._device", lambda device: torch.device("cuda", 0)):
+        loader = cuaug.Loader(
+            source, chain, batch_size=batch_size, shuffle=True, last_batch="drop", dtype=torch.float16, prefetch=1
+        )
+    loader._pipeline.workers = loader._pipeline.producer_thread = Inline()  # type: ignore[attr-defined,assignment]
+    return loader
+
+
+def clock_seconds() -> float:
+    """What `timed` adds to the time of what it measures."""
+    totals = {"nothing": 0.0}
+    nothing = timed(totals, "nothing", lambda: None)
+    for _ in range(20_000):
+        nothing()
+    return totals["nothing"] / 20_000
+
+
+def batches_of(loader: cuaug.Loader, count: int) -> Iterator[float]:
+    """Seconds that each of so many batches takes, once all is warm; decoding's stub is taken out."""
+    seen = -3
+    while seen < count:
+        running = iter(loader)
+        next(running)  # and the one that is prefetched: from here on, one is begun for each that is taken
+        for _ in range(min(len(loader) - 2, count - seen)):
+            IdleDecoder.stub_seconds, start = 0.0, time.thread_time()
+            next(running)
+            taken = time.thread_time() - start - IdleDecoder.stub_seconds
+            seen += 1
+            if seen > 0:
+                yield taken
+        running.close()
+
+
+def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
+    """Microseconds a sample, by stage; all of it in a run of its own, without the clocks of the stages."""
+    totals, calls, clock = dict.fromkeys(STAGES, 0.0), dict.fromkeys(STAGES, 0), clock_seconds()
+    rows: dict[str, list[float]] = {name: [] for name in STAGES}
+    with loader_of(source, chain, batch_size) as loader:
+        whole = list(batches_of(loader, batches))
+    with ExitStack() as stack, loader_of(source, chain, batch_size) as loader:
+        for name, (owner, function) in STAGES.items():
+            work = timed(totals, name, getattr(owner, function), calls)
+            stack.enter_context(mock.patch.object(owner, function, work))
+        before = dict(totals), dict(calls)
+        for _ in batches_of(loader, batches):
+            for name in STAGES:
+                spent = totals[name] - before[0][name] - clock * (calls[name] - before[1][name])
+                rows[name].append(1e6 * spent / batch_size)
+            rows["decode"][-1] -= 1e6 * IdleDecoder.stub_seconds / batch_size
+            rows["parse"][-1] -= rows["free"][-1]
+            before = dict(totals), dict(calls)
+    found = {name: spread(values[1:]) for name, values in rows.items()}  # the first has what warmed up in it
+    everything = [1e6 * seconds / batch_size - found["free"]["median"] for seconds in whole]
+    stages = sum(values["median"] for name, values in found.items() if name != "free")
+    return found | {"rest": spread([value - stages for value in everything]), "all": spread(everything)}
+
+
+def profile(source: Any, chain: list[Any], batch_size: int, lines: int) -> None:
+    with loader_of(source, chain, batch_size) as loader:
+        list(loader)
+        profiler = cProfile.Profile()
+        profiler.runcall(lambda: list(loader))
+    pstats.Stats(profiler).sort_stats("tottime").print_stats(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photos are or go")
+    parser.add_argument("--files", type=int, default=2048)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--profile", type=int, nargs="?", const=25, help="print so many lines of a profile instead")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
+    paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
+    sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
+    fake = replace_cuda(setattr)
+    pipeline.CudaDecoder = IdleDecoder  # type: ignore[misc]
+    fake.kernel = lambda *arguments, **options: None
+    torch.Tensor.copy_ = lambda self, *arguments, **options: self  # type: ignore[method-assign,assignment]
+    if args.profile:
+        profile(sources["files"], CHAINS["crop"], args.batch_size, args.profile)
+        return
+    result: dict[str, Any] = circumstances(["cuaug", "torch", "numpy", "nvidia-nvimgcodec-cu12"])
+    result["batch_size"], result["batches"] = args.batch_size, args.batches
+    result["us_per_sample"] = {}
+    print(f"microseconds of Python a sample, batches of {args.batch_size}, medians of {args.batches}")
+    print(f"  {'':16}" + "".join(f"{name:>9}" for name in (*STAGES, "rest", "all")))
+    for chain, transforms in CHAINS.items():
+        for where, source in sources.items():
+            row = measure(source, transforms, args.batch_size, args.batches)
+            result["us_per_sample"][f"{chain}, {where}"] = row
+            print(f"  {chain + ', ' + where:16}" + "".join(f"{value['median']:9.2f}" for value in row.values()))
+    if args.out:
+        write_json(args.out, result)
+
+
+if __name__ == "__main__":
+    main()
