@@ -91,7 +91,7 @@ def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
     drawn = axes.barh(
         [bar.name for bar in bars], medians, xerr=far, color=colours, ecolor="#44505a", capsize=2, height=0.7
     )
-    axes.bar_label(drawn, labels=[f"{value:,.4g}" for value in medians], padding=4)
+    axes.bar_label(drawn, labels=[f"{value:,.{0 if value >= 100 else 1}f}" for value in medians], padding=4)
     axes.margins(x=0.15)
     axes.invert_yaxis()
     axes.spines[["top", "right"]].set_visible(False)
