@@ -14,15 +14,13 @@ draws two operations for the whole batch; to give each image its own, it has to 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from kornia.augmentation.auto import RandAugment
-from report import circumstances, spread, write_json
+from report import circumstances, parse, print_spreads, spread, write_json
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -81,12 +79,7 @@ def planned(seed: int, n: int) -> Tables:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--draws", type=int, default=20, help="how often a batch is drawn for")
-    parser.add_argument("--out", type=Path, help="write the result here as JSON")
-    arguments = parser.parse_args()
-
+    arguments = parse(__doc__, batch=256, draws=20)
     result = circumstances(["cuaug", "kornia", "numpy", "torch"])
     n = arguments.batch
     cuaug = [planned(seed, n).launches for seed in range(arguments.draws)]
@@ -103,8 +96,7 @@ def main() -> None:
         "Kornia: RandAugment, called for each image, on images": spread([one_by_one[0]]),
         "Kornia: RandAugment, called for each image, all": spread([one_by_one[1]]),
     }
-    for name, found in result["launches"].items():
-        print(f"{name:64} {found['median']:8.0f}   {found['min']:.0f} - {found['max']:.0f}")
+    print_spreads(result["launches"])
     if arguments.out:
         write_json(arguments.out, result)
 

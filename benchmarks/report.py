@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -9,14 +10,25 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Bar", "bar_plot", "circumstances", "processor_seconds", "spread", "write_json"]
+__all__ = [
+    "Bar",
+    "bar_plot",
+    "circumstances",
+    "parse",
+    "print_spreads",
+    "processor_seconds",
+    "spread",
+    "take_turns",
+    "write_json",
+]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -37,6 +49,33 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
         },
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in packages},
     }
+
+
+def parse(description: str | None, **numbers: int) -> argparse.Namespace:
+    """The command line of a benchmark: --out, and whole numbers with these defaults."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    return parser.parse_args()
+
+
+def take_turns(contenders: dict[str, tuple[int, Callable[[], object]]], repetitions: int) -> dict[str, list[float]]:
+    """Milliseconds a call of each contender, (calls a turn, the call), in each turn but the first, which warms up."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions + 1):
+        for name, (count, call) in contenders.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                call()
+            times[name].append((time.perf_counter() - start) / count * 1000)
+    return {name: values[1:] for name, values in times.items()}
+
+
+def print_spreads(found: dict[str, dict[str, float]]) -> None:
+    """A line for each name: the median, and the range."""
+    for name, of in found.items():
+        print(f"{name:64} {of['median']:10.3f}   {of['min']:.3f} - {of['max']:.3f}")
 
 
 def spread(values: list[float]) -> dict[str, float]:
