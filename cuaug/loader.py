@@ -21,6 +21,7 @@ from cuaug.interop import type_of
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
 from cuaug.pipeline.job import Job, Pipeline
+from cuaug.pipeline.profile import Profile
 from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder, Stats
@@ -357,16 +358,25 @@ class Loader:
                 ) from error
 
     def stats(self) -> Stats:
-        """What was done so far, and how long each stage took."""
+        """What was done so far, how long each stage took, and a verdict; `print` it."""
         if self._process != os.getpid():
             self._begin()
         return self._recorder.stats()
+
+    def profile(self) -> Profile:
+        """The same for a while, and every thread's timeline: `with loader.profile() as profile:` around iterating."""
+        if self._process != os.getpid():
+            self._begin()
+        return Profile(self._recorder, self._pipeline.ranges)
 
     def close(self) -> None:
         """Ends the threads, and every iteration under way with a LoaderError. Batches already yielded stay valid."""
         if self._process != os.getpid():
             self._begin()
         self._pipeline.close()
+
+    def __repr__(self) -> str:
+        return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, {self._setup})"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loader owns threads and does not pickle: make it in the process that iterates over it")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -43,6 +44,20 @@ class FakeEvent:
         return 1e3 * (other.passed - self.passed)
 
 
+class FakeRanges:
+    """As torch.cuda.nvtx: each thread's ranges nest."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, list[str]] = {}
+        self.closed: list[str] = []
+
+    def range_push(self, name: str) -> None:
+        self.open.setdefault(threading.get_ident(), []).append(name)
+
+    def range_pop(self) -> None:
+        self.closed.append(self.open[threading.get_ident()].pop())
+
+
 class FakeStream:
     cuda_stream = 7
 
@@ -66,7 +81,9 @@ class FakeTorch:
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []
         self.consumer = FakeStream()
+        self.ranges = FakeRanges()
         self.cuda = SimpleNamespace(
+            nvtx=self.ranges,
             Event=FakeEvent,
             Stream=FakeStream,
             current_stream=lambda device: self.consumer,

@@ -6,6 +6,8 @@ What a GPU adds, `tests/cuda/` tests.
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,13 @@ from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.timeline import chrome_trace
 from cuaug.plan import Layout, Type
 from cuaug.random import Draws
 from tests import helpers
-from tests.fake_cuda import FakeDecoder, replace_cuda
+from tests.fake_cuda import FakeDecoder, FakeEvent, replace_cuda
 from tests.helpers import assert_same, plan_for
+from tests.loader.test_profile import check_trace
 from tests.strategies import chains, images, sizes, write
 
 cupy = pytest.importorskip("cupy")
@@ -402,6 +406,82 @@ def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypat
 def test_a_load_hint_that_is_none(loader_on, pictures, wrong):
     with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
         loader_on(True, pictures, CHAIN, load_hint=wrong)
+
+
+# --- what it tells ---------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_has_the_gpus_lane(loader_on, pictures, fake, tmp_path):
+    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    list(loader)
+    with loader.profile() as profile:
+        list(loader)
+    lanes = profile.lanes()
+    assert list(lanes)[:3] == ["consumer", "GPU", "cuaug-producer-0"]
+    batches = [event.batch for event in lanes["cuaug-producer-0"] if event.stage == "decode"]  # as they were planned
+    assert len(set(batches)) == 10
+    of_gpu = [(event.stage, event.batch) for event in lanes["GPU"]]
+    assert of_gpu == [(stage, batch) for batch in batches[:8] for stage in ("gpu_decode", "gpu_augment")]
+    queued = {event.batch: event for event in lanes["cuaug-producer-0"] if event.stage == "decode"}
+    for event in lanes["GPU"]:
+        if event.stage == "gpu_decode":  # the stand-in's GPU works while it is told what to do
+            assert abs(event.start - queued[event.batch].start) < 5e6 or event.start >= queued[event.batch].start
+    check_trace(json.loads(json.dumps(chrome_trace(lanes, profile.queue(), ""))))
+    ranges = fake.torch.ranges
+    assert not any(ranges.open.values()), "each was closed in the thread that opened it"
+    assert {"cuaug read", "cuaug decode", "cuaug augment", "cuaug wait_for_data"} <= set(ranges.closed)
+    closed = len(ranges.closed)
+    list(loader)
+    assert len(ranges.closed) == closed, "none where nothing profiles"
+
+
+def test_the_gpus_times_are_read_without_waiting(loader_on, pictures, monkeypatch):
+    """Only for a batch's memory, which it must; and once for each arena when a profile begins."""
+    waits: list[FakeEvent] = []
+    monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waits.append(self))
+    loader = loader_on(True, pictures, CHAIN, batch_size=4, load_hint=0.5)
+    list(loader)
+    assert len(waits) == 10 and not any(event.timed for event in waits)
+    for _ in range(2):
+        waits.clear()
+        with loader.profile():
+            list(loader)
+        assert len(waits) == 12 and sum(event.timed for event in waits) == 2
+    stats = loader.stats()
+    assert stats.seconds["gpu_decode"] > 0 and stats.seconds["gpu_augment"] > 0
+    assert stats.decoded_by == {"cpu": 3 * 31, "pillow": 3 * 6}
+    assert "the producer thread" in str(stats) and "the GPU" in str(stats)
+
+
+def test_jpegs_are_the_gpus(loader_on, tmp_path):
+    for name in ("a.jpg", "b.jpg", "c.png"):
+        Image.new("RGB", (30, 20)).save(tmp_path / name)
+    loader = loader_on(True, [str(tmp_path / name) for name in ("a.jpg", "b.jpg", "c.png")], CHAIN)
+    list(loader)
+    assert loader.stats().decoded_by == {"gpu": 2, "cpu": 1}
+
+
+def test_slow_decoding_is_seen(loader_on, pictures, monkeypatch):
+    decode = FakeDecoder.decode
+
+    def slowly(*arguments):
+        time.sleep(0.1)
+        return decode(*arguments)
+
+    monkeypatch.setattr(FakeDecoder, "decode", slowly)
+    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    list(loader)
+    assert loader.stats().verdict.startswith("decoding binds: "), loader.stats()
+
+
+def test_a_failed_batch_leaves_no_times(loader_on, pictures, monkeypatch):
+    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            list(loader)
+    list(loader)
+    assert loader.stats().seconds["gpu_decode"] > 0
 
 
 def test_a_forked_process_is_told_so(fake, loader_on, pictures):

@@ -52,6 +52,7 @@ class CudaPipeline(Pipeline):
             raise DeviceError(reason)
         super().__init__(settings, recorder, threads)
         self.job = _CudaJob
+        self.ranges = torch.cuda.nvtx
         self.producer_thread = Workers(1, "cuaug-producer")
         self.producer = _Producer(settings, recorder, threads, device)
 

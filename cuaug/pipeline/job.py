@@ -43,6 +43,8 @@ class Pipeline:
     """What the jobs of one device share. Each device adds what it needs, and `job`, the kind of its jobs."""
 
     job: type[Job]
+    #: What a profile marks stages with beside its own events, as torch.cuda.nvtx.
+    ranges: Any = None
 
     def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
         self.settings = settings
