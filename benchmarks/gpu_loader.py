@@ -1,7 +1,11 @@
-"""Images a second of `Loader(device="cuda")`, by the decoder's `load_hint` (the hardware engine's share) and threads.
+"""Images a second of `Loader(device="cuda")` from JPEG files, by how decoding is shared out; and DALI on the same GPU.
 
-RandomResizedCrop(224), flip, normalise to float16, from JPEG files of about 500 x 375 that were read before. Beside it
-the decoder alone, with the spread of its batches: the tail, not the mean, decides whether training waits.
+RandomResizedCrop(224), flip, normalise to float16, from files of about 500 x 375 that were read before. Three parts:
+
+- the decoder alone, over a grid of `load_hint` (the hardware engine's share) and CPU threads, with the spread of its
+  batches: the tail, not the mean, decides whether training waits;
+- the loader with `--loader-threads` threads, by `load_hint`, and with "auto": what it picks, and how fast that is;
+- the best of these against DALI's best over `hw_decoder_load` and ways to crop, in turns: ratios within one turn.
 
     python benchmarks/gpu_loader.py --out results/gpu_loader.json
 """
@@ -9,12 +13,12 @@ the decoder alone, with the spread of its batches: the tail, not the mean, decid
 from __future__ import annotations
 
 import argparse
-import functools
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from report import circumstances, spread, write_json
@@ -25,9 +29,81 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import CudaDecoder, read_header
-from cuaug.pipeline import cuda as pipeline
 
-CHAIN = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])]
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+SIZE, MOST_TUNING_EPOCHS = 224, 30
+
+
+class Feed(Protocol):
+    def epoch(self) -> Iterator[torch.Tensor]:
+        """Batches of images on the GPU."""
+
+    def close(self) -> None: ...
+
+
+class Ours:
+    def __init__(self, paths: list[str], batch_size: int, threads: int, load_hint: Any, **options: Any) -> None:
+        chain = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
+        options |= {"shuffle": True, "last_batch": "drop", "dtype": torch.float16, "prefetch": 3}
+        self.loader = cuaug.Loader(
+            paths, chain, batch_size=batch_size, device="cuda", threads=threads, load_hint=load_hint, **options
+        )
+
+    def epoch(self) -> Iterator[torch.Tensor]:
+        return (images for images, _ in self.loader)
+
+    def close(self) -> None:
+        self.loader.close()
+
+
+class Dali:
+    """DALI's GPU pipeline: antialiased as ours, batches taken by DLPack without a copy."""
+
+    def __init__(self, paths: list[str], batch_size: int, threads: int, hw_decoder_load: float, way: str) -> None:
+        from nvidia.dali import fn, pipeline_def, types
+
+        crop = {"random_area": [0.08, 1.0], "random_aspect_ratio": [3 / 4, 4 / 3]}
+        decoding = {"device": "mixed", "hw_decoder_load": hw_decoder_load, "jpeg_fancy_upsampling": True}
+        resizing = {"interp_type": types.DALIInterpType.INTERP_LINEAR, "antialias": True}
+
+        @pipeline_def(
+            batch_size=batch_size, num_threads=threads, device_id=0, seed=0, prefetch_queue_depth=3, exec_dynamic=True
+        )
+        def chain():  # type: ignore[no-untyped-def]
+            encoded, _ = fn.readers.file(files=paths, random_shuffle=True, initial_fill=len(paths))
+            if way == "whole":
+                images = fn.decoders.image(encoded, **decoding)
+                images = fn.random_resized_crop(images, size=[SIZE, SIZE], **crop, **resizing)
+            else:
+                images = fn.decoders.image_random_crop(encoded, **decoding, **crop)
+                images = fn.resize(images, size=[SIZE, SIZE], **resizing)
+            return fn.crop_mirror_normalize(
+                images,
+                dtype=types.FLOAT16,
+                output_layout="CHW",
+                mean=[255 * value for value in MEAN],
+                std=[255 * value for value in STD],
+                mirror=fn.random.coin_flip(),
+            )
+
+        self.pipeline, self.batches = chain(), len(paths) // batch_size
+
+    def epoch(self) -> Iterator[torch.Tensor]:
+        for _ in range(self.batches):
+            (images,) = self.pipeline.run()
+            yield torch.from_dlpack(images.as_tensor())
+
+    def close(self) -> None:
+        del self.pipeline
+
+
+def no_dali() -> str:
+    """Why there is nothing to compare with; empty where there is."""
+    try:
+        import nvidia.dali  # noqa: F401
+    except ImportError as error:
+        return f"DALI is not importable here ({error}): no comparison"
+    return ""
 
 
 def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: int, batches: int) -> dict[str, Any]:
@@ -50,32 +126,93 @@ def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: 
             assert all(outcome is None for outcome in outcomes), "the GPU left images to Pillow"
     times = sorted(times[3:])
     return {
+        "load_hint": load_hint,
+        "threads": threads,
         "images_per_second": round(1e3 * batch_size / statistics.median(times)),
         "batch_ms": spread(times) | {"p95": round(times[int(0.95 * (len(times) - 1))], 3)},
     }
 
 
-def loader(paths: list[str], batch_size: int, load_hint: float, threads: int, epochs: int) -> dict[str, Any]:
-    pipeline.CudaDecoder = functools.partial(CudaDecoder, load_hint=load_hint)
-    options: dict[str, Any] = {"batch_size": batch_size, "shuffle": True, "last_batch": "drop", "dtype": torch.float16}
-    with cuaug.Loader(paths, CHAIN, device="cuda", threads=threads, prefetch=3, **options) as batches:
-        for _ in range(2):
-            for _ in batches:
-                pass
-        torch.cuda.synchronize()
-        rates, cpu, before = [], time.process_time(), batches.stats().seconds
-        for _ in range(epochs):
-            count, start = 0, time.perf_counter()
-            for images, _ in batches:
-                count += len(images)
-            torch.cuda.synchronize()
-            rates.append(count / (time.perf_counter() - start))
-        images_made = epochs * count
-        after = batches.stats().seconds
+def epoch_of(feed: Feed) -> tuple[float, float]:
+    """Images a second, and microseconds of processor time for each, over one epoch."""
+    torch.cuda.synchronize()
+    count, start, cpu = 0, time.perf_counter(), time.process_time()
+    for images in feed.epoch():
+        count += len(images)
+    torch.cuda.synchronize()
+    return count / (time.perf_counter() - start), 1e6 * (time.process_time() - cpu) / count
+
+
+def measured(feed: Feed, epochs: int) -> dict[str, Any]:
+    """Some epochs, after two that are not counted."""
+    found = [epoch_of(feed) for _ in range(epochs + 2)][2:]
     return {
-        "images_per_second": spread(rates),
-        "cpu_us_per_image": round(1e6 * (time.process_time() - cpu) / images_made, 1),
-        "stage_us_per_image": {k: round(1e6 * (after[k] - before[k]) / images_made, 1) for k in after},
+        "images_per_second": spread([rate for rate, _ in found]),
+        "cpu_us_per_image": spread([cpu for _, cpu in found]),
+    }
+
+
+def line(what: str, row: dict[str, Any]) -> None:
+    rate, cpu = row["images_per_second"], row["cpu_us_per_image"]["median"]
+    print(
+        f"  {what:44}{rate['median']:9.0f} images/s ({rate['min']:.0f} to {rate['max']:.0f}), {cpu:.0f} us of CPU each",
+        flush=True,
+    )
+
+
+def sweep_loader(paths: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """The loader by load_hint, and at last with what it picks for itself."""
+    rows = []
+    for hint in args.load_hints:
+        feed = Ours(paths, args.batch_size, args.loader_threads, hint)
+        rows.append({"load_hint": hint, "decode_threads": args.loader_threads} | measured(feed, args.epochs))
+        feed.close()
+        line(f"load_hint {hint}", rows[-1])
+    feed = Ours(paths, args.batch_size, args.loader_threads, "auto")
+    epochs = 0
+    while feed.loader.stats().setup.split_because != "chosen by trying" and epochs < MOST_TUNING_EPOCHS:
+        epoch_of(feed)
+        epochs += 1
+    setup = feed.loader.stats().setup
+    picked = {"load_hint": setup.load_hint, "decode_threads": setup.decode_threads}
+    rows.append({"auto": setup.split_because, "tuning_epochs": epochs} | picked | measured(feed, args.epochs))
+    feed.close()
+    line(f"auto: {setup.load_hint:g}, {setup.decode_threads} threads, {setup.split_because}", rows[-1])
+    return rows
+
+
+def against_dali(paths: list[str], args: argparse.Namespace, best: dict[str, Any]) -> dict[str, Any]:
+    """Both at their best, in turns."""
+    tried = []
+    for way in ("whole", "region"):
+        for load in args.dali_loads:
+            feed: Feed = Dali(paths, args.batch_size, args.loader_threads, load, way)
+            tried.append({"hw_decoder_load": load, "way": way} | measured(feed, 1))
+            feed.close()
+            line(f"DALI, {way}, hw_decoder_load {load}", tried[-1])
+    top = max(tried, key=lambda row: row["images_per_second"]["median"])
+    feeds: dict[str, Feed] = {
+        "cuaug": Ours(
+            paths, args.batch_size, args.loader_threads, best["load_hint"], decode_threads=best["decode_threads"]
+        ),
+        "DALI": Dali(paths, args.batch_size, args.loader_threads, top["hw_decoder_load"], top["way"]),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in feeds}
+    for turn in range(args.turns + 1):
+        for name, feed in feeds.items():
+            epoch_of(feed)  # what was prepared while the other had its turn is paid for here
+            rate, _ = epoch_of(feed)
+            if turn:
+                rates[name].append(rate)
+    for feed in feeds.values():
+        feed.close()
+    ratio = spread([ours / theirs for ours, theirs in zip(rates["cuaug"], rates["DALI"], strict=True)])
+    print(f"  cuaug against DALI: {ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})")
+    return {
+        "tried": tried,
+        "cuaug": {"load_hint": best["load_hint"], "decode_threads": best["decode_threads"]} | spread(rates["cuaug"]),
+        "DALI": {"hw_decoder_load": top["hw_decoder_load"], "way": top["way"]} | spread(rates["DALI"]),
+        "ratio": ratio,
     }
 
 
@@ -84,33 +221,44 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photos are or go")
     parser.add_argument("--files", type=int, default=2048)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--load-hints", nargs="+", type=float, default=[0.0, 0.5, 0.65, 0.8, 1.0])
-    parser.add_argument("--threads", nargs="+", type=int, default=[4, 8, 16])
+    parser.add_argument("--load-hints", nargs="+", type=float, default=[0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+    parser.add_argument("--threads", nargs="+", type=int, default=[2, 4, 6, 8, 16], help="of the decoder alone")
+    parser.add_argument("--loader-threads", type=int, default=6)
+    parser.add_argument("--dali-loads", nargs="+", type=float, default=[0.5, 0.65, 0.8, 0.9])
+    parser.add_argument("--batches", type=int, default=15, help="of the decoder alone")
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
     paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
-    result: dict[str, Any] = circumstances(["torch", "nvidia-nvimgcodec-cu12", "nvidia-nvjpeg-cu12"])
+    packages = ["torch", "nvidia-nvimgcodec-cu12", "nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"]
+    result: dict[str, Any] = circumstances(packages)
     result["device"] = torch.cuda.get_device_name()
     result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
-    result["decoder"], result["loader"] = [], []
-    print(f"{result['device']}, {len(paths)} files, batches of {args.batch_size}")
+
+    def keep(**found: Any) -> None:
+        result.update(found)
+        if args.out:  # after each part: a run that is cut short leaves what it has
+            write_json(args.out, result)
+
+    print(f"{result['device']}, {len(paths)} files, batches of {args.batch_size}; the decoder alone:")
+    grid: list[dict[str, Any]] = []
     for threads in args.threads:
         for hint in args.load_hints:
-            at = {"threads": threads, "load_hint": hint}
-            alone = decoder_alone(paths, args.batch_size, hint, threads, batches=20)
-            whole = loader(paths, args.batch_size, hint, threads, args.epochs)
-            result["decoder"].append(at | alone)
-            result["loader"].append(at | whole)
-            print(
-                f"  {threads:2} threads, load_hint {hint:4}: decoder {alone['images_per_second']:6} images/s "
-                f"(p95 {alone['batch_ms']['p95']:.1f} ms), loader {whole['images_per_second']['median']:8.0f} images/s,"
-                f" {whole['cpu_us_per_image']:.0f} us of CPU each",
-                flush=True,
-            )
-            if args.out:  # after each: a run that is cut short leaves what it has
-                write_json(args.out, result)
+            grid.append(decoder_alone(paths, args.batch_size, hint, threads, args.batches))
+            rate, late = grid[-1]["images_per_second"], grid[-1]["batch_ms"]["p95"]
+            print(f"  {threads:2} threads, load_hint {hint:4}: {rate:6} images/s (p95 {late:.1f} ms)", flush=True)
+        keep(decoder=grid)
+    print(f"the loader, {args.loader_threads} threads:")
+    rows = sweep_loader(paths, args)
+    keep(loader=rows)
+    if reason := no_dali():
+        print(reason)
+        keep(dali=reason)
+    else:
+        best = max(rows, key=lambda row: row["images_per_second"]["median"])
+        keep(dali=against_dali(paths, args, best))
 
 
 if __name__ == "__main__":

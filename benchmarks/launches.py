@@ -1,13 +1,14 @@
 """How many kernel launches RandAugment(2, 9) takes over a batch of 256 images: cuaug beside Kornia, without a GPU.
 
 cuaug's is what its plan says of the whole chain, RandomResizedCrop(224), RandAugment and Normalize, in which every
-image has its own operations. On a GPU that is the number of kernels, to the unit (cuaug/devices/cuda.py); one upload
-comes before them.
+image has its own operations. On a GPU that is the number of kernels, to the unit (cuaug/devices/cuda.py). Before them
+comes one upload; and where more than 256 kB of statistics are to begin at zero, a fill of that memory, which is counted
+apart. (Fewer zeros travel in the upload.)
 
 Kornia's is what its RandAugment alone asks of PyTorch for a finished 256 x 3 x 224 x 224 float32 batch on the CPU:
-calls of operators that compute, without views, allocations and reading a number. Each is at least one launch on a GPU,
-some are several. Calls on images are told apart from those on parameters, of which some may stay on the CPU. Kornia
-draws two operations for the whole batch; to give each image its own, it has to be called for each.
+calls of operators that compute, fills among them, without views, allocations and reading a number. Each is at least one
+launch on a GPU, some are several. Calls on images are told apart from those on parameters, of which some may stay on
+the CPU. Kornia draws two operations for the whole batch; to give each image its own, it has to be called for each.
 
     python benchmarks/launches.py --out benchmarks/results/launches.json
 """
@@ -26,6 +27,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cuaug import transforms as T
+from cuaug.devices.cuda import fills
 from cuaug.plan import Plan, Tables
 from cuaug.random import Draws
 
@@ -82,7 +84,7 @@ def main() -> None:
     arguments = parse(__doc__, batch=256, draws=20)
     result = circumstances(["cuaug", "kornia", "numpy", "torch"])
     n = arguments.batch
-    cuaug = [planned(seed, n).launches for seed in range(arguments.draws)]
+    plans = [planned(seed, n) for seed in range(arguments.draws)]
 
     torch.manual_seed(0)
     images, augment = torch.rand(n, 3, SIZE, SIZE), RandAugment(n=2, m=9)
@@ -90,7 +92,8 @@ def main() -> None:
     one_by_one = calls(augment, *images.split(1))
     result["batch"], result["draws"] = n, arguments.draws
     result["launches"] = {
-        "cuaug: the whole chain, every image its own operations": spread(cuaug),
+        "cuaug: the whole chain, every image its own operations": spread([plan.launches for plan in plans]),
+        "cuaug: fills of memory beside them": spread([fills(plan) for plan in plans]),
         "Kornia: RandAugment, two operations for the batch, on images": spread([on_images for on_images, _ in whole]),
         "Kornia: RandAugment, two operations for the batch, all": spread([total for _, total in whole]),
         "Kornia: RandAugment, called for each image, on images": spread([one_by_one[0]]),

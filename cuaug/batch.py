@@ -33,6 +33,7 @@ class Batch(_Pair):
             valid samples are each sample of the epoch once, but for damaged ones.
         epoch: the epoch's number.
         params(): what was applied to each sample, as `Compose.trace` tells it; empty lists on copies.
+        copy_into(images, labels): for CUDA graphs.
     """
 
     # Set on the instance; None on a copy that other code makes of the two elements alone.
@@ -54,6 +55,34 @@ class Batch(_Pair):
         params = params or (lambda: [[] for _ in images])
         batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch
+
+    def copy_into(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> None:
+        """Copies the batch to where it is always expected: the input of a captured CUDA graph has one address.
+
+        On torch's current stream; nothing waits for the GPU.
+
+        Args:
+            images: of this batch's shape, type and layout; on the GPU, allocated once.
+            labels: likewise, of the labels' shape and type, where they are one tensor.
+
+        Raises:
+            LoaderError: a shape or a type differs (the last batch of an epoch may be smaller: `last_batch="drop"`), or
+                the labels are not a tensor.
+        """
+        pairs = [("images", self.images, images)]
+        if labels is not None:
+            pairs.append(("labels", self.labels, labels))
+        for name, ours, theirs in pairs:
+            if not isinstance(ours, torch.Tensor):
+                raise LoaderError(f"the labels are a {type(ours).__name__} and not a tensor: copy what is in it")
+            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+                raise LoaderError(
+                    f"{name} are {tuple(ours.shape)} {ours.dtype}, and go into {tuple(theirs.shape)} {theirs.dtype}"
+                )
+        for _, ours, theirs in pairs:
+            if theirs.is_cuda and not ours.is_cuda:
+                ours = ours.pin_memory()  # from pageable memory the copy would wait for all that the stream has to do
+            theirs.copy_(ours, non_blocking=True)
 
     def __reduce__(self) -> Any:
         return Batch, (self.images, self.labels, self.indices, self.valid, self.epoch)

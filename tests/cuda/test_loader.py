@@ -187,20 +187,22 @@ def test_a_consumer_on_a_side_stream_waits_for_the_producer():
 
 def test_a_captured_graph_reads_batches():
     """While the loader's producer goes on, whose allocations only a thread-local capture allows."""
-    static = torch.empty((8, 3, 4, 5), device="cuda")
-    with Loader(
-        Memory(400), batch_size=8, last_batch="drop", shuffle=True, dtype=torch.float32, device="cuda"
-    ) as loader:
+    images, labels = torch.empty((8, 3, 4, 5), device="cuda"), torch.empty(8, dtype=torch.int64, device="cuda")
+    options = {"batch_size": 8, "last_batch": "drop", "shuffle": True, "dtype": torch.float32, "device": "cuda"}
+    with Loader(Memory(400), **options) as loader:
         batches = iter(loader)
-        static.copy_(next(batches).images)
+        next(batches).copy_into(images, labels)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            sums = static.double().sum(dim=(1, 2, 3))
-        for images, _ in batches:
-            static.copy_(images)
+            sums = images.double().sum(dim=(1, 2, 3)) + labels
+        results = []
+        for batch in batches:
+            batch.copy_into(images, labels)
             graph.replay()
-            assert sums.equal(images.double().sum(dim=(1, 2, 3)))
+            results.append((sums.clone(), batch))
+        for got, batch in results:
+            assert got.equal(batch.images.double().sum(dim=(1, 2, 3)) + batch.labels.cuda())
 
 
 def test_reserved_memory_is_flat_over_epochs():
@@ -213,6 +215,42 @@ def test_reserved_memory_is_flat_over_epochs():
             torch.cuda.synchronize()
             reserved.append(torch.cuda.memory_reserved())
     assert reserved[-1] == reserved[9], reserved
+
+
+def test_after_warm_up_no_memory_is_asked_for():
+    """Neither by torch's allocator from the driver, nor pinned."""
+    source = photos(96, "JPEG")
+    with Loader(source, CHAIN, batch_size=16, device="cuda", dtype=torch.float16) as loader:
+        asked = []
+        for _ in range(20):
+            for images, _ in loader:
+                images.float().mean()
+            torch.cuda.synchronize()
+            stats = torch.cuda.memory_stats()
+            asked.append((stats["num_device_alloc"], torch.cuda.host_memory_stats()["num_host_alloc"]))
+    assert asked[-1] == asked[9], asked
+
+
+def test_a_split_that_is_tried_out_changes_no_pixel_by_much(tmp_path):
+    paths = write_photos(tmp_path, 64)
+    options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda"}
+    with Loader(paths, CHAIN[:-1], load_hint="auto", **options) as tuned, Loader(paths, CHAIN[:-1], **options) as fixed:
+        for _ in range(60):
+            for (got, _), (want, _) in zip(tuned, fixed, strict=True):
+                assert (got.short() - want.short()).abs().max().item() <= 8
+        setup = tuned.stats().setup
+    assert setup.split_because == "chosen by trying" and 0.5 <= setup.load_hint <= 1
+
+
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+def test_where_one_engine_decodes_all_neighbours_change_nothing(tmp_path, load_hint):
+    """docs/promises.md says so: pixels are then a function of the file, bit for bit."""
+    paths = write_photos(tmp_path, 48)
+    seen = []
+    for batch_size in (48, 16, 5):
+        with Loader(paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", load_hint=load_hint) as loader:
+            seen.append(torch.cat([images for images, _ in loader]))
+    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
 
 
 def test_close_gives_the_memory_back():

@@ -168,6 +168,25 @@ def test_a_batch_is_a_pair_that_says_more():
     assert moved.images.dtype == torch.float64 and moved.indices is None
 
 
+def test_batches_are_copied_to_where_they_are_expected():
+    images, labels = torch.empty((4, 3, 4, 5), dtype=torch.uint8), torch.empty(4, dtype=torch.int64)
+    at = images.data_ptr()
+    loader = Loader(Memory(10), batch_size=4, device="cpu")
+    for batch in list(loader)[:2]:
+        batch.copy_into(images, labels)
+        assert images.data_ptr() == at and images.equal(batch.images) and labels.equal(batch.labels)
+    last = list(loader)[-1]
+    with pytest.raises(LoaderError, match=r"images are \(2, 3, 4, 5\) torch.uint8, and go into \(4, 3, 4, 5\)"):
+        last.copy_into(images, labels)
+    assert images.equal(batch.images)
+    with pytest.raises(LoaderError, match=r"labels are \(4,\) torch.int64, and go into \(4,\) torch.float32"):
+        batch.copy_into(images, labels.float())
+    named = Batch(images, ["a", "b", "c", "d"])
+    with pytest.raises(LoaderError, match="labels are a list and not a tensor"):
+        named.copy_into(images, labels)
+    named.copy_into(images)
+
+
 class Labelled(Memory):
     """Pictures with the labels it is given."""
 
