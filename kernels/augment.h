@@ -49,8 +49,30 @@ DEVICE void gather_strip(const Sample& sample, const float* tables, const Plane*
         case STENCIL: stencil_strip<T>(sample, tables, shown_strip(sample, y, x, pixels), v); break;
         case MEDIAN: median_strip<T>(sample, shown_strip(sample, y, x, pixels), v); break;
         case JPEG: jpeg_strip(sample, planes, shown_strip(sample, y, x, pixels), v); break;
-        default: warp_strip<T>(sample, tables, y, x, pixels, v);
+        default:
+            if (sample.warped)
+                warp_strip<T>(sample, tables, y, x, pixels, v);
+            else
+                moved_strip<T>(sample, shown_strip(sample, y, x, pixels), v);
     }
+}
+
+// How a row of `columns` pixels is divided into strips: for a filter that looks at its surroundings, those at the ends
+// are apart, so that as few as can be are not plain.
+struct Strips {
+    int count, columns, edge;
+};
+
+DEVICE Strips strips_of(const Sample& sample, int columns) {
+    const int most = reach(sample, sample.x), edge = PIXELS > 1 && columns > 2 * most ? larger(most, 0) : 0;
+    return {(columns - 2 * edge + PIXELS - 1) / PIXELS + (edge > 0 ? 2 : 0), columns, edge};
+}
+
+DEVICE Span strip_of(const Strips& strips, int i) {
+    if (strips.edge == 0) return {i * PIXELS, smaller(PIXELS, strips.columns - i * PIXELS)};
+    if (i == 0) return {0, strips.edge};
+    const int end = strips.columns - strips.edge, first = strips.edge + (i - 1) * PIXELS;
+    return first < end ? Span{first, smaller(PIXELS, end - first)} : Span{end, strips.edge};
 }
 
 // Such a pass, strip by strip; a JPEG's first decodes what the tile needs.
@@ -66,10 +88,10 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
         else
             jpeg_planes<float>(block, sample, tables, rows, columns, memory, planes);
     }
-    const int strips = (tile.columns + PIXELS - 1) / PIXELS;
-    for (int i = block.thread; i < tile.rows * strips; i += block.threads) {
-        const int y = tile.y + i / strips, j = i % strips * PIXELS, pixels = smaller(PIXELS, tile.columns - j);
-        const int x = tile.x + j;
+    const Strips strips = strips_of(sample, tile.columns);
+    for (int i = block.thread; i < tile.rows * strips.count; i += block.threads) {
+        const Span span = strip_of(strips, i % strips.count);
+        const int y = tile.y + i / strips.count, x = tile.x + span.first, pixels = span.count;
         Strip v;
         if (sample.source_type == UINT8)
             gather_strip<uint8>(sample, tables, planes, y, x, pixels, v);
@@ -81,7 +103,7 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
 
 DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                       const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
-    if (sample.warped || sample.neighbourhood > SEPARABLE) {  // the whole block, or none of it
+    if (sample.warped || sample.neighbourhood > SEPARABLE || only_moves(sample)) {  // the whole block, or none of it
         gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;
     }

@@ -12,34 +12,66 @@ DEVICE int shown(const Sample& sample, const Axis& axis, int o) {
 }
 
 // How many pixels to either side a filter looks at: what padding added to the window.
-DEVICE int reach(const Axis& axis) { return axis.inner_low - axis.low; }
+DEVICE int reach(const Sample& sample, const Axis& axis) {
+    return sample.neighbourhood == NONE ? 0 : axis.inner_low - axis.low;
+}
 
 // The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
 struct Shown {
     int row, column[PIXELS], pixels;
     // Whether they are neighbours in the source too, in the order of `step`, and all that the filter looks at lies in
-    // the window: then pixel p is source column first + step * p.
+    // the window: then they are the source columns left ... left + pixels - 1.
     bool plain;
-    int step;
+    int step, left;
 };
 
 DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
     Shown at;
     at.row = shown(sample, sample.y, y);
-    for (int p = 0; p < PIXELS; ++p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : -1;
     at.pixels = pixels;
     at.step = sample.x.step;
-    const int first = at.column[0], last = at.column[pixels - 1], down = reach(sample.y), across = reach(sample.x);
-    at.plain = first >= 0 && last >= 0 && (last - first) * at.step == pixels - 1 &&
-               at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
-               smaller(first, last) - across >= sample.x.inner_low &&
-               larger(first, last) + across < sample.x.inner_high;
+    const int first = sample.x.start + at.step * x, last = first + at.step * (pixels - 1);
+    const int low = smaller(first, last), high = larger(first, last);
+    const bool between_borders = low >= sample.x.seen_low && high < sample.x.seen_high;
+    if (between_borders) {
+        FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : -1;
+    } else {
+        FOR_PIXELS(p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : -1;
+    }
+    at.left = sample.x.origin + low;
+    const int down = reach(sample, sample.y), across = reach(sample, sample.x);
+    at.plain = between_borders && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
+               at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
     return at;
 }
 
 // The leftmost source pixel of a plain strip, in memory.
 template <class T>
 DEVICE const T* leftmost(const Sample& sample, const Shown& at) {
-    const int left = smaller(at.column[0], at.column[at.pixels - 1]);
-    return row_of<T>(sample, at.row) + int64(left - sample.x.held_low) * 3;
+    return row_of<T>(sample, at.row) + int64(at.left - sample.x.held_low) * 3;
+}
+
+// --- pixels that only move -------------------------------------------------------------------------------------------
+
+DEVICE bool only_shifted(const Axis& axis) {
+    return axis.scale == 1.0 && axis.offset == 0.0 && axis.origin + axis.seen_low >= axis.low &&
+           axis.origin + axis.seen_high <= axis.high;
+}
+
+// Whether each pixel that a pass takes in is one of the source's: any filter gives it the weight 1, and others 0.
+DEVICE bool only_moves(const Sample& sample) {
+    return sample.neighbourhood == NONE && !sample.warped && only_shifted(sample.y) && only_shifted(sample.x);
+}
+
+template <class T>
+DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
+    if (at.plain) {
+        take_strip(leftmost<T>(sample, at), at.pixels, at.step, v);
+        return;
+    }
+    for (int p = 0; p < PIXELS; ++p) {
+        const bool filled = at.row == -1 || at.column[p] == -1;
+        for (int c = 0; c < 3; ++c)
+            v[c][p] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[p], c);
+    }
 }

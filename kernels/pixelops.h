@@ -12,11 +12,9 @@
 #include "philox.h"
 #include "statistics.h"
 
-#define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
-
 DEVICE void limit_to(float limit, Strip& v) {
     if (limit < 0.0f) return;
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = clamp(v[c][p], limit);
+    for (int c = 0; c < 3; ++c) clamp_all(v[c], limit);
 }
 
 DEVICE void scale(const Op& op, Strip& v) {
@@ -25,7 +23,8 @@ DEVICE void scale(const Op& op, Strip& v) {
 }
 
 DEVICE void matrix(const Op& op, Strip& v) {
-    const float* m = op.a;
+    float m[12];
+    for (int i = 0; i < 12; ++i) m[i] = op.a[i];
     FOR_PIXELS(p) {
         const float r = v[0][p], g = v[1][p], b = v[2][p];
         for (int i = 0; i < 3; ++i) v[i][p] = m[4 * i] * r + m[4 * i + 1] * g + m[4 * i + 2] * b + m[4 * i + 3];
@@ -33,10 +32,17 @@ DEVICE void matrix(const Op& op, Strip& v) {
     limit_to(op.limit, v);
 }
 
+// values[p] = the table's entry for the level that each value is nearest to.
+DEVICE void look_up(const float* table, float scale, float* values) {
+    int levels[PIXELS];
+    FOR_PIXELS(p) levels[p] = level_of(values[p], scale);
+    FOR_PIXELS(p) values[p] = table[levels[p]];
+}
+
 DEVICE void look_up(const Op& op, const float* tables, Strip& v) {
     for (int c = 0; c < 3; ++c) {
         const float* table = tables + (int64(op.table) * 3 + c) * 256;
-        FOR_PIXELS(p) v[c][p] = table[level_of(v[c][p], op.a[0])];
+        look_up(table, op.a[0], v[c]);
     }
 }
 
@@ -72,8 +78,11 @@ DEVICE void autocontrast(const Op& op, const Statistics& statistics, Strip& v) {
 }
 
 DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
-    for (int c = 0; c < 3; ++c)
-        FOR_PIXELS(p) v[c][p] = statistics.scratch[256 * c + level_of(v[c][p], op.a[0])] * op.a[1];
+    const float level = op.a[1];
+    for (int c = 0; c < 3; ++c) {
+        look_up(statistics.scratch + 256 * c, op.a[0], v[c]);
+        FOR_PIXELS(p) v[c][p] *= level;
+    }
 }
 
 // OpenCV rounds halves to even and store.h rounds them up: those that would differ are moved out of the way.
@@ -129,7 +138,14 @@ DEVICE bool in_rectangle(const Op& op, float y, float x) {
     return y >= op.a[0] && y < op.a[2] && x >= op.a[1] && x < op.a[3];
 }
 
+// Whether no pixel of a strip is in the rectangle.
+DEVICE bool misses(const Op& op, Place at) {
+    const float last_y = float(at.y + (PIXELS - 1) * at.dy), last_x = float(at.x + (PIXELS - 1) * at.dx);
+    return last_y < op.a[0] || float(at.y) >= op.a[2] || last_x < op.a[1] || float(at.x) >= op.a[3];
+}
+
 DEVICE void erase(const Op& op, Place at, Strip& v) {
+    if (misses(op, at)) return;
     FOR_PIXELS(p) {
         const bool inside = in_rectangle(op, float(at.y + p * at.dy), float(at.x + p * at.dx));
         for (int c = 0; c < 3; ++c) v[c][p] = inside ? op.a[4 + c] : v[c][p];
@@ -137,6 +153,7 @@ DEVICE void erase(const Op& op, Place at, Strip& v) {
 }
 
 DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
+    if (misses(op, at)) return;
     FOR_PIXELS(p) {
         const int y = at.y + p * at.dy, x = at.x + p * at.dx;
         if (!in_rectangle(op, float(y), float(x))) continue;
@@ -148,14 +165,18 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
     }
 }
 
+DEVICE void add_normal(float mean, float deviation, const uint32 (*words)[PIXELS], float* values) {
+    FOR_PIXELS(p) values[p] += mean + deviation * normal(words[0][p], words[1][p]);
+}
+
 DEVICE void add_noise(const Op& op, Place at, Strip& v) {
-    FOR_PIXELS(p) {
-        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
-        const Philox a = philox(op.key[0], op.key[1], x, y, 0, 0), b = philox(op.key[0], op.key[1], x, y, 1, 0);
-        v[0][p] += op.a[4] + op.a[5] * normal(a.word[0], a.word[1]);
-        v[1][p] += op.a[4] + op.a[5] * normal(a.word[2], a.word[3]);
-        v[2][p] += op.a[4] + op.a[5] * normal(b.word[0], b.word[1]);
-    }
+    const float mean = op.a[4], deviation = op.a[5];
+    Draws a, b;
+    philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, a);
+    philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 1, b);
+    add_normal(mean, deviation, a.first, v[0]);
+    add_normal(mean, deviation, a.last, v[1]);
+    add_normal(mean, deviation, b.first, v[2]);
     limit_to(op.limit, v);
 }
 
@@ -183,10 +204,12 @@ DEVICE void cover_grid(const Op& op, Place at, Strip& v) {
 }
 
 DEVICE void mask(const Op& op, Place at, Strip& v) {
-    FOR_PIXELS(p) {
-        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
-        const bool drop = uniform(philox(op.key[0], op.key[1], x, y, 0, 0).word[0]) < op.a[0];
-        for (int c = 0; c < 3; ++c) v[c][p] = drop ? op.a[4 + c] : v[c][p];
+    const float share = op.a[0];
+    Draws draws;
+    philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, draws);
+    for (int c = 0; c < 3; ++c) {
+        const float value = op.a[4 + c];
+        FOR_PIXELS(p) v[c][p] = uniform(draws.first[0][p]) < share ? value : v[c][p];
     }
 }
 

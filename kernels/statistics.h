@@ -71,8 +71,12 @@ DEVICE void widen_range(const Sample& sample, const Strip& v, int count, Tally& 
 }
 
 DEVICE void count_levels(const Sample& sample, const Strip& v, int count, uint32* counts) {
+    int levels[3][PIXELS];
     for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < count; ++p) count_one(&counts[256 * c + level_of(v[c][p], sample.measure_scale)]);
+        for (int p = 0; p < PIXELS; ++p) levels[c][p] = 256 * c + level_of(v[c][p], sample.measure_scale);
+    // Channels in turn: what was just counted need not be waited for.
+    for (int p = 0; p < count; ++p)
+        for (int c = 0; c < 3; ++c) count_one(&counts[levels[c][p]]);
 }
 
 DEVICE void measure(const Sample& sample, const Statistics& statistics, const Strip& v, int count, Tally& tally) {

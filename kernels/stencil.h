@@ -5,25 +5,36 @@
 #pragma once
 #include "neighbourhood.h"
 
-// v[c][p] of a plain strip: tap by tap over neighbouring values, which vectorises.
+// LANES * groups neighbouring values, tap by tap.
+template <class T, int groups>
+DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count, float* out) {
+    Lanes sums[groups];
+    for (int g = 0; g < groups; ++g) sums[g] = zero_lanes();
+    for (int k = 0; k < count; ++k, taps += 3) {
+        const T* tap = values + int64(taps[0]) * pitch + int64(taps[1]) * 3;
+        for (int g = 0; g < groups; ++g) multiply_add(sums[g], taps[2], tap + g * LANES);
+    }
+    UNROLL
+    for (int g = 0; g < groups; ++g) store(out + g * LANES, sums[g]);
+}
+
+// v[c][p] of a plain strip.
 template <class T>
 DEVICE void plain_stencil(const Sample& sample, const float* taps, const Shown& at, Strip& v) {
     const T* pixel = leftmost<T>(sample, at);
     const int64 pitch = sample.pitch / int64(sizeof(T));
+    const int n = 3 * at.pixels;
     float sum[3 * PIXELS];
-    for (int j = 0; j < 3 * PIXELS; ++j) sum[j] = 0.0f;
-    for (int k = 0; k < sample.extent; ++k, taps += 3) {
-        const T* tap = pixel + int64(taps[0]) * pitch + int64(taps[1]) * 3;
-        const float weight = taps[2];
-        if (at.pixels == PIXELS)
-            for (int j = 0; j < 3 * PIXELS; ++j) sum[j] += weight * float(tap[j]);
-        else
-            for (int j = 0; j < 3 * at.pixels; ++j) sum[j] += weight * float(tap[j]);
+    constexpr int wide = 3 * LANES;
+    int j = 0;
+    for (; j + wide <= n; j += wide) sum_taps<T, 3>(pixel + j, pitch, taps, sample.extent, sum + j);
+    for (; j + LANES <= n; j += LANES) sum_taps<T, 1>(pixel + j, pitch, taps, sample.extent, sum + j);
+    for (; j < n; ++j) {
+        sum[j] = 0.0f;
+        for (int k = 0; k < 3 * sample.extent; k += 3)
+            sum[j] += taps[k + 2] * float(pixel[int64(taps[k]) * pitch + int64(taps[k + 1]) * 3 + j]);
     }
-    for (int p = 0; p < PIXELS; ++p) {
-        const int from = at.step > 0 ? p : larger(at.pixels - 1 - p, 0);
-        for (int c = 0; c < 3; ++c) v[c][p] = sum[3 * from + c];
-    }
+    take_strip(sum, at.pixels, at.step, v);
 }
 
 DEVICE bool in_frame(const Sample& sample, int row, int column) {

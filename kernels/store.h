@@ -4,9 +4,6 @@
 #pragma once
 #include "pixelops.h"
 
-// To nearest, halves up; saturated. A NaN becomes 0.
-DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
-
 DEVICE void convert(float value, uint8& out) { out = to_uint8(value); }
 DEVICE void convert(float value, float& out) { out = value; }
 
@@ -18,6 +15,25 @@ struct Bfloat16 {
 };
 DEVICE void convert(float value, Half& out) { out.bits = half_bits(value); }
 DEVICE void convert(float value, Bfloat16& out) { out.bits = bfloat16_bits(value); }
+
+// PIXELS values of one channel in a row.
+DEVICE void store_plane(const float* values, uint8* target) { to_bytes(values, target); }
+template <class Out>
+DEVICE void store_plane(const float* values, Out* target) {
+    FOR_PIXELS(p) convert(values[p], target[p]);
+}
+
+// PIXELS pixels in a row, packed.
+DEVICE void store_packed(const Strip& v, uint8* target) {
+    uint8 planes[3][PIXELS];
+    for (int c = 0; c < 3; ++c) to_bytes(v[c], planes[c]);
+    interleave(planes, target);
+}
+template <class Out>
+DEVICE void store_packed(const Strip& v, Out* target) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) convert(v[c][p], target[3 * p + c]);
+}
 
 template <class Out>
 DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int count) {
@@ -35,9 +51,13 @@ DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int cou
         return;
     }
     const int64 at = int64(y) * sample.x.out + x;
-    if (sample.target_layout == CHW) {
+    if (sample.target_layout == CHW && count == PIXELS) {
+        for (int c = 0; c < channels; ++c) store_plane(v[c], target + c * plane + at);
+    } else if (sample.target_layout == CHW) {
         for (int c = 0; c < channels; ++c)
             for (int p = 0; p < count; ++p) convert(v[c][p], target[c * plane + at + p]);
+    } else if (channels == 3 && count == PIXELS) {
+        store_packed(v, target + at * 3);
     } else if (channels == 3) {
         for (int p = 0; p < count; ++p)
             for (int c = 0; c < 3; ++c) convert(v[c][p], target[(at + p) * 3 + c]);

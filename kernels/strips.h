@@ -1,0 +1,194 @@
+// What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
+// fill:
+//   Colour       one pixel as such, with load, multiply-add and store
+//   Many<T>      as many values as a register holds; smaller and larger compare each
+//   unpack       packed pixels to planes of floats; interleave: planes of bytes to packed pixels
+//   clamp_all, to_bytes   of a plane
+//
+// Tested through all that reads or writes pixels; that every instruction set makes the same bits, by tests/properties.
+#pragma once
+#include "shim.h"
+
+// To nearest, halves up; saturated. A NaN becomes 0.
+DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
+
+#if defined(__CUDACC__)
+
+struct Colour {
+    float value[3];
+};
+DEVICE Colour no_colour() { return {{0.0f, 0.0f, 0.0f}}; }
+DEVICE Colour colour_of(const float* rgb) { return {{rgb[0], rgb[1], rgb[2]}}; }
+template <class T>
+DEVICE void load_two(const T* p, Colour& first, Colour& second) {
+    for (int c = 0; c < 3; ++c) first.value[c] = float(p[c]), second.value[c] = float(p[3 + c]);
+}
+DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) {
+    for (int c = 0; c < 3; ++c) sum.value[c] += weight * colour.value[c];
+}
+DEVICE void store(float* p, const Colour& colour) {
+    for (int c = 0; c < 3; ++c) p[c] = colour.value[c];
+}
+
+template <class T>
+using Many = T;
+template <class T>
+DEVICE void store_many(T* p, T value) {
+    *p = value;
+}
+template <class T>
+DEVICE T load(const T* p) {
+    return *p;
+}
+template <class T>
+DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
+    for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
+}
+DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
+    for (int c = 0; c < 3; ++c) pixels[c] = planes[c][0];
+}
+
+DEVICE void clamp_all(float* values, float limit) {
+    for (int p = 0; p < PIXELS; ++p) values[p] = clamp(values[p], limit);
+}
+DEVICE void to_bytes(const float* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
+}
+
+#else
+
+// Many: a vector extension too. Clang and GCC compare and choose lane by lane.
+template <class T>
+struct Vector {
+    typedef T Type __attribute__((vector_size(32)));
+};
+template <class T>
+using Many = typename Vector<T>::Type;
+template <class T>
+DEVICE void store_many(T* p, const Many<T>& values) {
+    memcpy(p, &values, sizeof values);
+}
+DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
+DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
+DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return a < b ? a : b; }
+DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; }
+
+// Colour: the fourth lane is unused.
+typedef Quad Colour;
+DEVICE Colour no_colour() { return Quad{}; }
+DEVICE Colour colour_of(const float* rgb) { return Quad{rgb[0], rgb[1], rgb[2], 0.0f}; }
+DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) { sum += weight * colour; }
+DEVICE void load_two(const float* p, Colour& first, Colour& second) {
+    const Quad last = load<Quad>(p + 2);
+    first = load<Quad>(p), second = Quad{last[1], last[2], last[3], 0.0f};
+}
+
+// Two neighbouring pixels, of which no byte beyond is read; a store of one writes a float beyond its three.
+DEVICE void load_two(const uint8* p, Colour& first, Colour& second) {
+    const uint32 low = load<uint32>(p), high = load<uint32>(p + 2) >> 8;
+#if defined(__SSE4_1__)
+    first = Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(low)))));
+    second = Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(high)))));
+#else
+    first = Quad{float(low & 255), float(low >> 8 & 255), float(low >> 16 & 255), 0.0f};
+    second = Quad{float(high & 255), float(high >> 8 & 255), float(high >> 16), 0.0f};
+#endif
+}
+DEVICE void store(float* p, const Colour& colour) { memcpy(p, &colour, sizeof colour); }
+
+DEVICE void unpack(const float* pixels, float (*v)[PIXELS]) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) v[c][p] = pixels[3 * p + c];
+}
+
+// GCC does not find the instructions for minima and maxima in loops, nor for bytes that change places.
+#if defined(__AVX2__)
+
+// Which bytes of three registers make 16 pixels' plane of one channel, and which of three planes make a register; 128
+// and more: none.
+struct Shuffles {
+    uint8 to_plane[3][3][16], to_pixels[3][3][16];
+    constexpr Shuffles() : to_plane(), to_pixels() {
+        for (int c = 0; c < 3; ++c)
+            for (int k = 0; k < 3; ++k)
+                for (int i = 0; i < 16; ++i) {
+                    const int packed = 3 * i + c, place = 16 * k + i;
+                    to_plane[c][k][i] = packed / 16 == k ? packed % 16 : 128;
+                    to_pixels[k][c][i] = place % 3 == c ? place / 3 : 128;
+                }
+    }
+};
+constexpr Shuffles SHUFFLES;
+
+// out[k] = the bytes of in[0 .. 2] that shuffles[k] asks for.
+DEVICE void shuffle(const uint8 (*shuffles)[3][16], const __m128i* in, __m128i* out) {
+    for (int k = 0; k < 3; ++k) {
+        const __m128i a = _mm_shuffle_epi8(in[0], load<__m128i>(shuffles[k][0]));
+        const __m128i b = _mm_shuffle_epi8(in[1], load<__m128i>(shuffles[k][1]));
+        out[k] = _mm_or_si128(_mm_or_si128(a, b), _mm_shuffle_epi8(in[2], load<__m128i>(shuffles[k][2])));
+    }
+}
+DEVICE void unpack(const uint8* pixels, float (*v)[PIXELS]) {
+    for (int p = 0; p < PIXELS; p += 16) {
+        __m128i in[3], planes[3];
+        memcpy(in, pixels + 3 * p, sizeof in);
+        shuffle(SHUFFLES.to_plane, in, planes);
+        for (int c = 0; c < 3; ++c) {
+            uint8 plane[16];
+            memcpy(plane, &planes[c], sizeof plane);
+            store(&v[c][p], widen(plane));
+            store(&v[c][p + 8], widen(plane + 8));
+        }
+    }
+}
+DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
+    for (int p = 0; p < PIXELS; p += 16) {
+        const __m128i in[3] = {load<__m128i>(planes[0] + p), load<__m128i>(planes[1] + p),
+                               load<__m128i>(planes[2] + p)};
+        __m128i out[3];
+        shuffle(SHUFFLES.to_pixels, in, out);
+        memcpy(pixels + 3 * p, out, sizeof out);
+    }
+}
+
+DEVICE __m256 clamp(__m256 value, float limit) {
+    return _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(limit));
+}
+DEVICE void clamp_all(float* values, float limit) {
+    for (int p = 0; p < PIXELS; p += 8) _mm256_storeu_ps(values + p, clamp(_mm256_loadu_ps(values + p), limit));
+}
+DEVICE __m256i to_whole(const float* values) {
+    return _mm256_cvttps_epi32(_mm256_add_ps(clamp(_mm256_loadu_ps(values), 255.0f), _mm256_set1_ps(0.5f)));
+}
+DEVICE void to_bytes(const float* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; p += 32) {
+        const __m256i low = _mm256_packs_epi32(to_whole(values + p), to_whole(values + p + 8));
+        const __m256i high = _mm256_packs_epi32(to_whole(values + p + 16), to_whole(values + p + 24));
+        // Packing goes on in each half of a register; hence their order.
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
+        memcpy(bytes + p, &packed, sizeof packed);
+    }
+}
+
+#else
+
+DEVICE void unpack(const uint8* pixels, float (*v)[PIXELS]) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) v[c][p] = float(pixels[3 * p + c]);
+}
+DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) pixels[3 * p + c] = planes[c][p];
+}
+
+DEVICE void clamp_all(float* values, float limit) {
+    for (int p = 0; p < PIXELS; ++p) values[p] = clamp(values[p], limit);
+}
+DEVICE void to_bytes(const float* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
+}
+
+#endif
+
+#endif
