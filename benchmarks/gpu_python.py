@@ -3,8 +3,8 @@
 The pipeline is the loader's own: reading and parsing, planning, filling slots, tables and addresses, queueing,
 collating. In place of the driver, of nvImageCodec's decoding and of the kernel stand functions that do nothing (memory
 is the host's). All runs on one thread, and processor time is counted. From memory, that is what the interpreter is held
-for: "free" is not in it, which is work during which other threads run (walking over a JPEG's scans). From files, the
-system's calls are in it, during which they run too.
+for: "free" is not in it, which is work during which other threads run (walking over a JPEG's scans, opening it for
+nvImageCodec). From files, the system's calls are in it, during which they run too.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
@@ -34,7 +34,7 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import CudaDecoder, exif
+from cuaug.codec import CudaDecoder, exif, nv
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaProgram
 from cuaug.pipeline import cuda as pipeline
@@ -58,12 +58,13 @@ CHAINS = {
 STAGES: dict[str, tuple[Any, str]] = {
     "read": (Reader, "fetch"),
     "parse": (Reader, "parse"),
-    "free": (exif.library, "cuaug_walk_jpeg"),
     "plan": (job, "plan_samples"),
     "decode": (pipeline._Producer, "_pictures"),
     "launch": (CudaProgram, "run"),
     "finish": (Samples, "batch"),
 }
+#: What lets other threads run while it works, within "parse".
+FREE: list[tuple[Any, str]] = [(exif.library, "cuaug_walk_jpeg"), (nv(), "CodeStream")]
 
 
 class Memory:
@@ -144,7 +145,7 @@ def timed(
 
 
 def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
-    with mock.patch("cuaug.loader._device", lambda device: torch.device("cuda", 0)):
+    with mock.patch("cuaug.loader.placed", lambda device: torch.device("cuda", 0)):
         loader = cuaug.Loader(
             source, chain, batch_size=batch_size, shuffle=True, last_batch="drop", dtype=torch.float16, prefetch=1
         )
@@ -179,17 +180,18 @@ def batches_of(loader: cuaug.Loader, count: int) -> Iterator[float]:
 
 def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
     """Microseconds a sample, by stage; all of it in a run of its own, without the clocks of the stages."""
-    totals, calls, clock = dict.fromkeys(STAGES, 0.0), dict.fromkeys(STAGES, 0), clock_seconds()
-    rows: dict[str, list[float]] = {name: [] for name in STAGES}
+    names = [*STAGES, "free"]
+    totals, calls, clock = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0), clock_seconds()
+    rows: dict[str, list[float]] = {name: [] for name in names}
     with loader_of(source, chain, batch_size) as loader:
         whole = list(batches_of(loader, batches))
     with ExitStack() as stack, loader_of(source, chain, batch_size) as loader:
-        for name, (owner, function) in STAGES.items():
+        for name, (owner, function) in [*STAGES.items(), *(("free", place) for place in FREE)]:
             work = timed(totals, name, getattr(owner, function), calls)
             stack.enter_context(mock.patch.object(owner, function, work))
         before = dict(totals), dict(calls)
         for _ in batches_of(loader, batches):
-            for name in STAGES:
+            for name in names:
                 spent = totals[name] - before[0][name] - clock * (calls[name] - before[1][name])
                 rows[name].append(1e6 * spent / batch_size)
             rows["decode"][-1] -= 1e6 * IdleDecoder.stub_seconds / batch_size
@@ -232,7 +234,7 @@ def main() -> None:
     result["batch_size"], result["batches"] = args.batch_size, args.batches
     result["us_per_sample"] = {}
     print(f"microseconds of Python a sample, batches of {args.batch_size}, medians of {args.batches}")
-    print(f"  {'':16}" + "".join(f"{name:>9}" for name in (*STAGES, "rest", "all")))
+    print(f"  {'':16}" + "".join(f"{name:>9}" for name in (*STAGES, "free", "rest", "all")))
     for chain, transforms in CHAINS.items():
         for where, source in sources.items():
             row = measure(source, transforms, args.batch_size, args.batches)

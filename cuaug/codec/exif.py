@@ -22,6 +22,7 @@ _ORIENTATION, _SHORT = 0x0112, 3
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _LAYOUTS = {order: (Struct(order + "I"), Struct(order + "H"), Struct(order + "HHIH")) for order in "<>"}
 _BE32, _LE32 = Struct(">I"), Struct("<I")
+_Span = ctypes.c_int64 * 2
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
 _ANIMATED = 0x02
 
@@ -101,7 +102,7 @@ def _jpeg(data: bytes) -> int | None:
     """Walks past the scans to the end as well: a marker that has no business in one makes nvImageCodec 0.9.0 return the
     picture with the rest gray, as a success, where Pillow refuses the file. The library does, while other threads run.
     """
-    block = (ctypes.c_int64 * 2)()
+    block = _Span()
     if not library.cuaug_walk_jpeg(data, len(data), MAX_SCANS, block):
         return None
     start, end = block

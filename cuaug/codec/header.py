@@ -35,7 +35,7 @@ class Header:
     @property
     def for_gpu(self) -> bool:
         """Whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone."""
-        return self._stream is not None and self._stream.codec_name == "jpeg"
+        return self._stream is not None and file_format(self._data) == "jpeg"
 
     def __repr__(self) -> str:
         return f"Header(height={self.height}, width={self.width})"

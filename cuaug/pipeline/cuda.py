@@ -179,6 +179,9 @@ class _Producer:
         arrays: dict[int, NDArray[np.uint8]] = {}
         headers: dict[int, Header] = {}
         for i, item in enumerate(items):
+            if type(item) is Header:  # as by far most are
+                headers[i] = item
+                continue
             encoded = item.encoded if isinstance(item, Uncached) else item
             if isinstance(encoded, Header):
                 headers[i] = encoded
@@ -251,7 +254,8 @@ class _Producer:
         slots, grown = {}, False
         for i, slot in zip(sorted(sizes, key=sizes.__getitem__, reverse=True), arena.slots, strict=False):
             slots[i] = slot
-            grown |= slot.hold(sizes[i], self)
+            if not sizes[i] <= slot.capacity <= _KEEP_BYTES:
+                grown |= slot.hold(sizes[i], self)
         if grown:
             # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
             self.stream.synchronize()

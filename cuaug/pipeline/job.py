@@ -238,10 +238,9 @@ class Job:
         """Bytes, labels and headers of some samples."""
         reader = self.settings.reader
         with self._recorder.at(batch=self.number) as clock:
-            for k in part:
+            for k, index in zip(part, self.indices[part.start : part.stop].tolist(), strict=True):
                 if self.cancelled:
                     return
-                index = int(self.indices[k])
                 self._workers.doing("reading", index, self)
                 try:
                     clock.at("read", index)
@@ -273,16 +272,15 @@ class Job:
             self.ran(None, good)
             return
         settings = self.settings
-        names = [int(index) for index in self.indices[good]]
         with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 settings.transforms,
                 items,
-                [self._samples.labels[k] for k in good],
+                [self._samples.labels[k] for k in good.tolist()],
                 self._samples.draws(good),
                 settings.target_type,
                 settings.layout,
-                lambda i: self._name(names[i]),
+                lambda i: self._name(int(self.indices[good[i]])),
             )
             for i, k in enumerate(good.tolist()):
                 self._samples.drawn[k] = Drawn(planned.record, len(good), i)
