@@ -5,7 +5,6 @@ The library is plain C behind ctypes: one build serves every Python 3, so the wh
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
 import shutil
@@ -27,11 +26,10 @@ FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 ISAS: dict[str, list[str]] = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     ISAS["avx2"] = ["-mavx2"]
-FOR_EACH_ISA = ("host_run.cpp", "host_jpeg.cpp")
 
 
 class BuildKernels(build_ext):
-    """Compiles what is fast once for each instruction set, behind host.cpp; which one runs is chosen at run time."""
+    """Compiles host_run.cpp once for each instruction set and links them behind host.cpp, which chooses at run time."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
@@ -48,10 +46,10 @@ class BuildKernels(build_ext):
         extra = os.environ.get("CUAUG_CXXFLAGS", "").split()
         with tempfile.TemporaryDirectory() as scratch:
             objects = []
-            for isa, name in itertools.product(ISAS, FOR_EACH_ISA):
-                objects.append(f"{scratch}/{isa}-{name}.o")
-                own = [*ISAS[isa], *extra, f"-DCUAUG_ISA={isa}"]
-                self._run([compiler, *FLAGS, *own, "-c", KERNELS / name, "-o", objects[-1]])
+            for isa, flags in ISAS.items():
+                objects.append(f"{scratch}/{isa}.o")
+                source = KERNELS / "host_run.cpp"
+                self._run([compiler, *FLAGS, *flags, *extra, f"-DCUAUG_ISA={isa}", "-c", source, "-o", objects[-1]])
             have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS]
             self._run([compiler, *FLAGS, *extra, *have, "-shared", KERNELS / "host.cpp", *objects, "-o", target])
 

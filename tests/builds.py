@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import runpy
 import shutil
@@ -23,9 +22,9 @@ def build(target: Path, extra: list[str], *, kernels: Path = KERNEL_DIRECTORY, i
     chosen = {isa: flags for isa, flags in names["ISAS"].items() if not isas or isa in isas}
     flags = [*names["FLAGS"], *extra]
     objects, running = [], []
-    for isa, name in itertools.product(chosen, names["FOR_EACH_ISA"]):
-        objects.append(target.with_suffix(f".{isa}-{name}.o"))
-        command = [compiler, *flags, *chosen[isa], f"-DCUAUG_ISA={isa}", "-c", kernels / name, "-o", objects[-1]]
+    for isa, own in chosen.items():
+        objects.append(target.with_suffix(f".{isa}.o"))
+        command = [compiler, *flags, *own, f"-DCUAUG_ISA={isa}", "-c", kernels / "host_run.cpp", "-o", objects[-1]]
         running.append(subprocess.Popen(command))
     assert [process.wait() for process in running] == [0] * len(running), "the host kernels do not compile"
     have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in chosen]

@@ -4,7 +4,6 @@ Whatever the file holds, the result is (H, W, 3) uint8 RGB, as Pillow's `convert
 alpha is dropped (not blended), CMYK and palettes are converted, the first frame of an animation is taken. One
 difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it to a white picture.
 
-On the CPU, JPEGs of the common kind are decoded by kernels/host_jpeg.cpp, which is faster and has libjpeg-turbo's bits.
 nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
 - TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
   as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.codec._jpeg import decode_jpeg
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import Header
@@ -33,8 +32,7 @@ class HostDecoder:
             somewhat faster, and colours differ by up to 24 levels beside sharp edges.
 
     Attributes:
-        decoded_by: who decoded the last image: "cpu" (cuaug itself, or nvImageCodec), "pillow", or the "source", which
-            gave pixels.
+        decoded_by: who decoded the last image: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:
@@ -45,7 +43,6 @@ class HostDecoder:
             backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
-        self._fancy_upsampling = fancy_upsampling
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._small_in_a_row = 0
         self.decoded_by = ""
@@ -74,9 +71,6 @@ class HostDecoder:
             self.decoded_by = "source"
             return header.array[y0:y1, x0:x1]
         stream = header._stream
-        if stream is not None and self._decode_jpeg(header, (y0, x0, y1, x1)):
-            self.decoded_by = "cpu"
-            return self._pixels[: (y1 - y0) * (x1 - x0) * 3].reshape(y1 - y0, x1 - x0, 3)
         if region is not None:
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
@@ -97,14 +91,6 @@ class HostDecoder:
         self.decoded_by = "pillow"
         return pillow_decode(header, region)
 
-    def _decode_jpeg(self, header: Header, region: tuple[int, int, int, int]) -> bool:
-        """Decodes into the buffer what cuaug's own decoder takes, which does it faster."""
-        if not self._fancy_upsampling or header._orientation != 1 or not header._data.startswith(b"\xff\xd8"):
-            return False
-        y0, x0, y1, x1 = region
-        self._make_room((y1 - y0) * (x1 - x0) * 3)
-        return decode_jpeg(header._data, header.height, header.width, region, self._address)
-
     def _make_room(self, size: int) -> None:
         capacity = len(self._pixels)
         if size > capacity:
@@ -118,7 +104,6 @@ class HostDecoder:
         capacity = -(-capacity // 3) * 3
         self._small_in_a_row = 0
         self._pixels = pages(capacity)
-        self._address = self._pixels.ctypes.data
         self._image = nv().as_image(self._pixels.reshape(1, capacity // 3, 3))  # 28 us: once per buffer, not per image
 
 
