@@ -91,8 +91,10 @@ class Loader:
         dtype: torch.uint8, float16, bfloat16 or float32; None: what the chain makes (uint8 without ToDtype or
             Normalize). uint8 becomes [0, 1] as a float, and back.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
-        threads: worker threads that read and decode; None: one per available core.
-        prefetch: batches that are made ready ahead of the one you hold.
+        threads: worker threads that read and decode; None: one for each CPU that affinity and the control group's quota
+            leave to this process, shared among the ranks of a machine; on a GPU at most 16.
+        prefetch: batches that are made ready ahead of the one you hold; None: 2, or as many as keep all threads busy.
+            `print(loader)` tells both, and why.
         on_error: what to do when a sample cannot be read or decoded. "raise" a `DecodeError`; "skip" it, its batch is
             then smaller by one, or even empty; or "replace" it by another, marked as not `valid`.
         error_callback: called with the `DecodeError` of each sample that is skipped or replaced, in the consumer's
@@ -317,7 +319,8 @@ class Loader:
                     job.wait(self.timeout_seconds)
                     self._report(job)
                     self._consumed, self._order = (number, job.share.end), epoch
-                    recorder.count(batches=1, samples=job.yields)
+                    clock.count("batches")
+                    clock.count("samples", job.yields)
                     clock.at("wait_for_consumer")
                     clock.flush()
                     yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
@@ -344,7 +347,7 @@ class Loader:
         for error in job.failures():
             if self.on_error == "raise":
                 raise error
-            self._recorder.count(failed=1)
+            self._recorder.add({"failed": 1})
             name = error.path or error.index
             if name not in self._failed:
                 self._failed.add(name)

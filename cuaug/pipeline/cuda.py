@@ -202,7 +202,7 @@ class _Producer:
             else:
                 by.append("pillow")
                 arrays[i] = outcome
-        self._recorder.count_decoded(by)
+        self._recorder.decoded(by)
         uploaded = dict(zip(arrays, arena.pixels.upload(*arrays.values()) if arrays else [], strict=True))
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()

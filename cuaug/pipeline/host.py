@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,8 @@ class _HostJob(Job):
         address, step = images.data_ptr(), images.stride(0) * images.element_size() // views
 
         def decode_and_run(part: range) -> None:
-            decoder, by = _decoder(self.settings.fancy_upsampling), []
+            decoder = _decoder(self.settings.fancy_upsampling)
+            by: dict[str, int] = defaultdict(int)
             with self._recorder.at(batch=self.number) as clock:
                 for i in part:
                     if self.cancelled:
@@ -83,10 +85,11 @@ class _HostJob(Job):
                         self.fail(k, error)
                         continue
                     clock.at("augment", index)
-                    by.append(self.given if isinstance(items[i], Pixels) else decoder.decoded_by)
+                    by[self.given if isinstance(items[i], Pixels) else decoder.decoded_by] += 1
                     for row in range(i * views, (i + 1) * views):
                         program.run(row, pixels, address + row * step, y=y0, x=x0)
-            self._recorder.count_decoded(by)
+                for name, number in by.items():
+                    clock.count(("decoded_by", name), number)
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good))
 

@@ -249,7 +249,7 @@ class Job:
                     self._items[k] = reader.parse(index, data, self._samples.labels[k])
                 except DecodeError as error:
                     self.fail(k, error)
-        self._recorder.count(begun=len(part))
+            clock.count("begun", len(part))
 
     def fail(self, k: int, error: DecodeError) -> None:
         """Notes what is wrong with the sample at position k, and where it comes from."""

@@ -99,7 +99,7 @@ class Profile:
         self._asked.append((time.perf_counter_ns(), ready))
 
     def stretch(self, lane: str, stage: str, start: int, end: int, batch: int | None, sample: int | None) -> None:
-        if len(self._events) < _MOST_EVENTS:
+        if not self._stop and len(self._events) < _MOST_EVENTS:
             self._events.append((lane, stage, start, end, batch, sample))
 
     def queue(self) -> list[tuple[int, int]]:

@@ -8,10 +8,10 @@ single stretch of time as well.
 from __future__ import annotations
 
 import threading
-import time
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from cuaug.cache.forks import ForkSafeLock
@@ -19,6 +19,9 @@ from cuaug.pipeline.choices import Setup
 from cuaug.pipeline.verdict import table, verdict
 
 __all__ = ["Clock", "Listener", "Recorder", "Stats", "stages"]
+
+# So often the totals are brought up to date, if nobody asks for them.
+_MOST_WAITING = 1000
 
 _WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
 _GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
@@ -45,9 +48,10 @@ class Stats:
             "wait_for_consumer" (it was busy elsewhere between two batches). On CUDA also "wait_for_gpu" (the producer
             thread waited for the GPU to be done with a batch), "gpu_decode" and "gpu_augment": time on the producer's
             stream, by CUDA events, which are read some batches later.
-        decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
-            format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
-            tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
+        decoded_by: how many samples came from where: "cuaug" (its own decoder, for common JPEGs on the CPU), "cpu"
+            (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a format that it decodes on the GPU; by the hardware
+            engine or by CUDA, or if it must on the CPU: it does not tell), "pillow", "cache" (decoded in an earlier
+            epoch) and "source" (it gave pixels).
         ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
         setup: the device, the threads and the prefetching, and why.
     """
@@ -106,11 +110,12 @@ class Clock:
         batch: a number that tells batches apart.
     """
 
-    __slots__ = ("_lane", "_nanoseconds", "_ranges", "_recorder", "_sample", "_since", "_stage", "batch")
+    __slots__ = ("_lane", "_listener", "_numbers", "_ranges", "_recorder", "_sample", "_since", "_stage", "batch")
 
     def __init__(self, recorder: Recorder, stage: str | None, batch: int | None, lane: str | None) -> None:
         self._recorder, self.batch, self._lane = recorder, batch, lane
-        self._nanoseconds: dict[str, int] = {}
+        self._listener = recorder.listener
+        self._numbers: dict[Any, int] = defaultdict(int)
         self._ranges: Any = None
         self._stage: str | None = None
         self._sample: int | None = None
@@ -120,26 +125,31 @@ class Clock:
 
     def at(self, stage: str | None, sample: int | None = None) -> None:
         """The thread leaves the stage it was at for this one; None: for something that is not counted."""
-        now = time.perf_counter_ns()
-        before = self._stage
-        if before is not None:
-            self._nanoseconds[before] = self._nanoseconds.get(before, 0) + now - self._since
-        if self._recorder.listener is not None or self._ranges is not None:
+        now = perf_counter_ns()
+        if self._stage is not None:
+            self._numbers[self._stage] += now - self._since
+        if self._listener is not None:
             self._tell(now, stage)
-        self._stage, self._sample, self._since = stage, sample, now
+        self._stage = stage
+        self._sample = sample
+        self._since = now
+
+    def count(self, name: Any, number: int = 1) -> None:
+        """Adds to a total that is not of time, as `Recorder.add` names them."""
+        self._numbers[name] += number
 
     def flush(self) -> None:
-        """Adds what was measured so far to the totals."""
-        self._recorder.add(self._nanoseconds)
-        self._nanoseconds = {}
+        """Adds what was measured so far to the totals, and looks whether a profile has begun or ended."""
+        self._recorder.add(self._numbers)
+        self._numbers = defaultdict(int)
+        self._listener = self._recorder.listener
 
     def _tell(self, now: int, stage: str | None) -> None:
-        listener = self._recorder.listener
+        listener = self._listener
+        assert listener is not None
         if self._ranges is not None:
             self._ranges.range_pop()
             self._ranges = None
-        if listener is None:
-            return
         if self._stage is not None:
             lane = self._lane or threading.current_thread().name
             listener.stretch(lane, self._stage, self._since, now, self.batch, self._sample)
@@ -155,33 +165,40 @@ class Clock:
         if kind is GeneratorExit:  # the consumer does not come back: since when it is busy elsewhere says nothing
             self._stage = None
         self.at(None)
-        self.flush()
+        self._recorder.add(self._numbers)
 
 
 class Recorder:
     """Adds up; safe to use from many threads.
 
     Attributes:
+        setup: how the loader runs.
         listener: is told of every stretch of time, while there is one.
     """
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.listener: Listener | None = None
+        self._totals: Counter[Any] = Counter()
+        # What is to be added: appending takes no lock.
+        self._waiting: deque[dict[Any, int]] = deque()
         self._lock = ForkSafeLock()
-        self._nanoseconds = dict.fromkeys(stages("cuda"), 0)
-        self._counts = {"samples": 0, "batches": 0, "failed": 0, "begun": 0}
-        self._decoded_by: Counter[str] = Counter()
-        self._ready = [0] * (setup.prefetch + 1)
 
     def at(self, stage: str | None = None, batch: int | None = None, *, lane: str | None = None) -> Clock:
         """A clock for the calling thread, which begins with that stage; the lane is the thread's unless it is given."""
         return Clock(self, stage, batch, lane)
 
-    def add(self, nanoseconds: dict[str, int]) -> None:
+    def add(self, numbers: dict[Any, int]) -> None:
+        """Adds to the totals: nanoseconds of stages; "samples", "batches", "failed" and "begun"; pairs for the rest."""
+        self._waiting.append(numbers)
+        if len(self._waiting) > _MOST_WAITING:
+            self._add_up()
+
+    def _add_up(self) -> None:
         with self._lock:
-            for stage, value in nanoseconds.items():
-                self._nanoseconds[stage] += value
+            while self._waiting:
+                for name, number in self._waiting.popleft().items():
+                    self._totals[name] += number
 
     def on_gpu(self, batch: int, stretches: Iterable[tuple[str, int, int]], listener: Listener | None) -> None:
         """(stage, start, end): when the GPU was at what of a batch, in nanoseconds; `listener` knows since when."""
@@ -192,27 +209,25 @@ class Recorder:
 
     def asked(self, ready: int) -> None:
         """The consumer asks for a batch that is not an iteration's first, and so many are ready."""
-        with self._lock:
-            self._ready[ready] += 1
+        self.add({("ready", ready): 1})
         if self.listener is not None:
             self.listener.asked(ready)
 
-    def count(self, **counts: int) -> None:
-        with self._lock:
-            for name, value in counts.items():
-                self._counts[name] += value
-
-    def count_decoded(self, by: Iterable[str]) -> None:
+    def decoded(self, by: Iterable[str]) -> None:
         """What decoded each of some samples."""
-        with self._lock:
-            self._decoded_by.update(by)
+        self.add(Counter(("decoded_by", name) for name in by))
 
     def stats(self) -> Stats:
+        self._add_up()
         with self._lock:
-            return Stats(
-                **self._counts,
-                seconds={stage: self._nanoseconds[stage] / 1e9 for stage in stages(self.setup.device)},
-                decoded_by=dict(self._decoded_by),
-                ready=tuple(self._ready),
-                setup=self.setup,
-            )
+            totals = self._totals.copy()
+        return Stats(
+            samples=totals["samples"],
+            batches=totals["batches"],
+            failed=totals["failed"],
+            begun=totals["begun"],
+            seconds={stage: totals[stage] / 1e9 for stage in stages(self.setup.device)},
+            decoded_by={name[1]: number for name, number in totals.items() if name[0] == "decoded_by"},
+            ready=tuple(totals["ready", count] for count in range(self.setup.prefetch + 1)),
+            setup=self.setup,
+        )
