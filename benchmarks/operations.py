@@ -1,10 +1,13 @@
 """Each operation alone, on one thread, on a photo in memory: cuaug beside Albumentations.
 
 Both take a uint8 image of 512 x 512 x 3 and give one (Normalize: float32), each with parameters drawn for every call
-from ranges that make the work the same. Albumentations is timed as it is called, drawing included. cuaug is timed
-twice: running the sample's program (`run`), and with the sample's share of planning a batch of 256 (`with plan`); the
-ratio is that of Albumentations to the latter. Contenders take turns; printed are medians in milliseconds, and the
-ratios' range.
+from ranges that make the work the same. A second table has operations where they are used: after
+RandomResizedCrop(224), which antialiases in cuaug but not in Albumentations, and before Normalize, to a tensor of
+3 x 224 x 224.
+
+Albumentations is timed as it is called, drawing included. cuaug is timed twice: running the sample's program (`run`),
+and with the sample's share of planning a batch of 256 (`with plan`); the ratio is that of Albumentations to the latter.
+Contenders take turns; printed are medians in milliseconds, and the ratios' range.
 
 Then what each step on a pixel costs alone, in nanoseconds a pixel: the cost of a program with four more of them, less
 that of a program without, by four; and what making a table costs. cuaug/devices/folding.py decides by them, and so do
@@ -26,6 +29,7 @@ import albumentations as A
 import cv2
 import numpy as np
 import torch
+from albumentations.pytorch import ToTensorV2
 from report import circumstances, spread, write_json
 from skimage.data import astronaut
 
@@ -36,7 +40,12 @@ from cuaug.random import Draws
 
 BATCH, TURN_SECONDS = 256, 0.01
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-LINEAR, FULL = "bilinear", {"p": 1.0}
+LINEAR = "bilinear"
+#: What is in every chain, would change its size, or takes seconds to plan.
+ALONE = (
+    "Resize 224", "Resize 224, antialiased", "RandomResizedCrop 224", "RandomResizedCrop 224, antialiased", "Crop 224",
+    "Pad 32", "Normalize", "ElasticTransform",
+)  # fmt: skip
 
 
 def no_jitter(**one: tuple[float, float]) -> A.ColorJitter:
@@ -96,10 +105,23 @@ def cases() -> dict[str, tuple[T.Transform, A.BasicTransform]]:
     }
 
 
+def chains() -> dict[str, tuple[T.Transform, A.Compose]]:
+    """Name -> each operation that keeps size and type, with what a training chain has before and after."""
+    return {
+        f"chain with {name}": (
+            T.Compose([T.RandomResizedCrop(224), ours, T.Normalize(MEAN, STD)]),
+            A.Compose([A.RandomResizedCrop((224, 224)), theirs, A.Normalize(MEAN, STD), ToTensorV2()]),
+        )
+        for name, (ours, theirs) in cases().items()
+        if name not in ALONE
+    }
+
+
 def planned(transform: T.Transform, height: int, width: int) -> HostProgram:
+    layout = Layout.CHW if isinstance(transform, T.Compose) else Layout.HWC
     plan = Plan([height] * BATCH, [width] * BATCH)
     transform.plan(plan, Draws(0, 0, np.arange(BATCH)))
-    return HostProgram(folded(plan.tables(layout=Layout.HWC)))
+    return HostProgram(folded(plan.tables(layout=layout)))
 
 
 def seconds(call: Callable[[], object], count: int) -> float:
@@ -120,9 +142,10 @@ def contenders(
 ) -> list[tuple[Callable[[], object], int]]:
     """Running, planning, and Albumentations: of images of the same size and type."""
     program = planned(ours, *image.shape[:2])
-    expected = theirs(image=image)["image"]
+    expected = torch.as_tensor(theirs(image=image)["image"]).numpy()
     heights, widths = program.tables.sizes()
-    found = (int(heights[0]), int(widths[0]), 3), program.tables.target_type.name.lower()
+    size = int(heights[0]), int(widths[0])
+    found = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), program.tables.target_type.name.lower()
     if found != (expected.shape, expected.dtype.name):
         raise SystemExit(f"{ours!r} makes {found}, {theirs!r} {expected.shape, expected.dtype.name}")
     target, turn = np.empty_like(expected), itertools.count()
@@ -133,8 +156,10 @@ def contenders(
     ]
 
 
-def compare(image: np.ndarray, repetitions: int, only: str) -> dict[str, Any]:
-    calls = {name: contenders(*pair, image) for name, pair in cases().items() if only in name}
+def compare(
+    pairs: dict[str, tuple[T.Transform, A.BasicTransform]], image: np.ndarray, repetitions: int
+) -> dict[str, Any]:
+    calls = {name: contenders(*pair, image) for name, pair in pairs.items()}
     times: dict[str, list[list[float]]] = {name: [] for name in calls}
     for _ in range(repetitions):
         for name, three in calls.items():
@@ -151,6 +176,17 @@ def compare(image: np.ndarray, repetitions: int, only: str) -> dict[str, Any]:
             "ratio_of_run": spread([b / a for a, b in zip(run, theirs, strict=True)]),
         }
     return dict(sorted(result.items(), key=lambda item: -item[1]["ratio"]["median"]))
+
+
+def print_table(result: dict[str, Any]) -> None:
+    print(f"{'ms':46}{'run':>8}{'with plan':>11}{'Albumentations':>16}   times (range)")
+    for name, of in result.items():
+        run, whole, theirs = (of[key]["median"] for key in ("run", "with_plan", "albumentations"))
+        ratio = of["ratio"]
+        print(
+            f"{name:46}{run:8.3f}{whole:11.3f}{theirs:16.3f}   "
+            f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
+        )
 
 
 def points() -> dict[str, Callable[[int], np.ndarray]]:
@@ -199,7 +235,7 @@ def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--only", default="", help="operations whose name contains this")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     arguments = parser.parse_args()
@@ -208,15 +244,10 @@ def main() -> None:
 
     result = circumstances(["cuaug", "albumentations", "albucore", "numpy", "opencv-python-headless"])
     image = np.ascontiguousarray(astronaut())
-    result["operations"] = compare(image, arguments.repetitions, arguments.only)
-    print(f"{'ms':36}{'run':>8}{'with plan':>11}{'Albumentations':>16}   times (range)")
-    for name, of in result["operations"].items():
-        run, whole, theirs = (of[key]["median"] for key in ("run", "with_plan", "albumentations"))
-        ratio = of["ratio"]
-        print(
-            f"{name:36}{run:8.3f}{whole:11.3f}{theirs:16.3f}   "
-            f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
-        )
+    for key, pairs in (("operations", cases()), ("chains", chains())):
+        chosen = {name: pair for name, pair in pairs.items() if arguments.only in name}
+        result[key] = compare(chosen, image, arguments.repetitions)
+        print_table(result[key])
     result |= cost_points(image, arguments.repetitions)
     for name, found in result["nanoseconds_a_pixel"].items():
         print(f"{name:36}{found['median']:8.2f} ns a pixel   {found['min']:.2f} - {found['max']:.2f}")
