@@ -42,8 +42,8 @@ DEVICE float to_even(float value) {
 // The next place that shows the same pixel as `at`, in a row of `size` pixels that is mirrored at its last and first
 // pixel without end.
 DEVICE int mirrored(int at, int size) {
-    const int period = size - 1;
-    return period > 0 ? 2 * (at / period + 1) * period - at : at + 1;
+    const int period = size - 1, before = at < period ? 0 : period > 0 ? at / period : 0;
+    return period > 0 ? 2 * (before + 1) * period - at : at + 1;
 }
 
 // Counts a tile's pixels, which have just been stored for the next pass; counts: [grid.rows, grid.columns, 3, 256].
@@ -55,11 +55,13 @@ DEVICE void count_cells(const Block& block, const Sample& sample, const Tile& ti
     for (int i = block.thread; i < tile.rows * tile.columns; i += block.threads) {
         const Place at = place_of(sample, tile.y + i / tile.columns, tile.x + i % tile.columns);
         const float* pixel = stored + (int64(at.y) * width + at.x) * 3;
-        for (int y = at.y; y < grid.rows * grid.height; y = mirrored(y, height))
-            for (int x = at.x; x < grid.columns * grid.width; x = mirrored(x, width)) {
-                uint32* cell = counts + (int64(y / grid.height) * grid.columns + x / grid.width) * COUNTS;
-                for (int c = 0; c < 3; ++c) count_one(&cell[256 * c + level_of(pixel[c], sample.measure_scale)]);
-            }
+        int levels[3];
+        for (int c = 0; c < 3; ++c) levels[c] = 256 * c + level_of(pixel[c], sample.measure_scale);
+        for (int y = at.y; y < grid.rows * grid.height; y = mirrored(y, height)) {
+            uint32* row = counts + int64(y / grid.height) * grid.columns * COUNTS;
+            for (int x = at.x; x < grid.columns * grid.width; x = mirrored(x, width))
+                for (int c = 0; c < 3; ++c) count_one(&row[x / grid.width * COUNTS + levels[c]]);
+        }
     }
 }
 

@@ -232,9 +232,36 @@ DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weig
     }
 }
 
+// Whether a strip's spans follow each other by one source pixel each, with the same weights, and none is empty.
+DEVICE bool sliding(const Sample& sample, const Span* spans, int pixels) {
+    return PIXELS > 1 && sample.neighbourhood == SEPARABLE && pixels == PIXELS && spans[0].count > 0 &&
+           spans[PIXELS - 1].count > 0 && spans[PIXELS - 1].first - spans[0].first == PIXELS - 1;
+}
+
+// The same sums as sum_spans of PIXELS sliding spans, the first of which begins at `line`: of neighbouring values
+// together, whatever their channel.
+DEVICE void slide(const float* weights, int count, const float* line, Strip& v) {
+    float sums[3 * PIXELS];
+    constexpr int groups = 3;
+    for (int j = 0; j < 3 * PIXELS; j += groups * LANES) {
+        Lanes sum[groups];
+        for (int g = 0; g < groups; ++g) sum[g] = zero_lanes();
+        for (int k = 0; k < count; ++k)
+            for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], line + 3 * k + j + g * LANES);
+        UNROLL
+        for (int g = 0; g < groups; ++g) store(sums + j + g * LANES, sum[g]);
+    }
+    unpack(sums, v);
+}
+
 // v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
                         int64 below, int begin, int pixels, Strip* v) {
+    if (sliding(sample, spans, pixels)) {
+        for (int row = 0; row < ROWS; ++row)
+            slide(weights, count, lines + row * below + 3 * (spans[0].first - begin), v[row]);
+        return;
+    }
     Pixel out[PIXELS];
     for (int p = pixels; p < PIXELS; ++p) out[p] = zero_pixel();
     switch (count) {

@@ -120,9 +120,7 @@ DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, floa
 template <class T>
 DEVICE void nearest_pixels(const Sample& sample, const Points& at, int pixels, float* rgb) {
     int y[PIXELS], x[PIXELS];
-    FOR_PIXELS(p) {
-        y[p] = whole(floor_of(at.y[p])), x[p] = whole(floor_of(at.x[p]));
-    }
+    FOR_PIXELS(p) { y[p] = whole(floor_of(at.y[p])), x[p] = whole(floor_of(at.x[p])); }
     for (int p = 0; p < pixels; ++p) store(rgb + 3 * p, seen_colour<T>(sample, y[p], x[p]));
 }
 
