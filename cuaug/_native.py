@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "library"]
+__all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
 
 #: Instruction sets that the library may be told to use, by name.
 ISAS = {"baseline": 0, "avx2": 1}
@@ -28,15 +31,33 @@ def _load() -> ctypes.CDLL:
             "`pip install .`, or run `make` in a checkout"
         ) from error
     pointer, i32, i64, u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
+    f32, f64 = ctypes.c_float, ctypes.c_double
     lib.cuaug_best_isa.argtypes = []
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
-    lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, pointer]
+    lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
     lib.cuaug_walk_jpeg.argtypes = [ctypes.c_char_p, i64, i32, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
+    chosen: list[Any] = [pointer, pointer, i64]
+    lib.cuaug_keep.argtypes, lib.cuaug_keep.restype = [*chosen, pointer, i64, pointer], None
+    lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [*chosen, pointer, pointer, i32], None
+    lib.cuaug_crop.argtypes, lib.cuaug_crop.restype = [*chosen, pointer], i64
+    lib.cuaug_flip.argtypes, lib.cuaug_flip.restype = [*chosen, i32], None
+    lib.cuaug_pad.argtypes, lib.cuaug_pad.restype = [*chosen, pointer], None
+    lib.cuaug_resize.argtypes, lib.cuaug_resize.restype = [*chosen, pointer, pointer, i32, i32, f32], None
+    lib.cuaug_surround.argtypes, lib.cuaug_surround.restype = [*chosen, pointer], None
+    lib.cuaug_borders.argtypes, lib.cuaug_borders.restype = [*chosen, pointer, pointer], None
+    lib.cuaug_set_taps.argtypes, lib.cuaug_set_taps.restype = [pointer, i64], None
+    lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], None
     return lib
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where the array's memory begins; the array must be kept until the library is done with it."""
+    begin: int = array.ctypes.data  # `__array_interface__` would list every field of a structured type
+    return begin
 
 
 #: The loaded library. CUAUG_HOST_LIBRARY names another build of it, such as one with a sanitizer.

@@ -7,12 +7,10 @@ the batch, the thread, the rank or the device. The generator is Philox4x32-10 (k
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug._native import library
+from cuaug._native import address, library
 
 __all__ = ["STAND_IN_POSITION", "Draws", "mixed"]
 
@@ -65,9 +63,16 @@ class Draws:
         """The draws of other samples, from the same position on."""
         return self._copy(indices, self._position)
 
+    def some(self, rows: NDArray[np.int64]) -> Draws:
+        """The draws of some of the samples, from where these are."""
+        draws = self._copy(self.indices[rows], self._position)
+        draws._draw = self._draw
+        return draws
+
     def _copy(self, indices: NDArray[np.int64], position: int) -> Draws:
-        draws = copy.copy(self)
-        draws.indices, draws._position, draws._draw = np.ascontiguousarray(indices), position, 0
+        draws = Draws.__new__(Draws)
+        draws.indices, draws._key = np.ascontiguousarray(indices), self._key
+        draws._position, draws._draw = position, 0
         return draws
 
     def next_transform(self) -> None:
@@ -78,12 +83,16 @@ class Draws:
     def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:
         """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32; the bounds broadcast."""
         columns = 1 if count is None else count
-        out = np.empty((len(self), columns))
-        library.cuaug_draw(
-            *self._key, self.indices.ctypes.data, len(self), self._position, self._draw, columns, out.ctypes.data
-        )
+        out = np.empty((len(self.indices), columns))
+        bounds, plain = (0.0, 1.0), False
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)):
+            bounds, plain = (float(low), float(high) - float(low)), True
+        place = self._position, self._draw, columns
+        library.cuaug_draw(*self._key, address(self.indices), len(out), *place, *bounds, address(out))
         self._draw += columns
         unit = out[:, 0] if count is None else out
+        if plain:
+            return unit
         low = np.asarray(low, dtype=np.float64)
         return low + unit * (high - low)
 

@@ -44,10 +44,11 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
     return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
-// out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [0, 1) with 32 bits.
+// out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32
+// bits.
 EXPORT void cuaug_draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
-                       int64_t count, double* out) {
-    baseline::draw(key0, key1, index, n, position, first, count, out);
+                       int64_t count, double low, double span, double* out) {
+    baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
 }
 
 // Walks a JPEG's markers from the first to the last, as cuaug/codec/exif.py asks for: 1 if they are as an encoder
@@ -89,3 +90,5 @@ EXPORT int cuaug_walk_jpeg(const unsigned char* data, int64_t size, int32_t most
 // out [3]: bytes of a Sample, an Axis and an Op, for the check that Python's mirror fits.
 EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
+
+#include "host_plan.h"

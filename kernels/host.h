@@ -14,7 +14,7 @@ struct Image {
     int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics, \
             const Image& image, void* target, int tile_rows, int tile_columns);                                       \
     void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
-              int64_t count, double* out);                                                                            \
+              int64_t count, double low, double span, double* out);                                                   \
     void sizes(int64_t* out);                                                                                         \
     }
 CUAUG_DECLARE(baseline)

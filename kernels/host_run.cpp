@@ -144,14 +144,14 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
 }
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
-          int64_t count, double* out) {
+          int64_t count, double low, double span, double* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const uint32 low = uint32(index[i]), high = uint32(uint64(index[i]) >> 32);
+        const uint32 index_low = uint32(index[i]), index_high = uint32(uint64(index[i]) >> 32);
         Philox block = {};
         for (int64_t k = 0; k < count; ++k) {
-            const uint32 draw = first + uint32(k);
-            if (k == 0 || draw % 4 == 0) block = philox(key0, key1, low, high, position, draw / 4);
-            out[i * count + k] = block.word[draw % 4] * (1.0 / 4294967296.0);
+            const uint32 number = first + uint32(k);
+            if (k == 0 || number % 4 == 0) block = philox(key0, key1, index_low, index_high, position, number / 4);
+            out[i * count + k] = low + block.word[number % 4] * (1.0 / 4294967296.0) * span;
         }
     }
 }

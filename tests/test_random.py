@@ -32,7 +32,7 @@ def test_known_answers_of_the_kernels(counter, key, answer):
     """The library counts draws, four to a block: the counter's last word is below 2**30."""
     index = np.array([counter[0] | counter[1] << 32], dtype=np.uint64).view(np.int64)
     out = np.empty((1, 4))
-    library.cuaug_draw(*key, index.ctypes.data, 1, counter[2], counter[3] * 4, 4, out.ctypes.data)
+    library.cuaug_draw(*key, index.ctypes.data, 1, counter[2], counter[3] * 4, 4, 0.0, 1.0, out.ctypes.data)
     np.testing.assert_array_equal(out * 2.0**32, [answer])
 
 

@@ -31,7 +31,7 @@ def options(arch: int | str) -> list[str]:
 
 def sources() -> tuple[str, dict[str, str]]:
     """The text of augment.cu, and the headers that it includes, by name."""
-    headers = {path.name: path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("*.h")) if path.name != "host.h"}
+    headers = {path.name: path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("*.h")) if "host" not in path.name}
     return (KERNEL_DIRECTORY / "augment.cu").read_text(), headers
 
 

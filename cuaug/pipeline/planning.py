@@ -82,7 +82,7 @@ def plan_samples(
     views = chain.stages[0].views
 
     def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
-        heights, widths = (np.array([*map(side, items[some])], dtype=np.int64) for side in _SIDES)
+        heights, widths = (np.fromiter(map(side, items[some]), dtype=np.int64) for side in _SIDES)
         targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
         plan = Plan(np.repeat(heights, views), np.repeat(widths, views), views=views)
         targets.attach(plan)

@@ -141,12 +141,12 @@ class Filters(Passes):
 
     def _filter(self, chosen: NDArray[np.int64], kind: Neighbourhood, down: Any, across: Any, border: Border) -> None:
         """Begins a pass of this kind, unless what there is of it is a crop; `down`, `across`: how far it looks."""
-        now, i, both = self._now, self._at(chosen), self._both(chosen)
+        now, i = self._now, self._at(chosen)
         busy = (self._ops_so_far[i] != 0) | self._resized[i] | (now["transposed"][i] != 0)
-        busy |= ((self._axes["step"][both] < 0) | geometry.reaches_border(self._axes, both)).any(axis=0)
+        busy |= (self._axes["step"][self._both(chosen)] < 0).any(axis=0) | geometry.borders(now, chosen)[0]
         self._split(chosen[busy], "a filter sees the finished image before it")
         reach = np.empty((2, len(chosen)), dtype=np.int64)
         reach[0], reach[1] = down, across
-        geometry.surround(self._axes, both, reach)
+        geometry.surround(now, chosen, reach)
         now["neighbourhood"][i], now["border_before"][i] = kind, border
         self._resized[i] = True

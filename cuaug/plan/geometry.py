@@ -1,8 +1,8 @@
 """The arithmetic by which crops, pads, flips and resizes fold into one sampling step.
 
-`axes` is a (2, N) array of `AXIS` rows, those along the source's rows and those along its columns, changed in place at
-the index `i`: (slice(None), which samples) for both. Lengths and positions are numbers, or arrays of the shape that `i`
-chooses. kernels/plan.h says what the fields mean.
+It is kernels/geometry.h's, a loop over rows in place of dozens of expressions, but for warps. `rows` is a batch's
+`SAMPLE` rows, changed in place for the samples `chosen`, ascending numbers; values are (K, n) int64, one for each of
+them. kernels/plan.h says what the fields mean.
 """
 
 from __future__ import annotations
@@ -12,125 +12,132 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.plan.layout import AXIS, SAMPLE, Border, Filter
+from cuaug._native import address, library
+from cuaug.plan.layout import AXIS, SAMPLE, Border, Filter, Type
 
 __all__ = [
     "axes_of",
-    "compose_resize",
+    "begin",
+    "borders",
     "crop",
     "flip",
+    "keep",
     "pad",
-    "reaches_border",
-    "region",
+    "regions",
     "resize",
-    "span",
+    "set_taps",
     "surround",
-    "taps",
-    "visible",
     "warp",
     "warped_region",
 ]
 
-Axes = NDArray[Any]
-Chosen = Any
-Along = NDArray[np.int64]
+Rows = NDArray[Any]
+Chosen = NDArray[np.int64]
+Values = NDArray[np.int64]
 _RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
 _BEGIN = SAMPLE.fields["y"][1]  # type: ignore[index]
 _APART = SAMPLE.fields["x"][1] - _BEGIN  # type: ignore[index]
 
 
-def axes_of(rows: NDArray[Any]) -> Axes:
+def axes_of(rows: Rows) -> NDArray[Any]:
     """(2, ...): the same memory as y and x of contiguous `SAMPLE` rows."""
     if rows.size == 0:
         return np.zeros((2, *rows.shape), dtype=AXIS)
     return np.ndarray((2, *rows.shape), AXIS, rows.view(np.uint8), _BEGIN, (_APART, *rows.strides))
 
 
-def span(axes: Axes, i: Chosen, size: Any) -> None:
-    """Of a fresh row makes the identity on a source of `size` pixels."""
-    for end in ("high", "inner_high", "out", "seen_high"):
-        axes[end][i] = size
+def _of(rows: Rows, chosen: Chosen) -> tuple[int, int | None, int]:
+    """What the library takes for the chosen rows."""
+    return address(rows), None if len(chosen) == len(rows) else address(chosen), len(chosen)
 
 
-def _range(axes: Axes, i: Chosen = ...) -> tuple[Along, Along]:
-    """The resized indices [low, high) that the output reads, whichever way it runs."""
-    start, step, out = axes["start"][i].astype(np.int64), axes["step"][i], axes["out"][i]
-    low = np.where(step > 0, start, start - (out - 1))
-    return low, low + out
+def keep(rows: Rows, chosen: Chosen, kept: Rows, numbers: Values) -> None:
+    """Copies rows to those of the passes that they are in: kept is (P, N), numbers (N,)."""
+    library.cuaug_keep(*_of(rows, chosen), address(kept), len(rows), address(numbers))
 
 
-def crop(axes: Axes, i: Chosen, begin: Any, length: Any) -> None:
-    axes["start"][i] += axes["step"][i] * begin
-    axes["out"][i] = length
+def begin(rows: Rows, chosen: Chosen, fresh: Rows, sizes: Values, source_type: Type) -> None:
+    """Makes of rows the identity on a source of these (2, n) heights and widths; fresh: (1,) what else they are."""
+    sizes = np.ascontiguousarray(sizes)
+    library.cuaug_begin(*_of(rows, chosen), address(fresh), address(sizes), source_type)
 
 
-def flip(axes: Axes, i: Chosen) -> None:
-    axes["start"][i] += axes["step"][i] * (axes["out"][i] - 1)
-    axes["step"][i] *= -1
+def crop(rows: Rows, chosen: Chosen, window: Values) -> int:
+    """window: (4, n) top, left, height and width.
+
+    Returns:
+        -1, or which of the n is the first that its window does not fit; then nothing has changed.
+    """
+    window = np.ascontiguousarray(window)
+    return int(library.cuaug_crop(*_of(rows, chosen), address(window)))
 
 
-def reaches_border(axes: Axes, i: Chosen = ...) -> NDArray[np.bool_]:
-    """Whether the output shows pixels that padding made."""
-    low, high = _range(axes, i)
-    return (low < axes["seen_low"][i]) | (high > axes["seen_high"][i])
+def flip(rows: Rows, chosen: Chosen, *, vertical: bool) -> None:
+    library.cuaug_flip(*_of(rows, chosen), vertical)
 
 
-def visible(axes: Axes, i: Chosen) -> NDArray[np.int64]:
-    """How many pixels of the output padding did not make; 0 or less: none."""
-    low, high = _range(axes, i)
-    return np.minimum(high, axes["seen_high"][i]) - np.maximum(low, axes["seen_low"][i])
+def pad(rows: Rows, chosen: Chosen, sides: Values) -> None:
+    """sides: (4, n) top, left, bottom and right. Pixels that a crop has cut off do not come back."""
+    sides = np.ascontiguousarray(sides)
+    library.cuaug_pad(*_of(rows, chosen), address(sides))
 
 
-def pad(axes: Axes, i: Chosen, before: Any, after: Any) -> None:
-    """Padding continues what is visible now: pixels that a crop has cut off do not come back."""
-    low, high = _range(axes, i)
-    axes["seen_low"][i] = np.maximum(axes["seen_low"][i], low)
-    axes["seen_high"][i] = np.minimum(axes["seen_high"][i], high)
-    axes["start"][i] -= axes["step"][i] * before
-    axes["out"][i] += before + after
+def resize(
+    rows: Rows,
+    chosen: Chosen,
+    size: Values,
+    resized: NDArray[np.bool_],
+    *,
+    filter: Filter,
+    antialias: bool,
+    clamp: float,
+) -> None:
+    """size: (2, n) height and width; resized: (N,) whether a resize of the same kind is in the pass, changed too."""
+    size = np.ascontiguousarray(size)
+    library.cuaug_resize(*_of(rows, chosen), address(size), address(resized), filter, antialias, clamp)
 
 
-def resize(axes: Axes, i: Chosen, size: Any) -> None:
-    """The first resize of a pass: what the output shows now becomes the window, its border the border before."""
-    low, high = _range(axes, i)
-    origin = axes["origin"][i]
-    axes["inner_low"][i], axes["inner_high"][i] = origin + axes["seen_low"][i], origin + axes["seen_high"][i]
-    axes["low"][i], axes["high"][i] = origin + low, origin + high
-    axes["origin"][i] = origin + low
-    axes["offset"][i] = 0.0
-    # 1 / (new / old) and not old / new: nearest must fall on OpenCV's pixel to the last bit.
-    axes["scale"][i] = 1.0 / (size / axes["out"][i])
-    _whole(axes, i, size)
+def surround(rows: Rows, chosen: Chosen, reach: Values) -> None:
+    """Makes of what the output shows the window of a filter; reach: (2, n), how far it looks down and across."""
+    reach = np.ascontiguousarray(reach)
+    library.cuaug_surround(*_of(rows, chosen), address(reach))
 
 
-def compose_resize(axes: Axes, i: Chosen, size: Any) -> None:
-    """A later resize of the same kind: one interpolation by the product of the scales, in the same window."""
-    low, _ = _range(axes, i)
-    axes["offset"][i] += low * axes["scale"][i]
-    axes["scale"][i] *= axes["out"][i] / size
-    _whole(axes, i, size)
+def borders(rows: Rows, chosen: Chosen) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(n,) whether the output shows pixels that padding made, and (n,) whether it shows others."""
+    padded, some_left = np.empty((2, len(chosen)), dtype=bool)
+    library.cuaug_borders(*_of(rows, chosen), address(padded), address(some_left))
+    return padded, some_left
 
 
-def _whole(axes: Axes, i: Chosen, size: Any) -> None:
-    """The output is the whole resized axis, running the way it ran before."""
-    axes["start"][i] = np.where(axes["step"][i] > 0, 0, size - 1)
-    axes["out"][i] = axes["seen_high"][i] = size
-    axes["seen_low"][i] = 0
+def set_taps(rows: Rows) -> None:
+    """Of finished rows: the most source pixels that one output pixel needs."""
+    library.cuaug_set_taps(address(rows), rows.size)
 
 
-def warp(axes: Axes, i: Chosen, matrix: NDArray[np.float64], size: NDArray[np.int64]) -> NDArray[np.float64]:
+def regions(rows: Rows) -> NDArray[np.int64]:
+    """(N, 4): y0, x0, y1, x1 of what finished rows read: what a decoder has to decode, at least one pixel."""
+    found = np.empty((len(rows), 4), dtype=np.int64)
+    library.cuaug_regions(address(rows), len(rows), address(found))
+    warped = rows["warped"] != 0
+    return np.where(warped[:, None], warped_region(rows), found) if warped.any() else found
+
+
+def warp(axes: NDArray[Any], i: Any, matrix: NDArray[np.float64], size: Values) -> NDArray[np.float64]:
     """Makes of what the output shows now the window of a warp.
 
     Args:
-        axes: that no resize has scaled, whose output shows no padding.
+        axes: (2, N) `axes_of` rows, that no resize has scaled, whose output shows no padding.
+        i: the index to both of the chosen ones.
         matrix: (n, 3, 3): from the new output's points (x, y, 1) to those of the output so far, in pixels.
         size: (2, n), the new output's.
 
     Returns:
         (n, 3, 3): from the new output's points to those of the source.
     """
-    low, high = _range(axes, i)
-    step, origin = axes["step"][i], axes["origin"][i]
+    start, step, out, origin = (axes[name][i] for name in ("start", "step", "out", "origin"))
+    low = np.where(step > 0, start, start - (out - 1))
+    high = low + out
     onto = np.zeros((len(matrix), 3, 3))
     onto[:, 2, 2] = 1.0
     onto[:, [1, 0], [1, 0]] = step.T
@@ -175,53 +182,3 @@ def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
         found.append(np.where(whole, inner_high, np.clip(high, inner_low + 1, inner_high)))
     y0, y1, x0, x1 = found
     return np.stack([y0, x0, y1, x1], axis=1)
-
-
-def surround(axes: Axes, i: Chosen, reach: Any) -> None:
-    """Makes of what the output shows, unmirrored and unscaled, the window of a filter that sees `reach` beyond it."""
-    low, high = _range(axes, i)
-    origin = axes["origin"][i]
-    axes["inner_low"][i], axes["inner_high"][i] = origin + low, origin + high
-    axes["low"][i], axes["high"][i] = origin + low - reach, origin + high + reach
-    axes["origin"][i] = origin + low
-    axes["start"][i] = axes["seen_low"][i] = 0
-    axes["seen_high"][i] = high - low
-    axes["taps"][i] = 2 * reach + 1
-
-
-def taps(axes: Axes, filter: NDArray[np.int32], antialias: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The most source pixels that one output pixel needs: the filter's width with antialiasing, else 1, 2 or 4."""
-    plain = 2 * _RADIUS[filter]
-    wide = np.ceil(plain * np.maximum(axes["scale"], 1.0))
-    return np.where((antialias != 0) & (filter != Filter.NEAREST), wide, plain).astype(np.int32)
-
-
-def region(
-    axes: Axes, filter: NDArray[np.int32], border_before: NDArray[np.int32], border_after: NDArray[np.int32]
-) -> tuple[Along, Along]:
-    """The inner source indices [low, high) that the output can read: what a decoder has to decode, at least one."""
-    low, high = _range(axes)
-    seen_low, seen_high = axes["seen_low"], axes["seen_high"]
-    shown = _within(low, high, seen_low, seen_high)
-    if (border_after >= Border.REFLECT).any():
-        turns_back = ((low < seen_low) | (high > seen_high)) & (border_after >= Border.REFLECT)
-        shown = np.where(turns_back, seen_low, shown[0]), np.where(turns_back, seen_high, shown[1])
-    low, high = shown
-    # The taps and a pixel of rounding to either side of the outermost centres.
-    origin, offset, scale, reach = axes["origin"], axes["offset"], axes["scale"], axes["taps"] + 1
-    first = origin + np.floor(offset + low * scale).astype(np.int64) - reach
-    end = origin + np.ceil(offset + high * scale).astype(np.int64) + reach
-    exact = (filter == Filter.NEAREST) & (scale == 1.0)
-    first, end = np.where(exact, origin + low, first), np.where(exact, origin + high, end)
-    first, end = np.maximum(first, axes["low"]), np.minimum(end, axes["high"])
-    inner_low, inner_high = axes["inner_low"], axes["inner_high"]
-    read = _within(first, end, inner_low, inner_high)
-    if (border_before >= Border.REFLECT).any():
-        folds = ((first < inner_low) | (end > inner_high)) & (border_before >= Border.REFLECT)
-        read = np.where(folds, inner_low, read[0]), np.where(folds, inner_high, read[1])
-    return read
-
-
-def _within(low: Along, high: Along, least: NDArray[np.int32], most: NDArray[np.int32]) -> tuple[Along, Along]:
-    """[low, high) as far as it lies in [least, most), but one index at least."""
-    return np.minimum(np.maximum(low, least), most - 1), np.minimum(np.maximum(high, least + 1), most)

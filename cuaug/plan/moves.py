@@ -28,31 +28,23 @@ class Moves(Passes):
     def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
         """Keeps rows top ... top + height - 1 and columns left ... left + width - 1; they must lie in the image."""
         chosen = self._choose(where)
-        values = self._per_sample(chosen, top, left, height, width)
-        begin, length, size = values[:2], values[2:], self._sizes(self._at(chosen))
-        bad = (begin < 0) | (length < 1) | (begin + length > size)
-        if bad.any():
-            worst = int(np.argmax(bad.any(axis=0)))
-            (y, x, h, w), (whole_h, whole_w) = values[:, worst], size[:, worst]
+        window = self._per_sample(chosen, top, left, height, width)
+        self._split_positional(chosen)
+        worst = geometry.crop(self._now, chosen, window)
+        if worst >= 0:
+            (y, x, h, w), (whole_h, whole_w) = window[:, worst], self._sizes(chosen)[:, worst]
             which = f"; image {chosen[worst]} of the batch" if len(self) > 1 else ""
             raise TransformError(
                 f"crop of {h} x {w} at row {y}, column {x} does not fit "
                 f"an image of {whole_h} x {whole_w} (height x width{which})"
             )
-        self._split_positional(chosen)
-        i = self._at(chosen)
-        geometry.crop(self._axes, self._both(chosen), self._along(i, begin), self._along(i, length))
-        self._follow(chosen, lambda: shift(-begin[1], -begin[0]))
+        self._follow(chosen, lambda: shift(-window[1], -window[0]))
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen = self._choose(where)
         self._split_positional(chosen)
-        axis: Any = 0 if vertical else 1
-        i: Any = self._at(chosen)
-        if self._any_turned:
-            axis, i = np.where(self._now["transposed"][chosen] != 0, 1 - axis, axis), chosen
-        geometry.flip(self._axes, (axis, i))
+        geometry.flip(self._now, chosen, vertical=vertical)
         self._follow(chosen, lambda: mirror(self._sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
@@ -85,11 +77,11 @@ class Moves(Passes):
         """Adds pixels on the four sides (0 or more each); `fill` is a number or one per channel, in image units."""
         self.check_channels("fill", fill)
         chosen = self._choose(where)
-        before_after = self._per_sample(chosen, top, left, bottom, right)
-        if before_after.min(initial=0) < 0:
+        sides = self._per_sample(chosen, top, left, bottom, right)
+        if sides.min(initial=0) < 0:
             raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
-        some = (before_after > 0).any(axis=0)
-        chosen, before, after = chosen[some], before_after[:2, some], before_after[2:, some]
+        some = (sides > 0).any(axis=0)
+        chosen, sides = chosen[some], sides[:, some]
         color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
 
         ops = self._ops_so_far[chosen]
@@ -103,17 +95,15 @@ class Moves(Passes):
             chosen[(self._now["neighbourhood"][chosen] == Neighbourhood.JPEG) & (border == Border.WRAP)],
             "a border that wraps comes after a JPEG",
         )
-        both = self._both(chosen)
-        padded = geometry.reaches_border(self._axes, both).any(axis=0)
+        padded, some_left = geometry.borders(self._now, chosen)
         same = (self._now["border_after"][chosen] == border) & (border <= Border.EDGE)
         same &= (border == Border.EDGE) | (self._now["fill_after"][chosen] == color).all(axis=1)
-        some_left = (geometry.visible(self._axes, both) > 0).all(axis=0)
         self._split(chosen[padded & ~(same & some_left)], "a border of another kind comes after the first")
 
         i = self._at(chosen)
         self._now["border_after"][i], self._now["fill_after"][i] = border, color
-        geometry.pad(self._axes, both, self._along(i, before), self._along(i, after))
-        self._follow(chosen, lambda: shift(before[1], before[0]))
+        geometry.pad(self._now, chosen, sides)
+        self._follow(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
         self,
@@ -134,29 +124,21 @@ class Moves(Passes):
         if not changes.all():
             chosen, size, old = chosen[changes], size[:, changes], old[:, changes]
 
-        now, i, both = self._now, self._at(chosen), self._both(chosen)
+        now, i = self._now, self._at(chosen)
         self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
         again, stops = self._resized[chosen], np.zeros(len(chosen), dtype=bool)
         if again.any():
-            padded = geometry.reaches_border(self._axes, both).any(axis=0)
+            padded, _ = geometry.borders(now, chosen)
             same_kind = (now["filter"][i] == filter) & (now["antialias"][i] == antialias)
             same_kind &= (filter != Filter.NEAREST) & (now["warped"][i] == 0)
             stops = again & (padded | ~same_kind)
         if filter == Filter.NEAREST:  # rounds down, so it does not commute with a flip
-            stops |= ~again & (self._axes["step"][both] < 0).any(axis=0)
+            stops |= ~again & (self._axes["step"][self._both(chosen)] < 0).any(axis=0)
         self._split(chosen[stops], _AFTER_RESAMPLING)
 
-        size_along, again = self._along(i, size), again & ~stops
-        if again.any():
-            geometry.compose_resize(self._axes, self._both(chosen[again]), size_along[:, again])
-        first = chosen[~again]
-        geometry.resize(self._axes, self._both(first), size_along[:, ~again])
-        i = self._at(first)
-        now["border_before"][i], now["fill_before"][i] = now["border_after"][i], now["fill_after"][i]
-        now["filter"][i], now["antialias"][i] = filter, antialias
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
-        now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        self._resized[i] = True
+        clamp = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        geometry.resize(now, chosen, size, self._resized, filter=filter, antialias=antialias, clamp=clamp)
         self._follow(chosen, lambda: scaling(size[1] / old[1], size[0] / old[0]))
 
     def warp(
@@ -194,7 +176,7 @@ class Moves(Passes):
             raise TransformError(f"warp to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
         i, both = self._at(chosen), self._both(chosen)
         self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
-        padded = geometry.reaches_border(self._axes, both).any(axis=0)
+        padded, _ = geometry.borders(self._now, chosen)
         self._split(chosen[padded | self._resized[i]], _AFTER_RESAMPLING)
 
         now = self._now

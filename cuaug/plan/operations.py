@@ -49,6 +49,7 @@ Ops = NDArray[Any]
 
 #: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
 LUMA = np.array([0.2989, 0.587, 0.114])
+_COLOR, _GRAY = np.eye(3, 4), np.append(LUMA, 0.0)
 #: Operations that know where a pixel stands, so that no geometry may slip under them.
 POSITIONAL = (
     OpCode.ERASE,
@@ -131,13 +132,12 @@ def matrix(n: int, limit: float, values: ArrayLike) -> Ops:
 def saturation(n: int, limit: float, factor: ArrayLike) -> Ops:
     """factor * v + (1 - factor) * gray."""
     keep = np.reshape(factor, (-1, 1, 1)).astype(np.float64)
-    blend = keep * np.eye(3, 4) + (1.0 - keep) * np.append(LUMA, 0.0)
-    return matrix(n, limit, blend)
+    return matrix(n, limit, keep * _COLOR + (1.0 - keep) * _GRAY)
 
 
 def grayscale(n: int) -> Ops:
     """Gray in all three channels."""
-    return matrix(n, -1.0, np.tile(np.append(LUMA, 0.0), (3, 1)))
+    return matrix(n, -1.0, np.tile(_GRAY, (3, 1)))
 
 
 def permutation(n: int, order: ArrayLike) -> Ops:

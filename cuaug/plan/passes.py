@@ -22,9 +22,8 @@ TABLE_FLOATS = 3 * 256
 # NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast.
 RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
 
+# Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
 _FRESH = np.zeros(1, dtype=SAMPLE)
-for _axis in ("y", "x"):
-    _FRESH[_axis]["scale"], _FRESH[_axis]["step"] = 1.0, 1
 _FRESH["clamp"] = -1.0
 _FRESH["active"] = 1
 _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
@@ -61,18 +60,18 @@ class Passes:
         self.barriers: list[Barrier] = []
         self._step = 0
         self._normalized = False
-        #: Each sample's row of its current pass, and the rows of the passes before.
-        self._now = np.zeros(n, dtype=SAMPLE)
+        #: Each sample's row of its current pass, and (P, N) those of the passes before.
+        self._now = np.empty(n, dtype=SAMPLE)
         self._axes = geometry.axes_of(self._now)
         #: Whether any sample may have been transposed.
         self._any_turned = False
-        self._before: list[NDArray[Any]] = []
+        self._before = np.zeros((0, n), dtype=SAMPLE)
         self._pass = np.zeros(n, dtype=np.int64)
         self._everyone = np.arange(n)
         self._resized = np.zeros(n, dtype=bool)
         self._ops_so_far = np.zeros(n, dtype=np.int8)
         self._luts: list[NDArray[np.float32]] = []
-        self._begin_pass(self._everyone, np.stack([heights, widths]), source_type)
+        geometry.begin(self._now, self._everyone, _FRESH, np.stack([heights, widths]), source_type)
 
     def __len__(self) -> int:
         return len(self._everyone)
@@ -128,12 +127,11 @@ class Passes:
 
     def _keep(self, chosen: NDArray[np.int64]) -> None:
         """Copies the chosen samples' rows to those of the passes before."""
-        numbers = self._pass[self._at(chosen)]
-        for number in np.flatnonzero(np.bincount(numbers)).tolist():
-            while len(self._before) <= number:
-                self._before.append(np.zeros(len(self), dtype=SAMPLE))
-            here = self._at(chosen[numbers == number])
-            self._before[number].view(RAW_SAMPLE)[here] = self._now.view(RAW_SAMPLE)[here]
+        missing = int(self._pass[self._at(chosen)].max(initial=-1)) + 1 - len(self._before)
+        if missing > 0:
+            more = np.zeros((missing, len(self)), dtype=RAW_SAMPLE)
+            self._before = np.concatenate([self._before.view(RAW_SAMPLE), more]).view(SAMPLE)
+        geometry.keep(self._now, chosen, self._before, self._pass)
 
     def _split(self, chosen: NDArray[np.int64], why: str) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
@@ -143,17 +141,9 @@ class Passes:
         self.barriers.append(Barrier(self._step, np.bincount(self._pass[i]), why))
         self._keep(chosen)
         self._pass[i] += 1
-        self._begin_pass(chosen, self._sizes(i), Type.FLOAT32)
+        geometry.begin(self._now, chosen, _FRESH, self._sizes(i), Type.FLOAT32)
         self._resized[i] = False
         self._ops_so_far[i] = NO_OPS
-
-    def _begin_pass(self, chosen: NDArray[np.int64], sizes: NDArray[np.int64], source_type: Type) -> None:
-        # Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
-        i = self._at(chosen)
-        self._now.view(RAW_SAMPLE)[i] = _FRESH.view(RAW_SAMPLE)
-        geometry.span(self._axes, self._both(chosen), sizes)
-        self._now["source_type"][i] = source_type
-        self._now["pitch"][i] = sizes[1] * (3 if source_type == Type.UINT8 else 12)
 
     def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Puts the rows of `values`, (n, k), among the look-up tables; returns where each begins, in floats."""

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import geometry, operations
 from cuaug.plan.filters import Filters
-from cuaug.plan.layout import OP, SAMPLE, Layout, Measure, Neighbourhood, OpCode, Type
+from cuaug.plan.layout import OP, SAMPLE, Layout, Measure, OpCode, Type
 from cuaug.plan.moves import Moves
 from cuaug.plan.passes import POINTWISE, POSITIONAL, RAW_OP, RAW_SAMPLE, Where
 from cuaug.plan.record import Record
@@ -182,11 +182,12 @@ class Plan(Moves, Filters):
         return Tables(rows, self._ordered_ops(rows), luts, self._place_statistics(rows), target_type)
 
     def _finished_rows(self) -> NDArray[Any]:
-        self._keep(self._everyone)
-        rows = np.stack([kept.view(RAW_SAMPLE) for kept in self._before]).view(SAMPLE)
-        axes = geometry.axes_of(rows)
-        resamples = rows["neighbourhood"] == Neighbourhood.NONE
-        np.copyto(axes["taps"], geometry.taps(axes, rows["filter"], rows["antialias"]), where=resamples)
+        if not self.barriers:
+            rows = self._now.view(RAW_SAMPLE)[None].copy().view(SAMPLE)
+        else:
+            self._keep(self._everyone)
+            rows = self._before.view(RAW_SAMPLE).copy().view(SAMPLE)
+        geometry.set_taps(rows)
         return rows
 
     @staticmethod

@@ -58,7 +58,7 @@ class Points:
 
     def boxes(self) -> Floats:
         """(B, 4): x0, y0, x1, y1 of what encloses each box now."""
-        return np.concatenate([self.corners.min(axis=1), self.corners.max(axis=1)], axis=1)
+        return np.concatenate(_bounds(self.corners), axis=1)
 
     def empty(self, which: NDArray[np.bool_]) -> None:
         """Nothing is left of these boxes, (B,)."""
@@ -88,14 +88,19 @@ class Points:
         matrix = _inverse(matrix) if back else matrix
         size = np.stack([widths, heights], axis=1).astype(np.float64)
 
-        which, at = _of(place, self.keypoint_of)
-        moved = _divided(_times(matrix[at], self.keypoints[which]))
-        moved = moved if bends is None else bends.undo(moved, at, size[at])
-        self.keypoints[which] = moved
-        self.visible[which] &= ((moved >= -_SLACK) & (moved <= size[at] + _SLACK)).all(axis=1)
+        if len(self.keypoints):
+            which, at = _of(place, self.keypoint_of)
+            moved = _divided(_times(matrix[at], self.keypoints[which]))
+            moved = moved if bends is None else bends.undo(moved, at, size[at])
+            self.keypoints[which] = moved
+            self.visible[which] &= ((moved >= -_SLACK) & (moved <= size[at] + _SLACK)).all(axis=1)
 
         which, at = _of(place, self.box_of)
         old = self.corners[which]
+        if not back:  # then it is affine
+            self.corners[which], share = _clipped(_affine(matrix[at][:, None], old), size[at])
+            self.kept[which] *= share
+            return
         far = _times(matrix[at][:, None], old)
         depth = far[..., 2]
         whole = (depth > _HORIZON).all(axis=1) | (depth < -_HORIZON).all(axis=1)
@@ -152,9 +157,18 @@ def _of(place: Indices, owner: Indices) -> tuple[Indices, Indices]:
     return which, place[owner[which]]
 
 
-def _rectangles(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
-    """(B, 4, 2)"""
-    return np.stack([np.stack([x0, x1, x1, x0], axis=-1), np.stack([y0, y0, y1, y1], axis=-1)], axis=-1)
+def _rectangles(x0: ArrayLike, y0: ArrayLike, x1: ArrayLike, y1: ArrayLike) -> Floats:
+    """(B, 4, 2), or (4, 2)"""
+    corners = np.empty((*np.shape(x0), 4, 2))
+    for i, x, y in ((0, x0, y0), (1, x1, y0), (2, x1, y1), (3, x0, y1)):
+        corners[..., i, 0], corners[..., i, 1] = x, y
+    return corners
+
+
+def _bounds(corners: Floats) -> tuple[Floats, Floats]:
+    """(B, 2) least and (B, 2) greatest coordinates; a reduction along so short an axis is slow."""
+    a, b, c, d = corners.transpose(1, 0, 2)
+    return np.minimum(np.minimum(a, b), np.minimum(c, d)), np.maximum(np.maximum(a, b), np.maximum(c, d))
 
 
 def _times(matrices: Floats, points: Floats) -> Floats:
@@ -162,6 +176,15 @@ def _times(matrices: Floats, points: Floats) -> Floats:
     x, y = points[..., 0], points[..., 1]
     m = np.moveaxis(matrices, (-2, -1), (0, 1))
     return np.stack([m[i, 0] * x + m[i, 1] * y + m[i, 2] for i in range(3)], axis=-1)
+
+
+def _affine(matrices: Floats, points: Floats) -> Floats:
+    """(..., 2): as `_times`, of matrices whose last row is (0, 0, 1)."""
+    x, y = points[..., 0], points[..., 1]
+    m, moved = matrices, np.empty(points.shape)
+    for i in range(2):
+        moved[..., i] = m[..., i, 0] * x + m[..., i, 1] * y + m[..., i, 2]
+    return moved
 
 
 def _divided(far: Floats) -> Floats:
@@ -175,10 +198,12 @@ def _clipped(corners: Floats, size: Floats) -> tuple[Floats, Floats]:
 
     What lies wholly inside keeps its corners; of the rest the enclosing rectangle is cut off.
     """
-    low, high = corners.min(axis=1), corners.max(axis=1)
-    inside = ((low >= -_SLACK) & (high <= size + _SLACK)).all(axis=1)
-    first, end = np.clip(low, 0.0, size), np.clip(high, 0.0, size)
-    area, left = (high - low).prod(axis=1), (end - first).prod(axis=1)
+    low, high = _bounds(corners)
+    inside: NDArray[np.bool_] = np.all((low >= -_SLACK) & (high <= size + _SLACK), axis=1)
+    if inside.all():
+        return corners, np.ones(len(corners))
+    first, end = (np.minimum(np.maximum(ends, 0.0), size) for ends in (low, high))
+    area, left = ((b - a)[:, 0] * (b - a)[:, 1] for a, b in ((low, high), (first, end)))
     share = np.where(inside, 1.0, np.divide(left, area, out=np.zeros_like(area), where=area > 0))
     return np.where(inside[:, None, None], corners, _rectangles(*first.T, *end.T)), share
 

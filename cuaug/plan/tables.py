@@ -48,13 +48,7 @@ class Tables:
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
-        first = self.rows[0]
-        filter = np.where(first["neighbourhood"] == Neighbourhood.NONE, first["filter"], -1)
-        borders = filter, first["border_before"], first["border_after"]
-        low, high = geometry.region(geometry.axes_of(first), *borders)
-        regions = np.concatenate([low, high]).T
-        warped = first["warped"] != 0
-        return np.where(warped[:, None], geometry.warped_region(first), regions) if warped.any() else regions
+        return geometry.regions(self.rows[0])
 
     def for_masks(self) -> Tables:
         """The same passes for masks that lie over the images: whole pixels move, and no value changes.

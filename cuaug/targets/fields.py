@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.targets.values import Value
 
-__all__ = ["Boxes", "Field", "Keypoints", "Masks"]
+__all__ = ["Boxes", "Field", "Keypoints", "Masks", "corners_of", "written"]
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
@@ -49,40 +50,86 @@ class Field:
 
 
 class Boxes(Field):
-    """K boxes.
+    """K boxes."""
 
-    Attributes:
-        corners: (K, 4) float64: x0, y0, x1, y1.
-    """
+    count: int
 
     def __init__(self, given: Any, name: str, format: str) -> None:
         super().__init__(given, name, f"(K, 4) finite numbers, {format}")
-        self._format = format
-        array = self._array.reshape(-1, 4) if self._array.shape == (0,) else self._array
-        self._check_shape(array.ndim == 2 and array.shape[1] == 4)
-        self.count = len(array)
-        a, b, c, d = array.astype(np.float64).T
-        if format == "xywh":
-            a, b, c, d = a, b, a + c, b + d
-        elif format == "cxcywh":
-            a, b, c, d = a - c / 2.0, b - d / 2.0, a + c / 2.0, b + d / 2.0
-        self.corners = np.stack([a, b, c, d], axis=1)
+        self.format = format
+        self._array = self._array.reshape(-1, 4) if self._array.shape == (0,) else self._array
+        self._check_shape(self._array.ndim == 2 and self._array.shape[1] == 4)
+        self.count = len(self._array)
+
+    @property
+    def corners(self) -> Array:
+        """(K, 4) float64: x0, y0, x1, y1."""
+        return corners_of([self])
+
+    def refuse_bad(self) -> None:
+        """Raises a TransformError for the first of the boxes that is none."""
+        corners = _converted(self._array.astype(np.float64), self.format, _READ)
         for bad, what in (
-            (~np.isfinite(self.corners).all(axis=1), "with a number that is not finite"),
-            ((c < a) | (d < b), "with its end before its beginning"),
+            (~np.isfinite(corners).all(axis=1), "with a number that is not finite"),
+            ((corners[:, 2:] < corners[:, :2]).any(axis=1), "with its end before its beginning"),
         ):
             if bad.any():
                 k = int(np.argmax(bad))
-                raise self._refuse(f"{array[k].tolist()} (number {k}), {what}")
+                raise self._refuse(f"{self._array[k].tolist()} (number {k}), {what}")
 
     def back(self, corners: Array, keep: Array, size: Size) -> Any:
         """The boxes, now at `corners`, where `keep`, (K,), is true."""
-        a, b, c, d = corners[keep].T
-        if self._format == "xywh":
-            c, d = c - a, d - b
-        elif self._format == "cxcywh":
-            a, b, c, d = (a + c) / 2.0, (b + d) / 2.0, c - a, d - b
-        return self._value.like(np.stack([a, b, c, d], axis=1).astype(self._float), size)
+        return self.written(_converted(corners, self.format, _WRITTEN), keep, size)
+
+    def written(self, numbers: Array, keep: Array, size: Size) -> Any:
+        """As `back`, of (K, 4) numbers that are in the boxes' format already."""
+        return self._value.like((numbers if keep.all() else numbers[keep]).astype(self._float), size)
+
+
+# To corners and from there, by format.
+_READ: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array, Array, Array]]] = {
+    "xywh": lambda x, y, w, h: (x, y, x + w, y + h),
+    "cxcywh": lambda x, y, w, h: (x - w / 2.0, y - h / 2.0, x + w / 2.0, y + h / 2.0),
+}
+_WRITTEN: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array, Array, Array]]] = {
+    "xywh": lambda a, b, c, d: (a, b, c - a, d - b),
+    "cxcywh": lambda a, b, c, d: ((a + c) / 2.0, (b + d) / 2.0, c - a, d - b),
+}
+
+
+def _converted(numbers: Array, format: str, how: Mapping[str, Callable[..., Any]]) -> Array:
+    return np.stack(how[format](*numbers.T), axis=1) if format in how else numbers
+
+
+def _by_format(fields: Sequence[Boxes], numbers: Array, how: Mapping[str, Callable[..., Any]]) -> Array:
+    """(B, 4) numbers of all boxes of some fields, one after the other, each converted as its field's format asks."""
+    formats = {field.format for field in fields}
+    if len(formats) == 1:
+        return _converted(numbers, fields[0].format, how)
+    each = np.repeat([field.format for field in fields], [field.count for field in fields])
+    for format in formats:
+        numbers[each == format] = _converted(numbers[each == format], format, how)
+    return numbers
+
+
+def corners_of(fields: Sequence[Boxes]) -> Array:
+    """(B, 4) float64: x0, y0, x1, y1 of all boxes of some fields, one after the other.
+
+    Raises:
+        TransformError: some are no boxes.
+    """
+    if not fields:
+        return np.zeros((0, 4))
+    corners = _by_format(fields, np.concatenate([field._array for field in fields], dtype=np.float64), _READ)
+    if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
+        for field in fields:
+            field.refuse_bad()
+    return corners
+
+
+def written(fields: Sequence[Boxes], corners: Array) -> Array:
+    """(B, 4): what `corners_of` the fields has become, in their formats; for `Boxes.written`."""
+    return _by_format(fields, corners, _WRITTEN)
 
 
 class Keypoints(Field):

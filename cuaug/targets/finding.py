@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import numbers
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,9 @@ class Group:
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
         format = _format(container, box_format)
+        is_mapping = _is_mapping(container)
         for key, value in _items(container):
-            name = ".".join([*path, str(key)]) if isinstance(container, Mapping) else ".".join(path) or "the target"
+            name = ".".join([*path, str(key)]) if is_mapping else ".".join(path) or "the target"
             kind = tv_kind(value)
             if kind == "BoundingBoxes":
                 self.fields[key] = Boxes(value, name, _named_format(value.format, name))
@@ -63,7 +64,7 @@ class Group:
                     self.fields[key] = Keypoints(value, name)
                 else:
                     self.fields[key] = Masks(value, name, size, dims=(3,) if key == "masks" else (2,), fill=mask_fill)
-            elif isinstance(value, (Mapping, tuple)):
+            elif isinstance(value, tuple) or _is_mapping(value):
                 group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
                     self.groups[key] = group
@@ -89,12 +90,12 @@ class Group:
                 )
             first = field
 
-    def all_fields(self) -> Iterator[tuple[Field, Group]]:
+    def all_fields(self) -> list[tuple[Field, Group]]:
         """Every field, and the group that it is in."""
-        for field in self.fields.values():
-            yield field, self
+        found = [(field, self) for field in self.fields.values()]
         for group in self.groups.values():
-            yield from group.all_fields()
+            found += group.all_fields()
+        return found
 
     def rebuilt(
         self, moved: Callable[[Field, NDArray[np.bool_] | None], Any], kept: Callable[[Group], NDArray[np.bool_] | None]
@@ -111,7 +112,7 @@ class Group:
             new[key] = moved(field, keep if of_instances else None)
         for key, group in self.groups.items():
             new[key] = group.rebuilt(moved, kept)
-        if isinstance(self._container, Mapping):
+        if _is_mapping(self._container):
             again = copy.copy(self._container) if isinstance(self._container, MutableMapping) else {}
             again.update(new)
             return again
@@ -134,18 +135,22 @@ def holds_targets(label: Any) -> bool:
     )
 
 
+def _is_mapping(value: Any) -> bool:
+    return type(value) is dict or isinstance(value, Mapping)  # most are, and asking the other takes a microsecond
+
+
 def _items(container: Any) -> Any:
-    return container.items() if isinstance(container, Mapping) else enumerate(container)
+    return container.items() if _is_mapping(container) else enumerate(container)
 
 
 def _is_named(container: Any, key: Any, value: Any) -> bool:
     """Whether it has one of our names and may be what that says: not a file's name or a number."""
-    named = isinstance(container, Mapping) and isinstance(key, str) and key in _NAMES
+    named = isinstance(key, str) and key in _NAMES and _is_mapping(container)
     return named and not isinstance(value, (str, bytes, numbers.Number, np.generic, Mapping, type(None)))
 
 
 def _format(container: Any, default: str) -> str:
-    if isinstance(container, Mapping) and "boxes" in container and container.get("format") is not None:
+    if _is_mapping(container) and "boxes" in container and container.get("format") is not None:
         return _named_format(container["format"], "format")
     return default
 

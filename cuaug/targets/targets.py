@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
-from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, corners_of, written
 from cuaug.targets.finding import Group, may_hold_targets
 from cuaug.targets.masks import MaskProgram
 
 __all__ = ["Targets"]
+
+FieldOfKind = TypeVar("FieldOfKind", bound=Field)
 
 
 class Targets:
@@ -54,6 +57,8 @@ class Targets:
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
         self._groups: list[Group | None] = [None] * len(targets)
         self._targets = targets
+        #: By the sample's number, of those that may have any.
+        self._fields: dict[int, list[tuple[Field, Group]]] = {}
         # Most labels are class numbers, of one type or two.
         kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind)}
         for i, target in enumerate(targets) if kinds else ():
@@ -61,17 +66,36 @@ class Targets:
                 continue
             size = int(self._heights[i]), int(self._widths[i])
             try:
-                self._groups[i] = Group((target,), size, box_format, mask_fill)
+                group = Group((target,), size, box_format, mask_fill)
             except TransformError as error:
-                which = f" (target {i} of the batch)" if len(targets) > 1 else ""
-                raise TransformError(f"{error}{which}") from None
-        #: By the sample's number, of those that have any.
-        self._fields = {i: [*group.all_fields()] for i, group in enumerate(self._groups) if group is not None}
+                raise self._named(error, i) from None
+            self._groups[i], self._fields[i] = group, group.all_fields()
+        self._boxes = self._all(Boxes)
+        self._corners = self._read_boxes()
         self._points: Points | None = None
         self._rows: dict[int, slice] = {}  # by the id of a field
 
     def __bool__(self) -> bool:
         return any(self._fields.values())
+
+    def _named(self, error: TransformError, i: int) -> TransformError:
+        return TransformError(f"{error} (target {i} of the batch)" if len(self._targets) > 1 else str(error))
+
+    def _all(self, kind: type[FieldOfKind]) -> list[tuple[int, FieldOfKind]]:
+        """The fields of a kind, and which image each is of."""
+        return [(i, field) for i, fields in self._fields.items() for field, _ in fields if isinstance(field, kind)]
+
+    def _read_boxes(self) -> NDArray[np.float64]:
+        """(B, 4): the corners of all boxes."""
+        try:
+            return corners_of([field for _, field in self._boxes])
+        except TransformError:
+            for i, field in self._boxes:
+                try:
+                    field.refuse_bad()
+                except TransformError as error:
+                    raise self._named(error, i) from None
+            raise
 
     def attach(self, plan: Plan) -> None:
         """Has the plan move them."""
@@ -79,23 +103,20 @@ class Targets:
             return
         if plan.views > 1:
             raise TransformError("a transform that makes several images of one (FiveCrop, TenCrop) has no targets")
-        boxes, box_of = self._flat(Boxes, "corners", 4)
-        keypoints, keypoint_of = self._flat(Keypoints, "places", 2)
-        points = Points(len(plan), boxes, box_of, keypoints, keypoint_of)
+        keypoints = self._all(Keypoints)
+        places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
+        box_of = self._place(self._boxes, [field.count for _, field in self._boxes])
+        keypoint_of = self._place(keypoints, [len(field.places) for _, field in keypoints])
+        points = Points(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
         points.kept[points.kept > 0] = 1.0
         plan.points = self._points = points
 
-    def _flat(self, kind: type[Field], values: str, columns: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The values of all fields of a kind, and which image each is of; notes which rows are a field's."""
-        found, of, end = [np.zeros((0, columns))], [np.zeros(0, dtype=np.int64)], 0
-        for i, fields in self._fields.items():
-            for field, _ in fields:
-                if isinstance(field, kind):
-                    found.append(getattr(field, values))
-                    of.append(np.full(len(found[-1]), i))
-                    self._rows[id(field)] = slice(end, end := end + len(found[-1]))
-        return np.concatenate(found), np.concatenate(of)
+    def _place(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
+        """Which image each row is of, where fields have so many rows in turn; notes which rows are a field's."""
+        ends = itertools.accumulate(counts)
+        self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
+        return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
 
     def mover(self, tables: Tables) -> Callable[[int], Any]:
         """A function that gives what has become of target i, on any thread, once the plan is finished."""
@@ -103,10 +124,9 @@ class Targets:
             return self._targets.__getitem__
         points = self._points
         assert points is not None, "attach comes first"
-        boxes = points.boxes()
-        heights, widths = tables.sizes()
-        has_masks = any(isinstance(field, Masks) for fields in self._fields.values() for field, _ in fields)
-        masks = MaskProgram(tables) if has_masks else None
+        boxes = written([field for _, field in self._boxes], points.boxes())
+        heights, widths = (sizes.tolist() for sizes in tables.sizes())
+        masks = MaskProgram(tables) if self._all(Masks) else None
 
         def kept(group: Group) -> NDArray[np.bool_] | None:
             return None if group.boxes is None else points.wanted[self._rows[id(group.boxes)]]
@@ -115,7 +135,7 @@ class Targets:
             group = self._groups[i]
             if group is None:
                 return self._targets[i]
-            size = int(heights[i]), int(widths[i])
+            size = heights[i], widths[i]
 
             def moved(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
@@ -125,7 +145,7 @@ class Targets:
                 if isinstance(field, Keypoints):
                     return field.back(points.keypoints[rows], points.visible[rows], keep, size)
                 assert isinstance(field, Boxes) and keep is not None
-                return field.back(boxes[rows], keep, size)
+                return field.written(boxes[rows], keep, size)
 
             return group.rebuilt(moved, kept)[0]
 

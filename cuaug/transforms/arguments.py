@@ -12,6 +12,7 @@ from cuaug.plan import Border, Filter
 
 __all__ = [
     "InterpolationMode",
+    "ShownByName",
     "border",
     "color",
     "either_way",
@@ -29,15 +30,19 @@ __all__ = [
 ]
 
 
-class InterpolationMode(Enum):
+class ShownByName(Enum):
+    """Its members are shown as they are written in a program."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class InterpolationMode(ShownByName):
     """How pixels between pixels are made; torchvision's names and values."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
     BICUBIC = "bicubic"
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 _FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}

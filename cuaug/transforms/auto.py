@@ -32,10 +32,13 @@ Sizes = NDArray[np.int64]
 Array = NDArray[np.float64]
 
 _NAMES = np.array(list(GREATEST))
+_ACROSS, _DOWN = (list(GREATEST).index(name) for name in ("TranslateX", "TranslateY"))
+_SORTED = np.argsort(_NAMES)
 _SIGNED = np.isin(_NAMES, SIGNED)
 #: Where in its matrix the magnitude of a move stands, and its sign: from the new image's places to those of the old.
 _ENTRIES = {"ShearX": (0, 1, 1.0), "ShearY": (1, 0, 1.0), "TranslateX": (0, 2, -1.0), "TranslateY": (1, 2, -1.0)}
-_MOVES = [*_ENTRIES, "Rotate"]
+#: By number: whether it moves pixels.
+_MOVES = np.isin(_NAMES, [*_ENTRIES, "Rotate"])
 #: Operations on the values of pixels, from how many there are, the value of white, and their magnitudes.
 _POINTS: dict[str, Callable[[int, float, Array], NDArray[Any]]] = {
     "Brightness": lambda n, limit, magnitude: operations.brightness(n, limit, 1.0 + magnitude),
@@ -72,9 +75,9 @@ class Augment(Transform):
         Magnitudes as in `policies`, but that shifts are in whole pixels, towards 0.
         """
         name, magnitude = _NAMES[number], self._magnitudes(bins)[number, level]
-        for shift, side in (("TranslateX", widths), ("TranslateY", heights)):
+        for shift, side in ((_ACROSS, widths), (_DOWN, heights)):
             whole = np.floor(magnitude * (1 if self._wide else side[:, None]) + 1e-6)
-            magnitude = np.where(name == shift, whole, magnitude)
+            magnitude = np.where(number == shift, whole, magnitude)
         back = _SIGNED[number] & (draws.uniform(number.shape[1]) < 0.5)
         return {"operation": name, "magnitude": np.where(back, 0.0 - magnitude, magnitude)}
 
@@ -82,28 +85,39 @@ class Augment(Transform):
         return magnitudes(self._wide, bins)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        for name, magnitude in zip(params["operation"].T, params["magnitude"].T, strict=True):
-            self._step(plan, name if where is None else np.where(where, name, "Identity"), magnitude)
+        numbers = _numbers_of(params["operation"])
+        for number, magnitude in zip(numbers.T, params["magnitude"].T, strict=True):
+            self._step(plan, number if where is None else np.where(where, number, 0), magnitude)
 
-    def _step(self, plan: Plan, name: NDArray[np.str_], magnitude: Array) -> None:
-        """The operation `name` on each sample, (N,)."""
-        kinds, which = np.unique(name, return_inverse=True)
-        groups = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
-        rows = dict(zip(kinds.tolist(), groups, strict=True))
+    def _step(self, plan: Plan, number: NDArray[np.int64], magnitude: Array) -> None:
+        """The operation of this number on each sample, (N,)."""
+        counts = np.bincount(number, minlength=len(_NAMES))
+        groups = np.split(np.argsort(number, kind="stable"), np.cumsum(counts)[:-1])
+        rows = {name: group for name, group in zip(GREATEST, groups, strict=True) if len(group)}
 
-        points = [(i, _POINTS[kind](len(i), plan.limit, magnitude[i])) for kind, i in rows.items() if kind in _POINTS]
+        points = [(i, _POINTS[name](len(i), plan.limit, magnitude[i])) for name, i in rows.items() if name in _POINTS]
         if points:
             plan.append(*operations.scattered(len(plan), points))
-        if "Sharpness" in rows:
-            plan.stencil(sharpness_taps(1.0 + magnitude), frame=1, saturate=True, where=name == "Sharpness")
-        moved = np.isin(name, _MOVES) & (magnitude != 0.0)
+        if (i := rows.get("Sharpness")) is not None:
+            taps, sharper = np.zeros((len(plan), 9, 3)), np.zeros(len(plan), dtype=bool)
+            taps[i], sharper[i] = sharpness_taps(1.0 + magnitude[i]), True
+            plan.stencil(taps, frame=1, saturate=True, where=sharper)
+        moved = _MOVES[number] & (magnitude != 0.0)
         if moved.any():
             plan.warp(_matrices(plan, rows, magnitude), *plan.sizes, **self.how, where=moved)
 
 
+def _numbers_of(name: NDArray[np.str_]) -> NDArray[np.int64]:
+    """The places of names in GREATEST; what is no name there is left alone, as Identity is."""
+    place = np.minimum(np.searchsorted(_NAMES[_SORTED], name), len(_NAMES) - 1)
+    numbers = _SORTED[place]
+    return np.where(_NAMES[numbers] == name, numbers, 0)
+
+
 def _matrices(plan: Plan, rows: dict[str, NDArray[np.intp]], magnitude: Array) -> Array:
     """(N, 3, 3): what each sample's operation does to places; the identity where it moves nothing."""
-    matrix = np.tile(np.eye(3), (len(plan), 1, 1))
+    matrix = np.zeros((len(plan), 3, 3))
+    matrix[:, [0, 1, 2], [0, 1, 2]] = 1.0
     # A shear leaves the upper left corner where it is, a rotation the middle.
     for kind, (row, column, sign) in _ENTRIES.items():
         if kind in rows:

@@ -109,42 +109,49 @@ class RandomIoUCrop(Transform):
         open: NDArray[np.bool_],
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """(N,) for which of the `open` samples a window was found, and where."""
-        everyone = np.arange(len(draws))
         found = np.zeros(len(draws), dtype=bool)
         window = np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths])
+        boxes, rows = points.boxes(), np.flatnonzero(open)
+        draws = draws.some(rows)
         for _ in range(self._MOST_OPTIONS):
-            if not open.any():
+            if len(rows) == 0:
                 break
             least = self._options[draws.integers(0, len(self._options) - 1)]
-            numbers = draws.uniform(4 * self.trials).reshape(len(draws), self.trials, 4).transpose(2, 0, 1)
-            open &= least < 1.0
+            numbers = draws.uniform(4 * self.trials).reshape(len(rows), self.trials, 4).transpose(2, 0, 1)
+            across, down = widths[rows, None], heights[rows, None]
             height, width = (
-                np.floor(size[:, None] * (self.min_scale + (self.max_scale - self.min_scale) * number))
-                for size, number in ((heights, numbers[1]), (widths, numbers[0]))
+                np.floor(size * (self.min_scale + (self.max_scale - self.min_scale) * number))
+                for size, number in ((down, numbers[1]), (across, numbers[0]))
             )
-            left = np.floor((widths[:, None] - width) * numbers[2])
-            top = np.floor((heights[:, None] - height) * numbers[3])
+            left, top = np.floor((across - width) * numbers[2]), np.floor((down - height) * numbers[3])
             ratio = width / np.maximum(height, 1)
             good = (width > 0) & (height > 0) & (ratio >= self.min_aspect_ratio) & (ratio <= self.max_aspect_ratio)
-            good &= open[:, None] & self._have_enough(points, open, least, (left, top, left + width, top + height))
+            good &= (least < 1.0)[:, None]
+            good &= self._have_enough(points, boxes, rows, least, (left, top, left + width, top + height))
             first, hit = good.argmax(axis=1), good.any(axis=1)
-            drawn = np.stack([values[everyone, first] for values in (top, left, height, width)])
-            window = np.where(hit, drawn, window)
-            found |= hit
-            open &= ~hit
-        return found, dict(zip(("top", "left", "height", "width"), window.astype(np.int64), strict=True))
+            drawn = np.stack([values[hit, first[hit]] for values in (top, left, height, width)])
+            window[:, rows[hit]], found[rows[hit]] = drawn.astype(np.int64), True
+            again = np.flatnonzero(~hit & (least < 1.0))
+            rows, draws = rows[again], draws.some(again)
+        return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
 
     @staticmethod
     def _have_enough(
-        points: Points, open: NDArray[np.bool_], least: NDArray[np.float64], windows: tuple[NDArray[np.float64], ...]
+        points: Points,
+        boxes: NDArray[np.float64],
+        rows: NDArray[np.int64],
+        least: NDArray[np.float64],
+        windows: tuple[NDArray[np.float64], ...],
     ) -> NDArray[np.bool_]:
-        """(N, trials): which windows x0, y0, x1, y1 have the centre of a box in them and enough of it."""
+        """(n, trials): which windows x0, y0, x1, y1 of n samples have the centre of a box in them and enough of it."""
         enough = np.zeros(windows[0].shape, dtype=bool)
-        which = np.flatnonzero(open[points.box_of] & points.wanted)
+        place = np.full(points.count, -1)
+        place[rows] = np.where(least < 1.0, np.arange(len(rows)), -1)
+        which = np.flatnonzero((place[points.box_of] >= 0) & points.wanted)
         if len(which) == 0:
             return enough
-        of = points.box_of[which]
-        x0, y0, x1, y1 = points.boxes()[which].T[:, :, None]
+        of = place[points.box_of[which]]
+        x0, y0, x1, y1 = boxes[which].T[:, :, None]
         left, top, right, bottom = (side[of] for side in windows)
         inside = _holds_centre(left, top, right, bottom, x0, y0, x1, y1)
         across = np.maximum(np.minimum(x1, right) - np.maximum(x0, left), 0.0)

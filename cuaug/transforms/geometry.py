@@ -28,9 +28,11 @@ __all__ = [
     "RandomZoomOut",
     "Rot90",
     "TenCrop",
+    "first_window",
 ]
 
 Sizes = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class CenterCrop(Transform):
@@ -129,26 +131,58 @@ class RandomResizedCrop(Transform):
         self._filter = arguments.interpolation(interpolation)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        area = (heights * widths)[:, None] * draws.uniform(self._TRIES, *self.scale)
-        aspect = np.exp(draws.uniform(self._TRIES, *np.log(self.ratio)))
+        share = draws.uniform(self._TRIES, *self.scale)
+        log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
         place = draws.uniform(2)
-        w, h = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-        fits = (w > 0) & (w <= widths[:, None]) & (h > 0) & (h <= heights[:, None])
-        first, everyone = fits.argmax(axis=1), np.arange(len(heights))
-
-        whole_ratio = widths / heights
-        middle_h = np.where(whole_ratio < self.ratio[0], np.rint(widths / self.ratio[0]), heights)
-        middle_w = np.where(whole_ratio > self.ratio[1], np.rint(heights * self.ratio[1]), widths)
-        found = fits.any(axis=1)
-        height = np.where(found, h[everyone, first], np.clip(middle_h, 1, heights))
-        width = np.where(found, w[everyone, first], np.clip(middle_w, 1, widths))
-        top = np.where(found, np.floor(place[:, 0] * (heights - height + 1)), (heights - height) // 2)
-        left = np.where(found, np.floor(place[:, 1] * (widths - width + 1)), (widths - width) // 2)
+        width, height, found = first_window(heights * widths, share, log_ratio, widths, heights)
+        top = np.floor(place[:, 0] * (heights - height + 1))
+        left = np.floor(place[:, 1] * (widths - width + 1))
+        if not found.all():
+            lost, old_h, old_w = ~found, heights[~found], widths[~found]
+            ratio = old_w / old_h
+            middle_h = np.where(ratio < self.ratio[0], np.rint(old_w / self.ratio[0]), old_h)
+            middle_w = np.where(ratio > self.ratio[1], np.rint(old_h * self.ratio[1]), old_w)
+            height[lost], width[lost] = np.clip(middle_h, 1, old_h), np.clip(middle_w, 1, old_w)
+            top[lost], left[lost] = (old_h - height[lost]) // 2, (old_w - width[lost]) // 2
         return {"top": top, "left": left, "height": height, "width": width}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.crop(**params, where=where)
         plan.resize(*self.size, filter=self._filter, antialias=self.antialias, where=where)
+
+
+def first_window(
+    area: Sizes, share: Floats, log_ratio: Floats, most_wide: Sizes, most_high: Sizes
+) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    """The first of T windows that fits, for each of N samples.
+
+    Args:
+        area: (N,) the images', in pixels.
+        share: (N, T) of that.
+        log_ratio: (N, T) logarithms of each window's width / height.
+        most_wide, most_high: (N,) bounds of its sides, in pixels.
+
+    Returns:
+        (N,) widths and heights, whole pixels, and (N,) whether any fits; where none does, the sides are 0.
+    """
+
+    def look(who: Any, tries: slice) -> Any:
+        """Of some samples' tries: whether any fits, which is the first, and all widths and heights."""
+        pixels, ratio = area[who, None] * share[who, tries], np.exp(np.ascontiguousarray(log_ratio[who, tries]))
+        w, h = np.rint(np.sqrt(pixels * ratio)), np.rint(np.sqrt(pixels / ratio))
+        fits = (w > 0) & (w <= most_wide[who, None]) & (h > 0) & (h <= most_high[who, None])
+        return fits.any(axis=1), fits.argmax(axis=1), w, h
+
+    # Mostly the first one does.
+    found, _, w, h = look(slice(None), slice(1))
+    width, height = w[:, 0], h[:, 0]
+    others = np.flatnonzero(~found)
+    if len(others):
+        found[others], first, w, h = look(others, slice(1, None))
+        each = np.arange(len(others))
+        width[others] = np.where(found[others], w[each, first], 0.0)
+        height[others] = np.where(found[others], h[each, first], 0.0)
+    return width, height, found
 
 
 class FiveCrop(Transform):

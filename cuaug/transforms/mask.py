@@ -13,6 +13,7 @@ from cuaug.plan import Plan, operations
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Where
+from cuaug.transforms.geometry import first_window
 from cuaug.transforms.noise import keep_gray
 
 __all__ = ["CoarseDropout", "GridMask", "RandomErasing", "RandomMask"]
@@ -50,14 +51,11 @@ class RandomErasing(RandomTransform):
         self._color = None if isinstance(value, str) else arguments.color("value", value)
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
-        area = (heights * widths)[:, None] * draws.uniform(self._TRIES, *self.scale)
-        aspect = np.exp(draws.uniform(self._TRIES, *np.log(self.ratio)))
+        share = draws.uniform(self._TRIES, *self.scale)
+        log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
         place = draws.uniform(2)
-        h, w = np.rint(np.sqrt(area * aspect)), np.rint(np.sqrt(area / aspect))
-        fits = (h > 0) & (w > 0) & (h < heights[:, None]) & (w < widths[:, None])
-        first, everyone = fits.argmax(axis=1), np.arange(len(heights))
-        found = fits.any(axis=1)
-        height, width = np.where(found, h[everyone, first], 0), np.where(found, w[everyone, first], 0)
+        # The ratio is the other way round here, and no side as long as the image's.
+        height, width, _ = first_window(heights * widths, share, log_ratio, heights - 1, widths - 1)
         top = np.floor(place[:, 0] * (heights - height + 1))
         left = np.floor(place[:, 1] * (widths - width + 1))
         return {"rectangle": np.stack([top, left, top + height, left + width], axis=1), "keys": draws.keys()}

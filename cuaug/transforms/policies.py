@@ -6,10 +6,12 @@ Names and numbers are torchvision's; the policies are those of Cubuk et al. 2019
 from __future__ import annotations
 
 import functools
-from enum import Enum
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cuaug.transforms.arguments import ShownByName
 
 __all__ = [
     "GREATEST",
@@ -25,15 +27,12 @@ __all__ = [
 ]
 
 
-class AutoAugmentPolicy(Enum):
+class AutoAugmentPolicy(ShownByName):
     """The data that a policy was learned on; torchvision's names and values."""
 
     IMAGENET = "imagenet"
     CIFAR10 = "cifar10"
     SVHN = "svhn"
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 #: Operations that go either way: the sign of their magnitude is drawn.
@@ -82,13 +81,17 @@ WIDEST = {
 @functools.cache
 def magnitudes(wide: bool, bins: int) -> NDArray[np.float64]:
     """(operations, bins): the magnitudes of WIDEST's or GREATEST's operations; Posterize's are the bits that stay."""
-    part = np.linspace(0.0, 1.0, bins)
-    table = np.array([most * part for most in (WIDEST if wide else GREATEST).values()])
-    for row, name in zip(table, GREATEST, strict=False):
-        if name == "Posterize":
-            row[:] = np.rint(8.0 - row)
-        elif name == "Solarize":
-            row[:] = 1.0 - row
+    greatest = WIDEST if wide else GREATEST
+    return _up_to(greatest, list(greatest), bins, most_bits=8.0)
+
+
+def _up_to(greatest: Mapping[str, float], names: list[str], levels: int, *, most_bits: float) -> NDArray[np.float64]:
+    """(operations, levels): from nothing to what is greatest, in equal steps; Posterize leaves `most_bits` and less."""
+    part = np.linspace(0.0, 1.0, levels)
+    table = np.array([greatest.get(name, 0.0) * part for name in names])
+    posterize, solarize = names.index("Posterize"), names.index("Solarize")
+    table[posterize] = np.rint(most_bits - table[posterize])
+    table[solarize] = 1.0 - table[solarize]
     return table
 
 
@@ -115,14 +118,7 @@ MIXED_LEVELS = 10
 @functools.cache
 def mixed_magnitudes() -> NDArray[np.float64]:
     """(operations, MIXED_LEVELS): as `magnitudes`, of AugMix's; Posterize leaves 4 bits at most."""
-    table = np.zeros((len(GREATEST), MIXED_LEVELS))
-    for number, name in enumerate(GREATEST):
-        table[number] = MIXED.get(name, 0.0) * np.linspace(0.0, 1.0, MIXED_LEVELS)
-        if name == "Posterize":
-            table[number] = np.rint(4.0 - table[number])
-        elif name == "Solarize":
-            table[number] = 1.0 - table[number]
-    return table
+    return _up_to(MIXED, list(GREATEST), MIXED_LEVELS, most_bits=4.0)
 
 
 # Rows of an operation, its probability and the number of its magnitude out of 10; then those of a second one.

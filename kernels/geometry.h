@@ -1,0 +1,135 @@
+// The arithmetic by which crops, pads, flips and resizes fold into one sampling step: what cuaug/plan/geometry.py has
+// the rows of a batch changed by. Plans are made on the host alone. What the fields mean is in plan.h.
+//
+// `Chosen` are rows of a batch: those numbered `which`, or the first n. Lengths and positions are [K, n], K values of
+// each chosen sample's image, whose rows and columns are those of the source unless it is `transposed`.
+#pragma once
+#include "plan.h"
+
+struct Chosen {
+    Sample* rows;
+    const int64* which;
+    int64 n;
+
+    Sample& operator[](int64 i) const { return rows[which ? which[i] : i]; }
+};
+
+inline Axis& down(Sample& sample) { return sample.transposed ? sample.x : sample.y; }
+inline Axis& across(Sample& sample) { return sample.transposed ? sample.y : sample.x; }
+inline int64 least(int64 a, int64 b) { return a < b ? a : b; }
+inline int64 most(int64 a, int64 b) { return a > b ? a : b; }
+
+// The resized indices [low, high) that the output reads, whichever way it runs.
+struct Range {
+    int64 low, high;
+
+    explicit Range(const Axis& axis) {
+        low = axis.step > 0 ? axis.start : int64(axis.start) - (axis.out - 1);
+        high = low + axis.out;
+    }
+    Range(int64 low, int64 high) : low(low), high(high) {}
+
+    // As far as it lies in [first, end), but one index at least.
+    Range within(int64 first, int64 end) const {
+        return {least(most(low, first), end - 1), least(most(high, first + 1), end)};
+    }
+};
+
+// The identity on a source of `size` pixels.
+inline void begin(Axis& axis, int64 size) {
+    axis = {};
+    axis.scale = 1.0;
+    axis.step = 1;
+    axis.high = axis.inner_high = axis.out = axis.seen_high = int(size);
+}
+
+inline bool reaches_border(const Axis& axis) {
+    const Range shown(axis);
+    return shown.low < axis.seen_low || shown.high > axis.seen_high;
+}
+
+inline void crop(Axis& axis, int64 begin, int64 length) {
+    axis.start = int(axis.start + axis.step * begin);
+    axis.out = int(length);
+}
+
+inline void flip(Axis& axis) {
+    axis.start += axis.step * (axis.out - 1);
+    axis.step = -axis.step;
+}
+
+// Padding continues what is visible now: pixels that a crop has cut off do not come back.
+inline void pad(Axis& axis, int64 before, int64 after) {
+    const Range shown(axis);
+    axis.seen_low = int(most(axis.seen_low, shown.low));
+    axis.seen_high = int(least(axis.seen_high, shown.high));
+    axis.start = int(axis.start - axis.step * before);
+    axis.out = int(axis.out + before + after);
+}
+
+// The output is the whole resized axis, running the way it ran before.
+inline void show_whole(Axis& axis, int64 size) {
+    axis.start = axis.step > 0 ? 0 : int(size - 1);
+    axis.out = axis.seen_high = int(size);
+    axis.seen_low = 0;
+}
+
+// The first resize of a pass: what the output shows now becomes the window, its border the border before.
+inline void resize(Axis& axis, int64 size) {
+    const Range shown(axis);
+    axis.inner_low = axis.origin + axis.seen_low, axis.inner_high = axis.origin + axis.seen_high;
+    axis.low = int(axis.origin + shown.low), axis.high = int(axis.origin + shown.high);
+    axis.origin = axis.low;
+    axis.offset = 0.0;
+    // 1 / (new / old) and not old / new: nearest must fall on OpenCV's pixel to the last bit.
+    axis.scale = 1.0 / (double(size) / axis.out);
+    show_whole(axis, size);
+}
+
+// A later resize of the same kind: one interpolation by the product of the scales, in the same window.
+inline void compose_resize(Axis& axis, int64 size) {
+    axis.offset += double(Range(axis).low) * axis.scale;
+    axis.scale *= axis.out / double(size);
+    show_whole(axis, size);
+}
+
+// Makes of what the output shows, unmirrored and unscaled, the window of a filter that sees `reach` beyond it.
+inline void surround(Axis& axis, int64 reach) {
+    const Range shown(axis);
+    axis.inner_low = int(axis.origin + shown.low), axis.inner_high = int(axis.origin + shown.high);
+    axis.low = int(axis.inner_low - reach), axis.high = int(axis.inner_high + reach);
+    axis.origin = axis.inner_low;
+    axis.start = axis.seen_low = 0;
+    axis.seen_high = int(shown.high - shown.low);
+    axis.taps = int(2 * reach + 1);
+}
+
+// Half the filter's width, in source pixels, where it does not widen it.
+inline double radius(int filter) { return filter == NEAREST ? 0.5 : filter == BILINEAR ? 1.0 : 2.0; }
+
+// The most source pixels that one output pixel needs: the filter's width with antialiasing, else 1, 2 or 4.
+inline int taps(const Axis& axis, const Sample& sample) {
+    const double plain = 2.0 * radius(sample.filter);
+    if (!sample.antialias || sample.filter == NEAREST) return int(plain);
+    return int(ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
+}
+
+// The inner source indices that the output can read: what a decoder has to decode, at least one.
+inline Range region(const Axis& axis, const Sample& sample) {
+    const bool sampled = sample.neighbourhood == NONE;
+    const Range shown(axis);
+    const bool turns_back = reaches_border(axis) && sample.border_after >= REFLECT;
+    const Range inside =
+        turns_back ? Range(axis.seen_low, axis.seen_high) : shown.within(axis.seen_low, axis.seen_high);
+    int64 first = axis.origin + inside.low, end = axis.origin + inside.high;
+    if (!(sampled && sample.filter == NEAREST && axis.scale == 1.0)) {
+        // The taps and a pixel of rounding to either side of the outermost centres.
+        const int64 reach = axis.taps + 1;
+        first = axis.origin + int64(floor(axis.offset + double(inside.low) * axis.scale)) - reach;
+        end = axis.origin + int64(ceil(axis.offset + double(inside.high) * axis.scale)) + reach;
+    }
+    first = most(first, axis.low), end = least(end, axis.high);
+    const bool folds = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
+    if (folds) return {axis.inner_low, axis.inner_high};
+    return Range(first, end).within(axis.inner_low, axis.inner_high);
+}
