@@ -48,10 +48,9 @@ class Stats:
             "wait_for_consumer" (it was busy elsewhere between two batches). On CUDA also "wait_for_gpu" (the producer
             thread waited for the GPU to be done with a batch), "gpu_decode" and "gpu_augment": time on the producer's
             stream, by CUDA events, which are read some batches later.
-        decoded_by: how many samples came from where: "cuaug" (its own decoder, for common JPEGs on the CPU), "cpu"
-            (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a format that it decodes on the GPU; by the hardware
-            engine or by CUDA, or if it must on the CPU: it does not tell), "pillow", "cache" (decoded in an earlier
-            epoch) and "source" (it gave pixels).
+        decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
+            format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
+            tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
         ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
         setup: the device, the threads and the prefetching, and why.
     """

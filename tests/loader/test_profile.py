@@ -235,13 +235,6 @@ def test_who_decoded():
         assert profile.stats.decoded_by == {"cache": 4}
 
 
-@pytest.mark.cpu_only
-def test_common_jpegs_are_decoded_here():
-    with Loader(Bytes(noise(20, 30), png(0)), T.Resize((8, 8)), batch_size=2) as loader:
-        list(loader)
-        assert loader.stats().decoded_by == {"cuaug": 1, "cpu": 1}
-
-
 def test_a_profile_has_its_own_totals():
     with Loader(Memory(20), batch_size=6) as loader:
         list(loader)
