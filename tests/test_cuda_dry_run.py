@@ -245,6 +245,51 @@ def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkey
     assert sorted(fake.torch.asked) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
 
 
+class Pending(FakeEvent):
+    """Has not passed before somebody waits for it."""
+
+    pending = False
+
+    def record(self, stream: Any = None) -> None:
+        super().record(stream)
+        self.pending = True
+
+    def synchronize(self) -> None:
+        self.pending = False
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, monkeypatch, waits):
+    """Of uploads and slots; and the event comes after the last launch. Without the wait, this test would tell."""
+    fake.torch.cuda.Event = Pending
+    if not waits:
+        monkeypatch.setattr(Pending, "synchronize", lambda self: None)
+    used: list[str] = []
+
+    def checked(what: str, work: Any) -> Any:
+        def run(self: Any, *arguments: Any, **options: Any) -> Any:
+            producer = loader._pipeline.producer
+            arena = producer._arenas[(producer._turn - 1) % pipeline._ARENAS]
+            assert what != "upload" or self in (arena.work, arena.pixels)
+            assert not arena.free.pending, f"{what} in memory that is still in use"
+            used.append(what)
+            return work(self, *arguments, **options)
+
+        return run
+
+    monkeypatch.setattr(cuda.Workspace, "upload", checked("upload", cuda.Workspace.upload))
+    monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
+    monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
+    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    if not waits:
+        with pytest.raises(AssertionError, match="memory that is still in use"):
+            list(loader)
+        return
+    assert len(list(loader)) == 5
+    assert used.count("decode") == used.count("launch") == 5 and used.count("upload") >= 5
+    assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
+
+
 def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
     """Of tables; and one more where pictures come decoded: then of all of them."""
     copies = []
