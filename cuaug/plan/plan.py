@@ -84,21 +84,17 @@ class Plan(Moves, Filters):
         ops = ops.view(RAW_OP)[i].copy().view(OP)
         measures = _MEASURES[ops["code"]]
         if measures.any():
-            step = self.limit / 255.0 / _MEASURE_STEPS
-            means = measures == Measure.GRAY_SUM
+            step, level = self.limit / 255.0 / _MEASURE_STEPS, 255.0 / self.limit
+            means = np.flatnonzero(measures == Measure.GRAY_SUM)
             heights, widths = self._sizes(chosen[means])
             ops["a"][means, 1] = step / (heights * widths)
             if (cells := measures == Measure.CELL_HISTOGRAMS).any():
                 self._lay_grid(chosen[cells], ops, cells)
-            waiting, what = chosen[measures > 0], measures[measures > 0]
-            self._now["measure"][waiting] = what
-            scales = {
-                Measure.GRAY_SUM: 1.0 / step,
-                Measure.RANGE: 0.0 if self.is_float else 1.0,
-                Measure.HISTOGRAM: 255.0 / self.limit,
-                Measure.CELL_HISTOGRAMS: 255.0 / self.limit,
-            }
-            self._now["measure_scale"][waiting] = np.select([what == kind for kind in scales], list(scales.values()))
+            measured = np.flatnonzero(measures)
+            waiting, what = chosen[measured], measures[measured]
+            # By Measure.
+            scales = np.array([0.0, 1.0 / step, 0.0 if self.is_float else 1.0, level, level])
+            self._now["measure"][waiting], self._now["measure_scale"][waiting] = what, scales[what]
             self._split(waiting, "an operation needs to know the whole image before it")
         self._written.append((self._pass[chosen], chosen, ops.view(RAW_OP)))
         self._ops_so_far[i] = np.maximum(self._ops_so_far[i], _KINDS[ops["code"]])
