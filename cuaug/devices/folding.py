@@ -20,11 +20,11 @@ from cuaug.plan.layout import Neighbourhood, OpCode
 __all__ = ["folded"]
 
 # What an operation of one channel costs, in nanoseconds a pixel on one core: benchmarks/operations.py.
-_COSTS = {OpCode.SCALE: 0.4, OpCode.POSTERIZE: 0.8, OpCode.SOLARIZE: 0.4, OpCode.LUT: 6.5, OpCode.GAMMA: 15.0}
+_COSTS = {OpCode.SCALE: 0.45, OpCode.POSTERIZE: 0.7, OpCode.SOLARIZE: 0.35, OpCode.LUT: 2.9, OpCode.GAMMA: 15.0}
 _COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
 # Making a table, in nanoseconds: a small image is done before that.
-_TABLE_COST = 45_000.0
+_TABLE_COST = 20_000.0
 
 
 def folded(tables: Tables) -> Tables:
