@@ -1,7 +1,7 @@
-"""The CUDA device and pipeline with all of CUDA replaced: host memory, one stream, kernels run by the host build.
+"""The CUDA pipeline with all of CUDA replaced: host memory, one stream, kernels run by the host build.
 
-This shows that the Python around the kernels is right: addresses, passes, tiles, slots, who is told of which stream.
-What a GPU adds, `tests/cuda/` tests.
+This shows that the Python around the kernels is right: slots, memory, order, who is told of which stream. Programs by
+themselves are tested in `test_cuda_program.py`; what a GPU adds, `tests/cuda/` tests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 import cuaug
@@ -26,136 +24,16 @@ from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.timeline import chrome_trace
-from cuaug.plan import Layout, Type
-from cuaug.random import Draws
-from tests import helpers
 from tests.fake_cuda import FakeDecoder, FakeEvent, replace_cuda
-from tests.helpers import assert_same, plan_for
+from tests.helpers import assert_same
 from tests.loader.test_profile import check_trace
-from tests.strategies import chains, images, sizes, write
 
-cupy = pytest.importorskip("cupy")
-runtime = cupy.cuda.runtime
+pytest.importorskip("cupy")
 
 
 @pytest.fixture
 def fake(monkeypatch):
     return replace_cuda(monkeypatch.setattr)
-
-
-def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> tuple[int, torch.Tensor]:
-    """The launches and the finished images, one after the other in memory."""
-    heights, widths = tables.sizes()
-    size = int((heights * widths).max()) * channels * 4
-    target = torch.full((len(batch), size), 0xA5, dtype=torch.uint8)
-    sources = [np.ascontiguousarray(image) for image in batch]
-    addresses = np.array([source.ctypes.data for source in sources], dtype=np.uint64)
-    return cuda.CudaProgram(tables, **options).run(addresses, target), target
-
-
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
-def test_passes_tiles_and_addresses(fake, data, dtype, layout):
-    fake.kernel.launches.clear()
-    batch = data.draw(st.lists(images(sizes(3000)), min_size=1, max_size=4))
-    plan = plan_for(*batch)
-    for i, image in enumerate(batch):
-        chain = data.draw(chains(image.shape[:2], turns=True))
-        write(plan, chain.steps, np.arange(len(batch)) == i)
-    tables = plan.tables(dtype, layout)
-    tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
-    launches, got = run(tables, batch, plan.channels, tile=tile)
-    assert launches == len(fake.kernel.launches) == tables.launches
-    program = helpers.HostProgram(tables)
-    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
-        want = np.empty(int(h * w) * plan.channels * np.dtype(helpers.DTYPES[dtype]).itemsize, np.uint8)
-        program.run(i, image, want.ctypes.data)
-        assert_same(got[i].numpy()[: want.size], want)
-        assert (got[i].numpy()[want.size :] == 0xA5).all()
-
-
-def test_a_sample_left_out_is_not_touched(fake):
-    batch = [np.full((5, 5, 3), 50 * i, np.uint8) for i in range(3)]
-    plan = plan_for(*batch)
-    plan.resize(3, 3)
-    tables = plan.tables(Type.UINT8, Layout.HWC)
-    target = torch.full((3, 3, 3, 3), 0xA5, dtype=torch.uint8)
-    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
-    assert cuda.CudaProgram(tables).run(addresses, target, skip=np.array([False, True, False])) == 1
-    assert target.flatten(1).float().mean(1).tolist() == [0.0, 0xA5, 100.0]
-    assert cuda.CudaProgram(tables).run(addresses, target, skip=np.ones(3, dtype=bool)) == 0
-
-
-def test_batches_larger_than_the_grid(fake, monkeypatch):
-    monkeypatch.setattr(cuda, "_MOST_SAMPLES", 4)
-    image = np.arange(9 * 9 * 3, dtype=np.uint8).reshape(9, 9, 3)
-    plan = plan_for(*[image] * 10)
-    plan.crop(np.arange(10) % 5, 0, 3, 3)
-    launches, got = run(plan.tables(Type.UINT8, Layout.HWC), [image] * 10, 3)
-    assert launches == 3 and [grid[2] for grid in fake.kernel.launches] == [4, 4, 2]
-    for i in range(10):
-        assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
-
-
-@pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
-def test_statistics_begin_at_zero(fake, monkeypatch, most):
-    """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
-    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", most)
-    batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
-    plan = plan_for(*batch)
-    T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, Draws(0, 0, np.arange(3)))
-    tables = plan.tables(Type.UINT8, Layout.HWC)
-    assert tables.statistics and cuda.fills(tables) == (most == 0)
-    workspace = cuda.Workspace(torch.device("cpu"))
-    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
-    for _ in range(2):
-        target = torch.zeros((3, 9, 11, 3), dtype=torch.uint8)
-        cuda.CudaProgram(tables).run(addresses, target, workspace=workspace)
-        for i, image in enumerate(batch):
-            want = np.empty(image.size, np.uint8)
-            helpers.HostProgram(tables).run(i, image, want.ctypes.data)
-            assert_same(target[i].numpy().reshape(-1), want)
-        for kept in (workspace._tables, workspace._statistics, workspace._between, workspace._pinned):
-            kept.hold(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
-
-
-def test_what_measures_nothing_needs_no_zeros(fake):
-    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).tables(Type.UINT8, Layout.HWC)
-    assert tables.statistics == cuda.fills(tables) == 0
-    run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
-    assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
-
-
-def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
-    workspace = cuda.Workspace(torch.device("cpu"))
-    for size in (1000, 900, 1100, 1150, 2):
-        workspace.between(size)
-    assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
-    for _ in range(100):
-        workspace.between(320)
-    assert len(fake.torch.asked) == 2
-    for _ in range(100):
-        workspace.between(200)
-    assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
-
-
-def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
-    """The last tile gets what the GPU can give at most, or a clear error."""
-    image = np.random.default_rng(0).integers(0, 256, (2, 10_000, 3), dtype=np.uint8)
-    plan = plan_for(image)
-    plan.resize(1, 4)
-    tables = plan.tables(Type.UINT8, Layout.HWC)
-    _, got = run(tables, [image], 3)
-    assert fake.granted == [227 << 10]
-    want = np.empty(12, np.uint8)
-    helpers.HostProgram(tables).run(0, image, want.ctypes.data)
-    assert_same(got[0].numpy()[:12], want)
-    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 64 << 10)
-    with pytest.raises(DeviceError, match=r"one output pixel needs .* bytes of shared memory"):
-        run(tables, [image], 3)
-
-
-# --- the pipeline ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests import helpers
 from tests.fake_cuda import replace_cuda
 from tests.helpers import assert_same, plan_for
 from tests.strategies import chains, images, sizes, write
-from tests.test_cuda_dry_run import run
+from tests.test_cuda_program import run
 
 pytest.importorskip("cupy")
 SOURCE = Path(__file__).parent / "emulate_cuda.cpp"
