@@ -107,6 +107,22 @@ def test_bounds_of_every_shape():
     np.testing.assert_array_equal(np.floor(columns), np.tile([0, 10, 20], (N, 1)))
 
 
+@given(st.floats(-1e9, 1e9), st.floats(-1e9, 1e9))
+def test_bounds_change_numbers_by_the_same_bits_in_the_library_and_in_numpy(low, high):
+    unit = Draws(1, 2, np.arange(9)).uniform(3)
+    np.testing.assert_array_equal(Draws(1, 2, np.arange(9)).uniform(3, low, high), low + unit * (high - low))
+    arrays = np.full(3, low), np.full(3, high)
+    np.testing.assert_array_equal(Draws(1, 2, np.arange(9)).uniform(3, *arrays), low + unit * (high - low))
+
+
+def test_some_go_on_from_where_all_are():
+    everyone, rows = positioned(3, 4, np.arange(50, 70), 2), np.array([7, 3, 19])
+    everyone.uniform(5)
+    some = everyone.some(rows)
+    np.testing.assert_array_equal(some.uniform(3), everyone.uniform(3)[rows])
+    np.testing.assert_array_equal(some.integers(0, 9), everyone.integers(0, 9)[rows])
+
+
 def test_integers_include_both_ends():
     values = Draws(0, 0, np.arange(N)).integers(-2, 3)
     np.testing.assert_array_equal(np.unique(values), np.arange(-2, 4))

@@ -182,7 +182,7 @@ class Plan(Moves, Filters):
             rows = self._now.view(RAW_SAMPLE)[None].copy().view(SAMPLE)
         else:
             self._keep(self._everyone)
-            rows = self._before.view(RAW_SAMPLE).copy().view(SAMPLE)
+            rows = self._before.copy().view(SAMPLE)
         geometry.set_taps(rows)
         return rows
 
