@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ __all__ = ["EXTENSIONS", "Files", "split_pairs"]
 
 #: File name endings that count as images in a directory.
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k")
+
+_CHUNK = 65_536
 
 
 class Files:
@@ -36,14 +39,14 @@ class Files:
         labels: Sequence[Any] | NDArray[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        self.paths = [os.fspath(path) for path in paths]
+        self.paths = list(paths) if set(map(type, paths)) <= {str} else [os.fspath(path) for path in paths]
         self.labels = range(len(self.paths)) if labels is None else labels
         self.classes = None if classes is None else list(classes)
         if not self.paths:
             raise LoaderError("there is nothing to load: the list of files is empty")
         if len(self.labels) != len(self.paths):
             raise LoaderError(f"{len(self.paths)} paths but {len(self.labels)} labels")
-        self._has_urls = any("://" in path for path in self.paths)
+        self._has_urls = _any_holds(self.paths, "://")
         if self._has_urls:
             self._check_urls()
 
@@ -109,16 +112,32 @@ def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
     Raises:
         LoaderError: an entry is neither, or not what the others are.
     """
-    pairs = [not isinstance(entry, (str, os.PathLike)) for entry in entries]
-    if any(pairs) and not all(pairs):
-        where = pairs.index(not pairs[0])
-        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
-    if not any(pairs):
+    kinds = set(map(type, entries))  # what millions of entries are is asked of their few types
+    pairs = {kind for kind in kinds if not issubclass(kind, (str, os.PathLike))}
+    if not pairs:
         return list(entries), None
-    for i, entry in enumerate(entries):
-        if not isinstance(entry, Sequence) or len(entry) != 2 or not isinstance(entry[0], (str, os.PathLike)):
-            raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entry!r}")
-    return [path for path, _ in entries], [label for _, label in entries]
+    if pairs != kinds:
+        is_pair = [type(entry) in pairs for entry in entries]
+        where = is_pair.index(not is_pair[0])
+        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
+    paths = list(map(itemgetter(0), entries)) if _have_two(pairs, entries) else []
+    if not paths or any(not issubclass(kind, (str, os.PathLike)) for kind in set(map(type, paths))):
+        i = next(i for i, entry in enumerate(entries) if not _is_pair(entry))
+        raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entries[i]!r}")
+    return paths, list(map(itemgetter(1), entries))
+
+
+def _have_two(kinds: set[type], entries: Sequence[Any]) -> bool:
+    return all(issubclass(kind, Sequence) for kind in kinds) and set(map(len, entries)) == {2}
+
+
+def _is_pair(entry: Any) -> bool:
+    return isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[0], (str, os.PathLike))
+
+
+def _any_holds(texts: list[str], part: str) -> bool:
+    """Whether `part`, which has no line break in it, stands in one of them; looked for in many at once."""
+    return any(part in "\n".join(texts[i : i + _CHUNK]) for i in range(0, len(texts), _CHUNK))
 
 
 def _images_below(folder: str) -> list[str]:

@@ -1,0 +1,102 @@
+"""What grows with the data set, counted: calls, reads and bytes, never seconds."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.sources import Files, open_source
+from tests.codec.pictures import JPEG
+
+CHAIN = [T.Resize((8, 8))]
+
+
+class Counted:
+    """A source of one file many times, which counts what it is asked."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.reads = count, 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        self.reads += 1
+        return JPEG, index
+
+
+def calls(work: Callable[[], Any]) -> int:
+    """How many functions, of Python or C, Python code calls meanwhile."""
+    count = 0
+
+    def note(frame, event, argument):
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def entries(kind: str, count: int) -> list[Any]:
+    paths = [f"train/{i % 7}/{i}.jpg" for i in range(count)]
+    return {
+        "paths": paths,
+        "pairs": [(path, i % 7) for i, path in enumerate(paths)],
+        "lists": [[path, i % 7] for i, path in enumerate(paths)],
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["paths", "pairs", "lists"])
+def test_a_list_is_taken_without_a_call_for_each_entry(kind):
+    few, many = entries(kind, 10), entries(kind, 10_000)
+    open_source(few)  # isinstance remembers what it was asked
+    assert calls(lambda: open_source(many)) == calls(lambda: open_source(few))
+
+
+def test_calls_are_counted():
+    """The test above would see one for each entry: of Path objects there is one."""
+    few, many = [Path("a")] * 10, [Path("a")] * 1000
+    assert calls(lambda: Files(many)) >= calls(lambda: Files(few)) + 990
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_starting_reads_nothing_and_asks_the_source_nothing_for_each_sample(shuffle):
+    def start(source: Counted) -> None:
+        cuaug.Loader(source, CHAIN, shuffle=shuffle, device="cpu", threads=1).close()
+
+    few, many = Counted(10), Counted(1_000_000)
+    start(few)  # what is imported or made once
+    assert calls(lambda: start(many)) == calls(lambda: start(few))
+    assert many.reads == 0
+
+
+def test_a_batch_reads_itself_and_what_is_prefetched():
+    source = Counted(100_000)
+    with cuaug.Loader(source, CHAIN, batch_size=4, prefetch=2, shuffle=True, device="cpu", threads=1) as loader:
+        batches = iter(loader)
+        next(batches)
+        batches.close()
+    assert 4 <= source.reads <= 3 * 4
+
+
+def test_an_epochs_order_takes_eight_bytes_a_sample():
+    count = 1_000_000
+    with cuaug.Loader(Counted(count), CHAIN, shuffle=True, device="cpu", threads=1) as loader:
+        tracemalloc.start()
+        try:
+            loader._epoch(0)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert 8 * count <= peak < 12 * count
