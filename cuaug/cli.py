@@ -27,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     command.add_argument("--require-cuda", action="store_true", help="exit status 1 unless loading on a GPU works too")
     _add_preview(commands)
+    _add_profile(commands)
     given = parser.parse_args(arguments)
     if given.command is None:
         parser.print_help()
@@ -35,6 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cuaug.preview import preview
 
         return preview(given, sys.stdout, sys.stderr)
+    if given.command == "profile":
+        from cuaug.timing import profile
+
+        return profile(given, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not given.require_cuda) else 1
@@ -64,6 +69,30 @@ def _add_preview(commands: Any) -> None:
     command.add_argument(
         "--side", type=_at_least_1, default=224, help="bound of shown pictures' sides, in pixels (224)"
     )
+
+
+def _add_profile(commands: Any) -> None:
+    text = "say how fast files are loaded and augmented, and which stage takes how long"
+    command = commands.add_parser(
+        "profile",
+        help=text,
+        description=f"{text.capitalize()}, with a consumer that does nothing. docs/performance.md explains the table. "
+        "Exit status: 0, or 1 with one line that says what is wrong.",
+    )
+    command.add_argument("files", nargs="+", metavar="FILE", help="picture files; or one folder, list file, tar, ...")
+    command.add_argument(
+        "--transforms",
+        default="[T.RandomResizedCrop(224)]",
+        metavar="FILE_OR_EXPR",
+        help="as for `cuaug preview` (default: %(default)s)",
+    )
+    command.add_argument("--batches", type=_at_least_1, default=50, help="how many, over epochs (default: 50)")
+    command.add_argument("--batch-size", type=_at_least_1, default=64, help="(default: 64)")
+    command.add_argument("--device", help="cpu or cuda (default: cuda where it works)")
+    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
+    command.add_argument("--prefetch", type=_at_least_1, help="as for `Loader`")
+    command.add_argument("--html", metavar="FILE", help="write every thread's timeline as a page")
+    command.add_argument("--trace", metavar="FILE", help="write it for ui.perfetto.dev")
 
 
 def _at_least_1(text: str) -> int:
