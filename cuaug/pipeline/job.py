@@ -189,9 +189,11 @@ class Job:
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
-    def _each_part(self, count: int, work: Callable[[range], None], then: Callable[[], None]) -> None:
-        """Runs work(positions) for 0 ... count - 1 in parts, in parallel, and `then()` after the last."""
-        parts = [range(i, min(i + SAMPLES_PER_TASK, count)) for i in range(0, count, SAMPLES_PER_TASK)]
+    def _each_part(
+        self, count: int, work: Callable[[range], None], then: Callable[[], None], size: int = SAMPLES_PER_TASK
+    ) -> None:
+        """Runs work(positions) for 0 ... count - 1 in parts of `size`, in parallel, and `then()` after the last."""
+        parts = [range(i, min(i + size, count)) for i in range(0, count, size)]
         self._open_tasks = len(parts)
 
         def run(part: range) -> None:
