@@ -144,7 +144,8 @@ def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
     kernels = patched(tmp_path / "kernels", file, text, without)
     library = build(tmp_path / "host.so", [*THREAD, *QUICK], kernels=kernels, isas=("baseline",))
     status, said = run(library, "libtsan.so", ("baseline",))
-    assert status != 0 and "data race" in said, said
+    # Where the others go on without it, the scratch may be given back before one is done with it.
+    assert status != 0 and ("data race" in said or "heap-use-after-free" in said), said
 
 
 @pytest.mark.slow
