@@ -43,6 +43,7 @@ def test_a_wheel_is_for_every_python_3_and_brings_the_kernel_sources(source: Pat
         archive.extractall(installed)
     kernels = {path.name for path in (ROOT / "kernels").iterdir()}
     assert {path.name for path in (installed / "cuaug" / "_kernels").iterdir()} == kernels
+    assert (installed / "cuaug" / "pipeline" / "timeline.html").is_file()
     program = (
         "import numpy as np, cuaug, cuaug._native as native; from cuaug import transforms as T; "
         "assert native.KERNEL_DIRECTORY.parent.parent.samefile('.'), native.KERNEL_DIRECTORY; "
