@@ -36,7 +36,7 @@ test: lint
 	$(BIN)/python -m pytest -n logical --dist worksteal
 
 test-fast: $(VENV)/installed-test
-	$(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
+	HYPOTHESIS_PROFILE=everyday $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow"
 
 bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/end_to_end.py --suite all --out benchmarks/results

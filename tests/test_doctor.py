@@ -109,6 +109,7 @@ def test_missing_nvimagecodec(only, stand_in):
     assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].mend
 
 
+@pytest.mark.slow
 def test_missing_cupy(only, stand_in):
     found = only("CuPy", "NVRTC", PYTHONPATH=stand_in("cupy", "raise ImportError('no cupy here')"))
     for name in ("GPU CuPy", "GPU NVRTC"):

@@ -24,7 +24,8 @@ def usage(log: str) -> tuple[int, int]:
     return int(registers[0]), sum(map(int, spills[0]))
 
 
-@pytest.mark.parametrize("arch", [pytest.param(a, marks=() if a == 80 else pytest.mark.slow) for a in ARCHITECTURES])
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_compiles_without_spills(arch, record_property):
     cubin, log = nvrtc.compile(arch)
     assert cubin[:4] == b"\x7fELF" and b"augment" in cubin

@@ -90,6 +90,7 @@ def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int
         assert_same(got[i].numpy()[: want.size], want)
 
 
+@pytest.mark.slow
 @PLAIN
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
 def test_no_block_leaves_its_scratch(emulated, data, source, dtype, layout):
@@ -114,6 +115,7 @@ def test_resizing(emulated, border, antialias, size):
         compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "transform",
     [

@@ -76,6 +76,7 @@ def test_as_a_dictionary_with_a_limit(opened, limit, shapes, sequence):
     assert all(same(view, model[index]) for index, view in views.items()), "views outlive what came after, and close"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @given(limit=st.integers(1, 2000), shapes=shapes, sequences=st.lists(operations, min_size=2, max_size=4))
 def test_from_several_threads(opened, limit, shapes, sequences):

@@ -78,6 +78,7 @@ print(cache.stats.samples > 0)
     assert len(here) == COUNT or limit < 1 << 24
 
 
+@pytest.mark.slow
 def test_what_one_process_adds_the_other_sees(tmp_path):
     cache = opened(tmp_path)
     run(PROGRAM + "cache.put(5, picture(5))", tmp_path, 1 << 24)
@@ -141,6 +142,7 @@ while True:
     assert set(moments) - {0, COUNT}, f"none was killed half-way: {moments}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["_write", "_publish"])
 def test_killed_before_the_record(tmp_path, moment):
     """The room is lost, and nothing else."""
@@ -230,10 +232,12 @@ def small_disk(directory: Path) -> list[str]:
     return [*own, "sh", "-c", f'{mount} && exec "$@"', "sh"]
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path):
     check_full(run(PROGRAM + FILL, tmp_path / "small", 1 << 24, prefix=small_disk(tmp_path / "small")))
 
 
+@pytest.mark.slow
 def test_a_full_disk_that_reserves_nothing(tmp_path):
     """Some file systems say that they have reserved room and have not: then writing fails, as an error."""
     body = "os.posix_fallocate = lambda file, offset, size: os.ftruncate(file, offset + size)"

@@ -117,6 +117,7 @@ def test_a_crash_names_its_case(tmp_path):
         report(process, 3, mark)
 
 
+@pytest.mark.slow
 def test_a_hang_names_its_case(tmp_path):
     mark = tmp_path / "mark"
     process = start("--seed", 3, "--count", 100_000, "--mark", mark, "--deadline", 0.0001)

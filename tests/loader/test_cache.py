@@ -77,6 +77,7 @@ class Arrays:
         return self.arrays[index], index
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "cache", ["encoded", "decoded", lambda: EncodedCache(20_000), lambda: DecodedCache(limit_bytes=90_000)]
 )
@@ -96,6 +97,7 @@ def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, s
         assert (stats.samples == 12) == isinstance(cache, str)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     short_side=st.integers(20, 160),

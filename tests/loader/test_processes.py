@@ -82,6 +82,7 @@ batches.throw(KeyError("the generator's own"))
 _FRAMES = {"source": "read", "transform": "write", "collate_fn": "collate", "error_callback": "callback"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", RAISING)
 def test_an_exception_ends_the_process_with_its_traceback(where):
     ended = Program(RAISING[where]).ends()
@@ -168,6 +169,7 @@ ready()
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", LEAVING)
 def test_exit_without_close(how):
     ended = Program(LEAVING[how]).ends()
@@ -295,6 +297,7 @@ def test_a_loader_does_not_pickle_and_says_what_to_do():
 # --- what is left behind ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(tmp_path):
     """Threads of Python and of libraries, descriptors, mapped files, shared memory and temporary files, after every
     kind of end five times over."""

@@ -135,6 +135,7 @@ def test_the_pixels_above_tell_samples_apart():
         assert max((first + second).values()) == 1, order
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last_batch", LAST_BATCH)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_the_same_ranks_make_the_same_steps(last_batch, world_size):

@@ -56,6 +56,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 # --- slow, but it moves ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     count=st.integers(1, 40),
     batch_size=st.integers(1, 9),
@@ -125,6 +126,7 @@ def test_what_is_slow_but_moves_does_not_time_out(timeout_seconds):
 # --- stuck -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
     """After the batches before it. The loader goes on with the threads that are left, and others do with theirs."""

@@ -158,6 +158,7 @@ def test_where_nothing_takes_an_index(tmp_path, scans, monkeypatch, caplog):
     assert "cannot be kept, and will be made anew each time: [Errno 20]" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_only_be_read():
     """As a user who may not write there: its own cache directory takes the index."""
     folder = Path(tempfile.mkdtemp())

@@ -104,6 +104,7 @@ def test_a_shard_that_is_cut_while_open(tmp_path):
         source.read(2)
 
 
+@pytest.mark.slow
 def test_many_shards_keep_few_files_open(tmp_path):
     """More shards than a process may open files, read in a random order by several threads."""
     program = f"""
