@@ -6,30 +6,16 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from cuaug.errors import LoaderError
 from cuaug.pipeline.stats import Recorder, Stats
-from cuaug.pipeline.timeline import chrome_trace, page
+from cuaug.pipeline.timeline import Event, chrome_trace, page
 
-__all__ = ["Event", "Profile"]
+__all__ = ["Profile"]
 
 # Of each is kept this much: some 200 bytes. Totals go on.
 _MOST_EVENTS = 1_000_000
-
-
-class Event(NamedTuple):
-    """Some lane, which is a thread or the GPU, was at a stage; times in nanoseconds since the profile began.
-
-    `batch` tells batches apart and grows in the order in which they were begun; `sample` is an index of the source.
-    None: the stage is not about one.
-    """
-
-    stage: str
-    start: int
-    end: int
-    batch: int | None
-    sample: int | None
 
 
 class Profile:

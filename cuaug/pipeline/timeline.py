@@ -7,12 +7,23 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from cuaug.pipeline.profile import Event
+__all__ = ["Event", "chrome_trace", "page"]
 
-__all__ = ["chrome_trace", "page"]
+
+class Event(NamedTuple):
+    """Some lane, which is a thread or the GPU, was at a stage; times in nanoseconds since the profile began.
+
+    `batch` tells batches apart and grows in the order in which they were begun; `sample` is an index of the source.
+    None: the stage is not about one.
+    """
+
+    stage: str
+    start: int
+    end: int
+    batch: int | None
+    sample: int | None
 
 
 def chrome_trace(
