@@ -254,8 +254,7 @@ class _Producer:
         slots, grown = {}, False
         for i, slot in zip(sorted(sizes, key=sizes.__getitem__, reverse=True), arena.slots, strict=False):
             slots[i] = slot
-            if not sizes[i] <= slot.capacity <= _KEEP_BYTES:
-                grown |= slot.hold(sizes[i], self)
+            grown |= slot.hold(sizes[i], self)
         if grown:
             # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
             self.stream.synchronize()

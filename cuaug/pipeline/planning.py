@@ -78,7 +78,6 @@ def plan_samples(
             would have different sizes.
     """
     keys = draws.indices
-
     views = chain.stages[0].views
 
     def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
