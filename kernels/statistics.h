@@ -51,12 +51,16 @@ DEVICE float of_order(int order) { return float_of_bits(uint32(order ^ ((order >
 
 // --- measuring -------------------------------------------------------------------------------------------------------
 
-// 2^30 bounds what values far outside the image's range can do to the sum.
+// 2^30 bounds what values far outside the image's range can do to the sum. Whole levels first: AVX2 has no instruction
+// that makes 64-bit integers of floats.
 DEVICE void add_gray(const Sample& sample, const Strip& v, int count, Tally& tally) {
-    for (int p = 0; p < count; ++p) {
-        const float level = gray(v[0][p], v[1][p], v[2][p]) * sample.measure_scale;
-        tally.gray += int64(floor_of(larger(smaller(level, 1073741824.0f), -1073741824.0f) + 0.5f));
+    const float scale = sample.measure_scale, most = 1073741824.0f;
+    int levels[PIXELS];
+    FOR_PIXELS(p) {
+        const float level = gray(v[0][p], v[1][p], v[2][p]) * scale;
+        levels[p] = int(floor_of(larger(smaller(level, most), -most) + 0.5f));
     }
+    for (int p = 0; p < count; ++p) tally.gray += levels[p];
 }
 
 // Of levels, the range is that of the nearest whole ones: a flat image that a resize left off by 1e-5 is still flat.

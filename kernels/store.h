@@ -29,6 +29,7 @@ DEVICE void store_packed(const Strip& v, uint8* target) {
     for (int c = 0; c < 3; ++c) to_bytes(v[c], planes[c]);
     interleave(planes, target);
 }
+DEVICE void store_packed(const Strip& v, float* target) { interleave(v, target); }
 template <class Out>
 DEVICE void store_packed(const Strip& v, Out* target) {
     for (int p = 0; p < PIXELS; ++p)

@@ -2,7 +2,7 @@
 // fill:
 //   Colour       one pixel as such, with load, multiply-add and store
 //   Many<T>      as many values as a register holds; smaller and larger compare each
-//   unpack       packed pixels to planes of floats; interleave: planes of bytes to packed pixels
+//   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
 //
 // Tested through all that reads or writes pixels; that every instruction set makes the same bits, by tests/properties.
@@ -44,7 +44,8 @@ template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
 }
-DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
+template <class T>
+DEVICE void interleave(const T (*planes)[PIXELS], T* pixels) {
     for (int c = 0; c < 3; ++c) pixels[c] = planes[c][0];
 }
 
@@ -96,11 +97,6 @@ DEVICE void load_two(const uint8* p, Colour& first, Colour& second) {
 }
 DEVICE void store(float* p, const Colour& colour) { memcpy(p, &colour, sizeof colour); }
 
-DEVICE void unpack(const float* pixels, float (*v)[PIXELS]) {
-    for (int p = 0; p < PIXELS; ++p)
-        for (int c = 0; c < 3; ++c) v[c][p] = pixels[3 * p + c];
-}
-
 // GCC does not find the instructions for minima and maxima in loops, nor for bytes that change places.
 #if defined(__AVX2__)
 
@@ -151,6 +147,38 @@ DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
     }
 }
 
+// Eight pixels are three registers. Every plane finds its values in eight different lanes of them, pixel p in lane
+// (3 * p + c) % 8: so two blends and one permutation make a plane.
+DEVICE void unpack(const float* pixels, float (*v)[PIXELS]) {
+    const __m256i from[3] = {_mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5), _mm256_setr_epi32(1, 4, 7, 2, 5, 0, 3, 6),
+                             _mm256_setr_epi32(2, 5, 0, 3, 6, 1, 4, 7)};
+    for (int p = 0; p < PIXELS; p += 8) {
+        const __m256 a = _mm256_loadu_ps(pixels + 3 * p), b = _mm256_loadu_ps(pixels + 3 * p + 8);
+        const __m256 c = _mm256_loadu_ps(pixels + 3 * p + 16);
+        const __m256 red = _mm256_blend_ps(_mm256_blend_ps(a, b, 0x92), c, 0x24);
+        const __m256 green = _mm256_blend_ps(_mm256_blend_ps(a, b, 0x24), c, 0x49);
+        const __m256 blue = _mm256_blend_ps(_mm256_blend_ps(a, b, 0x49), c, 0x92);
+        _mm256_storeu_ps(&v[0][p], _mm256_permutevar8x32_ps(red, from[0]));
+        _mm256_storeu_ps(&v[1][p], _mm256_permutevar8x32_ps(green, from[1]));
+        _mm256_storeu_ps(&v[2][p], _mm256_permutevar8x32_ps(blue, from[2]));
+    }
+}
+DEVICE void interleave(const float (*planes)[PIXELS], float* pixels) {
+    const __m256i from[3] = {_mm256_setr_epi32(0, 3, 6, 1, 4, 7, 2, 5), _mm256_setr_epi32(5, 0, 3, 6, 1, 4, 7, 2),
+                             _mm256_setr_epi32(2, 5, 0, 3, 6, 1, 4, 7)};
+    for (int p = 0; p < PIXELS; p += 8) {
+        const __m256 red = _mm256_permutevar8x32_ps(_mm256_loadu_ps(planes[0] + p), from[0]);
+        const __m256 green = _mm256_permutevar8x32_ps(_mm256_loadu_ps(planes[1] + p), from[1]);
+        const __m256 blue = _mm256_permutevar8x32_ps(_mm256_loadu_ps(planes[2] + p), from[2]);
+        const __m256 a = _mm256_blend_ps(_mm256_blend_ps(red, green, 0x92), blue, 0x24);
+        const __m256 b = _mm256_blend_ps(_mm256_blend_ps(red, green, 0x24), blue, 0x49);
+        const __m256 c = _mm256_blend_ps(_mm256_blend_ps(red, green, 0x49), blue, 0x92);
+        _mm256_storeu_ps(pixels + 3 * p, a);
+        _mm256_storeu_ps(pixels + 3 * p + 8, b);
+        _mm256_storeu_ps(pixels + 3 * p + 16, c);
+    }
+}
+
 DEVICE __m256 clamp(__m256 value, float limit) {
     return _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(limit));
 }
@@ -173,11 +201,13 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
 
 #else
 
-DEVICE void unpack(const uint8* pixels, float (*v)[PIXELS]) {
+template <class T>
+DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int p = 0; p < PIXELS; ++p)
         for (int c = 0; c < 3; ++c) v[c][p] = float(pixels[3 * p + c]);
 }
-DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
+template <class T>
+DEVICE void interleave(const T (*planes)[PIXELS], T* pixels) {
     for (int p = 0; p < PIXELS; ++p)
         for (int c = 0; c < 3; ++c) pixels[3 * p + c] = planes[c][p];
 }
