@@ -49,6 +49,16 @@ DEVICE int continued(int i, int low, int high, int border) {
     return low + k;
 }
 
+// r[p] = the resized index that output index first + p shows, -1 where the fill colour stands; beyond `pixels` the last
+// one again. Returns whether all lie between the borders.
+DEVICE bool seen_strip(const Sample& sample, const Axis& axis, int first, int pixels, int* r) {
+    const int begin = axis.start + axis.step * first, last = begin + axis.step * (pixels - 1);
+    FOR_PIXELS(p) r[p] = begin + axis.step * smaller(p, pixels - 1);
+    if (smaller(begin, last) >= axis.seen_low && larger(begin, last) < axis.seen_high) return true;
+    FOR_PIXELS(p) r[p] = continued(r[p], axis.seen_low, axis.seen_high, sample.border_after);
+    return false;
+}
+
 // Keys' cubic convolution kernel (1981); a = -0.5 is Pillow's and antialiasing's, -0.75 OpenCV's and PyTorch's without.
 DEVICE float cubic(float x, float a) {
     x = x < 0.0f ? -x : x;

@@ -166,9 +166,10 @@ DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes
 
 DEVICE Pixel zero_pixel() { return Pixel{}; }
 DEVICE Pixel pixel_of(const float* rgb) { return Pixel{rgb[0], rgb[1], rgb[2], 0, rgb[0], rgb[1], rgb[2], 0}; }
-DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) {
-    sum += weight * Pixel(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
+DEVICE Pixel load_rows(const float* p, int64 below) {
+    return Pixel(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
 }
+DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) { sum += weight * load_rows(p, below); }
 // v[row][c][p] = channel c of pixels[p]: four pixels a step, a 4 x 4 transpose in each half of the register.
 DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
     for (int p = 0; p < PIXELS; p += 4) {

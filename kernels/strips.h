@@ -1,6 +1,6 @@
 // What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
 // fill:
-//   Colour       one pixel as such, with load, multiply-add and store
+//   Colour       one pixel as such, with load, multiply-add and store; weighted_sum: of a square of pixels
 //   Many<T>      as many values as a register holds; smaller and larger compare each
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
@@ -20,8 +20,8 @@ struct Colour {
 DEVICE Colour no_colour() { return {{0.0f, 0.0f, 0.0f}}; }
 DEVICE Colour colour_of(const float* rgb) { return {{rgb[0], rgb[1], rgb[2]}}; }
 template <class T>
-DEVICE void load_two(const T* p, Colour& first, Colour& second) {
-    for (int c = 0; c < 3; ++c) first.value[c] = float(p[c]), second.value[c] = float(p[3 + c]);
+DEVICE Colour load_colour(const T* p) {
+    return {{float(p[0]), float(p[1]), float(p[2])}};
 }
 DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) {
     for (int c = 0; c < 3; ++c) sum.value[c] += weight * colour.value[c];
@@ -79,20 +79,14 @@ typedef Quad Colour;
 DEVICE Colour no_colour() { return Quad{}; }
 DEVICE Colour colour_of(const float* rgb) { return Quad{rgb[0], rgb[1], rgb[2], 0.0f}; }
 DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) { sum += weight * colour; }
-DEVICE void load_two(const float* p, Colour& first, Colour& second) {
-    const Quad last = load<Quad>(p + 2);
-    first = load<Quad>(p), second = Quad{last[1], last[2], last[3], 0.0f};
-}
-
-// Two neighbouring pixels, of which no byte beyond is read; a store of one writes a float beyond its three.
-DEVICE void load_two(const uint8* p, Colour& first, Colour& second) {
-    const uint32 low = load<uint32>(p), high = load<uint32>(p + 2) >> 8;
+// A load reads one value beyond the pixel, and a store writes one.
+DEVICE Colour load_colour(const float* p) { return load<Quad>(p); }
+DEVICE Colour load_colour(const uint8* p) {
+    const uint32 bytes = load<uint32>(p);
 #if defined(__SSE4_1__)
-    first = Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(low)))));
-    second = Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(high)))));
+    return Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(bytes)))));
 #else
-    first = Quad{float(low & 255), float(low >> 8 & 255), float(low >> 16 & 255), 0.0f};
-    second = Quad{float(high & 255), float(high >> 8 & 255), float(high >> 16), 0.0f};
+    return Quad{float(bytes & 255), float(bytes >> 8 & 255), float(bytes >> 16 & 255), 0.0f};
 #endif
 }
 DEVICE void store(float* p, const Colour& colour) { memcpy(p, &colour, sizeof colour); }
@@ -220,5 +214,48 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
 }
 
 #endif
+
+#endif
+
+// The sum of taps x taps pixels from `pixels` on, rows `pitch` values apart: along the rows first. What lies just
+// beyond a row's last pixel is read.
+template <int n>
+struct Taps {};
+
+template <int n, class T>
+DEVICE Colour weighted_sum(Taps<n>, const T* pixels, int64 pitch, const float* wy, const float* wx) {
+    Colour value = no_colour();
+    for (int i = 0; i < n; ++i) {
+        Colour sum = no_colour();
+        for (int k = 0; k < n; ++k) multiply_add(sum, wx[k], load_colour(pixels + i * pitch + 3 * k));
+        multiply_add(value, wy[i], sum);
+    }
+    return value;
+}
+
+#if defined(__AVX2__) && !defined(__CUDACC__)
+
+// Both rows at once: the upper one's pixel in the lower half of a register.
+DEVICE Colour sum_of_four(const Lanes& left, const Lanes& right, const float* wy, const float* wx) {
+    Lanes sums = zero_lanes();
+    sums += wx[0] * left;
+    sums += wx[1] * right;
+    Colour value = no_colour();
+    multiply_add(value, wy[0], Quad(_mm256_castps256_ps128(sums)));
+    multiply_add(value, wy[1], Quad(_mm256_extractf128_ps(sums, 1)));
+    return value;
+}
+DEVICE Colour weighted_sum(Taps<2>, const float* pixels, int64 pitch, const float* wy, const float* wx) {
+    return sum_of_four(load_rows(pixels, pitch), load_rows(pixels + 3, pitch), wy, wx);
+}
+DEVICE Colour weighted_sum(Taps<2>, const uint8* pixels, int64 pitch, const float* wy, const float* wx) {
+    const __m128i upper = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels));
+    const __m128i lower = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels + pitch));
+    const __m128i order = _mm_setr_epi8(0, 1, 2, -1, 8, 9, 10, -1, 3, 4, 5, -1, 11, 12, 13, -1);
+    const __m128i bytes = _mm_shuffle_epi8(_mm_unpacklo_epi64(upper, lower), order);
+    const Lanes left = Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+    const Lanes right = Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))));
+    return sum_of_four(left, right, wy, wx);
+}
 
 #endif
