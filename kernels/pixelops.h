@@ -133,24 +133,28 @@ DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Plac
 }
 
 // One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
-DEVICE float from_hsv(float n, float hue, float chroma, float value) {
-    float k = n + 6.0f * hue;
+DEVICE Many<float> from_hsv(float n, Many<float> hue, Many<float> chroma, Many<float> value) {
+    Many<float> k = n + 6.0f * hue;
     k = k >= 6.0f ? k - 6.0f : k;
-    const float slope = smaller(smaller(k, 4.0f - k), 1.0f);
-    return value - chroma * larger(slope, 0.0f);
+    const Many<float> slope = smaller(smaller(k, 4.0f - k), all_of(1.0f));
+    return value - chroma * larger(slope, all_of(0.0f));
 }
 
 DEVICE void turn_hue(const Op& op, Strip& v) {
-    FOR_PIXELS(p) {
-        const float r = v[0][p], g = v[1][p], b = v[2][p];
-        const float high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
-        const float per = 1.0f / (chroma > 0.0f ? chroma : 1.0f);
-        const float sector = high == r ? (g - b) * per : high == g ? 2.0f + (b - r) * per : 4.0f + (r - g) * per;
-        float hue = sector * (1.0f / 6.0f) + op.a[0] + 1.0f;
+    constexpr int width = int(sizeof(Many<float>) / sizeof(float));
+    const float turn = op.a[0];
+    for (int p = 0; p < PIXELS; p += width) {
+        const Many<float> r = load<Many<float>>(&v[0][p]), g = load<Many<float>>(&v[1][p]);
+        const Many<float> b = load<Many<float>>(&v[2][p]);
+        const Many<float> high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
+        const Many<float> per = 1.0f / (chroma > 0.0f ? chroma : all_of(1.0f));
+        const Many<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
+        const Many<float> sector = high == r ? (g - b) * per : high == g ? from_green : from_blue;
+        Many<float> hue = sector * (1.0f / 6.0f) + turn + 1.0f;
         hue -= floor_of(hue);
-        v[0][p] = from_hsv(5.0f, hue, chroma, high);
-        v[1][p] = from_hsv(3.0f, hue, chroma, high);
-        v[2][p] = from_hsv(1.0f, hue, chroma, high);
+        store_many(&v[0][p], from_hsv(5.0f, hue, chroma, high));
+        store_many(&v[1][p], from_hsv(3.0f, hue, chroma, high));
+        store_many(&v[2][p], from_hsv(1.0f, hue, chroma, high));
     }
     limit_to(op.limit, v);
 }

@@ -40,6 +40,7 @@ template <class T>
 DEVICE T load(const T* p) {
     return *p;
 }
+DEVICE float all_of(float value) { return value; }
 template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
@@ -71,8 +72,21 @@ DEVICE void store_many(T* p, const Many<T>& values) {
 }
 DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
+DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
+// GCC does not find these by itself. A minimum is its second argument where the first is not less; so is that of
+// shim.h.
+#if defined(__AVX2__)
+DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return _mm256_min_ps(a, b); }
+DEVICE Many<float> larger(Many<float> a, Many<float> b) { return _mm256_max_ps(a, b); }
+DEVICE Many<float> floor_of(Many<float> values) { return _mm256_floor_ps(values); }
+#else
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return a < b ? a : b; }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; }
+DEVICE Many<float> floor_of(Many<float> values) {
+    for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
+    return values;
+}
+#endif
 
 // Colour: the fourth lane is unused.
 typedef Quad Colour;
