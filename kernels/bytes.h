@@ -34,9 +34,34 @@ struct Finish {
     uint8 after[3], before[3];  // the fill colours
 };
 
-DEVICE bool by_channel(int code) {
-    return code == SCALE || code == LUT || code == CONTRAST || code == POSTERIZE || code == SOLARIZE || code == GAMMA ||
-           code == AUTOCONTRAST || code == EQUALIZE;
+// Whether channels just change places; from[c]: where c's values come from.
+DEVICE bool permutes(const Op& op, int* from) {
+    if (op.code != MATRIX) return false;
+    for (int c = 0; c < 3; ++c) {
+        const float* row = op.a + 4 * c;
+        from[c] = row[0] == 1.0f ? 0 : row[1] == 1.0f ? 1 : 2;
+        for (int i = 0; i < 4; ++i)
+            if (row[i] != (i == from[c] ? 1.0f : 0.0f)) return false;
+    }
+    return true;
+}
+
+// Whether a program's levels can be looked up. Channels change places first or not at all: what operations leave need
+// not be finite, and would not stay within its channel.
+DEVICE bool by_channel(const Op& op, bool first) {
+    int from[3];
+    switch (op.code) {
+        case SCALE:
+        case LUT:
+        case CONTRAST:
+        case POSTERIZE:
+        case SOLARIZE:
+        case GAMMA:
+        case AUTOCONTRAST:
+        case EQUALIZE:
+        case ERASE: return true;
+        default: return first && permutes(op, from);
+    }
 }
 
 // v as bytes, after the program from `op` on, but for rectangles.
@@ -62,6 +87,7 @@ DEVICE void make_finish(const Job& job, Finish& finish) {
     const Sample& sample = job.sample;
     finish_colour(job, sample.op_begin, sample.fill_after, sample.clamp, finish.after);
     finish_colour(job, sample.op_begin, sample.fill_before, sample.clamp, finish.before);
+    for (int c = 0; c < 3; ++c) finish.map.from[c] = c;
     finish.map.nothing = sample.op_begin == sample.op_end && sample.clamp < 0.0f;
     if (finish.map.nothing) return;
     for (int level = 0; level < 256; level += PIXELS) {
@@ -73,6 +99,7 @@ DEVICE void make_finish(const Job& job, Finish& finish) {
         for (int c = 0; c < 3; ++c) memcpy(finish.map.table[c] + level, bytes[c], PIXELS);
     }
     recognise(finish.map);
+    if (sample.op_begin < sample.op_end) permutes(job.ops[sample.op_begin], finish.map.from);
 }
 
 // --- rows ------------------------------------------------------------------------------------------------------------
@@ -182,7 +209,7 @@ DEVICE bool makes_bytes(const Sample& sample, const Op* ops, const Tile& tile) {
     if (!of_bytes(sample) || sample.target_type != UINT8 || sample.target_layout != HWC || sample.target_channels != 3)
         return false;
     for (int i = sample.op_begin; i < sample.op_end; ++i)
-        if (sample.measure || !(by_channel(ops[i].code) || ops[i].code == ERASE)) return false;
+        if (sample.measure || !by_channel(ops[i], i == sample.op_begin)) return false;
     return sample.op_begin == sample.op_end || tile.rows * int64(tile.columns) > 256;  // else levels are more work
 }
 

@@ -31,12 +31,31 @@ DEVICE void reverse(const uint8* pixels, int count, uint8* out) {
     for (; end > pixels; end -= 3, out += 3) memcpy(out, end - 3, 3);
 }
 
-// What each level of each channel becomes, and what makes that faster than looking it up.
+// out = the pixels, in which channel c is what channel from[c] was. Both may be the same.
+DEVICE void permute(const int* from, const uint8* pixels, int count, uint8* out) {
+    const uint8* const end = pixels + 3 * int64(count);
+#if defined(__AVX2__)
+    uint8 order[16];
+    for (int i = 0; i < 15; ++i) order[i] = uint8(i / 3 * 3 + from[i % 3]);
+    order[15] = 15;  // of the next five
+    for (; end - pixels >= 18; pixels += 15, out += 15) {
+        const __m128i five = _mm_shuffle_epi8(load<__m128i>(pixels), load<__m128i>(order));
+        memcpy(out, &five, sizeof five);
+    }
+#endif
+    for (; pixels < end; pixels += 3, out += 3) {
+        const uint8 rgb[3] = {pixels[from[0]], pixels[from[1]], pixels[from[2]]};
+        memcpy(out, rgb, 3);
+    }
+}
+
+// Which channel each comes from, what each level of that becomes, and what makes it faster than looking it up.
 struct Map {
+    int from[3];
     uint8 table[3][256];
-    bool bits, nothing, same;                  // each level becomes (level & keep) ^ flip; itself; so in all channels
-    uint8 keep[3 * PIXELS], flip[3 * PIXELS];  // packed
-    uint8 blocks[16][16];                      // the table of all channels in blocks: `found` says how
+    bool bits, nothing, same;  // each level becomes (level & keep) ^ flip; itself; so in all channels
+    uint8 keep[96], flip[96];  // packed
+    uint8 blocks[16][16];      // the table of all channels in blocks: `found` says how
 };
 
 DEVICE bool by_bits(const uint8* table, uint8 keep, uint8 flip) {
@@ -52,7 +71,7 @@ DEVICE void recognise(Map& map) {
         const uint8 flip = map.table[c][0], keep = map.table[c][255] ^ flip;
         map.bits &= by_bits(map.table[c], keep, flip);
         map.nothing &= map.bits && keep == 255 && flip == 0;
-        for (int i = c; i < 3 * PIXELS; i += 3) map.keep[i] = keep, map.flip[i] = flip;
+        for (int i = c; i < 96; i += 3) map.keep[i] = keep, map.flip[i] = flip;
     }
     map.same = memcmp(map.table[0], map.table[1], 256) == 0 && memcmp(map.table[0], map.table[2], 256) == 0;
     for (int i = 0; i < 256; ++i)
@@ -93,16 +112,23 @@ DEVICE __m256i found(const Map& map, __m256i levels) {
 DEVICE void apply(const Map& map, const uint8* pixels, int count, uint8* out) {
     const int64 all = 3 * int64(count);
     int64 i = 0;
+    if (map.from[0] != 0 || map.from[1] != 1 || map.from[2] != 2) {
+        permute(map.from, pixels, count, out);
+        pixels = out;
+    }
     if (map.nothing) {
         if (out != pixels) memcpy(out, pixels, size_t(all));
         return;
     }
     if (map.bits) {
-        for (; i + 3 * PIXELS <= all; i += 3 * PIXELS)
-            for (int k = 0; k < 3 * PIXELS; k += int(sizeof(Many<uint8>))) {
-                const Many<uint8> kept = load<Many<uint8>>(pixels + i + k) & load<Many<uint8>>(map.keep + k);
-                store_many(out + i + k, kept ^ load<Many<uint8>>(map.flip + k));
-            }
+        typedef Many<uint8> Bytes;
+        constexpr int each = int(sizeof(Bytes));
+        Bytes keep[3], flip[3];
+        memcpy(keep, map.keep, sizeof keep);
+        memcpy(flip, map.flip, sizeof flip);
+        for (; i + 3 * each <= all; i += 3 * each)
+            for (int k = 0; k < 3; ++k)
+                store_many(out + i + k * each, (load<Bytes>(pixels + i + k * each) & keep[k]) ^ flip[k]);
     }
 #if defined(__AVX2__)
     if (map.same && !map.bits)

@@ -19,7 +19,7 @@ MOVES = ("crop", "flip", "pad", "transpose", "rot90")
 PROGRAMS = (
     "brightness", "contrast", "lut", "posterize", "solarize", "gamma", "autocontrast", "equalize", "erase",
 )  # fmt: skip
-OTHERS = ("median", "grayscale", "clahe", "barrier")
+OTHERS = ("median", "permutation", "grayscale", "clahe", "barrier")
 widths = st.sampled_from([1, 2, 5, 6, 31, 32, 33, 43, 127, 128, 129, 300])
 any_size = st.tuples(st.integers(1, 40), widths)
 tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 200))
@@ -33,6 +33,10 @@ def chains(draw, h, w):
         name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, OTHERS]))))
         if name == "barrier":
             chain.append(lambda plan: plan.barrier())
+            continue
+        if name == "permutation":
+            order = [draw(st.integers(0, 2)) for _ in range(3)]
+            chain.append(lambda plan, order=order: plan.append(operations.permutation(1, order)))
             continue
         step, h, w = draw(steps(name, h, w))
         if name == "pad" and draw(st.booleans()):
