@@ -6,6 +6,7 @@ A planar target goes by way of floats, and so does a pass before another one who
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +109,35 @@ def test_a_pass_that_leaves_its_source_in_place_keeps_it():
         plan.barrier()
         plan.rot90(1)
     assert_same(run_one(plan, image, Type.UINT8), by_floats(plan, image))
+
+
+PADS = {Border.CONSTANT: "constant", Border.EDGE: "edge", Border.REFLECT: "reflect", Border.SYMMETRIC: "symmetric"}
+
+
+@given(images(size=any_size), st.sampled_from(list(PADS)), *[st.integers(0, 5)] * 4, st.booleans(), tiles)
+def test_mirrored_and_padded_is_numpys(image, border, left, top, right, bottom, turned, tile):
+    plan = plan_for(image)
+    plan.flip()
+    plan.flip(vertical=True)
+    fill = {"fill": 7} if border == Border.CONSTANT else {}
+    plan.pad(left, top, right, bottom, border=border, **fill)
+    constant = {"constant_values": 7} if border == Border.CONSTANT else {}
+    want = np.pad(image[::-1, ::-1], ((top, bottom), (left, right), (0, 0)), PADS[border], **constant)
+    if turned:
+        plan.transpose()
+        want = want.transpose(1, 0, 2)
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, isa=isa, tile=tile), want)
+
+
+@pytest.mark.parametrize("median", [False, True])
+def test_a_fill_colour_between_levels_is_not_rounded_by_a_pass(median):
+    image = np.full((9, 9, 3), 50, dtype=np.uint8)
+    plan = plan_for(image)
+    if median:
+        plan.median(3)
+    plan.pad(1, 1, 1, 1, fill=10.4)
+    plan.barrier()
+    plan.append(operations.brightness(1, plan.limit, 2.0))
+    got = run_one(plan, image, Type.UINT8)
+    assert got[0, 0].tolist() == [21] * 3 and got[5, 5].tolist() == [100] * 3
