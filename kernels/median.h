@@ -127,12 +127,12 @@ DEVICE void window_rows(const Sample& sample, int row, int left, int pixels, int
     const Axis &y = sample.y, &x = sample.x;
     const int begin = left - size / 2, end = left + pixels + size / 2;
     const int low = larger(begin, x.inner_low), high = smaller(end, x.inner_high);
-    const bool whole = low == begin && high == end && 3 * pixels >= values_in<T>;
+    const bool inside = low == begin && high == end && 3 * pixels >= values_in<T>;
     for (int i = 0; i < size; ++i) {
         const int at = smaller(larger(row + i - size / 2, y.inner_low), y.inner_high - 1);
         const T* const from = row_of<T>(sample, at) + 3 * int64(low - x.held_low);
-        rows[i] = whole ? from : copies[i];
-        if (whole) continue;
+        rows[i] = inside ? from : copies[i];
+        if (inside) continue;
         T* const to = copies[i] + 3 * (low - begin);
         memcpy(to, from, 3 * size_t(high - low) * sizeof(T));
         for (T* p = to - 1; p >= copies[i]; --p) *p = p[3];
