@@ -11,11 +11,9 @@
 //
 // Only what reads the source is compiled for each of its types; the program, most of the code, once for each way.
 #pragma once
+#include "bytes.h"
 #include "jpeg.h"
-#include "median.h"
 #include "stencil.h"
-#include "store.h"
-#include "warp.h"
 
 // The source columns that a tile's columns read together.
 DEVICE Span cover(const Span* spans, int count) {
@@ -103,6 +101,7 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
 
 DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                       const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
+    if (make_bytes(block, sample, ops, tables, statistics, tile, tally)) return;
     if (sample.warped || sample.neighbourhood > SEPARABLE || only_moves(sample)) {  // the whole block, or none of it
         gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;

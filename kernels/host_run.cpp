@@ -103,6 +103,28 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
     return true;
 }
 
+// The image that one pass leaves for the next: where, bytes a row, and type.
+struct Left {
+    uint64 address;
+    int64 pitch;
+    int type;
+};
+
+// Chooses what a pass leaves and sets its target: levels stay bytes, and where they lie if that is as they are shown
+// (then there is no target). At address 0 if memory ran out.
+Left leave(Sample& sample, Buffer& buffer) {
+    const bool levels = hands_on_levels(sample);
+    sample.target = 0;
+    sample.target_type = levels ? UINT8 : FLOAT32;
+    if (levels)
+        if (const uint8* lies = in_place(sample))
+            return {uint64(reinterpret_cast<uintptr_t>(lies)), sample.pitch, UINT8};
+    const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
+    if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float)))
+        sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
+    return {sample.target, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out), sample.target_type};
+}
+
 }  // namespace
 
 // Runs every pass of one sample. `rows` points at its row of the first pass; the next pass's lies `samples` rows on.
@@ -113,22 +135,19 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
     for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
     if (!statistics && !counted.hold(4 * size_t(most_words))) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
+    Left left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
+    int unused = 0;  // the intermediate image that nobody reads
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = own[pass * samples];
         const bool last = pass + 1 == passes || !own[(pass + 1) * samples].active;
-        if (pass == 0) {
-            sample.source = uint64(reinterpret_cast<uintptr_t>(image.data));
-            sample.pitch = image.pitch;
-            sample.y.held_low = image.y, sample.x.held_low = image.x;
-        } else {
-            sample.source = uint64(reinterpret_cast<uintptr_t>(intermediate[(pass - 1) % 2].data));
-        }
+        sample.source = left.address, sample.pitch = left.pitch, sample.source_type = left.type;
+        if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
         if (last) {
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
         } else {
-            Buffer& buffer = intermediate[pass % 2];
-            if (!buffer.hold(3 * size_t(sample.y.out) * sample.x.out)) return 1;
-            sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
+            left = leave(sample, intermediate[unused]);
+            if (left.address == 0) return 1;
+            if (sample.target == left.address) unused = 1 - unused;
         }
         if (!statistics) {  // what the pass before the last one measured is no longer needed
             sample.measure_at = pass % 2 * most_words, sample.measured_at = (pass + 1) % 2 * most_words;

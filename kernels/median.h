@@ -1,31 +1,13 @@
-// The median of the size x size values around a pixel, for each channel; size is 3, 5 or 7.
+// The median of the size x size values around a pixel, for each channel; size is 3, 5 or 7. Only minima and maxima, at
+// places that the compiler knows, so that all stay in registers: of bytes where the source is bytes.
 //
 // By forgetful selection: of n values the smallest and the largest of any n / 2 + 2 cannot be the median, so they are
-// dropped and the next value taken in, until three are left. Only minima and maxima, at places that the compiler knows,
-// so that all stay in registers: of bytes where the source is bytes.
+// dropped and the next value taken in, until three are left. On the host, where neighbours are made together, each
+// column of a window is sorted first, once for all windows that it is in, then their rows; that leaves fewer values.
 //
 // Tested against cv2.medianBlur and tests/references/filters.py.
 #pragma once
 #include "neighbourhood.h"
-
-// The k-th values, by rows, of the windows around neighbouring values of a strip, from the j-th on; R, G and B of a
-// pixel are neighbours. Beyond the edge the window's pixels repeat.
-template <class T, int size>
-DEVICE Many<T> taken(const Sample& sample, const Shown& at, int j, int k) {
-    constexpr int count = int(sizeof(Many<T>) / sizeof(T));
-    const int dy = k / size - size / 2, dx = k % size - size / 2;
-    if (count > 1 && at.plain && j + count <= 3 * at.pixels)
-        return load<Many<T>>(leftmost<T>(sample, at) + dy * (sample.pitch / int64(sizeof(T))) + 3 * dx + j);
-    const Axis &y = sample.y, &x = sample.x;
-    const T* row = row_of<T>(sample, smaller(larger(at.row + dy, y.inner_low), y.inner_high - 1));
-    T values[count] = {};
-    for (int i = 0; i < smaller(count, 3 * at.pixels - j); ++i) {
-        const int from = at.plain ? at.left + (j + i) / 3 : at.column[(j + i) / 3];
-        const int column = smaller(larger(from + dx, x.inner_low), x.inner_high - 1);
-        values[i] = row[3 * int64(column - x.held_low) + (j + i) % 3];
-    }
-    return load<Many<T>>(values);
-}
 
 template <class Values>
 DEVICE void order(Values& low, Values& high) {
@@ -34,42 +16,44 @@ DEVICE void order(Values& low, Values& high) {
     high = larger(a, b);
 }
 
-// The median is among kept[0 .. count) and the window's last count - 3 values; it ends up in kept[1].
-template <class T, int size, int count>
-DEVICE void narrow(const Sample& sample, const Shown& at, int j, Many<T>* kept) {
+// The median is among kept[0 .. count) and next(k), next(k + 1) ..., count - 3 of them; it ends up in kept[1].
+template <int count, class Values, class Next>
+DEVICE void narrow(Values* kept, int k, const Next& next) {
     UNROLL
     for (int i = 1; i < count; ++i) order(kept[0], kept[i]);
     UNROLL
     for (int i = 1; i < count - 1; ++i) order(kept[i], kept[count - 1]);
     if constexpr (count > 3) {
-        kept[0] = taken<T, size>(sample, at, j, size * size + 3 - count);
-        narrow<T, size, count - 1>(sample, at, j, kept);
+        kept[0] = next(k);
+        narrow<count - 1>(kept, k + 1, next);
     }
+}
+
+#if defined(__CUDACC__)
+
+// Channel j of the k-th pixel, by rows, of the window around a pixel. Beyond the edge the window's pixels repeat.
+template <class T, int size>
+DEVICE T taken(const Sample& sample, const Shown& at, int j, int k) {
+    const Axis &y = sample.y, &x = sample.x;
+    const int row = smaller(larger(at.row + k / size - size / 2, y.inner_low), y.inner_high - 1);
+    const int column = smaller(larger(at.column[0] + k % size - size / 2, x.inner_low), x.inner_high - 1);
+    return row_of<T>(sample, row)[3 * int64(column - x.held_low) + j];
 }
 
 template <class T, int size>
 DEVICE void median_of(const Sample& sample, const Shown& at, Strip& v) {
-    constexpr int most = size * size / 2 + 2, count = int(sizeof(Many<T>) / sizeof(T));
-    const int n = 3 * at.pixels;
-    T medians[3 * PIXELS];
+    constexpr int most = size * size / 2 + 2;
+    const bool filled = at.row == -1 || at.column[0] == -1;
     NO_UNROLL
-    for (int i = 0; i < n; i += count) {
-        const int j = larger(smaller(i, n - count),
-                             0);  // the last ones may overlap those before
-        Many<T> kept[most];
+    for (int j = 0; j < 3; ++j) {
+        T kept[most];
         UNROLL
         for (int k = 0; k < most; ++k) kept[k] = taken<T, size>(sample, at, j, k);
-        narrow<T, size, most>(sample, at, j, kept);
-        if constexpr (count > 1) {
-            store_many(medians + j, kept[1]);
-        } else {  // not medians[j]: an index that is not known would put it into memory
-            UNROLL
-            for (int k = 0; k < 3; ++k) medians[k] = k == j ? kept[1] : medians[k];
-        }
+        narrow<most>(kept, most, [&](int k) { return taken<T, size>(sample, at, j, k); });
+        const float median = filled ? sample.fill_after[j] : float(kept[1]);
+        UNROLL  // not v[j]: an index that is not known would put it into memory
+            for (int c = 0; c < 3; ++c) v[c][0] = c == j ? median : v[c][0];
     }
-    take_strip(medians, at.pixels, at.plain ? at.step : 1, v);
-    for (int p = 0; p < PIXELS; ++p)
-        for (int c = 0; c < 3; ++c) v[c][p] = at.row == -1 || at.column[p] == -1 ? sample.fill_after[c] : v[c][p];
 }
 
 template <class T>
@@ -80,3 +64,130 @@ DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
         default: median_of<T, 7>(sample, at, v); break;
     }
 }
+
+#else
+
+constexpr int MEDIANS = 4 * PIXELS;  // as many pixels in a row are made together
+template <class T>
+constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
+
+// Of size x size values in sorted columns and then sorted rows, those of row i from `lowest` to `highest` can be the
+// median: no more than half of the others are known to be greater, and no more than half to be less.
+template <int size>
+constexpr int lowest(int i) {
+    const int greater = (size * size / 2 + 1) / (size - i);
+    return greater < size ? size - greater : 0;
+}
+template <int size>
+constexpr int highest(int i) {
+    return size - 1 - lowest<size>(size - 1 - i);
+}
+
+// The `first`-th to `last`-th smallest of `size` values, in their places; from the end that is nearer.
+template <int size, int first, int last, class Values>
+DEVICE void sort_some(Values* row) {
+    if constexpr (first > size - 1 - last) {
+#pragma GCC unroll 8
+        for (int end = size - 1; end >= first; --end)
+#pragma GCC unroll 8
+            for (int k = 0; k < end; ++k) order(row[k], row[k + 1]);
+    } else {
+#pragma GCC unroll 8
+        for (int begin = 0; begin <= last; ++begin)
+#pragma GCC unroll 8
+            for (int k = size - 1; k > begin; --k) order(row[k - 1], row[k]);
+    }
+}
+
+// The medians of neighbouring values, given the sorted columns around them: row i of the window begins at columns[i].
+// `left`: what the rows above i leave, n values.
+template <int size, int i = 0, int n = 0, class T, class Columns>
+DEVICE Many<T> selected(const Columns& columns, int at, Many<T>* left) {
+    if constexpr (i < size) {
+        constexpr int first = lowest<size>(i), last = highest<size>(i);
+        Many<T> row[size];
+#pragma GCC unroll 8
+        for (int k = 0; k < size; ++k) row[k] = load<Many<T> >(columns[i] + at + 3 * k);
+        sort_some<size, first, last>(row);
+#pragma GCC unroll 8
+        for (int k = first; k <= last; ++k) left[n + k - first] = row[k];
+        return selected<size, i + 1, n + 1 + last - first, T>(columns, at, left);
+    } else {
+        constexpr int most = n / 2 + 2;
+        narrow<most>(left, most, [&](int k) { return left[k]; });
+        return left[1];
+    }
+}
+
+// rows[i] = row i of the windows around `pixels` source pixels from column `left` on, `all` values; copied where they
+// reach beyond the edge, or are fewer than a register takes.
+template <class T, int size>
+DEVICE void window_rows(const Sample& sample, int row, int left, int pixels, int all,
+                        T (*copies)[3 * (MEDIANS + size - 1)], const T** rows) {
+    const Axis &y = sample.y, &x = sample.x;
+    const int begin = left - size / 2, end = left + pixels + size / 2;
+    const int low = larger(begin, x.inner_low), high = smaller(end, x.inner_high);
+    const bool inside = low == begin && high == end && 3 * pixels >= values_in<T>;
+    for (int i = 0; i < size; ++i) {
+        const int at = smaller(larger(row + i - size / 2, y.inner_low), y.inner_high - 1);
+        const T* const from = row_of<T>(sample, at) + 3 * int64(low - x.held_low);
+        rows[i] = inside ? from : copies[i];
+        if (inside) continue;
+        T* const to = copies[i] + 3 * (low - begin);
+        memcpy(to, from, 3 * size_t(high - low) * sizeof(T));
+        for (T* p = to - 1; p >= copies[i]; --p) *p = p[3];
+        for (T* p = to + 3 * (high - low); p < copies[i] + all; ++p) *p = p[-3];
+    }
+}
+
+template <class T, int size>
+DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* out) {
+    constexpr int count = values_in<T>, room = 3 * (MEDIANS + size - 1);
+    const int n = larger(3 * pixels, count), all = n + 3 * (size - 1);
+    T copies[size][room];
+    alignas(64) T columns[size][(room + 63) / 64 * 64];  // fewer registers lie across two of the cache's lines
+    const T* rows[size];
+    window_rows<T, size>(sample, row, left, pixels, all, copies, rows);
+    for (int j = 0; j < all; j += count) {
+        const int at = smaller(j, all - count);  // the last ones may overlap those before
+        Many<T> column[size];
+#pragma GCC unroll 8
+        for (int i = 0; i < size; ++i) column[i] = load<Many<T> >(rows[i] + at);
+        sort_some<size, 0, size - 1>(column);
+#pragma GCC unroll 8
+        for (int i = 0; i < size; ++i) store_many(columns[i] + at, column[i]);
+    }
+    for (int j = 0; j < n; j += count) {
+        const int at = smaller(j, n - count);
+        Many<T> left_over[size * size];
+        store_many(out + at, selected<size, 0, 0, T>(columns, at, left_over));
+    }
+}
+
+// out = the medians around `pixels` source pixels of a row, at most MEDIANS, from column `left` on, packed. There is
+// room for a register.
+template <class T>
+DEVICE void take_medians(const Sample& sample, int row, int left, int pixels, T* out) {
+    switch (sample.extent) {
+        case 3: medians_of<T, 3>(sample, row, left, pixels, out); break;
+        case 5: medians_of<T, 5>(sample, row, left, pixels, out); break;
+        default: medians_of<T, 7>(sample, row, left, pixels, out); break;
+    }
+}
+
+template <class T>
+DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
+    T medians[3 * MEDIANS];
+    if (at.row != -1 && at.neighbours) {
+        take_medians(sample, at.row, at.left, at.pixels, medians);
+        take_strip(medians, at.pixels, at.step, v);
+        return;
+    }
+    for (int p = 0; p < PIXELS; ++p) {
+        const bool filled = at.row == -1 || at.column[p] == -1;
+        if (!filled) take_medians(sample, at.row, at.column[p], 1, medians);
+        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.fill_after[c] : float(medians[c]);
+    }
+}
+
+#endif

@@ -18,10 +18,10 @@ DEVICE int reach(const Sample& sample, const Axis& axis) {
 
 // The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
 struct Shown {
-    int row, column[PIXELS], pixels;
-    // Whether they are neighbours in the source too, in the order of `step`, and all that the filter looks at lies in
-    // the window: then they are the source columns left ... left + pixels - 1.
-    bool plain;
+    int row, column[PIXELS], pixels;  // on the host, the columns of plain ones only for JPEG
+    // Whether they are neighbours in the source too, in the order of `step`: the source columns left ... left + pixels
+    // - 1; and whether besides all that the filter looks at lies in the window.
+    bool neighbours, plain;
     int step, left;
 };
 
@@ -32,16 +32,17 @@ DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
     at.step = sample.x.step;
     const int first = sample.x.start + at.step * x, last = first + at.step * (pixels - 1);
     const int low = smaller(first, last), high = larger(first, last);
-    const bool between_borders = low >= sample.x.seen_low && high < sample.x.seen_high;
-    if (between_borders) {
+    at.neighbours = low >= sample.x.seen_low && high < sample.x.seen_high;
+    at.left = sample.x.origin + low;
+    const int down = reach(sample, sample.y), across = reach(sample, sample.x);
+    at.plain = at.neighbours && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
+               at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
+    if (PIXELS > 1 && at.plain && sample.neighbourhood != JPEG) return at;
+    if (at.neighbours) {
         FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : -1;
     } else {
         FOR_PIXELS(p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : -1;
     }
-    at.left = sample.x.origin + low;
-    const int down = reach(sample, sample.y), across = reach(sample, sample.x);
-    at.plain = between_borders && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
-               at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
     return at;
 }
 

@@ -154,7 +154,31 @@ def every_measure(p: Plan) -> None:
         p.transpose()
 
 
+def bytes_alone(p: Plan) -> None:
+    """Passes from bytes to bytes: mirrored, turned, with each border, small and large, of the source and of a pass."""
+    h, w = (int(size[0]) for size in p.sizes)
+    p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
+    for border in Border:
+        p.append(operations.contrast(1, p.limit, 1.3))
+        p.flip()
+        p.pad(2, 1, 3, 9, border=border, fill=40)
+        p.append(operations.erase(1, (1, 0, 4, 30), 7.0))
+        p.append(operations.gamma(1, p.limit, 0.7))
+        p.median(3)
+        p.append(operations.equalize(1, p.limit))
+        p.transpose()
+        p.append(operations.scale(1, 1.0, (1, 2, 3), limit=p.limit))
+        p.barrier()
+        p.flip(vertical=True)
+    for size in (3, 5, 7):
+        p.barrier()
+        p.flip()
+        p.median(size)
+        p.pad(0, 2, 1, 0, border=Border.WRAP)
+
+
 ALWAYS = {
+    "bytes": bytes_alone,
     "operations": every_operation,
     "statistics": every_statistic,
     "measures": every_measure,
@@ -192,6 +216,14 @@ def main(every: int, isas: list[str]) -> None:
             count += 1
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
+        count += 1
+    for size, write in itertools.product(SIZES, (bytes_alone, lambda p: p.flip(), lambda p: p.rot90(1))):
+        source = image(*size, Type.UINT8)
+        results = {
+            run(write, source, Type.UINT8, Type.UINT8, Layout.HWC, 3, isa, tile) for isa in isas for tile in TILES
+        }
+        if len(results) != 1:
+            wrong.append(f"bytes of {size}: tiles or instruction sets show")
         count += 1
     wild = image(31, 45, Type.FLOAT32)
     wild[::5, ::3] = [np.nan, np.inf, -np.inf]

@@ -117,8 +117,11 @@ def test_threads(tmp_path):
          "READ of size"),
         ("cells.h", "y < grid.rows * grid.height", "y <= grid.rows * grid.height", "READ of size"),
         ("store.h", "at = int64(x) * width + y;", "at = int64(x) * width + y + 1;", "WRITE of size"),
+        ("median.h", "low == begin && high == end &&", "low == begin &&", "READ of size"),
+        ("bytes.h", "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column);",
+         "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column) + 1;", "WRITE of size"),
     ],
-    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed"],
+    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed", "median", "bytes"],
 )  # fmt: skip
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     kernels = patched(tmp_path / "kernels", file, right, wrong)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._native import BEST_ISA, ISAS, library
+from cuaug._native import BEST_ISA, ISAS, address, library
 from cuaug.plan import Tables
 
 __all__ = ["HostProgram"]
@@ -50,7 +51,7 @@ class HostProgram:
             self._ops,
             self._luts,
             None,
-            source.__array_interface__["data"][0],
+            _address(source),
             source.strides[0],
             y,
             x,
@@ -59,3 +60,10 @@ class HostProgram:
         )
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
+
+
+def _address(array: NDArray[np.generic]) -> int:
+    """Where an array of at least one value begins. `array.ctypes.data` makes two objects for that."""
+    if array.flags.carray:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    return address(array)

@@ -1,0 +1,143 @@
+"""Passes from bytes to bytes (kernels/bytes.h) make the bits that the same passes make by way of floats.
+
+A planar target goes by way of floats, and so does a pass before another one whose fill colours are not levels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cuaug._native import ISAS
+from cuaug.devices import HostProgram
+from cuaug.plan import Border, Layout, Type, operations
+from tests.helpers import assert_same, plan_for, run_one
+from tests.strategies import images, steps
+
+MOVES = ("crop", "flip", "pad", "transpose", "rot90")
+PROGRAMS = (
+    "brightness", "contrast", "lut", "posterize", "solarize", "gamma", "autocontrast", "equalize", "erase",
+)  # fmt: skip
+OTHERS = ("median", "permutation", "grayscale", "clahe", "barrier")
+widths = st.sampled_from([1, 2, 5, 6, 31, 32, 33, 43, 127, 128, 129, 300])
+any_size = st.tuples(st.integers(1, 40), widths)
+tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 200))
+
+
+@st.composite
+def chains(draw, h, w):
+    """Steps that mostly stay bytes, as functions that write them into a plan."""
+    chain = []
+    for _ in range(draw(st.integers(0, 7))):
+        name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, OTHERS]))))
+        if name == "barrier":
+            chain.append(lambda plan: plan.barrier())
+            continue
+        if name == "permutation":
+            order = [draw(st.integers(0, 2)) for _ in range(3)]
+            chain.append(lambda plan, order=order: plan.append(operations.permutation(1, order)))
+            continue
+        step, h, w = draw(steps(name, h, w))
+        if name == "pad" and draw(st.booleans()):
+            step.arguments["fill"] = draw(st.sampled_from([0, 255, (1, 2, 3)]))
+        if name == "lut" and draw(st.booleans()):
+            shift = draw(st.integers(-300, 300))
+            chain.append(lambda plan, shift=shift: plan.append(operations.scale(1, 1.0, shift, limit=plan.limit)))
+            continue
+        chain.append(step.write)
+    return chain
+
+
+def by_floats(plan, image):
+    tables = plan.tables(Type.UINT8, Layout.CHW)
+    tables.rows["fill_before"] = 0.25  # no pass shows it: that would take a resize
+    (h,), (w,) = tables.sizes()
+    out = np.empty((3, h, w), np.uint8)
+    HostProgram(tables).run(0, image, out.ctypes.data)
+    return out.transpose(1, 2, 0)
+
+
+@given(st.data(), images(size=any_size), tiles)
+def test_bytes_are_those_of_floats(data, image, tile):
+    plan = plan_for(image)
+    for write in data.draw(chains(*image.shape[:2])):
+        write(plan)
+    want = by_floats(plan, image)
+    for isa in ISAS:
+        for only_regions in (False, True):
+            got = run_one(plan, image, Type.UINT8, tile=tile, isa=isa, only_regions=only_regions)
+            assert_same(got, want)
+
+
+@given(images(size=any_size), st.sampled_from(["any", "same", "bits"]), st.integers(0, 2**32 - 1), st.booleans())
+def test_levels_go_through_tables(image, kind, seed, flipped):
+    rng = np.random.default_rng(seed)
+    table = rng.integers(0, 256, (3, 256), dtype=np.uint8)
+    if kind == "same":
+        table[1:] = table[0]
+    elif kind == "bits":
+        keep, flip = rng.integers(0, 256, (2, 3, 1), dtype=np.uint8)
+        table = (np.arange(256, dtype=np.uint8) & keep) ^ flip
+    plan = plan_for(image)
+    if flipped:
+        plan.flip()
+    plan.lut(table)
+    want = np.stack([table[c][image[:, :: -1 if flipped else 1, c]] for c in range(3)], axis=-1)
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, isa=isa), want)
+
+
+@given(images(size=st.tuples(st.integers(1, 6), st.integers(1, 6))), st.sampled_from(["wrap", "reflect", "edge"]))
+def test_more_runs_than_are_kept(image, border):
+    plan = plan_for(image)
+    plan.pad(130, 3, 70, 2, border=Border[border.upper()])
+    want = np.pad(image, ((3, 2), (130, 70), (0, 0)), border)
+    assert_same(run_one(plan, image, Type.UINT8), want)
+
+
+def test_a_pass_that_leaves_its_source_in_place_keeps_it():
+    """What the next passes write may not lie where they still read."""
+    image = np.random.default_rng(0).integers(60, 200, (40, 50, 3), dtype=np.uint8)
+    plan = plan_for(image)
+    plan.flip()
+    for left in range(3):
+        plan.barrier()
+        plan.crop(1, left, 30 - 2 * left, 30 - 2 * left)
+        plan.append(operations.autocontrast(1, plan.limit))
+        plan.barrier()
+        plan.rot90(1)
+    assert_same(run_one(plan, image, Type.UINT8), by_floats(plan, image))
+
+
+PADS = {Border.CONSTANT: "constant", Border.EDGE: "edge", Border.REFLECT: "reflect", Border.SYMMETRIC: "symmetric"}
+
+
+@given(images(size=any_size), st.sampled_from(list(PADS)), *[st.integers(0, 5)] * 4, st.booleans(), tiles)
+def test_mirrored_and_padded_is_numpys(image, border, left, top, right, bottom, turned, tile):
+    plan = plan_for(image)
+    plan.flip()
+    plan.flip(vertical=True)
+    fill = {"fill": 7} if border == Border.CONSTANT else {}
+    plan.pad(left, top, right, bottom, border=border, **fill)
+    constant = {"constant_values": 7} if border == Border.CONSTANT else {}
+    want = np.pad(image[::-1, ::-1], ((top, bottom), (left, right), (0, 0)), PADS[border], **constant)
+    if turned:
+        plan.transpose()
+        want = want.transpose(1, 0, 2)
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, isa=isa, tile=tile), want)
+
+
+@pytest.mark.parametrize("median", [False, True])
+def test_a_fill_colour_between_levels_is_not_rounded_by_a_pass(median):
+    image = np.full((9, 9, 3), 50, dtype=np.uint8)
+    plan = plan_for(image)
+    if median:
+        plan.median(3)
+    plan.pad(1, 1, 1, 1, fill=10.4)
+    plan.barrier()
+    plan.append(operations.brightness(1, plan.limit, 2.0))
+    got = run_one(plan, image, Type.UINT8)
+    assert got[0, 0].tolist() == [21] * 3 and got[5, 5].tolist() == [100] * 3
