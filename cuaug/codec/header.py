@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from cuaug.codec._nvimgcodec import nv
+from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.exif import MAX_SCANS, file_format, orientation, swaps_axes, webp_size
+from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
+__all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header", "read_jpeg_headers"]
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
@@ -20,22 +21,21 @@ class Header:
 
     Attributes:
         height, width: the size in pixels as displayed, that is after the EXIF orientation when it is applied.
+        for_gpu: whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone.
     """
 
-    __slots__ = ("_data", "_exif", "_orientation", "_stream", "height", "width")
+    __slots__ = ("_data", "_exif", "_orientation", "_stream", "for_gpu", "height", "width")
 
-    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int, exif: bool) -> None:
+    def __init__(
+        self, height: int, width: int, data: bytes, stream: Any, applied: int, exif: bool, for_gpu: bool
+    ) -> None:
         self.height = height
         self.width = width
         self._data = data
         self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
         self._exif = exif
-
-    @property
-    def for_gpu(self) -> bool:
-        """Whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone."""
-        return self._stream is not None and file_format(self._data) == "jpeg"
+        self.for_gpu = for_gpu
 
     def __repr__(self) -> str:
         return f"Header(height={self.height}, width={self.width})"
@@ -55,20 +55,49 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
     """
     if not isinstance(data, bytes):
         data = bytes(data)
+    (header,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
+    return _read_other(data, apply_exif, max_pixels) if header is None else header
+
+
+def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: int) -> list[Header | None]:
+    """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_header` tells.
+
+    nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
+    """
+    told = jpeg_headers(files)
+    common = [
+        i
+        for i, (height, width, components, turn) in enumerate(told)
+        # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
+        if turn and (components == 3 or components == 1) and 0 < height * width <= max_pixels
+    ]
+    found: list[Header | None] = [None] * len(files)
+    for i, stream in zip(common, open_streams([files[i] for i in common]), strict=True):
+        height, width, _, turn = told[i]
+        if turn != 1:
+            if not apply_exif:
+                turn = 1
+            elif swaps_axes(turn):
+                height, width = width, height
+        if stream is not None:
+            found[i] = Header(height, width, files[i], stream, turn, apply_exif, True)
+    return found
+
+
+def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
     form = file_format(data)
     turn = orientation(data, form)
     if turn is not None:
         try:
             stream = nv().CodeStream(data)
             height, width = stream.height, stream.width
-            # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
             if form != "jpeg" or stream.num_channels in (1, 3):
                 _check_size(height, width, max_pixels)
                 if not apply_exif:
                     turn = 1
                 elif swaps_axes(turn):
                     height, width = width, height
-                return Header(height, width, data, stream, turn, apply_exif)
+                return Header(height, width, data, stream, turn, apply_exif, form == "jpeg")
         except RuntimeError:  # it cannot read this header; Pillow reads it or says what is wrong
             pass
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
@@ -103,4 +132,4 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
         turn = pillow_orientation(image)
     if swaps_axes(turn):
         height, width = width, height
-    return Header(height, width, data, None, turn, apply_exif)
+    return Header(height, width, data, None, turn, apply_exif, False)
