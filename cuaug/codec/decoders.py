@@ -131,7 +131,7 @@ class CudaDecoder:
             + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
-        self._params = {exif: decode_params(exif) for exif in (False, True)}
+        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
 
     def wrap(self, array: Any, stream: int) -> Any:
@@ -153,45 +153,38 @@ class CudaDecoder:
 
         Returns:
             per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
-            where Pillow had to decode it; a DecodeError where nobody could.
-
-        Raises:
-            ValueError: a slot is too small for its image.
+            where Pillow had to decode it, also because its slot is too small; a DecodeError where nobody could.
         """
         if len(headers) != len(slots):
             raise ValueError(f"{len(headers)} images for {len(slots)} slots")
-        for header, slot in zip(headers, slots, strict=True):
-            if header.height * header.width * 3 > slot.capacity:
-                raise ValueError(f"a slot of {slot.capacity} bytes for {header.height} x {header.width} x 3")
+        left = dict.fromkeys(range(len(headers)))
+        mine = [i for i, header in enumerate(headers) if header._stream is not None]
+        for exif in {headers[i]._exif for i in mine}:
+            group = [i for i in mine if headers[i]._exif == exif]
+            for i in self._decoded(headers, slots, group, stream):
+                del left[i]
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        left = set(range(len(headers)))
-        for exif, params in self._params.items():
-            mine = [i for i, header in enumerate(headers) if header._stream is not None and header._exif == exif]
-            if mine:
-                left.difference_update(self._decoded(headers, slots, mine, params, stream))
-        rest = sorted(left)
-        for i, outcome in zip(rest, self._pool.map(_on_host, [headers[i] for i in rest]), strict=True):
+        for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
             outcomes[i] = outcome
         return outcomes
 
-    def _decoded(self, headers: Any, slots: Any, mine: list[int], params: Any, stream: int) -> list[int]:
-        """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
+    def _decoded(self, headers: Any, slots: Any, mine: list[int], stream: int) -> list[int]:
+        """Which of the images `mine`, which are to be turned or all are not, nvImageCodec decoded as promised."""
+        turned = any(headers[i]._orientation != 1 for i in mine)
         try:
             done = self._decoder.decode(
                 [headers[i]._stream for i in mine],
                 images=[slots[i] for i in mine],
-                params=params,
+                params=self._as_displayed if turned else self._as_stored,
                 cuda_stream=stream,
             )
         except (RuntimeError, ValueError):  # one bad file must not take its neighbours with it
             if len(mine) == 1:
                 return []
-            return [i for one in mine for i in self._decoded(headers, slots, [one], params, stream)]
-        return [
-            i
-            for i, image in zip(mine, done, strict=True)
-            if image is not None and slots[i].shape == (headers[i].height, headers[i].width, 3)
-        ]
+            return [i for one in mine for i in self._decoded(headers, slots, [one], stream)]
+        decoded = [i for i, image in zip(mine, done, strict=True) if image is not None]
+        # What is not turned has the size as stored, on which all agree. To ask is a turn at the interpreter, for each.
+        return [i for i in decoded if not turned or slots[i].shape == (headers[i].height, headers[i].width, 3)]
 
 
 def _on_host(header: Header) -> np.ndarray | DecodeError:

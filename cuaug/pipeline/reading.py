@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
-from cuaug.codec import Header, HostDecoder, Pixels, read_header
+from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source
 
-__all__ = ["Item", "Reader", "Uncached", "shrinking"]
+__all__ = ["Fetched", "Item", "Reader", "Uncached", "shrinking"]
 
 
 class Uncached:
@@ -53,6 +54,8 @@ class Uncached:
 
 #: A sample that can be decoded, or is.
 Item = Header | Pixels | Uncached | DevicePixels
+#: (index, what was read, label) of a sample.
+Fetched = tuple[int, Any, Any]
 
 
 def shrinking(samples: list[Uncached]) -> Tables:
@@ -92,7 +95,7 @@ class Reader:
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
             data, label = _checked(self.source.read(index), index)
-            if not isinstance(data, bytes) and isinstance(data, (str, os.PathLike)):
+            if type(data) is not bytes and isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
                 with open(path, "rb") as file:
                     data = file.read()
@@ -100,21 +103,38 @@ class Reader:
             raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
         return data, label
 
-    def parse(self, index: int, data: Any, label: Any) -> Item:
-        """What `fetch` gave, as the decoders take it. What has a header goes into the cache of files.
+    def parse(self, fetched: Sequence[Fetched], alone: Callable[[int], object]) -> list[Item | DecodeError]:
+        """What `fetch` gave of some samples, as the decoders take it; or why that is no picture, or one too large.
 
-        Raises:
-            DecodeError: it is no picture, or one that is too large.
+        The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
+        cache of files.
+
+        Args:
+            alone: told of each sample that is looked at by itself, before that.
         """
-        if isinstance(data, (Pixels, DevicePixels)):
-            return data
-        item: Header | Pixels
-        if _is_decoded(data):
-            item = Pixels(data, max_pixels=self._max_pixels)
-        else:
-            item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-            if self._encoded is not None:
-                self._encoded.put(index, data, label)
+        files = [data if type(data) is bytes else b"" for _, data, _ in fetched]
+        headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        if self._encoded is None and self.decoded is None and None not in headers:
+            return headers  # type: ignore[return-value]
+        return [self._item(*one, header, alone) for one, header in zip(fetched, headers, strict=True)]
+
+    def _item(
+        self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]
+    ) -> Item | DecodeError:
+        item: Header | Pixels | None = header
+        if item is None:
+            alone(index)
+            if isinstance(data, (Pixels, DevicePixels)):
+                return data
+            try:
+                if isinstance(data, np.ndarray) and data.ndim > 1:
+                    item = Pixels(data, max_pixels=self._max_pixels)
+                else:
+                    item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+            except DecodeError as error:
+                return error
+        if self._encoded is not None and isinstance(item, Header):
+            self._encoded.put(index, data, label)
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
 
     def path(self, index: int) -> str | None:
@@ -126,10 +146,6 @@ class Reader:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
         label = getattr(self.source, "label", None)
         return _checked(self.source.read(index), index)[1] if label is None else label(index)
-
-
-def _is_decoded(data: Any) -> bool:
-    return isinstance(data, np.ndarray) and data.ndim > 1
 
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:

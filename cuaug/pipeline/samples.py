@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +17,11 @@ from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import run_stages
 
-__all__ = ["Drawn", "Samples"]
+__all__ = ["Samples", "rows_of"]
 
 
-class Drawn(NamedTuple):
-    """Where to find what was drawn for a sample: in a row of a record of so many images."""
-
-    record: Record
-    images: int
-    row: int
+#: Where to find what was drawn for a sample: a record, how many images it is of, and which of these.
+Drawn = tuple[Record, int, int]
 
 
 class Samples:
@@ -58,6 +55,12 @@ class Samples:
     def draws(self, which: NDArray[np.int64]) -> Draws:
         return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
 
+    def drew(self, record: Record, which: NDArray[np.int64]) -> None:
+        """Those at `which` have the rows of a record, in turn."""
+        n = len(which)
+        for k, drawn in zip(which.tolist(), zip(repeat(record), repeat(n), range(n)), strict=True):
+            self.drawn[k] = drawn
+
     def put(self, places: NDArray[np.int64], others: Samples) -> None:
         """Others stand in at some places."""
         for i, k in enumerate(places.tolist()):
@@ -77,7 +80,7 @@ class Samples:
         shown = which if len(which) else np.arange(1)
         images, labels = images[: len(shown)], [self.labels[k] for k in shown]
         drawn = [self.drawn[k] for k in shown]
-        later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
+        later = Record(first=0 if drawn[0] is None else drawn[0][0].next)
         chain = settings.transforms
         if len(chain.stages) > 1:
             extra, draws = int((shown >= self.own).sum()), self.draws(shown)
@@ -97,6 +100,12 @@ class Samples:
 
 def _told(drawn: list[Drawn | None], later: Record) -> list[list[dict[str, Any]]]:
     """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one.record): one.record.params(one.images) for one in drawn if one is not None}
+    first = {id(one[0]): one[0].params(one[1]) for one in drawn if one is not None}
     rest = later.params(len(drawn))
-    return [first[id(one.record)][one.row] + rest[i] for i, one in enumerate(drawn) if one is not None]
+    return [first[id(one[0])][one[2]] + rest[i] for i, one in enumerate(drawn) if one is not None]
+
+
+def rows_of(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
+    """Copies of those images, which are numbers, or a mask of them all."""
+    numbers = np.flatnonzero(which) if which.dtype == bool else which
+    return images[torch.from_numpy(numbers).to(images.device)]
