@@ -181,7 +181,8 @@ class CudaProgram:
             how many kernels were launched.
         """
         device = target.device
-        rows = self.tables.rows.copy()
+        # As bytes: NumPy copies rows of a structured type field by field.
+        rows = self.tables.rows.view(np.uint8).copy().view(self.tables.rows.dtype)
         if skip is not None:
             rows["active"][:, skip] = 0
         if not rows["active"].any():
@@ -248,18 +249,20 @@ class CudaProgram:
 def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
     """The most scratch that a tile of any of these samples needs: augment.h, statistics.h and jpeg.h say what it is."""
     y, x = rows["y"], rows["x"]
-    line = np.ceil(tile_columns * x["scale"]).astype(np.int64) + 2 * x["taps"] + 2
+    y_taps, x_taps = y["taps"], x["taps"]
+    line = np.ceil(tile_columns * x["scale"]).astype(np.int64) + 2 * x_taps + 2
     window = x["high"].astype(np.int64) - x["low"]
     # A border that wraps shows both ends of the window in one tile.
     line = np.where(rows["border_after"] == Border.WRAP, window, np.minimum(line, window))
-    floats = tile_rows * (2 + y["taps"]) + tile_columns * (2 + x["taps"]) + 3 * line + 1
-    kind = rows["neighbourhood"]
-    floats = np.where((rows["warped"] != 0) | (kind > Neighbourhood.SEPARABLE), 0, floats)
-    floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
-    floats = floats + np.where(rows["measured"] == Measure.HISTOGRAM, 3 * 256 + 3 * 16, 0)
-    floats = floats + np.where(rows["measure"] == Measure.HISTOGRAM, 3 * 256, 0)
-    cells = _cell_floats(rows, tile_rows, tile_columns)
-    floats = floats + np.where(rows["measured"] == Measure.CELL_HISTOGRAMS, cells, 0)
+    floats = tile_rows * (2 + y_taps) + tile_columns * (2 + x_taps) + 3 * line + 1
+    if (rows["warped"] | rows["neighbourhood"] | rows["measured"] | rows["measure"]).any():
+        kind = rows["neighbourhood"]
+        floats = np.where((rows["warped"] != 0) | (kind > Neighbourhood.SEPARABLE), 0, floats)
+        floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
+        floats = floats + np.where(rows["measured"] == Measure.HISTOGRAM, 3 * 256 + 3 * 16, 0)
+        floats = floats + np.where(rows["measure"] == Measure.HISTOGRAM, 3 * 256, 0)
+        cells = _cell_floats(rows, tile_rows, tile_columns)
+        floats = floats + np.where(rows["measured"] == Measure.CELL_HISTOGRAMS, cells, 0)
     return int(floats.max()) * 4
 
 
