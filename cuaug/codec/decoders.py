@@ -146,10 +146,11 @@ class CudaDecoder:
     def decode(
         self, headers: Sequence[Header], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
-        """Decode a batch on `stream`: image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB.
+        """Decode a batch on `stream`, of headers that were read with the same `apply_exif`.
 
-        Before the call the host must have waited until nothing reads or writes the slots any more: the hardware engine
-        may start before earlier work of its stream has ended.
+        Image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB. Before the call the host must
+        have waited until nothing reads or writes the slots any more: the hardware engine may start before earlier work
+        of its stream has ended.
 
         Returns:
             per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
@@ -157,19 +158,17 @@ class CudaDecoder:
         """
         if len(headers) != len(slots):
             raise ValueError(f"{len(headers)} images for {len(slots)} slots")
-        left = dict.fromkeys(range(len(headers)))
         mine = [i for i, header in enumerate(headers) if header._stream is not None]
-        for exif in {headers[i]._exif for i in mine}:
-            group = [i for i in mine if headers[i]._exif == exif]
-            for i in self._decoded(headers, slots, group, stream):
-                del left[i]
+        left = dict.fromkeys(range(len(headers)))
+        for i in self._decoded(headers, slots, mine, stream) if mine else []:
+            del left[i]
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
         for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
             outcomes[i] = outcome
         return outcomes
 
     def _decoded(self, headers: Any, slots: Any, mine: list[int], stream: int) -> list[int]:
-        """Which of the images `mine`, which are to be turned or all are not, nvImageCodec decoded as promised."""
+        """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
         turned = any(headers[i]._orientation != 1 for i in mine)
         try:
             done = self._decoder.decode(

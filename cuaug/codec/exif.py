@@ -16,6 +16,7 @@ from struct import Struct
 from struct import error as StructError
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuaug._native import address, library
 
@@ -77,8 +78,8 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def jpeg_headers(files: Sequence[bytes]) -> list[list[int]]:
-    """[height, width, components, orientation] of each of some files, the sizes as stored.
+def jpeg_headers(files: Sequence[bytes]) -> NDArray[np.int32]:
+    """(n, 4): height, width, components and orientation of each of n files; the sizes as stored.
 
     The orientation is 0 where it is no JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes
     them: one that has no business in a scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a
@@ -86,13 +87,13 @@ def jpeg_headers(files: Sequence[bytes]) -> list[list[int]]:
     """
     n = len(files)
     headers = np.empty((n, 4), dtype=np.int32)
-    sizes = np.fromiter(map(len, files), dtype=np.int64, count=n)
-    library.cuaug_jpeg_headers((ctypes.c_char_p * n)(*files), address(sizes), n, MAX_SCANS, address(headers))
-    return headers.tolist()
+    sizes = (ctypes.c_int64 * n)(*map(len, files))
+    library.cuaug_jpeg_headers((ctypes.c_char_p * n)(*files), sizes, n, MAX_SCANS, address(headers))
+    return headers
 
 
 def _jpeg(data: bytes) -> int | None:
-    return jpeg_headers([data])[0][3] or None
+    return int(jpeg_headers([data])[0, 3]) or None
 
 
 def _upright(block: bytes | None) -> int | None:

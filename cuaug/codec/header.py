@@ -10,7 +10,7 @@ from cuaug.codec._pillow import pillow_open, pillow_orientation
 from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header", "read_jpeg_headers"]
+__all__ = ["DEFAULT_MAX_PIXELS", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
@@ -24,21 +24,27 @@ class Header:
         for_gpu: whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone.
     """
 
-    __slots__ = ("_data", "_exif", "_orientation", "_stream", "for_gpu", "height", "width")
+    __slots__ = ("_data", "_orientation", "_stream", "height", "width")
 
-    def __init__(
-        self, height: int, width: int, data: bytes, stream: Any, applied: int, exif: bool, for_gpu: bool
-    ) -> None:
+    for_gpu = False
+
+    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int) -> None:
         self.height = height
         self.width = width
         self._data = data
         self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
-        self._exif = exif
-        self.for_gpu = for_gpu
 
     def __repr__(self) -> str:
         return f"Header(height={self.height}, width={self.width})"
+
+
+class JpegHeader(Header):
+    """That of a JPEG which nvImageCodec decodes."""
+
+    __slots__ = ()
+
+    for_gpu = True
 
 
 def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> Header:
@@ -64,42 +70,48 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
 
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
     """
-    told = jpeg_headers(files)
+    heights, widths, components, turns = jpeg_headers(files).T.tolist()
     common = [
         i
-        for i, (height, width, components, turn) in enumerate(told)
+        for i, (height, width, count, turn) in enumerate(zip(heights, widths, components, turns, strict=True))
         # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
-        if turn and (components == 3 or components == 1) and 0 < height * width <= max_pixels
+        if turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
     ]
     found: list[Header | None] = [None] * len(files)
     for i, stream in zip(common, open_streams([files[i] for i in common]), strict=True):
-        height, width, _, turn = told[i]
+        height, width, turn = heights[i], widths[i], turns[i]
         if turn != 1:
-            if not apply_exif:
-                turn = 1
-            elif swaps_axes(turn):
-                height, width = width, height
+            height, width, turn = _displayed(height, width, turn, apply_exif)
         if stream is not None:
-            found[i] = Header(height, width, files[i], stream, turn, apply_exif, True)
+            found[i] = JpegHeader(height, width, files[i], stream, turn)
     return found
 
 
+def _displayed(height: int, width: int, turn: int, apply_exif: bool) -> tuple[int, int, int]:
+    """The size of a picture that is stored with this size and orientation, and the orientation to undo."""
+    if not apply_exif:
+        return height, width, 1
+    return (width, height, turn) if swaps_axes(turn) else (height, width, turn)
+
+
 def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
+    """The header of what is no common JPEG."""
     form = file_format(data)
     turn = orientation(data, form)
-    if turn is not None:
+    if form == "jpeg":
+        height, width, components, _ = jpeg_headers([data])[0].tolist()
+        if components:
+            _check_size(height, width, max_pixels)
+    elif turn is not None:
         try:
             stream = nv().CodeStream(data)
             height, width = stream.height, stream.width
-            if form != "jpeg" or stream.num_channels in (1, 3):
-                _check_size(height, width, max_pixels)
-                if not apply_exif:
-                    turn = 1
-                elif swaps_axes(turn):
-                    height, width = width, height
-                return Header(height, width, data, stream, turn, apply_exif, form == "jpeg")
         except RuntimeError:  # it cannot read this header; Pillow reads it or says what is wrong
             pass
+        else:
+            _check_size(height, width, max_pixels)
+            height, width, turn = _displayed(height, width, turn, apply_exif)
+            return Header(height, width, data, stream, turn)
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
 
 
@@ -126,10 +138,7 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
     _check_size(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
-    if not apply_exif:
-        turn = 1
-    elif turn is None:
-        turn = pillow_orientation(image)
-    if swaps_axes(turn):
-        height, width = width, height
-    return Header(height, width, data, None, turn, apply_exif, False)
+    if turn is None:
+        turn = pillow_orientation(image) if apply_exif else 1
+    height, width, turn = _displayed(height, width, turn, apply_exif)
+    return Header(height, width, data, None, turn)

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.codec import CudaDecoder, Header, Pixels
+from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
@@ -43,6 +43,7 @@ __all__ = ["CudaPipeline"]
 _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
 _KEEP_BYTES = 3 * (21 << 20)
+_ENCODED = {Header, JpegHeader}
 
 
 class CudaPipeline(Pipeline):
@@ -175,7 +176,7 @@ class _Producer:
         """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
-        if all_encoded := set(map(type, items)) == {Header}:  # as by far most batches are
+        if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
             places, headers = list(range(len(items))), cast(list[Header], items)
         else:
             places, headers = _sorted_out(items, addresses, arrays)

@@ -23,7 +23,7 @@ from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
 from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
-from cuaug.pipeline.reading import Fetched, Item
+from cuaug.pipeline.reading import Item
 from cuaug.pipeline.samples import Samples, rows_of
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
@@ -234,24 +234,23 @@ class Job:
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
-        reader = self.settings.reader
+        reader, labels = self.settings.reader, self._samples.labels
         with self._recorder.at(batch=self.number) as clock:
             self._workers.doing(clock)
-            places: list[int] = []
-            fetched: list[Fetched] = []
-            for k, index in zip(part, self.indices[part.start : part.stop].tolist(), strict=True):
+            indices, files = self.indices[part.start : part.stop].tolist(), []
+            for k, index in zip(part, indices, strict=True):
                 if self.cancelled:
                     return
                 clock.at("read", index)
+                data = None
                 try:
-                    data, self._samples.labels[k] = reader.fetch(index)
+                    data, labels[k] = reader.fetch(index)
                 except DecodeError as error:
                     self.fail(k, error)
-                    continue
-                places.append(k)
-                fetched.append((index, data, self._samples.labels[k]))
+                files.append(data)
             clock.at("parse")
-            for k, item in zip(places, reader.parse(fetched, partial(clock.at, "parse")), strict=True):
+            items = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
+            for k, item in zip(part, items, strict=True):
                 if isinstance(item, DecodeError):
                     self.fail(k, item)
                 else:

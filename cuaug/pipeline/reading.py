@@ -17,7 +17,7 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source
 
-__all__ = ["Fetched", "Item", "Reader", "Uncached", "shrinking"]
+__all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
 
 class Uncached:
@@ -54,8 +54,6 @@ class Uncached:
 
 #: A sample that can be decoded, or is.
 Item = Header | Pixels | Uncached | DevicePixels
-#: (index, what was read, label) of a sample.
-Fetched = tuple[int, Any, Any]
 
 
 def shrinking(samples: list[Uncached]) -> Tables:
@@ -94,8 +92,11 @@ class Reader:
                 return pixels if isinstance(pixels, DevicePixels) else Pixels(pixels), self._label(index)
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
-            data, label = _checked(self.source.read(index), index)
-            if type(data) is not bytes and isinstance(data, (str, os.PathLike)):
+            given = self.source.read(index)
+            if type(given) is tuple and len(given) == 2 and type(given[0]) is bytes:  # the quick way for many
+                return given
+            data, label = _checked(given, index)
+            if isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
                 with open(path, "rb") as file:
                     data = file.read()
@@ -103,26 +104,31 @@ class Reader:
             raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
         return data, label
 
-    def parse(self, fetched: Sequence[Fetched], alone: Callable[[int], object]) -> list[Item | DecodeError]:
+    def parse(
+        self, indices: Sequence[int], fetched: Sequence[Any], labels: Sequence[Any], alone: Callable[[int], object]
+    ) -> list[Item | DecodeError | None]:
         """What `fetch` gave of some samples, as the decoders take it; or why that is no picture, or one too large.
 
         The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
         cache of files.
 
         Args:
+            fetched: what was read of each; None: nothing, and that is what becomes of it.
             alone: told of each sample that is looked at by itself, before that.
         """
-        files = [data if type(data) is bytes else b"" for _, data, _ in fetched]
+        files = [data if type(data) is bytes else b"" for data in fetched]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._encoded is None and self.decoded is None and None not in headers:
             return headers  # type: ignore[return-value]
-        return [self._item(*one, header, alone) for one, header in zip(fetched, headers, strict=True)]
+        return [self._item(*one, alone) for one in zip(indices, fetched, labels, headers, strict=True)]
 
     def _item(
         self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]
-    ) -> Item | DecodeError:
+    ) -> Item | DecodeError | None:
         item: Header | Pixels | None = header
         if item is None:
+            if data is None:
+                return None
             alone(index)
             if isinstance(data, (Pixels, DevicePixels)):
                 return data
@@ -150,7 +156,7 @@ class Reader:
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:
     if isinstance(given, (tuple, list)) and len(given) == 2:
-        if isinstance(given[0], (str, bytes, os.PathLike)):  # by far most often: so first, and without a look inside
+        if isinstance(given[0], (str, bytes, os.PathLike)):
             return given[0], given[1]
         with contextlib.suppress(TypeError, ValueError):
             memoryview(given[0])  # bytes, an array, or anything that lends them

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from itertools import repeat
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +19,11 @@ from cuaug.transforms.running import run_stages
 __all__ = ["Samples", "rows_of"]
 
 
-#: Where to find what was drawn for a sample: a record, how many images it is of, and which of these.
-Drawn = tuple[Record, int, int]
+class Drawn(NamedTuple):
+    """What was drawn for so many images."""
+
+    record: Record
+    images: int
 
 
 class Samples:
@@ -36,7 +38,8 @@ class Samples:
         indices: (n,) which samples of the source they are.
         keys: (n,) what they draw under.
         valid: (n,) False where a sample fills a place that is not its own.
-        labels, drawn: n of them; None until they are known.
+        labels: n of them; None until they are known.
+        drawn, rows: where to find what was drawn for each of the n, and which of the images there it is.
     """
 
     def __init__(self, epoch: Epoch, share: Share, partners: int) -> None:
@@ -48,6 +51,7 @@ class Samples:
         self.valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])
         self.labels: list[Any] = [None] * len(self.indices)
         self.drawn: list[Drawn | None] = [None] * len(self.indices)
+        self.rows = np.zeros(len(self.indices), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -56,15 +60,16 @@ class Samples:
         return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
 
     def drew(self, record: Record, which: NDArray[np.int64]) -> None:
-        """Those at `which` have the rows of a record, in turn."""
-        n = len(which)
-        for k, drawn in zip(which.tolist(), zip(repeat(record), repeat(n), range(n)), strict=True):
+        """Those at `which` are what was drawn for in a record, in turn."""
+        drawn = Drawn(record, len(which))
+        for k in which.tolist():
             self.drawn[k] = drawn
+        self.rows[which] = np.arange(len(which))
 
     def put(self, places: NDArray[np.int64], others: Samples) -> None:
         """Others stand in at some places."""
         for i, k in enumerate(places.tolist()):
-            self.labels[k], self.drawn[k] = others.labels[i], others.drawn[i]
+            self.labels[k], self.drawn[k], self.rows[k] = others.labels[i], others.drawn[i], others.rows[i]
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
@@ -80,7 +85,7 @@ class Samples:
         shown = which if len(which) else np.arange(1)
         images, labels = images[: len(shown)], [self.labels[k] for k in shown]
         drawn = [self.drawn[k] for k in shown]
-        later = Record(first=0 if drawn[0] is None else drawn[0][0].next)
+        later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
             extra, draws = int((shown >= self.own).sum()), self.draws(shown)
@@ -94,15 +99,15 @@ class Samples:
             torch.from_numpy(self.indices[which]),
             torch.from_numpy(self.valid[which]),
             self.epoch.number,
-            functools.partial(_told, drawn[: len(which)], later),
+            functools.partial(_told, drawn[: len(which)], self.rows[which], later),
         )
 
 
-def _told(drawn: list[Drawn | None], later: Record) -> list[list[dict[str, Any]]]:
+def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> list[list[dict[str, Any]]]:
     """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one[0]): one[0].params(one[1]) for one in drawn if one is not None}
+    first = {id(one): one.record.params(one.images) for one in drawn if one is not None}
     rest = later.params(len(drawn))
-    return [first[id(one[0])][one[2]] + rest[i] for i, one in enumerate(drawn) if one is not None]
+    return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
 
 
 def rows_of(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
