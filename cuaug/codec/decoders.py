@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ _NARROW = 8
 """Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
 cropped row is only a few pixels wide, so the region would differ from the picture by some levels."""
 _KEEP_BYTES = 64 << 20
+_ORIENTATION = attrgetter("_orientation")
 _PATIENCE = 256
 
 
@@ -158,21 +160,22 @@ class CudaDecoder:
         """
         if len(headers) != len(slots):
             raise ValueError(f"{len(headers)} images for {len(slots)} slots")
-        mine = [i for i, header in enumerate(headers) if header._stream is not None]
-        left = dict.fromkeys(range(len(headers)))
-        for i in self._decoded(headers, slots, mine, stream) if mine else []:
-            del left[i]
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
-            outcomes[i] = outcome
+        mine = [i for i, header in enumerate(headers) if header._stream is not None]
+        done = self._decoded(headers, slots, mine, stream) if mine else []
+        if len(done) < len(headers):
+            left = sorted({*range(len(headers))} - {*done})
+            for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
+                outcomes[i] = outcome
         return outcomes
 
     def _decoded(self, headers: Any, slots: Any, mine: list[int], stream: int) -> list[int]:
         """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
-        turned = any(headers[i]._orientation != 1 for i in mine)
+        own = [headers[i] for i in mine]
+        turned = max(map(_ORIENTATION, own)) > 1
         try:
-            done = self._decoder.decode(
-                [headers[i]._stream for i in mine],
+            images = self._decoder.decode(
+                [header._stream for header in own],
                 images=[slots[i] for i in mine],
                 params=self._as_displayed if turned else self._as_stored,
                 cuda_stream=stream,
@@ -181,9 +184,10 @@ class CudaDecoder:
             if len(mine) == 1:
                 return []
             return [i for one in mine for i in self._decoded(headers, slots, [one], stream)]
-        decoded = [i for i, image in zip(mine, done, strict=True) if image is not None]
-        # What is not turned has the size as stored, on which all agree. To ask is a turn at the interpreter, for each.
-        return [i for i in decoded if not turned or slots[i].shape == (headers[i].height, headers[i].width, 3)]
+        done = [i for i, image in zip(mine, images, strict=True) if image is not None]
+        if not turned:  # the size is that as stored, on which all agree: asking is a turn at the interpreter for each
+            return done
+        return [i for i in done if slots[i].shape == (headers[i].height, headers[i].width, 3)]
 
 
 def _on_host(header: Header) -> np.ndarray | DecodeError:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +45,8 @@ _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
 _KEEP_BYTES = 3 * (21 << 20)
 _ENCODED = {Header, JpegHeader}
+# What is asked of each image of a batch, and of each slot.
+_SIDES, _FOR_GPU, _CAPACITY = (attrgetter("height"), attrgetter("width")), attrgetter("for_gpu"), attrgetter("capacity")
 
 
 class CudaPipeline(Pipeline):
@@ -182,7 +185,7 @@ class _Producer:
             places, headers = _sorted_out(items, addresses, arrays)
         slots = self._slots(arena, headers)
         addresses[places] = [slot.address for slot in slots]
-        by = Counter(gpu=sum(header.for_gpu for header in headers))
+        by = Counter(gpu=sum(map(_FOR_GPU, headers)))
         by["cpu"] = len(headers) - by["gpu"]
         for i, header, outcome in zip(places, headers, self._decode(headers, slots), strict=True):
             if outcome is None:
@@ -245,8 +248,9 @@ class _Producer:
         """A slot for each image. The largest of every batch take the same slots: only those grow large."""
         n = len(headers)
         arena.slots += [_Slot() for _ in range(n - len(arena.slots))]
-        sizes = np.fromiter((3 * header.height * header.width for header in headers), dtype=np.int64, count=n)
-        held = np.fromiter((slot.capacity for slot in arena.slots[:n]), dtype=np.int64, count=n)
+        heights, widths = (np.fromiter(map(side, headers), dtype=np.int64, count=n) for side in _SIDES)
+        sizes = 3 * heights * widths
+        held = np.fromiter(map(_CAPACITY, arena.slots[:n]), dtype=np.int64, count=n)
         order = np.argsort(-sizes, kind="stable")
         wanted = sizes[order]
         unfit = np.flatnonzero((held < wanted) | (held > np.maximum(wanted, _KEEP_BYTES))).tolist()
