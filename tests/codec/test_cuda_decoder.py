@@ -83,8 +83,8 @@ def test_one_that_is_not_turned_as_its_header_says(decode):
 
 
 def without_tables(data: bytes) -> bytes:
-    """A JPEG that has lost its Huffman tables: its markers are sound."""
-    while (at := data.find(b"\xff\xc4")) >= 0:
+    """A JPEG that has lost its quantization tables: its markers are sound."""
+    while (at := data.find(b"\xff\xdb")) >= 0:
         data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
     return data
 
