@@ -98,8 +98,7 @@ class Reader:
             data, label = _checked(given, index)
             if isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
-                with open(path, "rb") as file:
-                    data = file.read()
+                data = _read(path)
         except OSError as error:
             raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
         return data, label
@@ -152,6 +151,20 @@ class Reader:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
         label = getattr(self.source, "label", None)
         return _checked(self.source.read(index), index)[1] if label is None else label(index)
+
+
+def _read(path: str) -> bytes:
+    """A file's bytes. `open` asks twice as much of the system, and for each answer waits for the interpreter."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(file).st_size
+        data = os.read(file, size)
+    finally:
+        os.close(file)
+    if size and len(data) == size:
+        return data
+    with open(path, "rb") as again:  # a pipe, or it is being written
+        return again.read()
 
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:
