@@ -144,9 +144,14 @@ class Clock:
         if stage is not None:
             self.at(stage, sample)
 
-    def at(self, stage: str | None, sample: int | None = None) -> None:
-        """The thread leaves the stage it was at for this one; None: for something that is not counted."""
+    def at(self, stage: str | None, sample: int | None = None) -> int:
+        """The thread leaves the stage it was at for this one; None: for something that is not counted.
+
+        Returns:
+            nanoseconds since it was told of the last.
+        """
         now = perf_counter_ns()
+        passed = now - self.since
         if stage != self.stage or self._listener is not None:
             if self.stage is not None:
                 self._numbers[self.stage] += now - self._entered
@@ -156,6 +161,7 @@ class Clock:
             self._entered = now
         self.sample = sample
         self.since = now
+        return passed
 
     @property
     def seconds(self) -> float:
