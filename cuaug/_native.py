@@ -40,6 +40,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
+    lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     chosen: list[Any] = [pointer, pointer, i64]
