@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 from cuaug.codec._nvimgcodec import nv, open_streams
@@ -71,20 +72,18 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
     """
     heights, widths, components, turns = jpeg_headers(files).T.tolist()
+    # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
     common = [
-        i
-        for i, (height, width, count, turn) in enumerate(zip(heights, widths, components, turns, strict=True))
-        # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
-        if turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
+        turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
+        for height, width, count, turn in zip(heights, widths, components, turns, strict=True)
     ]
-    found: list[Header | None] = [None] * len(files)
-    for i, stream in zip(common, open_streams([files[i] for i in common]), strict=True):
-        height, width, turn = heights[i], widths[i], turns[i]
-        if turn != 1:
-            height, width, turn = _displayed(height, width, turn, apply_exif)
-        if stream is not None:
-            found[i] = JpegHeader(height, width, files[i], stream, turn)
-    return found
+    all_common = all(common)
+    if not all_common:
+        files, heights, widths, turns = (list(compress(each, common)) for each in (files, heights, widths, turns))
+    for i in [i for i, turn in enumerate(turns) if turn != 1]:
+        heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
+    headers = map(JpegHeader, heights, widths, files, open_streams(files), turns)
+    return list(headers) if all_common else [next(headers) if one else None for one in common]
 
 
 def _displayed(height: int, width: int, turn: int, apply_exif: bool) -> tuple[int, int, int]:

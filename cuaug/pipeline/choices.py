@@ -12,7 +12,7 @@ __all__ = ["SAMPLES_PER_TASK", "Setup", "allowed_cpus", "choose", "quota", "samp
 SAMPLES_PER_TASK = 8
 # ... that a task reads: where others cannot run meanwhile, what is done once a task instead of once a sample pays more.
 _MOST_SAMPLES_PER_READ = 32
-_READS_PER_THREAD = 4
+_READS_PER_THREAD = 2
 # On a GPU, threads read and parse: they hold the GIL for most of what is theirs to do, and more of them only contend.
 _MOST_THREADS_FOR_A_GPU = 16
 

@@ -250,12 +250,10 @@ class Job:
                     self.fail(k, error)
                 files.append(data)
             clock.at("parse")
-            items = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
-            for k, item in zip(part, items, strict=True):
-                if isinstance(item, DecodeError):
-                    self.fail(k, item)
-                else:
-                    self._items[k] = item
+            items, errors = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
+            self._items[part.start : part.stop] = items
+            for i, reason in errors.items():
+                self.fail(part[i], reason)
             clock.count("begun", len(part))
 
     def fail(self, k: int, error: DecodeError) -> None:

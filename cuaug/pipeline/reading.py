@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +105,8 @@ class Reader:
 
     def parse(
         self, indices: Sequence[int], fetched: Sequence[Any], labels: Sequence[Any], alone: Callable[[int], object]
-    ) -> list[Item | DecodeError | None]:
-        """What `fetch` gave of some samples, as the decoders take it; or why that is no picture, or one too large.
+    ) -> tuple[list[Item | None], dict[int, DecodeError]]:
+        """What `fetch` gave of some samples, as the decoders take it.
 
         The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
         cache of files.
@@ -114,30 +114,35 @@ class Reader:
         Args:
             fetched: what was read of each; None: nothing, and that is what becomes of it.
             alone: told of each sample that is looked at by itself, before that.
+
+        Returns:
+            the items, None where there is none; and by their places why some are no pictures, or too large ones.
         """
         files = [data if type(data) is bytes else b"" for data in fetched]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._encoded is None and self.decoded is None and None not in headers:
-            return headers  # type: ignore[return-value]
-        return [self._item(*one, alone) for one in zip(indices, fetched, labels, headers, strict=True)]
+            return cast(list[Item | None], headers), {}
+        items: list[Item | None] = []
+        errors: dict[int, DecodeError] = {}
+        for i, (index, data, label, header) in enumerate(zip(indices, fetched, labels, headers, strict=True)):
+            item: Item | None = None
+            try:
+                item = None if data is None else self._item(index, data, label, header, alone)
+            except DecodeError as error:
+                errors[i] = error.with_traceback(None)  # this frame is in it, which holds the error
+            items.append(item)
+        return items, errors
 
-    def _item(
-        self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]
-    ) -> Item | DecodeError | None:
+    def _item(self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]) -> Item:
         item: Header | Pixels | None = header
         if item is None:
-            if data is None:
-                return None
             alone(index)
             if isinstance(data, (Pixels, DevicePixels)):
                 return data
-            try:
-                if isinstance(data, np.ndarray) and data.ndim > 1:
-                    item = Pixels(data, max_pixels=self._max_pixels)
-                else:
-                    item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-            except DecodeError as error:
-                return error
+            if isinstance(data, np.ndarray) and data.ndim > 1:
+                item = Pixels(data, max_pixels=self._max_pixels)
+            else:
+                item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._encoded is not None and isinstance(item, Header):
             self._encoded.put(index, data, label)
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
