@@ -12,7 +12,6 @@ __all__ = ["SAMPLES_PER_TASK", "Setup", "allowed_cpus", "choose", "quota", "samp
 SAMPLES_PER_TASK = 8
 # ... that a task reads: where others cannot run meanwhile, what is done once a task instead of once a sample pays more.
 _MOST_SAMPLES_PER_READ = 32
-_READS_PER_THREAD = 2
 # On a GPU, threads read and parse: they hold the GIL for most of what is theirs to do, and more of them only contend.
 _MOST_THREADS_FOR_A_GPU = 16
 
@@ -50,8 +49,8 @@ class Setup:
 
 
 def samples_per_read(count: int, threads: int) -> int:
-    """How many of a batch's samples a task reads."""
-    return min(max(SAMPLES_PER_TASK, count // (_READS_PER_THREAD * threads)), _MOST_SAMPLES_PER_READ)
+    """How many of a batch's samples a task reads: not so many that a thread has none, unless others' batches have."""
+    return min(max(SAMPLES_PER_TASK, count // threads), _MOST_SAMPLES_PER_READ)
 
 
 def choose(device: str, batch_size: int, threads: int | None, prefetch: int | None) -> Setup:

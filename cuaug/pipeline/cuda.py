@@ -46,7 +46,8 @@ _ARENAS = 2
 _KEEP_BYTES = 3 * (21 << 20)
 _ENCODED = {Header, JpegHeader}
 # What is asked of each image of a batch, and of each slot.
-_SIDES, _FOR_GPU, _CAPACITY = (attrgetter("height"), attrgetter("width")), attrgetter("for_gpu"), attrgetter("capacity")
+_SIDES, _FOR_GPU = (attrgetter("height"), attrgetter("width")), attrgetter("for_gpu")
+_ADDRESS, _CAPACITY = attrgetter("address"), attrgetter("capacity")
 
 
 class CudaPipeline(Pipeline):
@@ -184,7 +185,7 @@ class _Producer:
         else:
             places, headers = _sorted_out(items, addresses, arrays)
         slots = self._slots(arena, headers)
-        addresses[places] = [slot.address for slot in slots]
+        addresses[places] = np.fromiter(map(_ADDRESS, slots), dtype=np.uint64, count=len(slots))
         by = Counter(gpu=sum(map(_FOR_GPU, headers)))
         by["cpu"] = len(headers) - by["gpu"]
         for i, header, outcome in zip(places, headers, self._decode(headers, slots), strict=True):

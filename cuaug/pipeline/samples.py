@@ -83,8 +83,9 @@ class Samples:
         if settings.layout == Layout.HWC:
             images = images.movedim(-1, -3)
         shown = which if len(which) else np.arange(1)
-        images, labels = images[: len(shown)], [self.labels[k] for k in shown]
-        drawn = [self.drawn[k] for k in shown]
+        places = shown.tolist()
+        images, labels = images[: len(places)], [self.labels[k] for k in places]
+        drawn = [self.drawn[k] for k in places]
         later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
