@@ -17,10 +17,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cuaug._native import address, library
+from cuaug._native import library
 
 __all__ = ["MAX_SCANS", "file_format", "jpeg_headers", "orientation", "swaps_axes", "webp_size"]
 
@@ -80,28 +77,28 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def jpeg_headers(files: Sequence[bytes]) -> NDArray[np.int32]:
-    """(n, 4): height, width, components and orientation of each of n files; the sizes as stored.
+def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The heights, widths, numbers of components and orientations of some files; the sizes as stored.
 
     The orientation is 0 where it is no JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes
     them: one that has no business in a scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a
     success, where Pillow refuses the file. Other threads run meanwhile.
     """
     n = len(files)
-    headers = np.empty((n, 4), dtype=np.int32)
-    sizes = np.fromiter(map(len, files), dtype=np.int64, count=n)
-    library.cuaug_jpeg_headers(_addresses(n)(*files), address(sizes), n, MAX_SCANS, address(headers))
-    return headers
+    data, sizes = _array(ctypes.c_char_p, n)(*files), _array(ctypes.c_int64, n)(*map(len, files))
+    headers = _array(ctypes.c_int32, 4 * n)()
+    library.cuaug_jpeg_headers(data, sizes, n, MAX_SCANS, headers)
+    return headers[0::4], headers[1::4], headers[2::4], headers[3::4]
 
 
-@functools.lru_cache(maxsize=64)
-def _addresses(n: int) -> Any:
-    """The type of n addresses of bytes. ctypes makes one in 20 us, and lets it go when nobody holds it."""
-    return ctypes.c_char_p * n
+@functools.lru_cache(maxsize=256)
+def _array(kind: Any, n: int) -> Any:
+    """The type of an array. ctypes makes one in 20 us, and lets it go when nobody holds it."""
+    return kind * n
 
 
 def _jpeg(data: bytes) -> int | None:
-    return int(jpeg_headers([data])[0, 3]) or None
+    return jpeg_headers([data])[3][0] or None
 
 
 def _upright(block: bytes | None) -> int | None:

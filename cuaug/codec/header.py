@@ -71,7 +71,7 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
 
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
     """
-    heights, widths, components, turns = jpeg_headers(files).T.tolist()
+    heights, widths, components, turns = jpeg_headers(files)
     # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
     common = [
         turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
@@ -79,7 +79,8 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
     ]
     all_common = all(common)
     if not all_common:
-        files, heights, widths, turns = (list(compress(each, common)) for each in (files, heights, widths, turns))
+        files = list(compress(files, common))
+        heights, widths, turns = (list(compress(each, common)) for each in (heights, widths, turns))
     for i in [i for i, turn in enumerate(turns) if turn != 1]:
         heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
     headers = map(JpegHeader, heights, widths, files, open_streams(files), turns)
@@ -98,7 +99,7 @@ def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
     form = file_format(data)
     turn = orientation(data, form)
     if form == "jpeg":
-        height, width, components, _ = jpeg_headers([data])[0].tolist()
+        (height,), (width,), (components,), _ = jpeg_headers([data])
         if components:
             _check_size(height, width, max_pixels)
     elif turn is not None:

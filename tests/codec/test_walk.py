@@ -81,7 +81,7 @@ def orientation(tiff: bytes) -> int:
 
 
 def library_told(data: bytes) -> list[int]:
-    return jpeg_headers([data])[0].tolist()
+    return [value for (value,) in jpeg_headers([data])]
 
 
 def encoded(**options) -> bytes:
@@ -108,7 +108,7 @@ def test_encoders_files_are_sound(data):
     found = told(data)
     assert found == [16, 24, 3, 6 if b"Exif" in data else 1] and library_told(data) == found
     # From every place on it is cut, it has no end; what follows the end is nobody's business.
-    assert jpeg_headers([data[:n] for n in range(len(data))]).tolist() == [ODD] * len(data)
+    assert not any(map(any, jpeg_headers([data[:n] for n in range(len(data))])))
     assert library_told(data + b"\xff\xff\xe1") == found
 
 
@@ -162,8 +162,8 @@ def test_nvimagecodec_reads_the_same_size(data, file):
 
 def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
-    assert jpeg_headers(files).tolist() == [told(data) for data in files]
-    assert jpeg_headers([]).shape == (0, 4)
+    assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [told(data) for data in files]
+    assert jpeg_headers([]) == ([], [], [], [])
 
 
 def test_as_many_scans_as_are_allowed():
