@@ -4,7 +4,8 @@ The pipeline is the loader's own: reading and parsing, planning, filling slots, 
 collating. In place of the driver, of nvImageCodec's decoding and of the kernel stand functions that do nothing (memory
 is the host's). All runs on one thread, and processor time is counted. From memory, that is what the interpreter is held
 for: "free" is not in it, which is work during which other threads run (walking over JPEGs' scans, opening them for
-nvImageCodec); taking nvImageCodec's streams down is, in "rest". From files, the system's calls are in it, during which they run too.
+nvImageCodec); taking nvImageCodec's streams down is, in "rest". From files, the system's calls are in it, during which
+they run too.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 

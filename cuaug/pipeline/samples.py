@@ -16,7 +16,7 @@ from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import run_stages
 
-__all__ = ["Samples", "rows_of"]
+__all__ = ["Drawn", "Samples", "rows_of"]
 
 
 class Drawn(NamedTuple):
