@@ -67,6 +67,7 @@ STAGES: dict[str, tuple[Any, str]] = {
 }
 #: What lets other threads run while it works, within "parse".
 FREE = [(exif.library, "cuaug_jpeg_headers"), (header, "open_streams")]
+TURNS = 5
 
 
 class Memory:
@@ -215,19 +216,21 @@ def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[flo
 
 
 def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
-    """Microseconds a sample, by stage; all of it in a run of its own, without the clocks of the stages."""
+    """Microseconds a sample, by stage; all of it in runs of its own, without the clocks of the stages, in turns."""
     free = [("free", place) for place in FREE]
     rows: dict[str, list[float]] = {name: [] for name in (*STAGES, "free", "all")}
-    with loader_of(source, chain, batch_size) as loader, Clocks(free) as clocks:
-        for seconds in batches_of(loader, batches, clocks):
-            rows["all"].append(seconds - clocks.take()["free"][1])
-    with loader_of(source, chain, batch_size) as loader, Clocks([*STAGES.items(), *free]) as clocks:
-        for _ in batches_of(loader, batches, clocks):
-            taken = clocks.take()
-            for name in (*STAGES, "free"):
-                rows[name].append(taken[name][0])
-            rows["decode"][-1] -= IdleDecoder.stub_seconds
-            rows["parse"][-1] -= taken["free"][1]
+    with loader_of(source, chain, batch_size) as loader:
+        for _ in range(TURNS):
+            with Clocks(free) as clocks:
+                for seconds in batches_of(loader, -(-batches // TURNS), clocks):
+                    rows["all"].append(seconds - clocks.take()["free"][1])
+            with Clocks([*STAGES.items(), *free]) as clocks:
+                for _ in batches_of(loader, -(-batches // TURNS), clocks):
+                    taken = clocks.take()
+                    for name in (*STAGES, "free"):
+                        rows[name].append(taken[name][0])
+                    rows["decode"][-1] -= IdleDecoder.stub_seconds
+                    rows["parse"][-1] -= taken["free"][1]
     found = {name: spread([1e6 * value / batch_size for value in values]) for name, values in rows.items()}
     stages = sum(found[name]["median"] for name in STAGES)
     everything = found.pop("all")
