@@ -3,8 +3,9 @@
 The pipeline is the loader's own: reading and parsing, planning, filling slots, tables and addresses, queueing,
 collating. In place of the driver, of nvImageCodec's decoding and of the kernel stand functions that do nothing (memory
 is the host's). All runs on one thread, and processor time is counted. From memory, that is what the interpreter is held
-for: "free" is not in it, which is work during which other threads run (walking over a JPEG's scans, opening it for
-nvImageCodec). From files, the system's calls are in it, during which they run too.
+for: "free" is not in it, which is work during which other threads run (walking over JPEGs' scans, opening them for
+nvImageCodec); taking nvImageCodec's streams down is, in "rest". From files, the system's calls are in it, during which
+they run too.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
@@ -18,6 +19,7 @@ import cProfile
 import pstats
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,7 +36,7 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import CudaDecoder, exif, nv
+from cuaug.codec import CudaDecoder, exif, header
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaProgram
 from cuaug.pipeline import cuda as pipeline
@@ -64,7 +66,8 @@ STAGES: dict[str, tuple[Any, str]] = {
     "finish": (Samples, "batch"),
 }
 #: What lets other threads run while it works, within "parse".
-FREE: list[tuple[Any, str]] = [(exif.library, "cuaug_walk_jpeg"), (nv(), "CodeStream")]
+FREE = [(exif.library, "cuaug_jpeg_headers"), (header, "open_streams")]
+TURNS = 5
 
 
 class Memory:
@@ -95,7 +98,7 @@ class IdleDecoder(CudaDecoder):
 
     def __init__(self, device_id: Any, **options: Any) -> None:
         self._decoder = SimpleNamespace(decode=self._nothing)
-        self._params = {exif: decode_params(exif) for exif in (False, True)}
+        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
 
     def _nothing(self, streams: Any, *, images: list[Slot], **options: Any) -> list[Slot]:
@@ -110,9 +113,9 @@ class IdleDecoder(CudaDecoder):
 
 
 class Inline:
-    """Workers that work at once, on the thread that asks."""
+    """Workers that work at once, on the thread that asks; their tasks are as large as those of six threads."""
 
-    stopping, threads = False, 1
+    stopping, threads = False, 6
 
     def submit(self, task: Callable[[], None], turn: int = 0) -> None:
         task()
@@ -153,22 +156,56 @@ def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
     return loader
 
 
-def clock_seconds() -> float:
-    """What `timed` adds to the time of what it measures."""
-    totals = {"nothing": 0.0}
-    nothing = timed(totals, "nothing", lambda: None)
-    for _ in range(20_000):
-        nothing()
-    return totals["nothing"] / 20_000
+class Clocks:
+    """Puts clocks around functions while it is entered.
+
+    Attributes:
+        inside: seconds that a clock adds to what it measures.
+        around: seconds that it takes in all.
+    """
+
+    def __init__(self, places: list[tuple[str, tuple[Any, str]]]) -> None:
+        self._places = places
+        self.totals, self.calls = defaultdict(float), defaultdict(int)  # type: ignore[var-annotated]
+        nothing = timed(self.totals, "nothing", lambda: None)
+        start = time.thread_time()
+        for _ in range(20_000):
+            nothing()
+        self.around = (time.thread_time() - start) / 20_000
+        self.inside = self.totals["nothing"] / 20_000
+
+    def __enter__(self) -> Clocks:
+        self._stack = ExitStack()
+        for name, (owner, function) in self._places:
+            work = timed(self.totals, name, getattr(owner, function), self.calls)
+            self._stack.enter_context(mock.patch.object(owner, function, work))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.close()
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """Since the last time: the seconds of each function's own, and those that it takes because of its clock too."""
+        taken = {
+            name: (
+                self.totals[name] - self.inside * self.calls[name],
+                self.totals[name] + (self.around - self.inside) * self.calls[name],
+            )
+            for name, _ in self._places
+        }
+        self.totals.clear()
+        self.calls.clear()
+        return taken
 
 
-def batches_of(loader: cuaug.Loader, count: int) -> Iterator[float]:
+def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[float]:
     """Seconds that each of so many batches takes, once all is warm; decoding's stub is taken out."""
     seen = -3
     while seen < count:
         running = iter(loader)
         next(running)  # and the one that is prefetched: from here on, one is begun for each that is taken
         for _ in range(min(len(loader) - 2, count - seen)):
+            clocks.take()
             IdleDecoder.stub_seconds, start = 0.0, time.thread_time()
             next(running)
             taken = time.thread_time() - start - IdleDecoder.stub_seconds
@@ -179,28 +216,26 @@ def batches_of(loader: cuaug.Loader, count: int) -> Iterator[float]:
 
 
 def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
-    """Microseconds a sample, by stage; all of it in a run of its own, without the clocks of the stages."""
-    names = [*STAGES, "free"]
-    totals, calls, clock = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0), clock_seconds()
-    rows: dict[str, list[float]] = {name: [] for name in names}
+    """Microseconds a sample, by stage; all of it in runs of its own, without the clocks of the stages, in turns."""
+    free = [("free", place) for place in FREE]
+    rows: dict[str, list[float]] = {name: [] for name in (*STAGES, "free", "all")}
     with loader_of(source, chain, batch_size) as loader:
-        whole = list(batches_of(loader, batches))
-    with ExitStack() as stack, loader_of(source, chain, batch_size) as loader:
-        for name, (owner, function) in [*STAGES.items(), *(("free", place) for place in FREE)]:
-            work = timed(totals, name, getattr(owner, function), calls)
-            stack.enter_context(mock.patch.object(owner, function, work))
-        before = dict(totals), dict(calls)
-        for _ in batches_of(loader, batches):
-            for name in names:
-                spent = totals[name] - before[0][name] - clock * (calls[name] - before[1][name])
-                rows[name].append(1e6 * spent / batch_size)
-            rows["decode"][-1] -= 1e6 * IdleDecoder.stub_seconds / batch_size
-            rows["parse"][-1] -= rows["free"][-1]
-            before = dict(totals), dict(calls)
-    found = {name: spread(values[1:]) for name, values in rows.items()}  # the first has what warmed up in it
-    everything = [1e6 * seconds / batch_size - found["free"]["median"] for seconds in whole]
-    stages = sum(values["median"] for name, values in found.items() if name != "free")
-    return found | {"rest": spread([value - stages for value in everything]), "all": spread(everything)}
+        for _ in range(TURNS):
+            with Clocks(free) as clocks:
+                for seconds in batches_of(loader, -(-batches // TURNS), clocks):
+                    rows["all"].append(seconds - clocks.take()["free"][1])
+            with Clocks([*STAGES.items(), *free]) as clocks:
+                for _ in batches_of(loader, -(-batches // TURNS), clocks):
+                    taken = clocks.take()
+                    for name in (*STAGES, "free"):
+                        rows[name].append(taken[name][0])
+                    rows["decode"][-1] -= IdleDecoder.stub_seconds
+                    rows["parse"][-1] -= taken["free"][1]
+    found = {name: spread([1e6 * value / batch_size for value in values]) for name, values in rows.items()}
+    stages = sum(found[name]["median"] for name in STAGES)
+    everything = found.pop("all")
+    rest = {name: value - stages for name, value in everything.items()}
+    return found | {"rest": rest, "all": everything}
 
 
 def profile(source: Any, chain: list[Any], batch_size: int, lines: int) -> None:

@@ -37,7 +37,10 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
     lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
-    lib.cuaug_walk_jpeg.argtypes = [ctypes.c_char_p, i64, i32, pointer]
+    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
+    lib.cuaug_jpeg_headers.restype = None
+    lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
+    lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     chosen: list[Any] = [pointer, pointer, i64]

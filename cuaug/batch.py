@@ -103,7 +103,8 @@ def collate(labels: Sequence[Any]) -> Any:
         LoaderError: arrays of different shapes, dicts of different fields, tuples of different lengths, or a mixture.
     """
     first = labels[0]
-    if any(map(holds_targets, labels)) and all(isinstance(label, Mapping) for label in labels):
+    kinds = set(map(type, labels))
+    if all(issubclass(kind, Mapping) for kind in kinds) and any(map(holds_targets, labels)):
         return [{name: _as_tensor(value) for name, value in label.items()} for label in labels]
     if isinstance(first, Mapping):
         if all(isinstance(label, Mapping) and label.keys() == first.keys() for label in labels):

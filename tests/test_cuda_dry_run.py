@@ -155,7 +155,7 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
 
         return run
 
-    monkeypatch.setattr(cuda.Workspace, "upload", checked("upload", cuda.Workspace.upload))
+    monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
     monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
     loader = loader_on(True, pictures, CHAIN, batch_size=8)

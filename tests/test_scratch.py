@@ -1,7 +1,7 @@
 """augment.cu as CUDA compiles it, run on the host a thread a block: the host build's bits, in the memory it is given.
 
-The kernel does not know how much shared memory a launch asked for. `scratch_bytes` computes it in Python, far from the
-headers that use it; here every block's scratch lies before a pattern, and who writes on it is found out.
+The kernel does not know how much shared memory a launch asked for. `scratch_bytes` reckons it far from the headers that
+use it; here every block's scratch lies before a pattern, and who writes on it is found out.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
-from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, read_header
+from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, JpegHeader, read_header, read_jpeg_headers
 from cuaug.codec.pixels import Pixels
 
 __all__ = [
@@ -25,9 +25,11 @@ __all__ = [
     "CudaDecoder",
     "Header",
     "HostDecoder",
+    "JpegHeader",
     "Pixels",
     "codec_version",
     "gpu_decodes",
     "nv",
     "read_header",
+    "read_jpeg_headers",
 ]

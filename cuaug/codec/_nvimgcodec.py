@@ -8,14 +8,14 @@ import io
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-__all__ = ["codec_version", "decode_params", "decoder_options", "gpu_decodes", "nv"]
+__all__ = ["codec_version", "decode_params", "decoder_options", "gpu_decodes", "nv", "open_streams"]
 
 _nvimgcodec: ModuleType | None = None
 _import_lock = threading.Lock()
@@ -71,6 +71,15 @@ def _no_advice() -> Iterator[None]:
 def codec_version() -> str:
     """The version of nvImageCodec, such as '0.9.0'."""
     return nv().__version__
+
+
+def open_streams(files: Sequence[bytes]) -> list[Any]:
+    """The CodeStream of each file; None where nvImageCodec cannot open it. While it does, other threads run."""
+    make_stream = nv().CodeStream
+    try:
+        return list(map(make_stream, files))
+    except RuntimeError:
+        return [None] if len(files) == 1 else [stream for file in files for stream in open_streams([file])]
 
 
 def decode_params(exif: bool) -> Any:

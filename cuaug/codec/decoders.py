@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ _NARROW = 8
 """Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
 cropped row is only a few pixels wide, so the region would differ from the picture by some levels."""
 _KEEP_BYTES = 64 << 20
+_ORIENTATION = attrgetter("_orientation")
 _PATIENCE = 256
 
 
@@ -131,7 +133,7 @@ class CudaDecoder:
             + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
-        self._params = {exif: decode_params(exif) for exif in (False, True)}
+        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
 
     def wrap(self, array: Any, stream: int) -> Any:
@@ -146,52 +148,46 @@ class CudaDecoder:
     def decode(
         self, headers: Sequence[Header], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
-        """Decode a batch on `stream`: image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB.
+        """Decode a batch on `stream`, of headers that were read with the same `apply_exif`.
 
-        Before the call the host must have waited until nothing reads or writes the slots any more: the hardware engine
-        may start before earlier work of its stream has ended.
+        Image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB. Before the call the host must
+        have waited until nothing reads or writes the slots any more: the hardware engine may start before earlier work
+        of its stream has ended.
 
         Returns:
             per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
-            where Pillow had to decode it; a DecodeError where nobody could.
-
-        Raises:
-            ValueError: a slot is too small for its image.
+            where Pillow had to decode it, also because its slot is too small; a DecodeError where nobody could.
         """
         if len(headers) != len(slots):
             raise ValueError(f"{len(headers)} images for {len(slots)} slots")
-        for header, slot in zip(headers, slots, strict=True):
-            if header.height * header.width * 3 > slot.capacity:
-                raise ValueError(f"a slot of {slot.capacity} bytes for {header.height} x {header.width} x 3")
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        left = set(range(len(headers)))
-        for exif, params in self._params.items():
-            mine = [i for i, header in enumerate(headers) if header._stream is not None and header._exif == exif]
-            if mine:
-                left.difference_update(self._decoded(headers, slots, mine, params, stream))
-        rest = sorted(left)
-        for i, outcome in zip(rest, self._pool.map(_on_host, [headers[i] for i in rest]), strict=True):
-            outcomes[i] = outcome
+        mine = [i for i, header in enumerate(headers) if header._stream is not None]
+        done = self._decoded(headers, slots, mine, stream) if mine else []
+        if len(done) < len(headers):
+            left = sorted({*range(len(headers))} - {*done})
+            for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
+                outcomes[i] = outcome
         return outcomes
 
-    def _decoded(self, headers: Any, slots: Any, mine: list[int], params: Any, stream: int) -> list[int]:
+    def _decoded(self, headers: Any, slots: Any, mine: list[int], stream: int) -> list[int]:
         """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
+        own = [headers[i] for i in mine]
+        turned = max(map(_ORIENTATION, own)) > 1
         try:
-            done = self._decoder.decode(
-                [headers[i]._stream for i in mine],
+            images = self._decoder.decode(
+                [header._stream for header in own],
                 images=[slots[i] for i in mine],
-                params=params,
+                params=self._as_displayed if turned else self._as_stored,
                 cuda_stream=stream,
             )
         except (RuntimeError, ValueError):  # one bad file must not take its neighbours with it
             if len(mine) == 1:
                 return []
-            return [i for one in mine for i in self._decoded(headers, slots, [one], params, stream)]
-        return [
-            i
-            for i, image in zip(mine, done, strict=True)
-            if image is not None and slots[i].shape == (headers[i].height, headers[i].width, 3)
-        ]
+            return [i for one in mine for i in self._decoded(headers, slots, [one], stream)]
+        done = [i for i, image in zip(mine, images, strict=True) if image is not None]
+        if not turned:  # the size is that as stored, on which all agree: asking is a turn at the interpreter for each
+            return done
+        return [i for i in done if slots[i].shape == (headers[i].height, headers[i].width, 3)]
 
 
 def _on_host(header: Header) -> np.ndarray | DecodeError:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
-from cuaug.codec._nvimgcodec import nv
+from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.exif import MAX_SCANS, file_format, orientation, swaps_axes, webp_size
+from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_PIXELS", "Header", "read_header"]
+__all__ = ["DEFAULT_MAX_PIXELS", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
@@ -20,25 +22,30 @@ class Header:
 
     Attributes:
         height, width: the size in pixels as displayed, that is after the EXIF orientation when it is applied.
+        for_gpu: whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone.
     """
 
-    __slots__ = ("_data", "_exif", "_orientation", "_stream", "height", "width")
+    __slots__ = ("_data", "_orientation", "_stream", "height", "width")
 
-    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int, exif: bool) -> None:
+    for_gpu = False
+
+    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int) -> None:
         self.height = height
         self.width = width
         self._data = data
         self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
-        self._exif = exif
-
-    @property
-    def for_gpu(self) -> bool:
-        """Whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone."""
-        return self._stream is not None and file_format(self._data) == "jpeg"
 
     def __repr__(self) -> str:
         return f"Header(height={self.height}, width={self.width})"
+
+
+class JpegHeader(Header):
+    """That of a JPEG which nvImageCodec decodes."""
+
+    __slots__ = ()
+
+    for_gpu = True
 
 
 def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> Header:
@@ -55,22 +62,56 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
     """
     if not isinstance(data, bytes):
         data = bytes(data)
+    (header,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
+    return _read_other(data, apply_exif, max_pixels) if header is None else header
+
+
+def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: int) -> list[Header | None]:
+    """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_header` tells.
+
+    nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
+    """
+    heights, widths, components, turns = jpeg_headers(files)
+    # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
+    common = [
+        turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
+        for height, width, count, turn in zip(heights, widths, components, turns, strict=True)
+    ]
+    all_common = all(common)
+    if not all_common:
+        files = list(compress(files, common))
+        heights, widths, turns = (list(compress(each, common)) for each in (heights, widths, turns))
+    for i in [i for i, turn in enumerate(turns) if turn != 1]:
+        heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
+    headers = map(JpegHeader, heights, widths, files, open_streams(files), turns)
+    return list(headers) if all_common else [next(headers) if one else None for one in common]
+
+
+def _displayed(height: int, width: int, turn: int, apply_exif: bool) -> tuple[int, int, int]:
+    """The size of a picture that is stored with this size and orientation, and the orientation to undo."""
+    if not apply_exif:
+        return height, width, 1
+    return (width, height, turn) if swaps_axes(turn) else (height, width, turn)
+
+
+def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
+    """The header of what is no common JPEG."""
     form = file_format(data)
     turn = orientation(data, form)
-    if turn is not None:
+    if form == "jpeg":
+        (height,), (width,), (components,), _ = jpeg_headers([data])
+        if components:
+            _check_size(height, width, max_pixels)
+    elif turn is not None:
         try:
             stream = nv().CodeStream(data)
             height, width = stream.height, stream.width
-            # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
-            if form != "jpeg" or stream.num_channels in (1, 3):
-                _check_size(height, width, max_pixels)
-                if not apply_exif:
-                    turn = 1
-                elif swaps_axes(turn):
-                    height, width = width, height
-                return Header(height, width, data, stream, turn, apply_exif)
         except RuntimeError:  # it cannot read this header; Pillow reads it or says what is wrong
             pass
+        else:
+            _check_size(height, width, max_pixels)
+            height, width, turn = _displayed(height, width, turn, apply_exif)
+            return Header(height, width, data, stream, turn)
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
 
 
@@ -97,10 +138,7 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
     _check_size(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
-    if not apply_exif:
-        turn = 1
-    elif turn is None:
-        turn = pillow_orientation(image)
-    if swaps_axes(turn):
-        height, width = width, height
-    return Header(height, width, data, None, turn, apply_exif)
+    if turn is None:
+        turn = pillow_orientation(image) if apply_exif else 1
+    height, width, turn = _displayed(height, width, turn, apply_exif)
+    return Header(height, width, data, None, turn)

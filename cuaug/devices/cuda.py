@@ -8,16 +8,17 @@ nothing waits for the device.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._native import address, library
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
-from cuaug.plan import Border, Tables
-from cuaug.plan.layout import Measure, Neighbourhood
+from cuaug.plan import Tables
 
 __all__ = ["THREADS", "CudaProgram", "Workspace", "fills", "forked", "kernel", "scratch_bytes", "unavailable"]
 
@@ -133,15 +134,27 @@ class Workspace:
 
     def upload(self, *parts: NDArray[Any]) -> list[torch.Tensor]:
         """The bytes of each part in device memory: one copy on the current stream. Valid until the next upload."""
-        flat = [part.reshape(-1).view(np.uint8) for part in parts]
-        *starts, size = np.cumsum([0, *(-(-len(part) // _ALIGN) * _ALIGN for part in flat)]).tolist()
-        pinned = self._pinned.hold(size)
-        host = pinned.numpy()
-        for start, part in zip(starts, flat, strict=True):
-            host[start : start + len(part)] = part
-        memory = self._tables.hold(size)
-        memory.copy_(pinned, non_blocking=True)
-        return [memory[start : start + len(part)] for start, part in zip(starts, flat, strict=True)]
+        self.stage(*parts)
+        return self.send()
+
+    def stage(self, *parts: NDArray[Any]) -> list[NDArray[Any]]:
+        """A copy of each part, to be changed and sent; in pinned memory."""
+        flat = [part.reshape(-1).view(np.uint8) for part in parts]  # NumPy copies structured types field by field
+        *starts, size = itertools.accumulate((-(-len(part) // _ALIGN) * _ALIGN for part in flat), initial=0)
+        self._staged = self._pinned.hold(size)
+        host = self._staged.numpy()
+        self._places = [(start, start + len(part)) for start, part in zip(starts, flat, strict=True)]
+        copies = []
+        for (start, end), own, part in zip(self._places, flat, parts, strict=True):
+            host[start:end] = own
+            copies.append(host[start:end].view(part.dtype).reshape(part.shape))
+        return copies
+
+    def send(self) -> list[torch.Tensor]:
+        """Like `upload`, of what is staged."""
+        memory = self._tables.hold(self._staged.nelement())
+        memory.copy_(self._staged, non_blocking=True)
+        return [memory[start:end] for start, end in self._places]
 
 
 def fills(tables: Tables) -> int:
@@ -181,21 +194,22 @@ class CudaProgram:
             how many kernels were launched.
         """
         device = target.device
-        rows = self.tables.rows.copy()
-        if skip is not None:
-            rows["active"][:, skip] = 0
-        if not rows["active"].any():
+        tables = self.tables
+        active = tables.rows["active"] if skip is None else np.where(skip, 0, tables.rows["active"])
+        if not active.any():
             return 0
         function = kernel(device.index)
+        workspace = workspace or Workspace(device)
+        zeros = np.zeros(0 if fills(tables) else tables.statistics, dtype=np.int64)
+        rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
+        rows["active"] = active
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
-        workspace = workspace or Workspace(device)
         _address(rows, sources, finals, workspace)
-        zeros = np.zeros(0 if fills(self.tables) else self.tables.statistics, dtype=np.int64)
-        uploaded = workspace.upload(rows, self.tables.ops, self.tables.luts, zeros)
+        uploaded = workspace.send()
         rows_at, ops_at, luts_at, statistics_at = (part.data_ptr() for part in uploaded)
-        if fills(self.tables):
-            statistics_at = workspace.zeros(8 * self.tables.statistics)
+        if fills(tables):
+            statistics_at = workspace.zeros(8 * tables.statistics)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
         (passes, n), launches = rows.shape, 0
@@ -246,35 +260,8 @@ class CudaProgram:
 
 
 def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
-    """The most scratch that a tile of any of these samples needs: augment.h, statistics.h and jpeg.h say what it is."""
-    y, x = rows["y"], rows["x"]
-    line = np.ceil(tile_columns * x["scale"]).astype(np.int64) + 2 * x["taps"] + 2
-    window = x["high"].astype(np.int64) - x["low"]
-    # A border that wraps shows both ends of the window in one tile.
-    line = np.where(rows["border_after"] == Border.WRAP, window, np.minimum(line, window))
-    floats = tile_rows * (2 + y["taps"]) + tile_columns * (2 + x["taps"]) + 3 * line + 1
-    kind = rows["neighbourhood"]
-    floats = np.where((rows["warped"] != 0) | (kind > Neighbourhood.SEPARABLE), 0, floats)
-    floats = np.where(kind == Neighbourhood.JPEG, _jpeg_integers(tile_rows, tile_columns), floats)
-    floats = floats + np.where(rows["measured"] == Measure.HISTOGRAM, 3 * 256 + 3 * 16, 0)
-    floats = floats + np.where(rows["measure"] == Measure.HISTOGRAM, 3 * 256, 0)
-    cells = _cell_floats(rows, tile_rows, tile_columns)
-    floats = floats + np.where(rows["measured"] == Measure.CELL_HISTOGRAMS, cells, 0)
-    return int(floats.max()) * 4
-
-
-def _cell_floats(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> NDArray[np.int64]:
-    """For the tables of all cells between whose centres a tile may lie."""
-    grid, turned = rows["measured_grid"], rows["transposed"] != 0
-    down, across = np.where(turned, tile_columns, tile_rows), np.where(turned, tile_rows, tile_columns)
-    cells = np.minimum((down - 1) // np.maximum(grid["height"], 1) + 3, grid["rows"]).astype(np.int64)
-    cells *= np.minimum((across - 1) // np.maximum(grid["width"], 1) + 3, grid["columns"])
-    return 4 + cells * (3 * 256 // 4 + 3 * 16)
-
-
-def _jpeg_integers(rows: int, columns: int) -> int:
-    luma, chroma = (((h + 14) // 8) * ((w + 14) // 8) for h, w in ((rows, columns), (rows // 2 + 3, columns // 2 + 3)))
-    return 64 * (luma + 2 * chroma)
+    """The most scratch that a tile of any of these samples needs; `rows` are contiguous."""
+    return 4 * int(library.cuaug_scratch_words(address(rows), len(rows), tile_rows, tile_columns))
 
 
 def _address(rows: NDArray[Any], sources: NDArray[np.uint64], finals: NDArray[np.uint64], workspace: Workspace) -> None:

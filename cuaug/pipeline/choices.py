@@ -6,10 +6,12 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SAMPLES_PER_TASK", "Setup", "allowed_cpus", "choose", "quota"]
+__all__ = ["SAMPLES_PER_TASK", "Setup", "allowed_cpus", "choose", "quota", "samples_per_read"]
 
 # Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
 SAMPLES_PER_TASK = 8
+# ... that a task reads: a task costs 50 us of Python, during which no other thread runs.
+_MOST_SAMPLES_PER_READ = 64
 # On a GPU, threads read and parse: they hold the GIL for most of what is theirs to do, and more of them only contend.
 _MOST_THREADS_FOR_A_GPU = 16
 
@@ -44,6 +46,11 @@ class Setup:
             f"device={self.device!r}, threads={self.threads} ({self.threads_because}), "
             f"prefetch={self.prefetch} ({self.prefetch_because}){split}"
         )
+
+
+def samples_per_read(count: int, threads: int) -> int:
+    """How many of a batch's samples a task reads: not so many that a thread has none, unless others' batches have."""
+    return min(max(SAMPLES_PER_TASK, count // threads), _MOST_SAMPLES_PER_READ)
 
 
 def choose(device: str, batch_size: int, threads: int | None, prefetch: int | None) -> Setup:

@@ -15,15 +15,17 @@ had queued by then has run. Batches of one size ask the driver for no memory aft
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
-from typing import Any
+from operator import attrgetter
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.codec import CudaDecoder, Header, Pixels
+from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
@@ -42,6 +44,10 @@ __all__ = ["CudaPipeline"]
 _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
 _KEEP_BYTES = 3 * (21 << 20)
+_ENCODED = {Header, JpegHeader}
+# What is asked of each image of a batch, and of each slot.
+_SIDES, _FOR_GPU = (attrgetter("height"), attrgetter("width")), attrgetter("for_gpu")
+_ADDRESS, _CAPACITY = attrgetter("address"), attrgetter("capacity")
 
 
 class CudaPipeline(Pipeline):
@@ -70,16 +76,13 @@ class _Slot:
         self.address = self.capacity = 0
         self.wrapped: Any = None
 
-    def hold(self, size: int, producer: _Producer) -> bool:
-        """Makes room for so many bytes; True if that took new memory."""
-        if size <= self.capacity <= max(size, _KEEP_BYTES):
-            return False
+    def take(self, size: int, producer: _Producer) -> None:
+        """Takes new memory for so many bytes, in place of what it had."""
         self.memory = self.wrapped = None  # before more is asked for
         pixels = -(-max(size, min(size * 9 // 8, _KEEP_BYTES)) // 3)  # some more, for a larger one next time
         self.memory = torch.empty((1, pixels, 3), dtype=torch.uint8, device=producer.device)
         self.address, self.capacity = self.memory.data_ptr(), 3 * pixels
         self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
-        return True
 
 
 class _Arena:
@@ -177,52 +180,47 @@ class _Producer:
         """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
-        headers: dict[int, Header] = {}
-        for i, item in enumerate(items):
-            if type(item) is Header:  # as by far most are
-                headers[i] = item
-                continue
-            encoded = item.encoded if isinstance(item, Uncached) else item
-            if isinstance(encoded, Header):
-                headers[i] = encoded
-            elif isinstance(encoded, Pixels):
-                arrays[i] = encoded.array
-            else:
-                addresses[i] = encoded.tensor.data_ptr()
+        if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
+            places, headers = list(range(len(items))), cast(list[Header], items)
+        else:
+            places, headers = _sorted_out(items, addresses, arrays)
         slots = self._slots(arena, headers)
-        outcomes = self._decode(list(headers.values()), [slot.wrapped for slot in slots.values()])
-        by = ["source" if isinstance(items[i], Uncached) else job.given for i in range(len(items)) if i not in headers]
-        for i, outcome in zip(headers, outcomes, strict=True):
+        addresses[places] = np.fromiter(map(_ADDRESS, slots), dtype=np.uint64, count=len(slots))
+        by = Counter(gpu=sum(map(_FOR_GPU, headers)))
+        by["cpu"] = len(headers) - by["gpu"]
+        for i, header, outcome in zip(places, headers, self._decode(headers, slots), strict=True):
             if outcome is None:
-                by.append("gpu" if headers[i].for_gpu else "cpu")
-                addresses[i] = slots[i].address
-            elif isinstance(outcome, DecodeError):
+                continue
+            by["gpu" if header.for_gpu else "cpu"] -= 1
+            if isinstance(outcome, DecodeError):
                 job.fail(int(good[i]), outcome)
                 failed[i] = True
             else:
-                by.append("pillow")
+                by["pillow"] += 1
                 arrays[i] = outcome
-        self._recorder.decoded(by)
         uploaded = dict(zip(arrays, arena.pixels.upload(*arrays.values()) if arrays else [], strict=True))
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()
-        fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
-        if fresh:
-            pictures = {
-                i: _picture(uploaded[i] if i in uploaded else slots[i].memory, item.encoded)
-                for i, item in fresh.items()
-            }
-            arena.scaled = self._cached(fresh, pictures)
+        if not all_encoded:
+            by += Counter(
+                "source" if isinstance(items[i], Uncached) else job.given for i in set(range(len(items))) - set(places)
+            )
+            fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
+            memories = {i: slot.memory for i, slot in zip(places, slots, strict=True)} | uploaded
+            pictures = {i: _picture(memories[i], item.encoded) for i, item in fresh.items()}
+            arena.scaled = self._cached(fresh, pictures) if fresh else {}
             for i, picture in arena.scaled.items():
                 addresses[i] = picture.data_ptr()
+        self._recorder.decoded(by)
         return addresses, failed
 
-    def _decode(self, headers: list[Header], slots: list[Any]) -> list[NDArray[np.uint8] | DecodeError | None]:
+    def _decode(self, headers: list[Header], slots: list[_Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:
         """As `CudaDecoder.decode`. While the split is being chosen, it waits for the GPU and takes the time."""
+        wrapped = [slot.wrapped for slot in slots]
         if self.splits.done:
-            return self.decoder.decode(headers, slots, self.stream.cuda_stream)
+            return self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
         start = time.perf_counter()
-        outcomes = self.decoder.decode(headers, slots, self.stream.cuda_stream)
+        outcomes = self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
         self.stream.synchronize()
         pixels = sum(header.height * header.width for header in headers)
         self.splits.add(time.perf_counter() - start, len(headers), pixels)
@@ -247,18 +245,39 @@ class _Producer:
         cache.put_from_device({sample.index: made[i] for i, sample in fresh.items()})
         return made
 
-    def _slots(self, arena: _Arena, headers: dict[int, Header]) -> dict[int, _Slot]:
+    def _slots(self, arena: _Arena, headers: list[Header]) -> list[_Slot]:
         """A slot for each image. The largest of every batch take the same slots: only those grow large."""
-        arena.slots += [_Slot() for _ in range(len(headers) - len(arena.slots))]
-        sizes = {i: header.height * header.width * 3 for i, header in headers.items()}
-        slots, grown = {}, False
-        for i, slot in zip(sorted(sizes, key=sizes.__getitem__, reverse=True), arena.slots, strict=False):
-            slots[i] = slot
-            grown |= slot.hold(sizes[i], self)
-        if grown:
+        n = len(headers)
+        arena.slots += [_Slot() for _ in range(n - len(arena.slots))]
+        heights, widths = (np.fromiter(map(side, headers), dtype=np.int64, count=n) for side in _SIDES)
+        sizes = 3 * heights * widths
+        held = np.fromiter(map(_CAPACITY, arena.slots[:n]), dtype=np.int64, count=n)
+        order = np.argsort(-sizes, kind="stable")
+        wanted = sizes[order]
+        unfit = np.flatnonzero((held < wanted) | (held > np.maximum(wanted, _KEEP_BYTES))).tolist()
+        for k in unfit:
+            arena.slots[k].take(int(wanted[k]), self)
+        if unfit:
             # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
             self.stream.synchronize()
-        return {i: slots[i] for i in headers}
+        return [arena.slots[k] for k in np.argsort(order).tolist()]
+
+
+def _sorted_out(
+    items: list[Item], addresses: NDArray[np.uint64], arrays: dict[int, NDArray[np.uint8]]
+) -> tuple[list[int], list[Header]]:
+    """Which items have to be decoded; of the others it notes the address, or the pixels to upload."""
+    places, headers = [], []
+    for i, item in enumerate(items):
+        encoded = item.encoded if isinstance(item, Uncached) else item
+        if isinstance(encoded, Header):
+            places.append(i)
+            headers.append(encoded)
+        elif isinstance(encoded, Pixels):
+            arrays[i] = encoded.array
+        else:
+            addresses[i] = encoded.tensor.data_ptr()
+    return places, headers
 
 
 def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor:

@@ -80,13 +80,13 @@ class _HostJob(Job):
             decoder = _decoder(self.settings.fancy_upsampling)
             by: dict[str, int] = defaultdict(int)
             with self._recorder.at(batch=self.number) as clock:
+                self._workers.doing(clock)
                 for i in part:
                     if self.cancelled:
                         return
                     y0, x0, y1, x1 = regions[i]
                     k = int(good[i])
                     index = int(self.indices[k])
-                    self._workers.doing("decoding", index, self)
                     clock.at("decode", index)
                     try:
                         pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))

@@ -7,13 +7,13 @@ to be filled are filled by another job, for other samples, whose images are put 
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.pipeline.choices import SAMPLES_PER_TASK
+from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
 from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
 from cuaug.pipeline.reading import Item
-from cuaug.pipeline.samples import Drawn, Samples
+from cuaug.pipeline.samples import Samples, rows_of
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
@@ -35,6 +35,8 @@ __all__ = ["Job", "Pipeline", "Settings"]
 
 # How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
 _LOOK_SECONDS = 0.25
+# What takes less is not worth the question whether to go on.
+_QUICK_NANOSECONDS = 100_000
 # So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
 _MOST_STAND_INS = 100
 
@@ -97,7 +99,8 @@ class Job:
         self._open_tasks = 0
 
     def start(self) -> Job:
-        self._each_part(len(self.indices), self._read, self._plan_and_run)
+        count = len(self.indices)
+        self._each_part(count, self._read, self._plan_and_run, samples_per_read(count, self._workers.threads))
         return self
 
     def cancel(self) -> None:
@@ -154,11 +157,6 @@ class Job:
             return False
         return True
 
-    def _is_part_of(self, job: Job) -> bool:
-        """Whether it is that job, or fills places of it."""
-        whole = self._fills
-        return self is job or (whole is not None and whole._is_part_of(job))
-
     def failures(self) -> list[DecodeError]:
         """What was wrong with samples of this batch, in order, and with those that were tried in their places."""
         own = [self.errors[k] for k in sorted(self.errors)]
@@ -178,12 +176,12 @@ class Job:
 
     def _check_progress(self, timeout_seconds: float) -> None:
         """Raises if a sample of this batch is stuck, or those of other batches are on every thread."""
-        stuck = [activity for activity in self._workers.activities() if activity.seconds > timeout_seconds]
-        own = [activity for activity in stuck if activity.job._is_part_of(self)]
+        stuck = [clock for clock in self._workers.activities() if clock.seconds > timeout_seconds]
+        own = [clock for clock in stuck if clock.batch == self.number]
         if own or len(stuck) >= self._workers.threads:
             worst = (own or stuck)[0]
             raise LoaderError(
-                f"{worst.what} {self._name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
+                f"{worst.doing} {self._name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
                 f"more than timeout_seconds={timeout_seconds:g}"
             )
 
@@ -206,11 +204,11 @@ class Job:
                 self._open_tasks -= 1
                 last = self._open_tasks == 0
             if last:
-                self._workers.doing("finishing the batch of", int(self.indices[0]), self)
+                self._workers.doing(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
                 self._go_on(then)
 
         for part in parts:
-            self._workers.submit(functools.partial(run, part), self._turn)
+            self._workers.submit(partial(run, part), self._turn)
 
     def _after(self, workers: Workers, then: Callable[[], None]) -> None:
         """Goes on with `then()` on another thread."""
@@ -238,19 +236,24 @@ class Job:
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
-        reader = self.settings.reader
+        reader, labels = self.settings.reader, self._samples.labels
         with self._recorder.at(batch=self.number) as clock:
-            for k, index in zip(part, self.indices[part.start : part.stop].tolist(), strict=True):
-                if self.cancelled:
+            self._workers.doing(clock)
+            indices, files = self.indices[part.start : part.stop].tolist(), []
+            for k, index in zip(part, indices, strict=True):
+                if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                     return
-                self._workers.doing("reading", index, self)
+                data = None
                 try:
-                    clock.at("read", index)
-                    data, self._samples.labels[k] = reader.fetch(index)
-                    clock.at("parse", index)
-                    self._items[k] = reader.parse(index, data, self._samples.labels[k])
+                    data, labels[k] = reader.fetch(index)
                 except DecodeError as error:
                     self.fail(k, error)
+                files.append(data)
+            clock.at("parse")
+            items, errors = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
+            self._items[part.start : part.stop] = items
+            for i, reason in errors.items():
+                self.fail(part[i], reason)
             clock.count("begun", len(part))
 
     def fail(self, k: int, error: DecodeError) -> None:
@@ -263,29 +266,33 @@ class Job:
             cause.__traceback__ = None  # its frames, and through them this batch, would live as long as the error
             cause = cause.__cause__ or cause.__context__
 
-    def _name(self, index: int) -> str:
+    def _name(self, index: int | None) -> str:
+        if index is None:
+            return "samples"
         path = self.settings.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
 
     def _plan_and_run(self) -> None:
-        good = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
-        items = [item for item in self._items if item is not None]
+        samples, settings = self._samples, self.settings
+        items, labels = cast(list[Item], self._items), samples.labels
+        good = np.arange(len(items))
+        if self.errors:
+            good = np.array([k for k, item in enumerate(items) if item is not None], dtype=np.int64)
+            items, labels = ([each[k] for k in good.tolist()] for each in (items, labels))
         if not items:
             self.ran(None, good)
             return
-        settings = self.settings
         with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 settings.transforms,
                 items,
-                [self._samples.labels[k] for k in good.tolist()],
-                self._samples.draws(good),
+                labels,
+                samples.draws(good),
                 settings.target_type,
                 settings.layout,
                 lambda i: self._name(int(self.indices[good[i]])),
             )
-            for i, k in enumerate(good.tolist()):
-                self._samples.drawn[k] = Drawn(planned.record, len(good), i)
+            samples.drew(planned.record, good)
         if planned.targets:
             self._move_targets(good, planned, lambda: self._run(good, items, planned))
         else:
@@ -303,13 +310,12 @@ class Job:
 
         def move(part: range) -> None:
             with self._recorder.at(batch=self.number) as clock:
+                self._workers.doing(clock)
                 for i in part:
                     if self.cancelled:
                         return
                     k = int(good[i])
-                    index = int(self.indices[k])
-                    self._workers.doing("moving the targets of", index, self)
-                    clock.at("targets", index)
+                    clock.at("targets", int(self.indices[k]))
                     self._samples.labels[k] = moved(i)
 
         self._each_part(len(good), move, then)
@@ -328,7 +334,7 @@ class Job:
             return
         if images is not None and self.errors:
             decoded = np.array([int(k) not in self.errors for k in good], dtype=bool)
-            images, good = _rows(images, decoded), good[decoded]
+            images, good = rows_of(images, decoded), good[decoded]
         if self.errors and self._on_error == "skip" and len(good):
             everyone = good
         if images is not None and len(good) == len(everyone):
@@ -374,7 +380,7 @@ class Job:
                 names = (self._name(int(self.indices[k])) for k in (good[0], places[0]))
                 raise different_sizes(*((name, *size) for name, size in zip(names, sizes, strict=True)))
             order = np.argsort(np.concatenate([good, places]), kind="stable")
-            images = _rows(torch.cat([own, images]), order)
+            images = rows_of(torch.cat([own, images]), order)
             self._partial = None
         everyone = np.arange(len(self.indices))
         self._complete(images, everyone[: len(everyone) if self.share.kept and self._on_error == "replace" else 0])
@@ -389,8 +395,3 @@ class Job:
             self._finished = self._samples.batch(images, positions, self.settings)
             self._queued()
         self._end()
-
-
-def _rows(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
-    numbers = np.flatnonzero(which) if which.dtype == bool else which
-    return images[torch.from_numpy(numbers).to(images.device)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
-from cuaug.codec import Header, HostDecoder, Pixels, read_header
+from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
@@ -91,30 +92,59 @@ class Reader:
                 return pixels if isinstance(pixels, DevicePixels) else Pixels(pixels), self._label(index)
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
-            data, label = _checked(self.source.read(index), index)
-            if not isinstance(data, bytes) and isinstance(data, (str, os.PathLike)):
+            given = self.source.read(index)
+            if type(given) is tuple and len(given) == 2 and type(given[0]) is bytes:  # the quick way for many
+                return given
+            data, label = _checked(given, index)
+            if isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
-                with open(path, "rb") as file:
-                    data = file.read()
+                data = _read(path)
         except OSError as error:
             raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
         return data, label
 
-    def parse(self, index: int, data: Any, label: Any) -> Item:
-        """What `fetch` gave, as the decoders take it. What has a header goes into the cache of files.
+    def parse(
+        self, indices: Sequence[int], fetched: Sequence[Any], labels: Sequence[Any], alone: Callable[[int], object]
+    ) -> tuple[list[Item | None], dict[int, DecodeError]]:
+        """What `fetch` gave of some samples, as the decoders take it.
 
-        Raises:
-            DecodeError: it is no picture, or one that is too large.
+        The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
+        cache of files.
+
+        Args:
+            fetched: what was read of each; None: nothing, and that is what becomes of it.
+            alone: told of each sample that is looked at by itself, before that.
+
+        Returns:
+            the items, None where there is none; and by their places why some are no pictures, or too large ones.
         """
-        if isinstance(data, (Pixels, DevicePixels)):
-            return data
-        item: Header | Pixels
-        if _is_decoded(data):
-            item = Pixels(data, max_pixels=self._max_pixels)
-        else:
-            item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-            if self._encoded is not None:
-                self._encoded.put(index, data, label)
+        files = [data if type(data) is bytes else b"" for data in fetched]
+        headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        if self._encoded is None and self.decoded is None and None not in headers:
+            return cast(list[Item | None], headers), {}
+        items: list[Item | None] = []
+        errors: dict[int, DecodeError] = {}
+        for i, (index, data, label, header) in enumerate(zip(indices, fetched, labels, headers, strict=True)):
+            item: Item | None = None
+            try:
+                item = None if data is None else self._item(index, data, label, header, alone)
+            except DecodeError as error:
+                errors[i] = error.with_traceback(None)  # this frame is in it, which holds the error
+            items.append(item)
+        return items, errors
+
+    def _item(self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]) -> Item:
+        item: Header | Pixels | None = header
+        if item is None:
+            alone(index)
+            if isinstance(data, (Pixels, DevicePixels)):
+                return data
+            if isinstance(data, np.ndarray) and data.ndim > 1:
+                item = Pixels(data, max_pixels=self._max_pixels)
+            else:
+                item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        if self._encoded is not None and isinstance(item, Header):
+            self._encoded.put(index, data, label)
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
 
     def path(self, index: int) -> str | None:
@@ -128,13 +158,23 @@ class Reader:
         return _checked(self.source.read(index), index)[1] if label is None else label(index)
 
 
-def _is_decoded(data: Any) -> bool:
-    return isinstance(data, np.ndarray) and data.ndim > 1
+def _read(path: str) -> bytes:
+    """A file's bytes. `open` asks twice as much of the system, and for each answer waits for the interpreter."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(file).st_size
+        data = os.read(file, size)
+    finally:
+        os.close(file)
+    if size and len(data) == size:
+        return data
+    with open(path, "rb") as again:  # a pipe, or it is being written
+        return again.read()
 
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:
     if isinstance(given, (tuple, list)) and len(given) == 2:
-        if isinstance(given[0], (str, bytes, os.PathLike)):  # by far most often: so first, and without a look inside
+        if isinstance(given[0], (str, bytes, os.PathLike)):
             return given[0], given[1]
         with contextlib.suppress(TypeError, ValueError):
             memoryview(given[0])  # bytes, an array, or anything that lends them

@@ -16,15 +16,14 @@ from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import run_stages
 
-__all__ = ["Drawn", "Samples"]
+__all__ = ["Drawn", "Samples", "rows_of"]
 
 
 class Drawn(NamedTuple):
-    """Where to find what was drawn for a sample: in a row of a record of so many images."""
+    """What was drawn for so many images."""
 
     record: Record
     images: int
-    row: int
 
 
 class Samples:
@@ -39,7 +38,8 @@ class Samples:
         indices: (n,) which samples of the source they are.
         keys: (n,) what they draw under.
         valid: (n,) False where a sample fills a place that is not its own.
-        labels, drawn: n of them; None until they are known.
+        labels: n of them; None until they are known.
+        drawn, rows: where to find what was drawn for each of the n, and which of the images there it is.
     """
 
     def __init__(self, epoch: Epoch, share: Share, partners: int) -> None:
@@ -51,6 +51,7 @@ class Samples:
         self.valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])
         self.labels: list[Any] = [None] * len(self.indices)
         self.drawn: list[Drawn | None] = [None] * len(self.indices)
+        self.rows = np.zeros(len(self.indices), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -58,10 +59,17 @@ class Samples:
     def draws(self, which: NDArray[np.int64]) -> Draws:
         return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
 
+    def drew(self, record: Record, which: NDArray[np.int64]) -> None:
+        """Those at `which` are what was drawn for in a record, in turn."""
+        drawn = Drawn(record, len(which))
+        for k in which.tolist():
+            self.drawn[k] = drawn
+        self.rows[which] = np.arange(len(which))
+
     def put(self, places: NDArray[np.int64], others: Samples) -> None:
         """Others stand in at some places."""
         for i, k in enumerate(places.tolist()):
-            self.labels[k], self.drawn[k] = others.labels[i], others.drawn[i]
+            self.labels[k], self.drawn[k], self.rows[k] = others.labels[i], others.drawn[i], others.rows[i]
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
@@ -75,8 +83,9 @@ class Samples:
         if settings.layout == Layout.HWC:
             images = images.movedim(-1, -3)
         shown = which if len(which) else np.arange(1)
-        images, labels = images[: len(shown)], [self.labels[k] for k in shown]
-        drawn = [self.drawn[k] for k in shown]
+        places = shown.tolist()
+        images, labels = images[: len(places)], [self.labels[k] for k in places]
+        drawn = [self.drawn[k] for k in places]
         later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
@@ -91,12 +100,18 @@ class Samples:
             torch.from_numpy(self.indices[which]),
             torch.from_numpy(self.valid[which]),
             self.epoch.number,
-            functools.partial(_told, drawn[: len(which)], later),
+            functools.partial(_told, drawn[: len(which)], self.rows[which], later),
         )
 
 
-def _told(drawn: list[Drawn | None], later: Record) -> list[list[dict[str, Any]]]:
+def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> list[list[dict[str, Any]]]:
     """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one.record): one.record.params(one.images) for one in drawn if one is not None}
+    first = {id(one): one.record.params(one.images) for one in drawn if one is not None}
     rest = later.params(len(drawn))
-    return [first[id(one.record)][one.row] + rest[i] for i, one in enumerate(drawn) if one is not None]
+    return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
+
+
+def rows_of(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
+    """Copies of those images, which are numbers, or a mask of them all."""
+    numbers = np.flatnonzero(which) if which.dtype == bool else which
+    return images[torch.from_numpy(numbers).to(images.device)]

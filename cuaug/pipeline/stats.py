@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -25,6 +25,13 @@ _MOST_WAITING = 1000
 
 _WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
 _GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
+_DOING: dict[str | None, str] = {
+    "read": "reading",
+    "parse": "reading",
+    "decode": "decoding",
+    "augment": "decoding",
+    "targets": "moving the targets of",
+}
 _CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
 
 
@@ -107,31 +114,64 @@ class Clock:
 
     Attributes:
         batch: a number that tells batches apart.
+        stage, sample: None for what is not counted, and where it is not about one.
+        since: when that began, by `time.perf_counter_ns`.
     """
 
-    __slots__ = ("_lane", "_listener", "_numbers", "_ranges", "_recorder", "_sample", "_since", "_stage", "batch")
+    __slots__ = (
+        "_entered",
+        "_lane",
+        "_listener",
+        "_numbers",
+        "_ranges",
+        "_recorder",
+        "batch",
+        "sample",
+        "since",
+        "stage",
+    )
 
-    def __init__(self, recorder: Recorder, stage: str | None, batch: int | None, lane: str | None) -> None:
+    def __init__(
+        self, recorder: Recorder, stage: str | None, batch: int | None, lane: str | None, sample: int | None
+    ) -> None:
         self._recorder, self.batch, self._lane = recorder, batch, lane
         self._listener = recorder.listener
         self._numbers: dict[Any, int] = defaultdict(int)
         self._ranges: Any = None
-        self._stage: str | None = None
-        self._sample: int | None = None
-        self._since = 0
+        self.stage: str | None = None
+        self.sample = sample
+        self.since = self._entered = perf_counter_ns()
         if stage is not None:
-            self.at(stage)
+            self.at(stage, sample)
 
-    def at(self, stage: str | None, sample: int | None = None) -> None:
-        """The thread leaves the stage it was at for this one; None: for something that is not counted."""
+    def at(self, stage: str | None, sample: int | None = None) -> int:
+        """The thread leaves the stage it was at for this one; None: for something that is not counted.
+
+        Returns:
+            nanoseconds since it was told of the last.
+        """
         now = perf_counter_ns()
-        if self._stage is not None:
-            self._numbers[self._stage] += now - self._since
-        if self._listener is not None:
-            self._tell(now, stage)
-        self._stage = stage
-        self._sample = sample
-        self._since = now
+        passed = now - self.since
+        if stage != self.stage or self._listener is not None:
+            if self.stage is not None:
+                self._numbers[self.stage] += now - self._entered
+            if self._listener is not None:
+                self._tell(now, stage)
+            self.stage = stage
+            self._entered = now
+        self.sample = sample
+        self.since = now
+        return passed
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been at that."""
+        return (perf_counter_ns() - self.since) / 1e9
+
+    @property
+    def doing(self) -> str:
+        """For a person, such as "reading", to be followed by the sample's name."""
+        return _DOING.get(self.stage, "finishing the batch of")
 
     def count(self, name: Any, number: int = 1) -> None:
         """Adds to a total that is not of time, as `Recorder.add` names them."""
@@ -149,9 +189,9 @@ class Clock:
         if self._ranges is not None:
             self._ranges.range_pop()
             self._ranges = None
-        if self._stage is not None:
+        if self.stage is not None:
             lane = self._lane or threading.current_thread().name
-            listener.stretch(lane, self._stage, self._since, now, self.batch, self._sample)
+            listener.stretch(lane, self.stage, self.since, now, self.batch, self.sample)
         # No range while the consumer is busy: it may open and close ranges of its own, and they must nest.
         if listener.ranges is not None and stage not in (None, "wait_for_consumer"):
             self._ranges = listener.ranges
@@ -162,7 +202,7 @@ class Clock:
 
     def __exit__(self, kind: type[BaseException] | None, *exception: Any) -> None:
         if kind is GeneratorExit:  # the consumer does not come back: since when it is busy elsewhere says nothing
-            self._stage = None
+            self.stage = None
         self.at(None)
         self._recorder.add(self._numbers)
 
@@ -183,9 +223,16 @@ class Recorder:
         self._waiting: deque[dict[Any, int]] = deque()
         self._lock = ForkSafeLock()
 
-    def at(self, stage: str | None = None, batch: int | None = None, *, lane: str | None = None) -> Clock:
+    def at(
+        self,
+        stage: str | None = None,
+        batch: int | None = None,
+        *,
+        lane: str | None = None,
+        sample: int | None = None,
+    ) -> Clock:
         """A clock for the calling thread, which begins with that stage; the lane is the thread's unless it is given."""
-        return Clock(self, stage, batch, lane)
+        return Clock(self, stage, batch, lane, sample)
 
     def add(self, numbers: dict[Any, int]) -> None:
         """Adds to the totals: nanoseconds of stages; "samples", "batches", "failed" and "begun"; pairs for the rest."""
@@ -212,9 +259,9 @@ class Recorder:
         if self.listener is not None:
             self.listener.asked(ready)
 
-    def decoded(self, by: Iterable[str]) -> None:
-        """What decoded each of some samples."""
-        self.add(Counter(("decoded_by", name) for name in by))
+    def decoded(self, by: Mapping[str, int]) -> None:
+        """How many samples were decoded by what."""
+        self.add({("decoded_by", name): number for name, number in by.items() if number})
 
     def stats(self) -> Stats:
         self._add_up()

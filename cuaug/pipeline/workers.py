@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Protocol
 
 from cuaug.errors import LoaderError
 
@@ -27,17 +27,18 @@ _PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
 
 
-class Activity(NamedTuple):
-    """What a worker does with which sample of which job, and since when by `time.monotonic`."""
+class Activity(Protocol):
+    """What a worker is at with which sample of which batch, and for how long; it changes as the worker goes on."""
 
-    since: float
-    what: str
-    sample: int
-    job: Any
+    batch: int | None
+    sample: int | None
+    since: int
 
     @property
-    def seconds(self) -> float:
-        return time.monotonic() - self.since
+    def doing(self) -> str: ...
+
+    @property
+    def seconds(self) -> float: ...
 
 
 class Workers:
@@ -55,9 +56,9 @@ class Workers:
         self._lock = threading.Lock()
         self._activities: dict[int, Activity] = {}
 
-    def doing(self, what: str, sample: int, job: Any) -> None:
-        """Notes what the calling worker is about to do."""
-        self._activities[threading.get_ident()] = Activity(time.monotonic(), what, sample, job)
+    def doing(self, activity: Activity) -> None:
+        """Notes what tells what the calling worker is at, until the end of its task."""
+        self._activities[threading.get_ident()] = activity
 
     def activities(self) -> list[Activity]:
         """What each worker is doing, the longest first."""
@@ -156,7 +157,7 @@ class _Pool:
 
     def patience_seconds(self, thread: threading.Thread) -> float:
         activity = self._activities.get(thread.ident or 0)
-        reads = activity is not None and activity.what == "reading"
+        reads = activity is not None and activity.doing == "reading"
         return _PATIENCE_WITH_READS_SECONDS if reads else _PATIENCE_SECONDS
 
 

@@ -1,25 +1,33 @@
-"""The library's walk over a JPEG's markers, against the same in plain Python."""
+"""The library's look at a JPEG's markers and EXIF, against the same in plain Python."""
 
 from __future__ import annotations
 
-import ctypes
 import io
+import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug._native import library
-from cuaug.codec.exif import MAX_SCANS
+from cuaug.codec import nv
+from cuaug.codec.exif import MAX_SCANS, jpeg_headers
+from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 
 
-def walked(data: bytes) -> tuple[int, int] | None:
-    """Where the EXIF block lies, (0, 0) where there is none; None where the markers are not as they should be."""
-    block, scans, missing, at = (0, 0), 0, None, 2
+FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
+ODD = [0, 0, 0, 0]
+
+
+def told(data: bytes) -> list[int]:
+    """[height, width, components, orientation]; zeros where the markers or the EXIF are not as they should be."""
+    frame, turn, blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, None, 2
+    if data[:3] != b"\xff\xd8\xff":
+        return ODD
     try:
         while data[at] == 0xFF:
             marker = data[at + 1]
@@ -27,32 +35,53 @@ def walked(data: bytes) -> tuple[int, int] | None:
                 at += 1
                 continue
             if marker == 0xD9:
-                return block if scans and not missing else None
+                return [*frame, turn] if scans and not missing else ODD
             if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in TABLES):
-                return None
-            end = at + 2 + (data[at + 2] << 8 | data[at + 3])
+                return ODD
+            length = data[at + 2] << 8 | data[at + 3]
+            end = at + 2 + length
             if marker == 0xDA:
                 scans += 1
                 missing = None if missing is None else missing - data[at + 4]
                 if scans > MAX_SCANS or (missing is not None and missing < 0):
-                    return None
+                    return ODD
                 while data[end] != 0xFF or data[end + 1] in (0x00, 0xFF, *range(0xD0, 0xD8)):
                     end += 1
-            elif marker in (0xC0, 0xC1, 0xC9):
-                missing = data[at + 9]
+            elif marker in FRAMES:
+                if frame[2] or length < 8 + 3 * data[at + 9]:
+                    return ODD
+                frame = [data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8], data[at + 9]]
+                if marker in (0xC0, 0xC1, 0xC9):
+                    missing = data[at + 9]
             elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-                if block != (0, 0) or scans:
-                    return None
-                block = at + 10, end
+                blocks += 1
+                turn = orientation(data[at + 10 : end]) if end <= len(data) else 0
+                if blocks > 1 or scans or not turn:
+                    return ODD
             at = end
     except IndexError:
         pass
-    return None
+    return ODD
 
 
-def library_walked(data: bytes) -> tuple[int, int] | None:
-    block = (ctypes.c_int64 * 2)()
-    return tuple(block) if library.cuaug_walk_jpeg(data, len(data), MAX_SCANS, block) else None  # type: ignore
+def orientation(tiff: bytes) -> int:
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return 0
+    try:
+        (start,) = struct.unpack_from(order + "I", tiff, 4)
+        (count,) = struct.unpack_from(order + "H", tiff, start)
+        entries = [struct.unpack_from(order + "HHIH2x", tiff, start + 2 + 12 * i) for i in range(count)]
+    except struct.error:
+        return 0
+    values = [(kind, length, value) for tag, kind, length, value in entries if tag == 0x0112]
+    if len(values) > 1 or any(value[:2] != (3, 1) for value in values):
+        return 0
+    return values[0][2] if values and 1 <= values[0][2] <= 8 else 1
+
+
+def library_told(data: bytes) -> list[int]:
+    return [value for (value,) in jpeg_headers([data])]
 
 
 def encoded(**options) -> bytes:
@@ -76,33 +105,80 @@ BYTES = st.sampled_from(
 
 @pytest.mark.parametrize("data", FILES)
 def test_encoders_files_are_sound(data):
-    found = walked(data)
-    assert found is not None and library_walked(data) == found
-    assert (found != (0, 0)) == (b"Exif" in data)
+    found = told(data)
+    assert found == [16, 24, 3, 6 if b"Exif" in data else 1] and library_told(data) == found
     # From every place on it is cut, it has no end; what follows the end is nobody's business.
-    assert all(library_walked(data[:n]) is None for n in range(len(data)))
-    assert library_walked(data + b"\xff\xff\xe1") == found
+    assert not any(map(any, jpeg_headers([data[:n] for n in range(len(data))])))
+    assert library_told(data + b"\xff\xff\xe1") == found
 
 
-@given(st.data(), st.sampled_from(FILES))
-def test_of_damaged_files_both_think_the_same(data, file):
+def damage(data: st.DataObject, file: bytes) -> bytes:
     marked = [i for i, byte in enumerate(file) if byte == 0xFF]
     damaged = bytearray(file)
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.sampled_from(marked)) + data.draw(st.integers(0, 10))
         damaged[min(at, len(file) - 1)] = data.draw(BYTES)
-    cut = bytes(damaged[: data.draw(st.just(len(file)) | st.integers(0, len(file)))])
-    assert library_walked(cut) == walked(cut)
+    return bytes(damaged[: data.draw(st.just(len(file)) | st.integers(0, len(file)))])
+
+
+@given(st.data(), st.sampled_from(FILES))
+def test_of_damaged_files_both_think_the_same(data, file):
+    cut = damage(data, file)
+    assert library_told(cut) == told(cut)
 
 
 @given(st.lists(BYTES | st.just(0xFF), max_size=60))
 def test_of_what_is_no_jpeg_too(rest):
     data = bytes([0xFF, 0xD8, *rest])
-    assert library_walked(data) == walked(data)
+    assert library_told(data) == told(data)
+
+
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from([tiff_block(6), tiff_block(3, ">"), tiff_block(6, copies=2)]))
+def test_of_exif_both_think_the_same(data, block):
+    damaged = bytearray(block)
+    for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(block) - 1), st.integers(0, 255)), max_size=3)):
+        damaged[at] = value
+    cut = bytes(damaged[: data.draw(st.just(len(block)) | st.integers(0, len(block)))])
+    assert library.cuaug_tiff_orientation(cut, len(cut)) == orientation(cut)
+    within = jpeg_with(app1(cut))
+    assert library_told(within) == told(within)
+    assert library_told(within)[3] == orientation(cut)
+
+
+@given(st.data(), st.sampled_from(FILES))
+def test_nvimagecodec_reads_the_same_size(data, file):
+    """Of what is sound, wherever it can read one: it is not asked."""
+    cut = damage(data, file)
+    height, width, components, turn = library_told(cut)
+    if turn and height * width:
+        try:
+            stream = nv().CodeStream(cut)
+            size = [stream.height, stream.width, stream.num_channels]
+        except RuntimeError:
+            return
+        assert size == [height, width, components]
+
+
+def test_many_files_at_once():
+    files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
+    assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [told(data) for data in files]
+    assert jpeg_headers([]) == ([], [], [], [])
 
 
 def test_as_many_scans_as_are_allowed():
     head = bytes([0xFF, 0xD8, 0xFF, 0xC2, 0, 11, 8, 0, 1, 0, 1, 1, 1, 0x11, 0])
-    for scans, sound in ((MAX_SCANS, True), (MAX_SCANS + 1, False)):
+    for scans, found in ((MAX_SCANS, [1, 1, 1, 1]), (MAX_SCANS + 1, ODD)):
         data = head + bytes([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0, 7]) * scans + b"\xff\xd9"
-        assert (library_walked(data) is not None) == sound == (walked(data) is not None)
+        assert library_told(data) == found == told(data)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [[0xFF, 0xC0, 0, 11, 8, 0, 9, 0, 9, 1, 1, 0x11, 0], [0xFF, 0xC0, 0, 7, 8, 0, 9, 0, 9]],
+    ids=["a second frame", "a frame that is cut short"],
+)
+def test_a_size_that_readers_may_disagree_on(frame):
+    at = FILES[0].index(b"\xff\xc0")
+    before, after = FILES[0][:at], FILES[0][at:]
+    assert library_told(before + bytes(frame) + after) == ODD == told(before + bytes(frame) + after)

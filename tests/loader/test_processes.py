@@ -197,7 +197,7 @@ workers._PATIENCE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode()), T.Resize((8, 8)), threads=1, prefetch=1)
 batches = iter(loader)
 next(batches)
-while not any(activity.what == "decoding" for activity in loader._pipeline.workers.activities()):
+while not any(activity.doing == "decoding" for activity in loader._pipeline.workers.activities()):
     pass
 time.sleep(0.05)
 ready()

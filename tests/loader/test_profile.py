@@ -286,7 +286,8 @@ def profile(loaders_device) -> Profile:
 def test_every_stage_of_every_sample_is_there(profile):
     events = [event for events in profile.lanes().values() for event in events]
     for stage in ("read", "parse"):
-        assert sorted(event.sample for event in events if event.stage == stage) == list(range(40))
+        samples = [event.sample for event in events if event.stage == stage and event.sample is not None]
+        assert sorted(samples) == list(range(40))
     batches = {event.batch for event in events if event.stage == "plan"}
     assert len(batches) == 5
     assert batches == {event.batch for event in events if event.stage == "finish"}
@@ -297,6 +298,19 @@ def test_every_stage_of_every_sample_is_there(profile):
     }  # fmt: skip
     assert {name for name in lanes if name.startswith("cuaug-worker-")}
     assert len(profile.queue()) == 4
+
+
+def test_headers_of_jpegs_are_parsed_together():
+    """So the timeline has a bar for all that a task reads, and one for each other file."""
+    files = [noise(8, 8)] * 7 + [png(0)] + [noise(8, 8)] * 8
+    with Loader(Bytes(*files), [T.Resize((16, 16))], batch_size=16, threads=2) as loader:
+        list(loader)
+        with loader.profile() as profile:
+            list(loader)
+    events = [event for events in profile.lanes().values() for event in events]
+    assert sorted(event.sample for event in events if event.stage == "read") == list(range(16))
+    assert [event.sample for event in events if event.stage == "parse" and event.sample is not None] == [7]
+    assert sum(event.stage == "parse" for event in events) == 3
 
 
 def test_the_timeline_adds_up_to_the_totals(profile):

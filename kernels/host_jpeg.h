@@ -1,0 +1,107 @@
+// What the markers of JPEG files say, and the EXIF block among them: the C interface of cuaug/codec/exif.py, which says
+// what these are for. The files are anybody's: nothing is read that does not lie in them.
+#pragma once
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+struct JpegHeader {
+    int32_t height, width, components;  // as stored; 0 where no frame header tells
+    int32_t orientation;                // 1 to 8; 0: the markers or the EXIF are not as an encoder writes them
+};
+
+int big_endian_16(const unsigned char* at) { return at[0] << 8 | at[1]; }
+
+// The orientation in the first directory of a TIFF structure, which is what EXIF is everywhere: 1 also where there is
+// none, or it means nothing; 0 where the structure is damaged, or has the tag twice or as anything but one SHORT.
+int tiff_orientation(const unsigned char* data, int64_t size) {
+    if (size < 8) return 0;
+    const bool big = memcmp(data, "MM\0*", 4) == 0;
+    if (!big && memcmp(data, "II*\0", 4) != 0) return 0;
+    const auto u16 = [=](int64_t at) { return big ? big_endian_16(data + at) : data[at + 1] << 8 | data[at]; };
+    const auto u32 = [=](int64_t at) { return int64_t(u16(big ? at : at + 2)) << 16 | u16(big ? at + 2 : at); };
+    const int64_t directory = u32(4);
+    if (directory + 2 > size) return 0;
+    const int64_t begin = directory + 2, end = begin + 12 * u16(directory);
+    if (end > size) return 0;
+    int found = -1;
+    for (int64_t entry = begin; entry < end; entry += 12) {
+        if (u16(entry) != 0x0112) continue;
+        if (u16(entry + 2) != 3 || u32(entry + 4) != 1 || found >= 0) return 0;
+        found = u16(entry + 8);
+    }
+    return found >= 1 && found <= 8 ? found : 1;
+}
+
+// Where in data[at .. size) a JPEG's entropy-coded data ends: at the first marker that is not a stuffed 0xFF, a fill
+// byte or a restart; -1 where there is none.
+int64_t next_marker(const unsigned char* data, int64_t size, int64_t at) {
+    const unsigned char* const end = data + size - 1;
+    for (const unsigned char* p = data + (at < size ? at : size); p < end; ++p) {
+        p = static_cast<const unsigned char*>(memchr(p, 0xff, size_t(end - p)));
+        if (!p) return -1;
+        if (p[1] != 0x00 && p[1] != 0xff && (p[1] < 0xd0 || p[1] > 0xd7)) return p - data;
+    }
+    return -1;
+}
+
+// Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
+// that has no business there may be gray, as a success, where Pillow refuses the file.
+JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_scans) {
+    const JpegHeader odd = {0, 0, 0, 0};
+    JpegHeader found = {0, 0, 0, 1};
+    if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return odd;
+    int scans = 0, missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
+    bool exif = false;
+    for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
+        const int marker = data[at + 1];
+        if (marker == 0xff) {  // a fill byte
+            ++at;
+            continue;
+        }
+        if (marker == 0xd9) return scans > 0 && missing <= 0 ? found : odd;
+        const bool table = marker == 0xc4 || marker == 0xcc || (marker >= 0xda && marker <= 0xdd) || marker >= 0xe0;
+        const bool between = table && (marker < 0xf0 || marker == 0xfe);  // what may stand between scans
+        if (marker < 0xc0 || (marker >= 0xd0 && marker <= 0xd8) || (scans && !between) || at + 4 > size) return odd;
+        const int length = big_endian_16(data + at + 2);
+        int64_t end = at + 2 + length;
+        if (marker == 0xda) {
+            if (missing >= 0) {
+                if (at + 4 >= size || missing < data[at + 4]) return odd;
+                missing -= data[at + 4];
+            }
+            if (++scans > most_scans) return odd;
+            end = next_marker(data, size, end);
+            if (end < 0) return odd;
+        } else if (marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc) {  // a frame
+            if (at + 10 > size || found.components || length < 8 + 3 * data[at + 9]) return odd;
+            found.height = big_endian_16(data + at + 5), found.width = big_endian_16(data + at + 7);
+            found.components = data[at + 9];
+            if (marker == 0xc0 || marker == 0xc1 || marker == 0xc9) missing = found.components;
+        } else if (marker == 0xe1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {
+            if (exif || scans || end > size) return odd;
+            exif = true;
+            found.orientation = tiff_orientation(data + at + 10, end - (at + 10));
+            if (!found.orientation) return odd;
+        }
+        at = end;
+    }
+    return odd;
+}
+
+}  // namespace
+
+extern "C" {
+
+// sizes [n]: bytes of each file. out [n, 4]: the fields of its JpegHeader.
+EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int32_t most_scans,
+                               int32_t* out) {
+    for (int64_t i = 0; i < n; ++i) {
+        const JpegHeader header = jpeg_header(files[i], sizes[i], most_scans);
+        memcpy(out + 4 * i, &header, sizeof header);
+    }
+}
+
+EXPORT int cuaug_tiff_orientation(const unsigned char* data, int64_t size) { return tiff_orientation(data, size); }
+}

@@ -1,0 +1,58 @@
+// How much scratch a launch must give each block: the C interface of cuaug/devices/cuda.py. augment.h, statistics.h,
+// cells.h and jpeg.h say what the scratch holds.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace {
+
+// A table for each channel, and what making it takes: statistics.h.
+const int64_t TABLE = 3 * 256, MAKING = 3 * 16;
+
+// Resampling: spans and weights of the tile's rows and columns, and lines of source pixels.
+int64_t resampling_floats(const Sample& sample, int64_t rows, int64_t columns) {
+    const Axis &y = sample.y, &x = sample.x;
+    const int64_t window = int64_t(x.high) - x.low;
+    const int64_t line = int64_t(std::ceil(double(columns) * x.scale)) + 2 * int64_t(x.taps) + 2;
+    // A border that wraps shows both ends of the window in one tile.
+    const int64_t shown = sample.border_after == WRAP ? window : std::min(line, window);
+    return rows * (2 + y.taps) + columns * (2 + x.taps) + 3 * shown + 1;
+}
+
+int64_t jpeg_integers(int64_t rows, int64_t columns) {
+    const auto plane = [](int64_t h, int64_t w) { return (h + 14) / 8 * ((w + 14) / 8); };
+    return 64 * (plane(rows, columns) + 2 * plane(rows / 2 + 3, columns / 2 + 3));
+}
+
+// The tables of all cells between whose centres a tile may lie.
+int64_t cells_floats(const Grid& grid, int64_t down, int64_t across) {
+    const int64_t rows = std::min<int64_t>((down - 1) / std::max(grid.height, 1) + 3, grid.rows);
+    const int64_t columns = std::min<int64_t>((across - 1) / std::max(grid.width, 1) + 3, grid.columns);
+    return 4 + rows * columns * (TABLE / 4 + MAKING);
+}
+
+int64_t scratch_floats(const Sample& sample, int64_t rows, int64_t columns) {
+    const bool gathers = sample.warped || sample.neighbourhood > SEPARABLE;
+    int64_t floats = sample.neighbourhood == JPEG ? jpeg_integers(rows, columns)
+                     : gathers                    ? 0
+                                                  : resampling_floats(sample, rows, columns);
+    if (sample.measured == HISTOGRAM) floats += TABLE + MAKING;
+    if (sample.measured == CELL_HISTOGRAMS)
+        floats +=
+            cells_floats(sample.measured_grid, sample.transposed ? columns : rows, sample.transposed ? rows : columns);
+    return floats + (sample.measure == HISTOGRAM ? TABLE : 0);
+}
+
+}  // namespace
+
+extern "C" {
+
+// The most that a tile of any of n samples needs, in words of 32 bits.
+EXPORT int64_t cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns) {
+    const Sample* const all = static_cast<const Sample*>(rows);
+    int64_t most = 0;
+    for (int64_t i = 0; i < n; ++i) most = std::max(most, scratch_floats(all[i], tile_rows, tile_columns));
+    return most;
+}
+}

@@ -1,0 +1,59 @@
+"""Headers of damaged files, read with a library that has a sanitizer: run by test_walk_sanitized.py in a process.
+
+Each file lies in an allocation of exactly its size, so that one byte too many is a byte out of bounds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import sys
+
+from tests.codec.mutations import ORIGINALS, mutate
+from tests.codec.pictures import app1, jpeg_with, tiff_block
+
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
+
+
+def main(path: str, count: int) -> None:
+    library = ctypes.CDLL(path)
+    library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
+    turned = jpeg_with(app1(tiff_block(6)))
+    files = [turned[:n] for n in range(len(turned) + 1)]
+    files += [data[:n] for data in jpegs for n in range(0, min(len(data), 1200))]
+    blocks = [tiff_block(6, order)[:n] for order in "<>" for n in range(len(tiff_block(6)) + 1)]
+    rng = random.Random(0)
+    for _ in range(count):
+        files.append(mutate(rng, rng.choice(jpegs), rng.choice(jpegs))[0])
+        block = bytearray(rng.choice(blocks))
+        for _ in range(rng.randrange(3) if block else 0):
+            block[rng.randrange(len(block))] = rng.randrange(256)
+        blocks.append(bytes(block))
+    sound = 0
+    for start in range(0, len(files), 7):
+        held = [exact(data) for data in files[start : start + 7]]
+        n = len(held)
+        out = exact(bytes(16 * n))
+        sizes = (ctypes.c_int64 * n)(*map(len, files[start : start + 7]))
+        library.cuaug_jpeg_headers((ctypes.c_void_p * n)(*held), sizes, n, 500, ctypes.c_void_p(out))
+        sound += sum(value > 0 for value in (ctypes.c_int32 * (4 * n)).from_address(out)[3::4])
+        for address in (*held, out):
+            LIBC.free(address)
+    for block in blocks:
+        address = exact(bytes(block))
+        library.cuaug_tiff_orientation(address, len(block))
+        LIBC.free(address)
+    print(sound, "of", len(files), "files are sound")
+
+
+def exact(data: bytes) -> int:
+    address = LIBC.malloc(len(data))
+    ctypes.memmove(address, data, len(data))
+    return address
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

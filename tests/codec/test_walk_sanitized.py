@@ -1,0 +1,62 @@
+"""The library's look at JPEGs under AddressSanitizer and UndefinedBehaviorSanitizer, on damaged and cut files.
+
+And copies of it with one deliberate mistake each, which must be reported: otherwise the clean run would prove nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cuaug._native import KERNEL_DIRECTORY
+from tests.builds import patched
+from tests.test_sanitizers import ADDRESS, ROOT, runtime
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
+
+
+def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
+    """The exit status of reading so many damaged files' headers with these sources, and what was said."""
+    source, library = folder / "headers.cpp", folder / "headers.so"
+    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_jpeg.h"\n')
+    flags = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}"]
+    subprocess.run([os.environ.get("CXX", "g++"), *flags, str(source), "-o", str(library)], check=True)
+    environment = os.environ | {
+        "LD_PRELOAD": runtime("libasan.so"),
+        "PYTHONPATH": str(ROOT),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python leaves some of its own memory to the exit
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "tests.codec.sanitized", str(library), str(count)]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_damaged_files(tmp_path):
+    status, said = run(tmp_path, KERNEL_DIRECTORY, 3000)
+    found = re.search(r"(\d+) of (\d+) files are sound", said)
+    assert status == 0 and found, said[-5000:]
+    assert 100 < int(found[1]) < int(found[2]) - 3000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if (at + 10 > size || found", "if (found"),
+        ("if (end > size) return 0;", ""),
+        ("if (directory + 2 > size) return 0;", ""),
+        ("end = data + size - 1;", "end = data + size;"),
+        ("for (int64_t at = 2; at + 2 <= size &&", "for (int64_t at = 2; at + 1 <= size &&"),
+        ("memcpy(out + 4 * i, &header, sizeof header);", "memcpy(out + 4 * i + 1, &header, sizeof header);"),
+    ],
+    ids=["frame", "entries", "directory", "scan", "marker", "result"],
+)
+def test_a_wrong_access_is_reported(tmp_path, right, wrong):
+    status, said = run(tmp_path, patched(tmp_path / "kernels", "host_jpeg.h", right, wrong), 300)
+    assert status != 0 and "ERROR: AddressSanitizer" in said, said[-5000:]
