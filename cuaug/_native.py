@@ -51,11 +51,19 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_borders.argtypes, lib.cuaug_borders.restype = [*chosen, pointer, pointer], None
     lib.cuaug_set_taps.argtypes, lib.cuaug_set_taps.restype = [pointer, i64], None
     lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], None
+    lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]
+    lib.cuaug_first_window.restype = None
     return lib
+
+
+_Anything = ctypes.c_char * 0
 
 
 def address(array: NDArray[Any]) -> int:
     """Where the array's memory begins; the array must be kept until the library is done with it."""
+    if array.dtype.names is None and array.flags.writeable:
+        # A third of what follows costs; but a buffer's type is spelled out, and what it is of may be written to.
+        return ctypes.addressof(_Anything.from_buffer(array))  # type: ignore[arg-type]
     begin: int = array.ctypes.data  # `__array_interface__` would list every field of a structured type
     return begin
 

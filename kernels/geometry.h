@@ -133,3 +133,26 @@ inline Range region(const Axis& axis, const Sample& sample) {
     if (folds) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
 }
+
+// A random window, and where it lies.
+struct Window {
+    double top, left, height, width;
+};
+
+// The first of so many tries whose window fits: whole pixels of a share of the image's area and a ratio of width to
+// height, `margin` pixels smaller than the image at least. Returns whether any does; else the window has no sides.
+inline bool first_window(const double* share, const double* ratio, int64 tries, const double* place, int64 height,
+                         int64 width, int64 margin, Window& window) {
+    const double most_high = double(height - margin), most_wide = double(width - margin);
+    bool found = false;
+    window.height = window.width = 0.0;
+    for (int64 k = 0; k < tries && !found; ++k) {
+        const double pixels = double(height * width) * share[k];
+        const double w = rint(sqrt(pixels * ratio[k])), h = rint(sqrt(pixels / ratio[k]));
+        found = w > 0.0 && w <= most_wide && h > 0.0 && h <= most_high;
+        if (found) window.height = h, window.width = w;
+    }
+    window.top = floor(place[0] * (double(height) - window.height + 1.0));
+    window.left = floor(place[1] * (double(width) - window.width + 1.0));
+    return found;
+}

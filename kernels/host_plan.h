@@ -14,6 +14,8 @@ namespace {
 
 using std::ceil;
 using std::floor;
+using std::rint;
+using std::sqrt;
 
 #include "geometry.h"
 
@@ -132,6 +134,19 @@ EXPORT void cuaug_regions(const void* rows, int64_t n, int64_t* out) {
     for (int64_t i = 0; i < n; ++i) {
         const Range y = region(all[i].y, all[i]), x = region(all[i].x, all[i]);
         out[4 * i] = y.low, out[4 * i + 1] = x.low, out[4 * i + 2] = y.high, out[4 * i + 3] = x.high;
+    }
+}
+
+// share, ratio [n, tries], place [n, 2], height, width [n]: as `first_window` takes them. window [4, n]: top, left,
+// height, width; found [n].
+EXPORT void cuaug_first_window(int64_t n, int64_t tries, const double* share, const double* ratio, const double* place,
+                               const int64_t* height, const int64_t* width, int64_t margin, double* window,
+                               bool* found) {
+    for (int64_t i = 0; i < n; ++i) {
+        Window one;
+        found[i] =
+            first_window(share + i * tries, ratio + i * tries, tries, place + 2 * i, height[i], width[i], margin, one);
+        window[i] = one.top, window[n + i] = one.left, window[2 * n + i] = one.height, window[3 * n + i] = one.width;
     }
 }
 }

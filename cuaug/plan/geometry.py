@@ -20,6 +20,7 @@ __all__ = [
     "begin",
     "borders",
     "crop",
+    "first_window",
     "flip",
     "keep",
     "pad",
@@ -34,6 +35,7 @@ __all__ = [
 Rows = NDArray[Any]
 Chosen = NDArray[np.int64]
 Values = NDArray[np.int64]
+Floats = NDArray[np.float64]
 _RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
 _BEGIN = SAMPLE.fields["y"][1]  # type: ignore[index]
 _APART = SAMPLE.fields["x"][1] - _BEGIN  # type: ignore[index]
@@ -121,6 +123,28 @@ def regions(rows: Rows) -> NDArray[np.int64]:
     library.cuaug_regions(address(rows), len(rows), address(found))
     warped = rows["warped"] != 0
     return np.where(warped[:, None], warped_region(rows), found) if warped.any() else found
+
+
+def first_window(
+    share: Floats, log_ratio: Floats, place: Floats, heights: Values, widths: Values, *, margin: int = 0
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The first of T random windows that fits, for each of N images.
+
+    Args:
+        share: (N, T) of the image's area.
+        log_ratio: (N, T) logarithms of each window's width / height.
+        place: (N, 2) in [0, 1): where it lies, down and across.
+        heights, widths: (N,) of the images, in pixels.
+        margin: a window is so many pixels shorter than the image at least, on both sides.
+
+    Returns:
+        (4, N) top, left, height and width, whole pixels, and (N,) whether any fits; where none does, the sides are 0.
+    """
+    window, found = np.empty((4, len(share))), np.empty(len(share), dtype=bool)
+    ratio = np.exp(log_ratio)  # NumPy's, of which the last bit may differ from the C library's
+    given = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
+    library.cuaug_first_window(*share.shape, *map(address, given), margin, address(window), address(found))
+    return window, found
 
 
 def warp(axes: NDArray[Any], i: Any, matrix: NDArray[np.float64], size: Values) -> NDArray[np.float64]:
