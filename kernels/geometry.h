@@ -1,18 +1,8 @@
-// The arithmetic by which crops, pads, flips and resizes fold into one sampling step: what cuaug/plan/geometry.py has
-// the rows of a batch changed by. Plans are made on the host alone. What the fields mean is in plan.h.
-//
-// `Chosen` are rows of a batch: those numbered `which`, or the first n. Lengths and positions are [K, n], K values of
-// each chosen sample's image, whose rows and columns are those of the source unless it is `transposed`.
+// The arithmetic by which crops, pads, flips and resizes fold into one sampling step. Plans are made on the host alone.
+// What the fields mean is in plan.h; positions and lengths along an image's rows and columns are along those of the
+// source, unless it is `transposed`.
 #pragma once
 #include "plan.h"
-
-struct Chosen {
-    Sample* rows;
-    const int64* which;
-    int64 n;
-
-    Sample& operator[](int64 i) const { return rows[which ? which[i] : i]; }
-};
 
 inline Axis& down(Sample& sample) { return sample.transposed ? sample.x : sample.y; }
 inline Axis& across(Sample& sample) { return sample.transposed ? sample.y : sample.x; }
@@ -102,6 +92,19 @@ inline void surround(Axis& axis, int64 reach) {
     axis.start = axis.seen_low = 0;
     axis.seen_high = int(shown.high - shown.low);
     axis.taps = int(2 * reach + 1);
+}
+
+// Makes of what the output shows, unscaled, the window of a warp to `size` pixels. Returns the source position of the
+// old output's first corner.
+inline int64 warp(Axis& axis, int64 size) {
+    const Range shown(axis);
+    const int64 corner = axis.origin + (axis.step > 0 ? shown.low : shown.high);
+    axis.low = axis.inner_low = int(axis.origin + shown.low);
+    axis.high = axis.inner_high = int(axis.origin + shown.high);
+    axis.origin = axis.start = axis.seen_low = 0;
+    axis.step = 1;
+    axis.out = axis.seen_high = int(size);
+    return corner;
 }
 
 // Half the filter's width, in source pixels, where it does not widen it.
