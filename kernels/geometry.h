@@ -137,6 +137,26 @@ inline Range region(const Axis& axis, const Sample& sample) {
     return Range(first, end).within(axis.inner_low, axis.inner_high);
 }
 
+// Puts those of `count` taps (dy, dx, weight) first whose weight is not 0, in the order in which they were; the others
+// follow. reach: how far the first look down and across. Returns how many they are.
+inline int64 pack_taps(const float* taps, int64 count, float* packed, int64* reach_down, int64* reach_across) {
+    int64 used = 0, at = 0;
+    *reach_down = *reach_across = 0;
+    for (const bool wanted : {true, false}) {
+        for (int64 k = 0; k < count; ++k) {
+            const float* const tap = taps + 3 * k;
+            if ((tap[2] != 0.0f) != wanted) continue;
+            for (int i = 0; i < 3; ++i) packed[3 * at + i] = tap[i];
+            ++at;
+            if (!wanted) continue;
+            ++used;
+            *reach_down = most(*reach_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
+            *reach_across = most(*reach_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
+        }
+    }
+    return used;
+}
+
 // A random window, and where it lies.
 struct Window {
     double top, left, height, width;

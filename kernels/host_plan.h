@@ -122,12 +122,35 @@ EXPORT void cuaug_put_in_order(void* rows, int64_t n, const void* ops, const int
     put_in_order(static_cast<Sample*>(rows), n, static_cast<const Op*>(ops), place, count, static_cast<Op*>(made));
 }
 
-// out [n, 4]: rows y0 .. y1 - 1 and columns x0 .. x1 - 1 (as y0, x0, y1, x1) of what finished rows can read.
-EXPORT void cuaug_regions(const void* rows, int64_t n, int64_t* out) {
+// out [n, 4]: rows y0 .. y1 - 1 and columns x0 .. x1 - 1 (as y0, x0, y1, x1) of what finished rows can read, but for
+// warped ones. Returns how many of these there are.
+EXPORT int64_t cuaug_regions(const void* rows, int64_t n, int64_t* out) {
     const Sample* const all = static_cast<const Sample*>(rows);
+    int64_t warped = 0;
     for (int64_t i = 0; i < n; ++i) {
         const Range y = region(all[i].y, all[i]), x = region(all[i].x, all[i]);
         out[4 * i] = y.low, out[4 * i + 1] = x.low, out[4 * i + 2] = y.high, out[4 * i + 3] = x.high;
+        warped += all[i].warped;
+    }
+    return warped;
+}
+
+// out [2, n]: height, width of what finished rows [passes, n] make in the end.
+EXPORT void cuaug_sizes_made(const void* rows, int64_t passes, int64_t n, int64_t* out) {
+    const Sample* const all = static_cast<const Sample*>(rows);
+    for (int64_t k = 0; k < n; ++k) {
+        const Sample* last = all + k;
+        while (last + n < all + passes * n && last[n].active) last += n;
+        out[k] = (last->transposed ? last->x : last->y).out;
+        out[n + k] = (last->transposed ? last->y : last->x).out;
+    }
+}
+
+// taps, packed [n, count, 3], reach [2, n], used [n]: as `pack_taps` has them.
+EXPORT void cuaug_pack_taps(const float* taps, int64_t n, int64_t count, float* packed, int64_t* reach, int64_t* used) {
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t begin = 3 * count * i;
+        used[i] = pack_taps(taps + begin, count, packed + begin, reach + i, reach + n + i);
     }
 }
 

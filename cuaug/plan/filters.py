@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._native import address, library
 from cuaug.errors import TransformError
+from cuaug.plan.geometry import packed_taps
 from cuaug.plan.layout import Border, Neighbourhood
 from cuaug.plan.passes import Passes, Where
 
@@ -98,12 +99,8 @@ class Filters(Passes):
         if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
             raise TransformError(f"taps are (K, 3) or (N, K, 3): dy, dx and a weight each, not {rows.shape}")
         rows = rows[chosen] if rows.ndim == 3 else rows[None]
-        used = rows[..., 2] != 0
-        count = used.sum(axis=1)
-        reach = np.where(used[..., None], np.abs(rows[..., :2]), 0).max(axis=1, initial=0).astype(np.int64)
-        first = np.argsort(~used, axis=1, kind="stable")[:, : max(1, count.max(initial=0))]
-        rows = np.take_along_axis(rows, first[..., None], axis=1)
-        self._filter(chosen, Neighbourhood.STENCIL, reach[:, 0], reach[:, 1], border)
+        rows, count, reach = packed_taps(rows)
+        self._filter(chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
         now = self._rows.now
         now["weights"][chosen] = self._add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
         now["extent"][chosen], now["frame"][chosen] = count, frame

@@ -1,4 +1,4 @@
-"""Windows: those that are drawn, and those that finished rows read. Mostly kernels/geometry.h's arithmetic."""
+"""What the library knows of geometry beside rows that are being written: kernels/geometry.h's arithmetic, mostly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_window", "regions", "warped_region"]
+__all__ = ["first_window", "packed_taps", "regions", "sizes_made", "warped_region"]
 
 Values = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -20,9 +20,29 @@ _RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
 def regions(rows: NDArray[Any]) -> NDArray[np.int64]:
     """(N, 4): y0, x0, y1, x1 of what finished rows read: what a decoder has to decode, at least one pixel."""
     found = np.empty((len(rows), 4), dtype=np.int64)
-    library.cuaug_regions(address(rows), len(rows), address(found))
-    warped = rows["warped"] != 0
-    return np.where(warped[:, None], warped_region(rows), found) if warped.any() else found
+    if library.cuaug_regions(address(rows), len(rows), address(found)):
+        found = np.where(rows["warped"][:, None] != 0, warped_region(rows), found)
+    return found
+
+
+def sizes_made(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """(2, N): heights and widths of what finished rows, (P, N), make in the end."""
+    found = np.empty((2, rows.shape[1]), dtype=np.int64)
+    library.cuaug_sizes_made(address(rows), *rows.shape, address(found))
+    return found
+
+
+def packed_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Of (n, K, 3) taps (dy, dx, weight) those that weigh anything.
+
+    Returns:
+        (n, k, 3) with these first, at least one; (n,) how many they are; (2, n) how far they look down and across.
+    """
+    taps = np.ascontiguousarray(taps)
+    n, count, _ = taps.shape
+    packed, used, reach = np.empty_like(taps), np.empty(n, dtype=np.int64), np.empty((2, n), dtype=np.int64)
+    library.cuaug_pack_taps(address(taps), n, count, address(packed), address(reach), address(used))
+    return packed[:, : max(1, used.max(initial=0))], used, reach
 
 
 def first_window(

@@ -98,8 +98,8 @@ class Passes:
         """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some."""
         if self._rows.change(function, chosen, *arguments):
             for reason, samples in zip(why, self._rows.begun, strict=False):
-                if samples.any():
-                    self.barriers.append(Barrier(self._step, np.trim_zeros(samples, "b").copy(), reason))
+                if len(why) == 1 or samples.any():
+                    self.barriers.append(Barrier(self._step, samples.copy(), reason))
 
     def _split(self, chosen: NDArray[np.int64], why: str) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
