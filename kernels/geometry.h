@@ -179,3 +179,44 @@ inline bool first_window(const double* share, const double* ratio, int64 tries, 
     window.left = floor(place[1] * (double(width) - window.width + 1.0));
     return found;
 }
+
+// Boxes are [4]: x0, y0, x1, y1.
+inline bool holds_centre(const double* window, const double* box) {
+    const double x = (box[0] + box[2]) / 2.0, y = (box[1] + box[3]) / 2.0;
+    return window[0] < x && x < window[2] && window[1] < y && y < window[3];
+}
+
+// Whether their intersection over union is `least` or more.
+inline bool overlaps(const double* window, const double* box, double least) {
+    const double wide = (box[2] < window[2] ? box[2] : window[2]) - (box[0] > window[0] ? box[0] : window[0]);
+    const double high = (box[3] < window[3] ? box[3] : window[3]) - (box[1] > window[1] ? box[1] : window[1]);
+    const double both = (wide > 0.0 ? wide : 0.0) * (high > 0.0 ? high : 0.0);
+    const double either =
+        (box[2] - box[0]) * (box[3] - box[1]) + (window[2] - window[0]) * (window[3] - window[1]) - both;
+    return both >= least * either;
+}
+
+// Bounds of a window's sides, in parts of the image's, and of its width / height.
+struct Shapes {
+    double min_scale, max_scale, min_ratio, max_ratio;
+};
+
+// The first of so many windows, each of four numbers in [0, 1), that has a box's centre in it and with that box enough
+// in common. Returns whether any has.
+inline bool first_holding(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
+                          double least, const double* boxes, const bool* wanted, int64 count, Window& found) {
+    const double down = double(height), across = double(width), span = shapes.max_scale - shapes.min_scale;
+    for (const double* drawn = numbers; drawn < numbers + 4 * tries; drawn += 4) {
+        const double h = floor(down * (shapes.min_scale + span * drawn[1]));
+        const double w = floor(across * (shapes.min_scale + span * drawn[0]));
+        const double left = floor((across - w) * drawn[2]), top = floor((down - h) * drawn[3]);
+        const double ratio = w / (h > 1.0 ? h : 1.0), window[] = {left, top, left + w, top + h};
+        if (!(w > 0.0 && h > 0.0 && ratio >= shapes.min_ratio && ratio <= shapes.max_ratio)) continue;
+        for (int64 k = 0; k < count; ++k)
+            if (wanted[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, least)) {
+                found = {top, left, h, w};
+                return true;
+            }
+    }
+    return false;
+}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_window", "packed_taps", "regions", "sizes_made", "warped_region"]
+__all__ = ["first_holding", "first_window", "packed_taps", "regions", "sizes_made", "warped_region"]
 
 Values = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -64,6 +64,36 @@ def first_window(
     ratio = np.exp(log_ratio)  # NumPy's, of which the last bit may differ from the C library's
     given = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
     library.cuaug_first_window(*share.shape, *map(address, given), margin, address(window), address(found))
+    return window, found
+
+
+def first_holding(
+    numbers: Floats,
+    heights: Values,
+    widths: Values,
+    least: Floats,
+    boxes: Floats,
+    wanted: NDArray[np.bool_],
+    ends: Values,
+    shapes: Floats,
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The first of T random windows that has a box's centre in it, and with such a box enough in common.
+
+    Args:
+        numbers: (n, T, 4) in [0, 1): of width, height, left and top, for each of n images.
+        heights, widths: (n,) of the images, in pixels.
+        least: (n,) intersections over union.
+        boxes: (B, 4): x0, y0, x1, y1; `wanted` is (B,).
+        ends: (2, n): which boxes are each image's, from and up to.
+        shapes: (4,): bounds of a window's sides, in parts of the image's, and of its width / height.
+
+    Returns:
+        (4, n) top, left, height and width, whole pixels, and (n,) whether there is any.
+    """
+    n, tries, _ = numbers.shape
+    window, found = np.empty((4, n)), np.empty(n, dtype=bool)
+    given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
+    library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
     return window, found
 
 
