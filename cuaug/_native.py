@@ -68,6 +68,8 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_pack_taps.restype = None
     lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]
     lib.cuaug_first_window.restype = None
+    lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
+    lib.cuaug_move_boxes.restype = None
     lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
     return lib
 

@@ -220,3 +220,34 @@ inline bool first_holding(const double* numbers, int64 tries, const Shapes& shap
     }
     return false;
 }
+
+// A point may leave the image by rounding alone, in pixels; as in cuaug/plan/points.py.
+constexpr double SLACK = 1e-6;
+
+// Moves a box's corners [4, 2] by an affine map, [3, 3], into an image of `size`, width and height. Where they leave
+// it, what encloses them is cut off. Returns the share of the area that is left.
+inline double move_box(double* corners, const double* matrix, const double* size) {
+    double low[2], high[2];
+    for (int k = 0; k < 4; ++k) {
+        const double x = corners[2 * k], y = corners[2 * k + 1];
+        for (int i = 0; i < 2; ++i) {
+            const double place = matrix[3 * i] * x + matrix[3 * i + 1] * y + matrix[3 * i + 2];
+            corners[2 * k + i] = place;
+            low[i] = k == 0 || place < low[i] ? place : low[i];
+            high[i] = k == 0 || place > high[i] ? place : high[i];
+        }
+    }
+    bool inside = true;
+    for (int i = 0; i < 2; ++i) inside = inside && low[i] >= -SLACK && high[i] <= size[i] + SLACK;
+    if (inside) return 1.0;
+
+    const double area = (high[0] - low[0]) * (high[1] - low[1]);
+    for (double* ends : {low, high})
+        for (int i = 0; i < 2; ++i) {
+            ends[i] = ends[i] > 0.0 ? ends[i] : 0.0;
+            ends[i] = ends[i] < size[i] ? ends[i] : size[i];
+        }
+    const double rectangle[] = {low[0], low[1], high[0], low[1], high[0], high[1], low[0], high[1]};
+    memcpy(corners, rectangle, sizeof rectangle);
+    return area > 0.0 ? (high[0] - low[0]) * (high[1] - low[1]) / area : 0.0;
+}

@@ -181,4 +181,12 @@ EXPORT void cuaug_first_holding(int64_t n, int64_t tries, const double* numbers,
         window[i] = one.top, window[n + i] = one.left, window[2 * n + i] = one.height, window[3 * n + i] = one.width;
     }
 }
+
+// corners [n, 4, 2] and kept [n] of boxes, changed where `of` [n] gives a number: of matrices [m, 3, 3] and size [m,
+// 2], as `move_box` takes them; it is -1 elsewhere.
+EXPORT void cuaug_move_boxes(double* corners, double* kept, const int64_t* of, int64_t n, const double* matrices,
+                             const double* size) {
+    for (int64_t i = 0; i < n; ++i)
+        if (of[i] >= 0) kept[i] *= move_box(corners + 8 * i, matrices + 9 * of[i], size + 2 * of[i]);
+}
 }

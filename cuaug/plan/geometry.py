@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_holding", "first_window", "packed_taps", "regions", "sizes_made", "warped_region"]
+__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made", "warped_region"]
 
 Values = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,6 +95,19 @@ def first_holding(
     given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
     library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
     return window, found
+
+
+def move_boxes(corners: Floats, kept: Floats, of: Values, matrices: Floats, sizes: Floats) -> None:
+    """Moves boxes by affine maps, into images of other sizes; what leaves these is cut off.
+
+    Args:
+        corners: (B, 4, 2), changed; `kept`, (B,), the share of each box's area that is left, too.
+        of: (B,) by which of the maps; -1: not at all.
+        matrices, sizes: (n, 3, 3), and (n, 2) widths and heights.
+    """
+    matrices = np.ascontiguousarray(matrices)
+    boxes = address(corners), address(kept), address(of), len(of)
+    library.cuaug_move_boxes(*boxes, address(matrices), address(sizes))
 
 
 def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
