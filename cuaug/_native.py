@@ -43,22 +43,48 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
-    chosen: list[Any] = [pointer, pointer, i64]
-    lib.cuaug_keep.argtypes, lib.cuaug_keep.restype = [*chosen, pointer, i64, pointer], None
-    lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [*chosen, pointer, pointer, i32], None
-    lib.cuaug_crop.argtypes, lib.cuaug_crop.restype = [*chosen, pointer], i64
-    lib.cuaug_flip.argtypes, lib.cuaug_flip.restype = [*chosen, i32], None
-    lib.cuaug_pad.argtypes, lib.cuaug_pad.restype = [*chosen, pointer], None
-    lib.cuaug_resize.argtypes, lib.cuaug_resize.restype = [*chosen, pointer, pointer, i32, i32, f32], None
-    lib.cuaug_surround.argtypes, lib.cuaug_surround.restype = [*chosen, pointer], None
-    lib.cuaug_borders.argtypes, lib.cuaug_borders.restype = [*chosen, pointer, pointer], None
-    lib.cuaug_set_taps.argtypes, lib.cuaug_set_taps.restype = [pointer, i64], None
-    lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], None
+    lib.cuaug_writing_size.restype = i64
+    lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
+    lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
+    lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
+    lib.cuaug_put_in_order.restype = None
+    changes: dict[str, list[Any]] = {
+        "append": [pointer, f64, pointer, pointer],
+        "crop": [pointer],
+        "flip": [i32],
+        "misfit": [pointer],
+        "pad": [pointer],
+        "resize": [pointer, i32, i32, f32],
+        "split": [],
+        "surround": [pointer],
+        "transpose": [],
+        "warp": [pointer, pointer],
+    }
+    looks = {"borders": [pointer, pointer], "sizes_now": [pointer]}
+    for name, arguments in (changes | looks).items():
+        function = getattr(lib, f"cuaug_{name}")
+        function.argtypes = [pointer, pointer, i64, *arguments]
+        function.restype = i64 if name in changes else None
+    lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], i64
+    lib.cuaug_sizes_made.argtypes, lib.cuaug_sizes_made.restype = [pointer, i64, i64, pointer], None
+    lib.cuaug_pack_taps.argtypes = [pointer, i64, i64, pointer, pointer, pointer]
+    lib.cuaug_pack_taps.restype = None
+    lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]
+    lib.cuaug_first_window.restype = None
+    lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
+    lib.cuaug_move_boxes.restype = None
+    lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
     return lib
+
+
+_Anything = ctypes.c_char * 0
 
 
 def address(array: NDArray[Any]) -> int:
     """Where the array's memory begins; the array must be kept until the library is done with it."""
+    if array.dtype.names is None and array.flags.writeable:
+        # A third of what follows costs; but a buffer's type is spelled out, and what it is of may be written to.
+        return ctypes.addressof(_Anything.from_buffer(array))  # type: ignore[arg-type]
     begin: int = array.ctypes.data  # `__array_interface__` would list every field of a structured type
     return begin
 

@@ -82,19 +82,17 @@ class Draws:
 
     def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:
         """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32; the bounds broadcast."""
-        columns = 1 if count is None else count
-        out = np.empty((len(self.indices), columns))
-        bounds, plain = (0.0, 1.0), False
-        if isinstance(low, (int, float)) and isinstance(high, (int, float)):
-            bounds, plain = (float(low), float(high) - float(low)), True
+        columns, n = 1 if count is None else count, len(self.indices)
+        out = np.empty(n if count is None else (n, count))
+        plain = isinstance(low, (int, float)) and isinstance(high, (int, float))
+        begin, span = (float(low), float(high) - float(low)) if plain else (0.0, 1.0)  # type: ignore[arg-type]
         place = self._position, self._draw, columns
-        library.cuaug_draw(*self._key, address(self.indices), len(out), *place, *bounds, address(out))
+        library.cuaug_draw(*self._key, address(self.indices), n, *place, begin, span, address(out))
         self._draw += columns
-        unit = out[:, 0] if count is None else out
         if plain:
-            return unit
+            return out
         low = np.asarray(low, dtype=np.float64)
-        return low + unit * (high - low)
+        return low + out * (high - low)
 
     def bernoulli(self, p: float) -> NDArray[np.bool_]:
         """(N,): True with probability p."""

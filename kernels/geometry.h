@@ -1,18 +1,8 @@
-// The arithmetic by which crops, pads, flips and resizes fold into one sampling step: what cuaug/plan/geometry.py has
-// the rows of a batch changed by. Plans are made on the host alone. What the fields mean is in plan.h.
-//
-// `Chosen` are rows of a batch: those numbered `which`, or the first n. Lengths and positions are [K, n], K values of
-// each chosen sample's image, whose rows and columns are those of the source unless it is `transposed`.
+// The arithmetic by which crops, pads, flips and resizes fold into one sampling step. Plans are made on the host alone.
+// What the fields mean is in plan.h; positions and lengths along an image's rows and columns are along those of the
+// source, unless it is `transposed`.
 #pragma once
 #include "plan.h"
-
-struct Chosen {
-    Sample* rows;
-    const int64* which;
-    int64 n;
-
-    Sample& operator[](int64 i) const { return rows[which ? which[i] : i]; }
-};
 
 inline Axis& down(Sample& sample) { return sample.transposed ? sample.x : sample.y; }
 inline Axis& across(Sample& sample) { return sample.transposed ? sample.y : sample.x; }
@@ -104,6 +94,19 @@ inline void surround(Axis& axis, int64 reach) {
     axis.taps = int(2 * reach + 1);
 }
 
+// Makes of what the output shows, unscaled, the window of a warp to `size` pixels. Returns the source position of the
+// old output's first corner.
+inline int64 warp(Axis& axis, int64 size) {
+    const Range shown(axis);
+    const int64 corner = axis.origin + (axis.step > 0 ? shown.low : shown.high);
+    axis.low = axis.inner_low = int(axis.origin + shown.low);
+    axis.high = axis.inner_high = int(axis.origin + shown.high);
+    axis.origin = axis.start = axis.seen_low = 0;
+    axis.step = 1;
+    axis.out = axis.seen_high = int(size);
+    return corner;
+}
+
 // Half the filter's width, in source pixels, where it does not widen it.
 inline double radius(int filter) { return filter == NEAREST ? 0.5 : filter == BILINEAR ? 1.0 : 2.0; }
 
@@ -132,4 +135,119 @@ inline Range region(const Axis& axis, const Sample& sample) {
     const bool folds = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
     if (folds) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
+}
+
+// Puts those of `count` taps (dy, dx, weight) first whose weight is not 0, in the order in which they were; the others
+// follow. reach: how far the first look down and across. Returns how many they are.
+inline int64 pack_taps(const float* taps, int64 count, float* packed, int64* reach_down, int64* reach_across) {
+    int64 used = 0, at = 0;
+    *reach_down = *reach_across = 0;
+    for (const bool wanted : {true, false}) {
+        for (int64 k = 0; k < count; ++k) {
+            const float* const tap = taps + 3 * k;
+            if ((tap[2] != 0.0f) != wanted) continue;
+            for (int i = 0; i < 3; ++i) packed[3 * at + i] = tap[i];
+            ++at;
+            if (!wanted) continue;
+            ++used;
+            *reach_down = most(*reach_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
+            *reach_across = most(*reach_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
+        }
+    }
+    return used;
+}
+
+// A random window, and where it lies.
+struct Window {
+    double top, left, height, width;
+};
+
+// The first of so many tries whose window fits: whole pixels of a share of the image's area and a ratio of width to
+// height, `margin` pixels smaller than the image at least. Returns whether any does; else the window has no sides.
+inline bool first_window(const double* share, const double* ratio, int64 tries, const double* place, int64 height,
+                         int64 width, int64 margin, Window& window) {
+    const double most_high = double(height - margin), most_wide = double(width - margin);
+    bool found = false;
+    window.height = window.width = 0.0;
+    for (int64 k = 0; k < tries && !found; ++k) {
+        const double pixels = double(height * width) * share[k];
+        const double w = rint(sqrt(pixels * ratio[k])), h = rint(sqrt(pixels / ratio[k]));
+        found = w > 0.0 && w <= most_wide && h > 0.0 && h <= most_high;
+        if (found) window.height = h, window.width = w;
+    }
+    window.top = floor(place[0] * (double(height) - window.height + 1.0));
+    window.left = floor(place[1] * (double(width) - window.width + 1.0));
+    return found;
+}
+
+// Boxes are [4]: x0, y0, x1, y1.
+inline bool holds_centre(const double* window, const double* box) {
+    const double x = (box[0] + box[2]) / 2.0, y = (box[1] + box[3]) / 2.0;
+    return window[0] < x && x < window[2] && window[1] < y && y < window[3];
+}
+
+// Whether their intersection over union is `least` or more.
+inline bool overlaps(const double* window, const double* box, double least) {
+    const double wide = (box[2] < window[2] ? box[2] : window[2]) - (box[0] > window[0] ? box[0] : window[0]);
+    const double high = (box[3] < window[3] ? box[3] : window[3]) - (box[1] > window[1] ? box[1] : window[1]);
+    const double both = (wide > 0.0 ? wide : 0.0) * (high > 0.0 ? high : 0.0);
+    const double either =
+        (box[2] - box[0]) * (box[3] - box[1]) + (window[2] - window[0]) * (window[3] - window[1]) - both;
+    return both >= least * either;
+}
+
+// Bounds of a window's sides, in parts of the image's, and of its width / height.
+struct Shapes {
+    double min_scale, max_scale, min_ratio, max_ratio;
+};
+
+// The first of so many windows, each of four numbers in [0, 1), that has a box's centre in it and with that box enough
+// in common. Returns whether any has.
+inline bool first_holding(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
+                          double least, const double* boxes, const bool* wanted, int64 count, Window& found) {
+    const double down = double(height), across = double(width), span = shapes.max_scale - shapes.min_scale;
+    for (const double* drawn = numbers; drawn < numbers + 4 * tries; drawn += 4) {
+        const double h = floor(down * (shapes.min_scale + span * drawn[1]));
+        const double w = floor(across * (shapes.min_scale + span * drawn[0]));
+        const double left = floor((across - w) * drawn[2]), top = floor((down - h) * drawn[3]);
+        const double ratio = w / (h > 1.0 ? h : 1.0), window[] = {left, top, left + w, top + h};
+        if (!(w > 0.0 && h > 0.0 && ratio >= shapes.min_ratio && ratio <= shapes.max_ratio)) continue;
+        for (int64 k = 0; k < count; ++k)
+            if (wanted[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, least)) {
+                found = {top, left, h, w};
+                return true;
+            }
+    }
+    return false;
+}
+
+// A point may leave the image by rounding alone, in pixels; as in cuaug/plan/points.py.
+constexpr double SLACK = 1e-6;
+
+// Moves a box's corners [4, 2] by an affine map, [3, 3], into an image of `size`, width and height. Where they leave
+// it, what encloses them is cut off. Returns the share of the area that is left.
+inline double move_box(double* corners, const double* matrix, const double* size) {
+    double low[2], high[2];
+    for (int k = 0; k < 4; ++k) {
+        const double x = corners[2 * k], y = corners[2 * k + 1];
+        for (int i = 0; i < 2; ++i) {
+            const double place = matrix[3 * i] * x + matrix[3 * i + 1] * y + matrix[3 * i + 2];
+            corners[2 * k + i] = place;
+            low[i] = k == 0 || place < low[i] ? place : low[i];
+            high[i] = k == 0 || place > high[i] ? place : high[i];
+        }
+    }
+    bool inside = true;
+    for (int i = 0; i < 2; ++i) inside = inside && low[i] >= -SLACK && high[i] <= size[i] + SLACK;
+    if (inside) return 1.0;
+
+    const double area = (high[0] - low[0]) * (high[1] - low[1]);
+    for (double* ends : {low, high})
+        for (int i = 0; i < 2; ++i) {
+            ends[i] = ends[i] > 0.0 ? ends[i] : 0.0;
+            ends[i] = ends[i] < size[i] ? ends[i] : size[i];
+        }
+    const double rectangle[] = {low[0], low[1], high[0], low[1], high[0], high[1], low[0], high[1]};
+    memcpy(corners, rectangle, sizeof rectangle);
+    return area > 0.0 ? (high[0] - low[0]) * (high[1] - low[1]) / area : 0.0;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from cuaug._native import KERNEL_DIRECTORY, library
 from cuaug.plan import layout
+from cuaug.plan.rows import Writing
 
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
@@ -78,6 +80,10 @@ def test_the_built_library_has_these_sizes():
     sizes = np.zeros(3, dtype=np.int64)
     library.cuaug_sizes(sizes.ctypes.data)
     assert sizes.tolist() == [layout.SAMPLE.itemsize, layout.AXIS.itemsize, layout.OP.itemsize]
+
+
+def test_the_built_library_has_the_fields_of_a_plan_that_is_written():
+    assert library.cuaug_writing_size() == ctypes.sizeof(Writing)
 
 
 def test_another_order_or_type_is_noticed(compiled):

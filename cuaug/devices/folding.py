@@ -23,6 +23,8 @@ __all__ = ["folded"]
 _COSTS = {OpCode.SCALE: 0.45, OpCode.POSTERIZE: 0.7, OpCode.SOLARIZE: 0.35, OpCode.LUT: 2.9, OpCode.GAMMA: 15.0}
 _COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
+# Nothing else costs more than a table.
+_MAY_BE_WORTH = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
 # Making a table, in nanoseconds: a small image is done before that.
 _TABLE_COST = 20_000.0
 
@@ -30,8 +32,8 @@ _TABLE_COST = 20_000.0
 def folded(tables: Tables) -> Tables:
     """The same results from fewer operations."""
     codes = tables.ops["code"]
-    if not ((codes == OpCode.LUT) | (codes == OpCode.GAMMA)).any():
-        return tables  # nothing else costs more than a table
+    if not _MAY_BE_WORTH[codes].any():
+        return tables
     begins, ends, pixels = _runs(tables)
     cost = np.concatenate([[0.0], np.cumsum(_COST[codes])])
     saving = (cost[ends] - cost[begins] - _COSTS[OpCode.LUT]) * pixels

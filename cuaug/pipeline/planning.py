@@ -80,12 +80,16 @@ def plan_samples(
     keys = draws.indices
     views = chain.stages[0].views
 
+    def each_view(values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values if views == 1 else np.repeat(values, views)
+
     def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
-        heights, widths = (np.fromiter(map(side, items[some]), dtype=np.int64) for side in _SIDES)
+        own = items[some]
+        heights, widths = (np.fromiter(map(side, own), np.int64, len(own)) for side in _SIDES)
         targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
-        plan = Plan(np.repeat(heights, views), np.repeat(widths, views), views=views)
+        plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
-        chain.stages[0].plan(plan, draws.of(np.repeat(keys[some], views)))
+        chain.stages[0].plan(plan, draws.of(each_view(keys[some])))
         return plan, plan.tables(target_type, layout), targets
 
     try:

@@ -1,10 +1,14 @@
 """Plans: what will be done to a batch, before any pixel is touched.
 
-geometry.py    how crops, pads, flips and resizes fold into one sampling step
+plan.py        `Plan`, which transforms write into
+moves.py       its part that says where pixels come from: crops, flips, resizes, warps
+filters.py     its part that looks at neighbourhoods: blurs, medians and JPEG
+passes.py      what both share
+rows.py        the rows that they have the library change: kernels/writing.h, which begins passes where it must
+geometry.py    windows: those that are drawn, and those that are read
 operations.py  pixel operations as rows of numbers
-filters.py     blurs, medians and JPEG: `Plan`'s part that looks at neighbourhoods
-plan.py        `Plan`, which transforms write into, and `Tables`, which devices run
-layout.py      the rows, mirrored in kernels/plan.h
+tables.py      `Tables`, the finished plan, which devices run
+layout.py      the rows of it, mirrored in kernels/plan.h
 """
 
 from cuaug.plan import operations

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import geometry
+from cuaug.plan.geometry import packed_taps
 from cuaug.plan.layout import Border, Neighbourhood
 from cuaug.plan.passes import Passes, Where
 
@@ -20,6 +21,7 @@ __all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
 
 #: Widths of the medians that the kernels have.
 MEDIAN_SIZES = (3, 5, 7)
+_WHOLE = ("a filter sees the finished image before it",)
 # A pixel of a JPEG depends on its block of 16 x 16 and on the pixels beside that, whose chroma is blended in.
 _JPEG_REACH = 34
 
@@ -69,10 +71,10 @@ class Filters(Passes):
             kernel = np.atleast_2d(np.asarray(values, dtype=np.float32))
             if kernel.ndim != 2 or kernel.shape[1] % 2 == 0:
                 raise TransformError(f"{name} is (K,) or (N, K) weights, K odd, not {np.shape(values)}")
-            kernels.append(np.broadcast_to(kernel, (len(self._now), kernel.shape[1]))[chosen])
+            kernels.append(np.broadcast_to(kernel, (len(self), kernel.shape[1]))[chosen])
         reach = [kernel.shape[1] // 2 for kernel in kernels]
         self._filter(chosen, Neighbourhood.SEPARABLE, reach[0], reach[1], border)
-        self._now["weights"][chosen] = self._add_values(np.concatenate(kernels, axis=1))
+        self._rows.now["weights"][chosen] = self._add_values(np.concatenate(kernels, axis=1))
 
     def stencil(
         self,
@@ -97,13 +99,9 @@ class Filters(Passes):
         if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
             raise TransformError(f"taps are (K, 3) or (N, K, 3): dy, dx and a weight each, not {rows.shape}")
         rows = rows[chosen] if rows.ndim == 3 else rows[None]
-        used = rows[..., 2] != 0
-        count = used.sum(axis=1)
-        reach = np.where(used[..., None], np.abs(rows[..., :2]), 0).max(axis=1, initial=0).astype(np.int64)
-        first = np.argsort(~used, axis=1, kind="stable")[:, : max(1, count.max(initial=0))]
-        rows = np.take_along_axis(rows, first[..., None], axis=1)
-        self._filter(chosen, Neighbourhood.STENCIL, reach[:, 0], reach[:, 1], border)
-        now = self._now
+        rows, count, reach = packed_taps(rows)
+        self._filter(chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
+        now = self._rows.now
         now["weights"][chosen] = self._add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
         now["extent"][chosen], now["frame"][chosen] = count, frame
         now["clamp"][chosen] = self.limit if saturate else -1.0
@@ -115,11 +113,11 @@ class Filters(Passes):
             size: one of `MEDIAN_SIZES`, or (N,) per sample.
         """
         chosen = self._choose(where)
-        each = np.broadcast_to(np.asarray(size, dtype=np.int64), len(self._now))[chosen]
+        each = np.broadcast_to(np.asarray(size, dtype=np.int64), len(self))[chosen]
         if not np.isin(each, MEDIAN_SIZES).all():
             raise TransformError(f"a median's size is one of {MEDIAN_SIZES}, not {np.unique(each).tolist()}")
         self._filter(chosen, Neighbourhood.MEDIAN, each // 2, each // 2, Border.EDGE)
-        self._now["extent"][chosen] = each
+        self._rows.now["extent"][chosen] = each
 
     def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
         """What encoding as JPEG (baseline, 4:2:0) and decoding leaves of the image, as libjpeg does both.
@@ -130,23 +128,19 @@ class Filters(Passes):
         if self._normalized:
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
         chosen = self._choose(where)
-        each = np.broadcast_to(np.asarray(quality, dtype=np.int64), len(self._now))[chosen]
+        each = np.broadcast_to(np.asarray(quality, dtype=np.int64), len(self))[chosen]
         if ((each < 1) | (each > 100)).any():
             raise TransformError(f"quality is 1 to 100, not {np.unique(each).tolist()}")
         self._filter(chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
-        now = self._now
+        now = self._rows.now
         now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), 128))
         now["level"][chosen] = self.limit / 255.0
-        self._axes["taps"][self._both(chosen)] = _JPEG_REACH
+        self._rows.axes["taps"][:, chosen] = _JPEG_REACH
 
     def _filter(self, chosen: NDArray[np.int64], kind: Neighbourhood, down: Any, across: Any, border: Border) -> None:
         """Begins a pass of this kind, unless what there is of it is a crop; `down`, `across`: how far it looks."""
-        now, i = self._now, self._at(chosen)
-        busy = (self._ops_so_far[i] != 0) | self._resized[i] | (now["transposed"][i] != 0)
-        busy |= (self._axes["step"][self._both(chosen)] < 0).any(axis=0) | geometry.borders(now, chosen)[0]
-        self._split(chosen[busy], "a filter sees the finished image before it")
+        now, i = self._rows.now, self._at(chosen)
         reach = np.empty((2, len(chosen)), dtype=np.int64)
         reach[0], reach[1] = down, across
-        geometry.surround(now, chosen, reach)
+        self._change(_WHOLE, library.cuaug_surround, chosen, address(reach))
         now["neighbourhood"][i], now["border_before"][i] = kind, border
-        self._resized[i] = True

@@ -1,9 +1,4 @@
-"""The arithmetic by which crops, pads, flips and resizes fold into one sampling step.
-
-It is kernels/geometry.h's, a loop over rows in place of dozens of expressions, but for warps. `rows` is a batch's
-`SAMPLE` rows, changed in place for the samples `chosen`, ascending numbers; values are (K, n) int64, one for each of
-them. kernels/plan.h says what the fields mean.
-"""
+"""What the library knows of geometry beside rows that are being written: kernels/geometry.h's arithmetic, mostly."""
 
 from __future__ import annotations
 
@@ -13,141 +8,106 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address, library
-from cuaug.plan.layout import AXIS, SAMPLE, Border, Filter, Type
+from cuaug.plan.layout import Border
 
-__all__ = [
-    "axes_of",
-    "begin",
-    "borders",
-    "crop",
-    "flip",
-    "keep",
-    "pad",
-    "regions",
-    "resize",
-    "set_taps",
-    "surround",
-    "warp",
-    "warped_region",
-]
+__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made", "warped_region"]
 
-Rows = NDArray[Any]
-Chosen = NDArray[np.int64]
 Values = NDArray[np.int64]
+Floats = NDArray[np.float64]
 _RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
-_BEGIN = SAMPLE.fields["y"][1]  # type: ignore[index]
-_APART = SAMPLE.fields["x"][1] - _BEGIN  # type: ignore[index]
 
 
-def axes_of(rows: Rows) -> NDArray[Any]:
-    """(2, ...): the same memory as y and x of contiguous `SAMPLE` rows."""
-    if rows.size == 0:
-        return np.zeros((2, *rows.shape), dtype=AXIS)
-    return np.ndarray((2, *rows.shape), AXIS, rows.view(np.uint8), _BEGIN, (_APART, *rows.strides))
-
-
-def _of(rows: Rows, chosen: Chosen) -> tuple[int, int | None, int]:
-    """What the library takes for the chosen rows."""
-    return address(rows), None if len(chosen) == len(rows) else address(chosen), len(chosen)
-
-
-def keep(rows: Rows, chosen: Chosen, kept: Rows, numbers: Values) -> None:
-    """Copies rows to those of the passes that they are in: kept is (P, N), numbers (N,)."""
-    library.cuaug_keep(*_of(rows, chosen), address(kept), len(rows), address(numbers))
-
-
-def begin(rows: Rows, chosen: Chosen, fresh: Rows, sizes: Values, source_type: Type) -> None:
-    """Makes of rows the identity on a source of these (2, n) heights and widths; fresh: (1,) what else they are."""
-    sizes = np.ascontiguousarray(sizes)
-    library.cuaug_begin(*_of(rows, chosen), address(fresh), address(sizes), source_type)
-
-
-def crop(rows: Rows, chosen: Chosen, window: Values) -> int:
-    """window: (4, n) top, left, height and width.
-
-    Returns:
-        -1, or which of the n is the first that its window does not fit; then nothing has changed.
-    """
-    window = np.ascontiguousarray(window)
-    return int(library.cuaug_crop(*_of(rows, chosen), address(window)))
-
-
-def flip(rows: Rows, chosen: Chosen, *, vertical: bool) -> None:
-    library.cuaug_flip(*_of(rows, chosen), vertical)
-
-
-def pad(rows: Rows, chosen: Chosen, sides: Values) -> None:
-    """sides: (4, n) top, left, bottom and right. Pixels that a crop has cut off do not come back."""
-    sides = np.ascontiguousarray(sides)
-    library.cuaug_pad(*_of(rows, chosen), address(sides))
-
-
-def resize(
-    rows: Rows,
-    chosen: Chosen,
-    size: Values,
-    resized: NDArray[np.bool_],
-    *,
-    filter: Filter,
-    antialias: bool,
-    clamp: float,
-) -> None:
-    """size: (2, n) height and width; resized: (N,) whether a resize of the same kind is in the pass, changed too."""
-    size = np.ascontiguousarray(size)
-    library.cuaug_resize(*_of(rows, chosen), address(size), address(resized), filter, antialias, clamp)
-
-
-def surround(rows: Rows, chosen: Chosen, reach: Values) -> None:
-    """Makes of what the output shows the window of a filter; reach: (2, n), how far it looks down and across."""
-    reach = np.ascontiguousarray(reach)
-    library.cuaug_surround(*_of(rows, chosen), address(reach))
-
-
-def borders(rows: Rows, chosen: Chosen) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) whether the output shows pixels that padding made, and (n,) whether it shows others."""
-    padded, some_left = np.empty((2, len(chosen)), dtype=bool)
-    library.cuaug_borders(*_of(rows, chosen), address(padded), address(some_left))
-    return padded, some_left
-
-
-def set_taps(rows: Rows) -> None:
-    """Of finished rows: the most source pixels that one output pixel needs."""
-    library.cuaug_set_taps(address(rows), rows.size)
-
-
-def regions(rows: Rows) -> NDArray[np.int64]:
+def regions(rows: NDArray[Any]) -> NDArray[np.int64]:
     """(N, 4): y0, x0, y1, x1 of what finished rows read: what a decoder has to decode, at least one pixel."""
     found = np.empty((len(rows), 4), dtype=np.int64)
-    library.cuaug_regions(address(rows), len(rows), address(found))
-    warped = rows["warped"] != 0
-    return np.where(warped[:, None], warped_region(rows), found) if warped.any() else found
+    if library.cuaug_regions(address(rows), len(rows), address(found)):
+        found = np.where(rows["warped"][:, None] != 0, warped_region(rows), found)
+    return found
 
 
-def warp(axes: NDArray[Any], i: Any, matrix: NDArray[np.float64], size: Values) -> NDArray[np.float64]:
-    """Makes of what the output shows now the window of a warp.
+def sizes_made(rows: NDArray[Any]) -> NDArray[np.int64]:
+    """(2, N): heights and widths of what finished rows, (P, N), make in the end."""
+    found = np.empty((2, rows.shape[1]), dtype=np.int64)
+    library.cuaug_sizes_made(address(rows), *rows.shape, address(found))
+    return found
 
-    Args:
-        axes: (2, N) `axes_of` rows, that no resize has scaled, whose output shows no padding.
-        i: the index to both of the chosen ones.
-        matrix: (n, 3, 3): from the new output's points (x, y, 1) to those of the output so far, in pixels.
-        size: (2, n), the new output's.
+
+def packed_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Of (n, K, 3) taps (dy, dx, weight) those that weigh anything.
 
     Returns:
-        (n, 3, 3): from the new output's points to those of the source.
+        (n, k, 3) with these first, at least one; (n,) how many they are; (2, n) how far they look down and across.
     """
-    start, step, out, origin = (axes[name][i] for name in ("start", "step", "out", "origin"))
-    low = np.where(step > 0, start, start - (out - 1))
-    high = low + out
-    onto = np.zeros((len(matrix), 3, 3))
-    onto[:, 2, 2] = 1.0
-    onto[:, [1, 0], [1, 0]] = step.T
-    onto[:, [1, 0], 2] = (origin + np.where(step > 0, low, high)).T
-    for name, end in (("low", low), ("inner_low", low), ("high", high), ("inner_high", high)):
-        axes[name][i] = origin + end
-    axes["origin"][i] = axes["start"][i] = axes["seen_low"][i] = 0
-    axes["step"][i] = 1
-    axes["out"][i] = axes["seen_high"][i] = size
-    return onto @ matrix
+    taps = np.ascontiguousarray(taps)
+    n, count, _ = taps.shape
+    packed, used, reach = np.empty_like(taps), np.empty(n, dtype=np.int64), np.empty((2, n), dtype=np.int64)
+    library.cuaug_pack_taps(address(taps), n, count, address(packed), address(reach), address(used))
+    return packed[:, : max(1, used.max(initial=0))], used, reach
+
+
+def first_window(
+    share: Floats, log_ratio: Floats, place: Floats, heights: Values, widths: Values, *, margin: int = 0
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The first of T random windows that fits, for each of N images.
+
+    Args:
+        share: (N, T) of the image's area.
+        log_ratio: (N, T) logarithms of each window's width / height.
+        place: (N, 2) in [0, 1): where it lies, down and across.
+        heights, widths: (N,) of the images, in pixels.
+        margin: a window is so many pixels shorter than the image at least, on both sides.
+
+    Returns:
+        (4, N) top, left, height and width, whole pixels, and (N,) whether any fits; where none does, the sides are 0.
+    """
+    window, found = np.empty((4, len(share))), np.empty(len(share), dtype=bool)
+    ratio = np.exp(log_ratio)  # NumPy's, of which the last bit may differ from the C library's
+    given = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
+    library.cuaug_first_window(*share.shape, *map(address, given), margin, address(window), address(found))
+    return window, found
+
+
+def first_holding(
+    numbers: Floats,
+    heights: Values,
+    widths: Values,
+    least: Floats,
+    boxes: Floats,
+    wanted: NDArray[np.bool_],
+    ends: Values,
+    shapes: Floats,
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """The first of T random windows that has a box's centre in it, and with such a box enough in common.
+
+    Args:
+        numbers: (n, T, 4) in [0, 1): of width, height, left and top, for each of n images.
+        heights, widths: (n,) of the images, in pixels.
+        least: (n,) intersections over union.
+        boxes: (B, 4): x0, y0, x1, y1; `wanted` is (B,).
+        ends: (2, n): which boxes are each image's, from and up to.
+        shapes: (4,): bounds of a window's sides, in parts of the image's, and of its width / height.
+
+    Returns:
+        (4, n) top, left, height and width, whole pixels, and (n,) whether there is any.
+    """
+    n, tries, _ = numbers.shape
+    window, found = np.empty((4, n)), np.empty(n, dtype=bool)
+    given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
+    library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
+    return window, found
+
+
+def move_boxes(corners: Floats, kept: Floats, of: Values, matrices: Floats, sizes: Floats) -> None:
+    """Moves boxes by affine maps, into images of other sizes; what leaves these is cut off.
+
+    Args:
+        corners: (B, 4, 2), changed; `kept`, (B,), the share of each box's area that is left, too.
+        of: (B,) by which of the maps; -1: not at all.
+        matrices, sizes: (n, 3, 3), and (n, 2) widths and heights.
+    """
+    matrices = np.ascontiguousarray(matrices)
+    boxes = address(corners), address(kept), address(of), len(of)
+    library.cuaug_move_boxes(*boxes, address(matrices), address(sizes))
 
 
 def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:

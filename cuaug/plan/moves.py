@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import geometry
 from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
-from cuaug.plan.passes import NO_OPS, POINTWISE, POSITIONAL, Passes, Where
+from cuaug.plan.passes import Passes, Where
 from cuaug.plan.points import mirror, scaling, shift, swap
+from cuaug.plan.rows import POINTWISE, POSITIONAL
 
 __all__ = ["Moves"]
 
-_FIXED_PLACES = "an operation that knows where its pixels stand comes before geometry"
-_AFTER_OPERATIONS = "pixel operations come before a resampling"
-_AFTER_RESAMPLING = "a second resampling of another kind"
+# Why a crop, flip or transposition begins a pass, and why a resampling does.
+_FIXED_PLACES = ("an operation that knows where its pixels stand comes before geometry",)
+_RESAMPLED = ("pixel operations come before a resampling", "a second resampling of another kind")
 
 
 class Moves(Passes):
@@ -29,30 +30,27 @@ class Moves(Passes):
         """Keeps rows top ... top + height - 1 and columns left ... left + width - 1; they must lie in the image."""
         chosen = self._choose(where)
         window = self._per_sample(chosen, top, left, height, width)
-        self._split_positional(chosen)
-        worst = geometry.crop(self._now, chosen, window)
+        worst = self._rows.misfit(chosen, window)
         if worst >= 0:
-            (y, x, h, w), (whole_h, whole_w) = window[:, worst], self._sizes(chosen)[:, worst]
+            (y, x, h, w), (whole_h, whole_w) = window[:, worst], self._rows.sizes(chosen)[:, worst]
             which = f"; image {chosen[worst]} of the batch" if len(self) > 1 else ""
             raise TransformError(
                 f"crop of {h} x {w} at row {y}, column {x} does not fit "
                 f"an image of {whole_h} x {whole_w} (height x width{which})"
             )
+        self._change(_FIXED_PLACES, library.cuaug_crop, chosen, address(window))
         self._follow(chosen, lambda: shift(-window[1], -window[0]))
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen = self._choose(where)
-        self._split_positional(chosen)
-        geometry.flip(self._now, chosen, vertical=vertical)
-        self._follow(chosen, lambda: mirror(self._sizes(chosen)[0 if vertical else 1], vertical=vertical))
+        self._change(_FIXED_PLACES, library.cuaug_flip, chosen, vertical)
+        self._follow(chosen, lambda: mirror(self._rows.sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
     def transpose(self, where: Where = None) -> None:
         """Exchanges rows and columns."""
         chosen = self._choose(where)
-        self._split_positional(chosen)
-        self._now["transposed"][chosen] ^= 1
-        self._any_turned = True
+        self._change(_FIXED_PLACES, library.cuaug_transpose, chosen)
         self._follow(chosen, lambda: swap(len(chosen)))
 
     def rot90(self, turns: ArrayLike, where: Where = None) -> None:
@@ -81,28 +79,28 @@ class Moves(Passes):
         if sides.min(initial=0) < 0:
             raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
         some = (sides > 0).any(axis=0)
-        chosen, sides = chosen[some], sides[:, some]
+        chosen, sides = chosen[some], np.ascontiguousarray(sides[:, some])
         color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
 
-        ops = self._ops_so_far[chosen]
-        self._split_positional(chosen)
+        rows, now, ops = self._rows, self._rows.now, self._rows.ops[chosen]
+        self._split(chosen[ops == POSITIONAL], *_FIXED_PLACES)
         self._split(
             chosen[(ops == POINTWISE) & (border == Border.CONSTANT)],
             "pixel operations come before a border of constant colour",
         )
         # A tile of a JPEG pass has room for neighbouring blocks, not for those of the other end.
         self._split(
-            chosen[(self._now["neighbourhood"][chosen] == Neighbourhood.JPEG) & (border == Border.WRAP)],
+            chosen[(now["neighbourhood"][chosen] == Neighbourhood.JPEG) & (border == Border.WRAP)],
             "a border that wraps comes after a JPEG",
         )
-        padded, some_left = geometry.borders(self._now, chosen)
-        same = (self._now["border_after"][chosen] == border) & (border <= Border.EDGE)
-        same &= (border == Border.EDGE) | (self._now["fill_after"][chosen] == color).all(axis=1)
+        padded, some_left = rows.borders(chosen)
+        same = (now["border_after"][chosen] == border) & (border <= Border.EDGE)
+        same &= (border == Border.EDGE) | (now["fill_after"][chosen] == color).all(axis=1)
         self._split(chosen[padded & ~(same & some_left)], "a border of another kind comes after the first")
 
         i = self._at(chosen)
-        self._now["border_after"][i], self._now["fill_after"][i] = border, color
-        geometry.pad(self._now, chosen, sides)
+        now["border_after"][i], now["fill_after"][i] = border, color
+        rows.change(library.cuaug_pad, chosen, address(sides))
         self._follow(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
@@ -119,27 +117,13 @@ class Moves(Passes):
         size = self._per_sample(chosen, height, width)
         if size.min(initial=1) < 1:
             raise TransformError(f"resize to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
-        old = self._sizes(self._at(chosen))
-        changes = (old != size).any(axis=0)
-        if not changes.all():
-            chosen, size, old = chosen[changes], size[:, changes], old[:, changes]
-
-        now, i = self._now, self._at(chosen)
-        self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
-        again, stops = self._resized[chosen], np.zeros(len(chosen), dtype=bool)
-        if again.any():
-            padded, _ = geometry.borders(now, chosen)
-            same_kind = (now["filter"][i] == filter) & (now["antialias"][i] == antialias)
-            same_kind &= (filter != Filter.NEAREST) & (now["warped"][i] == 0)
-            stops = again & (padded | ~same_kind)
-        if filter == Filter.NEAREST:  # rounds down, so it does not commute with a flip
-            stops |= ~again & (self._axes["step"][self._both(chosen)] < 0).any(axis=0)
-        self._split(chosen[stops], _AFTER_RESAMPLING)
-
+        old = self._rows.sizes(chosen)
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
         clamp = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        geometry.resize(now, chosen, size, self._resized, filter=filter, antialias=antialias, clamp=clamp)
-        self._follow(chosen, lambda: scaling(size[1] / old[1], size[0] / old[0]))
+        self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), filter, antialias, clamp)
+        if self.points is not None:
+            changed = (old != size).any(axis=0)
+            self._follow(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
 
     def warp(
         self,
@@ -174,28 +158,19 @@ class Moves(Passes):
         size = self._per_sample(chosen, height, width)
         if size.min(initial=1) < 1:
             raise TransformError(f"warp to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
-        i, both = self._at(chosen), self._both(chosen)
-        self._split(chosen[self._ops_so_far[i] != NO_OPS], _AFTER_OPERATIONS)
-        padded, _ = geometry.borders(self._now, chosen)
-        self._split(chosen[padded | self._resized[i]], _AFTER_RESAMPLING)
-
-        now = self._now
         matrix = np.asarray(matrix, dtype=np.float64)
-        undone = wanted = matrix[i] if matrix.ndim == 3 else np.broadcast_to(matrix, (len(chosen), 3, 3))
-        if self._any_turned:
-            turned = now["transposed"][i] != 0
-            wanted = np.where(turned[:, None, None], wanted[:, [1, 0, 2]], wanted)
-        found = geometry.warp(self._axes, both, wanted, size)
-        now["matrix"][i] = found.reshape(-1, 9)
-        now["warped"][i], now["transposed"][i] = 1, 0
+        i, onto = self._at(chosen), np.empty((len(chosen), 3, 3))
+        wanted = matrix[i] if matrix.ndim == 3 else np.broadcast_to(matrix, onto.shape)
+        self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), address(onto))
+        now = self._rows.now
+        now["matrix"][i] = (onto @ wanted).reshape(-1, 9)
         now["border_before"][i], now["fill_before"][i] = border, np.asarray(fill, dtype=np.float32)
-        now["filter"][i], now["antialias"][i] = filter, 0
+        now["filter"][i] = filter
         now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
         bends = None
         if field is not None and len(chosen):
             bends = self._add_field(chosen, np.asarray(field, dtype=np.float32), nodes)
-        self._resized[i] = True
-        self._follow(chosen, lambda: undone, bends=bends, back=True)
+        self._follow(chosen, lambda: wanted, bends=bends, back=True)
 
     def _add_field(
         self, chosen: NDArray[np.int64], field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None
@@ -214,13 +189,10 @@ class Moves(Passes):
             place = np.minimum(row * field.shape[-2] + column, place[-1])
             fields = np.broadcast_to(fields, (len(chosen), *fields.shape[1:])).reshape(len(chosen), -1, 2)
             fields = np.take_along_axis(fields, place[:, :, None], axis=1)
-        self._now["field"][chosen] = self._add_values(fields.reshape(len(fields), -1))
-        self._now["field_rows"][chosen], self._now["field_columns"][chosen] = rows, columns
+        now = self._rows.now
+        now["field"][chosen] = self._add_values(fields.reshape(len(fields), -1))
+        now["field_rows"][chosen], now["field_columns"][chosen] = rows, columns
         return Bends(np.broadcast_to(whole, (len(chosen), *whole.shape[1:])), rows, columns)
-
-    def _split_positional(self, chosen: NDArray[np.int64]) -> None:
-        """Begins a new pass for those of the chosen samples whose operations know where their pixels stand."""
-        self._split(chosen[self._ops_so_far[self._at(chosen)] == POSITIONAL], _FIXED_PLACES)
 
     def _follow(
         self,
@@ -232,5 +204,5 @@ class Moves(Passes):
     ) -> None:
         """Moves the chosen samples' points as their pixels have just been moved; see `Points.move`."""
         if self.points is not None:
-            heights, widths = self._sizes(self._at(chosen))
+            heights, widths = self._rows.sizes(chosen)
             self.points.move(chosen, matrix(), heights, widths, bends=bends, back=back)

@@ -8,26 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._native import library
 from cuaug.errors import TransformError
-from cuaug.plan import geometry
-from cuaug.plan.layout import OP, SAMPLE, Layout, Type
+from cuaug.plan.layout import Type
 from cuaug.plan.points import Points
+from cuaug.plan.rows import Rows
 
-__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "TABLE_FLOATS", "Barrier", "Passes", "Where"]
+__all__ = ["TABLE_FLOATS", "Barrier", "Passes", "Where"]
 
-#: How the pixel operations of a pass get along with geometry that follows them.
-NO_OPS, POINTWISE, POSITIONAL = 0, 1, 2
 #: The look-up tables' size: whatever else the kernels read as floats lies among them.
 TABLE_FLOATS = 3 * 256
-# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast. It also makes
-# arrays of them faster.
-RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
-
-# Until a later pass follows, or the plan is closed: the target is a float image in the kernels' own layout.
-_FRESH = np.zeros(1, dtype=SAMPLE)
-_FRESH["clamp"] = -1.0
-_FRESH["active"] = 1
-_FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type.FLOAT32, Layout.HWC, 3
 
 Where = NDArray[np.bool_] | None
 
@@ -51,8 +41,9 @@ class Passes:
     """
 
     def __init__(self, heights: ArrayLike, widths: ArrayLike, source_type: Type, channels: int) -> None:
-        heights, widths = np.atleast_1d(heights).astype(np.int64), np.atleast_1d(widths).astype(np.int64)
-        n = len(heights)
+        n = np.size(heights)
+        sizes = np.empty((2, n), dtype=np.int64)
+        sizes[0], sizes[1] = heights, widths
         self.channels = channels
         self.is_float = source_type != Type.UINT8
         #: What is to be moved along with the pixels.
@@ -61,18 +52,9 @@ class Passes:
         self.barriers: list[Barrier] = []
         self._step = 0
         self._normalized = False
-        #: Each sample's row of its current pass, and (P, N) those of the passes before.
-        self._now = np.empty(n, dtype=RAW_SAMPLE).view(SAMPLE)
-        self._axes = geometry.axes_of(self._now)
-        #: Whether any sample may have been transposed.
-        self._any_turned = False
-        self._before = np.zeros((0, n), dtype=RAW_SAMPLE)
-        self._pass = np.zeros(n, dtype=np.int64)
+        self._rows = Rows(sizes, source_type)
         self._everyone = np.arange(n)
-        self._resized = np.zeros(n, dtype=bool)
-        self._ops_so_far = np.zeros(n, dtype=np.int8)
         self._luts: list[NDArray[np.float32]] = []
-        geometry.begin(self._now, self._everyone, _FRESH, np.stack([heights, widths]), source_type)
 
     def __len__(self) -> int:
         return len(self._everyone)
@@ -85,13 +67,13 @@ class Passes:
     @property
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
-        height, width = self._sizes(slice(None))
+        height, width = self._rows.sizes(self._everyone)
         return height, width
 
     @property
     def passes(self) -> int:
         """How many there are so far."""
-        return int(self._pass.max(initial=0)) + 1
+        return self._rows.passes
 
     def check_channels(self, name: str, values: ArrayLike) -> None:
         """Refuses values for three channels, in the first axis of `values`, where the images have one."""
@@ -99,52 +81,30 @@ class Passes:
             raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
 
     def _choose(self, where: Where) -> NDArray[np.int64]:
-        return self._everyone if where is None else np.flatnonzero(where)
+        return self._everyone if where is None else where.nonzero()[0]
 
     def _at(self, chosen: NDArray[np.int64]) -> NDArray[np.int64] | slice:
         """The quickest index to them: everyone is a slice, whose values are not copied."""
         return slice(None) if len(chosen) == len(self) else chosen
-
-    def _both(self, chosen: NDArray[np.int64]) -> tuple[slice, NDArray[np.int64] | slice]:
-        """The index to both axes of the chosen samples."""
-        return slice(None), self._at(chosen)
 
     def _per_sample(self, chosen: NDArray[np.int64], *values: ArrayLike) -> NDArray[np.int64]:
         """(K, n): K values, numbers or one for each of the N samples, for those that are chosen."""
         each = np.empty((len(values), len(self)), dtype=np.int64)
         for row, value in zip(each, values, strict=True):
             row[:] = value
-        return each[:, self._at(chosen)]
+        return each if len(chosen) == len(self) else np.ascontiguousarray(each[:, chosen])
 
-    def _sizes(self, i: NDArray[np.int64] | slice) -> NDArray[np.int64]:
-        """(2, n): heights and widths as they are at this point of the chain."""
-        return self._along(i, self._axes["out"][:, i].astype(np.int64))
-
-    def _along(self, i: NDArray[np.int64] | slice, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(2, n) along images' rows and columns, as they lie along those of their sources, or back."""
-        if not self._any_turned:
-            return values
-        return np.where(self._now["transposed"][i] != 0, values[::-1], values)
-
-    def _keep(self, chosen: NDArray[np.int64]) -> None:
-        """Copies the chosen samples' rows to those of the passes before."""
-        missing = int(self._pass[self._at(chosen)].max(initial=-1)) + 1 - len(self._before)
-        if missing > 0:
-            more = np.zeros((missing, len(self)), dtype=RAW_SAMPLE)
-            self._before = np.concatenate([self._before, more])
-        geometry.keep(self._now, chosen, self._before, self._pass)
+    def _change(self, why: tuple[str, ...], function: Any, chosen: NDArray[np.int64], *arguments: Any) -> None:
+        """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some."""
+        if self._rows.change(function, chosen, *arguments):
+            for reason, samples in zip(why, self._rows.begun, strict=False):
+                if len(why) == 1 or samples.any():
+                    self.barriers.append(Barrier(self._step, samples.copy(), reason))
 
     def _split(self, chosen: NDArray[np.int64], why: str) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""
-        if len(chosen) == 0:
-            return
-        i = self._at(chosen)
-        self.barriers.append(Barrier(self._step, np.bincount(self._pass[i]), why))
-        self._keep(chosen)
-        self._pass[i] += 1
-        geometry.begin(self._now, chosen, _FRESH, self._sizes(i), Type.FLOAT32)
-        self._resized[i] = False
-        self._ops_so_far[i] = NO_OPS
+        if len(chosen):
+            self._change((why,), library.cuaug_split, chosen)
 
     def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Puts the rows of `values`, (n, k), among the look-up tables; returns where each begins, in floats."""

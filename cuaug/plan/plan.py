@@ -16,25 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug._native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import geometry, operations
+from cuaug.plan import operations
 from cuaug.plan.filters import Filters
-from cuaug.plan.layout import OP, SAMPLE, Layout, Measure, OpCode, Type
+from cuaug.plan.layout import OP, Layout, Type
 from cuaug.plan.moves import Moves
-from cuaug.plan.passes import POINTWISE, POSITIONAL, RAW_OP, RAW_SAMPLE, Where
+from cuaug.plan.passes import Where
 from cuaug.plan.record import Record
+from cuaug.plan.rows import RAW_OP
 from cuaug.plan.tables import Tables
 
 __all__ = ["Plan"]
 
-_KINDS = np.array([POSITIONAL if code in operations.POSITIONAL else POINTWISE for code in OpCode], dtype=np.int8)
-# What an operation needs to know of the whole image before it can begin, and how many words that takes.
-_MEASURES = np.zeros(len(OpCode), dtype=np.int32)
-for _code, _measure in operations.MEASURES.items():
-    _MEASURES[_code] = _measure
-_MEASURE_WORDS = np.array([0, 1, 3, 3 * 256 // 2, 3 * 256 // 2])  # by Measure; of each cell
-# Gray levels are added up as integers of 1 / 65536 of a uint8 level: the sum does not depend on the order.
-_MEASURE_STEPS = 65536.0
+_MEASURED = ("an operation needs to know the whole image before it",)
 
 
 class Plan(Moves, Filters):
@@ -63,7 +58,8 @@ class Plan(Moves, Filters):
         self.target_type: Type | None = None
         self.views = views
         self.record = Record() if record is None else record
-        self._written: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[Any]]] = []
+        #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
+        self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
 
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
@@ -80,39 +76,13 @@ class Plan(Moves, Filters):
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
         """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
         chosen = self._choose(where)
-        i = self._at(chosen)
-        ops = ops.view(RAW_OP)[i].copy().view(OP)
-        measures = _MEASURES[ops["code"]]
-        if measures.any():
-            step, level = self.limit / 255.0 / _MEASURE_STEPS, 255.0 / self.limit
-            means = np.flatnonzero(measures == Measure.GRAY_SUM)
-            heights, widths = self._sizes(chosen[means])
-            ops["a"][means, 1] = step / (heights * widths)
-            if (cells := measures == Measure.CELL_HISTOGRAMS).any():
-                self._lay_grid(chosen[cells], ops, cells)
-            measured = np.flatnonzero(measures)
-            waiting, what = chosen[measured], measures[measured]
-            # By Measure.
-            scales = np.array([0.0, 1.0 / step, 0.0 if self.is_float else 1.0, level, level])
-            self._now["measure"][waiting], self._now["measure_scale"][waiting] = what, scales[what]
-            self._split(waiting, "an operation needs to know the whole image before it")
-        self._written.append((self._pass[chosen], chosen, ops.view(RAW_OP)))
-        self._ops_so_far[i] = np.maximum(self._ops_so_far[i], _KINDS[ops["code"]])
-
-    def _lay_grid(self, chosen: NDArray[np.int64], ops: NDArray[Any], which: NDArray[np.bool_]) -> None:
-        """Sets the cells that this pass counts in, and what the operations that wait, `ops[which]`, know of them."""
-        clip_limit, grid = ops["a"][which, 6:8].view(np.float64)[:, 0], ops["a"][which, 4:6].astype(np.int64)
-        sizes = self._sizes(chosen).T
-        # Where the grid does not divide the image, both sides grow, also one that it does divide: OpenCV's rule.
-        divided = (sizes % grid == 0).all(axis=1, keepdims=True)
-        cell = sizes // grid + ~divided
-        fields = self._now["grid"]
-        fields["rows"][chosen], fields["columns"][chosen] = grid.T
-        fields["height"][chosen], fields["width"][chosen] = cell.T
-        area = cell.prod(axis=1)
-        most = np.maximum((clip_limit * area / 256.0).astype(np.int64), 1)
-        ops["a"][which, 2] = np.where(clip_limit > 0, np.minimum(most, area), area)
-        ops["a"][which, 3] = np.float32(255.0) / area.astype(np.float32)
+        if len(ops) != len(self):
+            raise ValueError(f"an operation has a row for each of the {len(self)} samples, not {len(ops)}")
+        given = np.ascontiguousarray(ops.view(RAW_OP))
+        made, place = np.empty(len(chosen), dtype=RAW_OP), np.empty(len(chosen), dtype=np.int64)
+        to = address(given), self.limit, address(made), address(place)
+        self._change(_MEASURED, library.cuaug_append, chosen, *to)
+        self._written.append((place, made))
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
         """table[c][round(v)] in uint8 levels, in and out; `table` is (256,), (3, 256), or (N, 3, 256) per sample."""
@@ -171,42 +141,16 @@ class Plan(Moves, Filters):
         else:
             self.to_float()
 
-        self._now["target_type"], self._now["target_layout"] = target_type, layout
-        self._now["target_channels"] = self.channels
-        rows = self._finished_rows()
-        luts = np.concatenate(self._luts or [np.zeros((1, 3, 256), np.float32)])
-        return Tables(rows, self._ordered_ops(rows), luts, self._place_statistics(rows), target_type)
-
-    def _finished_rows(self) -> NDArray[Any]:
-        if not self.barriers:
-            rows = self._now.view(RAW_SAMPLE)[None].copy().view(SAMPLE)
-        else:
-            self._keep(self._everyone)
-            rows = self._before.copy().view(SAMPLE)
-        geometry.set_taps(rows)
-        return rows
-
-    @staticmethod
-    def _place_statistics(rows: NDArray[Any]) -> int:
-        """Gives each measuring pass of each sample its words; returns how many there are."""
-        if not rows["measure"].any():
-            return 0
-        grid = rows["grid"]
-        cells = np.where(rows["measure"] == Measure.CELL_HISTOGRAMS, grid["rows"] * grid["columns"], 1)
-        words = _MEASURE_WORDS[rows["measure"]] * cells
-        ends = np.cumsum(words)
-        rows["measure_at"] = (ends - words.reshape(-1)).reshape(rows.shape)
-        rows["measured"][1:], rows["measured_at"][1:] = rows["measure"][:-1], rows["measure_at"][:-1]
-        rows["measured_grid"][1:] = rows["grid"][:-1]
-        return int(ends[-1])
+        rows, words = self._rows.finished(target_type, layout, self.channels)
+        luts = np.concatenate(self._luts) if self._luts else np.zeros((1, 3, 256), np.float32)
+        return Tables(rows, self._ordered_ops(rows), luts, words, target_type)
 
     def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:
         """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""
         if not self._written:
             return np.zeros(1, dtype=OP)
-        place = np.concatenate([number * len(self) + sample for number, sample, _ in self._written])
-        ops = np.concatenate([ops for _, _, ops in self._written])
-        count = np.bincount(place, minlength=rows.size)
-        end = np.cumsum(count)
-        rows["op_begin"], rows["op_end"] = (end - count).reshape(rows.shape), end.reshape(rows.shape)
-        return ops[np.argsort(place, kind="stable")].view(OP)
+        places, ops = (np.concatenate(parts) for parts in zip(*self._written, strict=True))
+        ordered = np.empty(len(ops), dtype=RAW_OP)
+        given = address(ops), address(places), len(ops)
+        library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
+        return ordered.view(OP)

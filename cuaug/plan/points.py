@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.plan.bends import Bends
+from cuaug.plan.geometry import move_boxes
 
 __all__ = ["BOX_FORMATS", "Points", "mirror", "scaling", "shift", "swap"]
 
@@ -95,12 +96,11 @@ class Points:
             self.keypoints[which] = moved
             self.visible[which] &= ((moved >= -_SLACK) & (moved <= size[at] + _SLACK)).all(axis=1)
 
+        if not back:  # then it is affine
+            move_boxes(self.corners, self.kept, place[self.box_of], matrix, size)
+            return
         which, at = _of(place, self.box_of)
         old = self.corners[which]
-        if not back:  # then it is affine
-            self.corners[which], share = _clipped(_affine(matrix[at][:, None], old), size[at])
-            self.kept[which] *= share
-            return
         far = _times(matrix[at][:, None], old)
         depth = far[..., 2]
         whole = (depth > _HORIZON).all(axis=1) | (depth < -_HORIZON).all(axis=1)
@@ -136,9 +136,8 @@ def swap(count: int) -> Floats:
 
 
 def _matrices(scale_x: ArrayLike, scale_y: ArrayLike, x: ArrayLike, y: ArrayLike) -> Floats:
-    columns = np.broadcast_arrays(*np.atleast_1d(scale_x, scale_y, x, y))
-    matrices = np.zeros((len(columns[0]), 3, 3))
-    matrices[:, 0, 0], matrices[:, 1, 1], matrices[:, 0, 2], matrices[:, 1, 2] = columns
+    matrices = np.zeros((np.broadcast(scale_x, scale_y, x, y).size, 3, 3))
+    matrices[:, 0, 0], matrices[:, 1, 1], matrices[:, 0, 2], matrices[:, 1, 2] = scale_x, scale_y, x, y
     matrices[:, 2, 2] = 1.0
     return matrices
 
@@ -176,15 +175,6 @@ def _times(matrices: Floats, points: Floats) -> Floats:
     x, y = points[..., 0], points[..., 1]
     m = np.moveaxis(matrices, (-2, -1), (0, 1))
     return np.stack([m[i, 0] * x + m[i, 1] * y + m[i, 2] for i in range(3)], axis=-1)
-
-
-def _affine(matrices: Floats, points: Floats) -> Floats:
-    """(..., 2): as `_times`, of matrices whose last row is (0, 0, 1)."""
-    x, y = points[..., 0], points[..., 1]
-    m, moved = matrices, np.empty(points.shape)
-    for i in range(2):
-        moved[..., i] = m[..., i, 0] * x + m[..., i, 1] * y + m[..., i, 2]
-    return moved
 
 
 def _divided(far: Floats) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cuaug.plan import geometry
 from cuaug.plan.layout import OP, Filter, Layout, Neighbourhood, Type
 
-__all__ = ["Tables", "sizes_of"]
+__all__ = ["Tables"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,8 @@ class Tables:
 
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths of the finished images."""
-        if len(self.rows) == 1:
-            return sizes_of(self.rows[0])
-        last = self.rows["active"].sum(axis=0) - 1
-        # As bytes: NumPy copies rows of a structured type field by field.
-        each = self.rows.view(f"V{self.rows.itemsize}")[last, np.arange(self.rows.shape[1])]
-        return sizes_of(each.view(self.rows.dtype))
+        heights, widths = geometry.sizes_made(self.rows)
+        return heights, widths
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
@@ -71,9 +67,3 @@ class Tables:
         rows["target_type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target_layout"], rows["target_channels"] = Layout.HWC, 3
         return Tables(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
-
-
-def sizes_of(rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(N,) heights and (N,) widths of what the rows make."""
-    y, x, turned = rows["y"]["out"].astype(np.int64), rows["x"]["out"].astype(np.int64), rows["transposed"] != 0
-    return (np.where(turned, x, y), np.where(turned, y, x)) if turned.any() else (y, x)

@@ -19,6 +19,7 @@ from cuaug.targets.values import tv_kind, tv_kind_of
 __all__ = ["Group", "holds_targets", "may_hold_targets"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
+_NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
 #: What is never one for each instance, whatever its length.
 OF_THE_IMAGE = frozenset({"image_id", "size", "orig_size", "canvas_size", "format", "path"})
 
@@ -100,7 +101,7 @@ class Group:
     def rebuilt(
         self, moved: Callable[[Field, NDArray[np.bool_] | None], Any], kept: Callable[[Group], NDArray[np.bool_] | None]
     ) -> Any:
-        """The dict or tuple, with what `moved` gives for each field and the instances that `kept` keeps."""
+        """The dict or tuple, with what `moved` gives for each field and the instances that `kept` keeps (None: all)."""
         new = dict(_items(self._container))
         keep = kept(self)
         if keep is not None and not keep.all():
@@ -113,6 +114,8 @@ class Group:
         for key, group in self.groups.items():
             new[key] = group.rebuilt(moved, kept)
         if _is_mapping(self._container):
+            if type(self._container) is dict:
+                return new
             again = copy.copy(self._container) if isinstance(self._container, MutableMapping) else {}
             again.update(new)
             return again
@@ -136,7 +139,9 @@ def holds_targets(label: Any) -> bool:
 
 
 def _is_mapping(value: Any) -> bool:
-    return type(value) is dict or isinstance(value, Mapping)  # most are, and asking the other takes a microsecond
+    kind = type(value)
+    # Asking for the other takes a microsecond, and is not needed for most.
+    return kind is dict or (kind not in _NO_MAPPINGS and isinstance(value, Mapping))
 
 
 def _items(container: Any) -> Any:
@@ -146,7 +151,9 @@ def _items(container: Any) -> Any:
 def _is_named(container: Any, key: Any, value: Any) -> bool:
     """Whether it has one of our names and may be what that says: not a file's name or a number."""
     named = isinstance(key, str) and key in _NAMES and _is_mapping(container)
-    return named and not isinstance(value, (str, bytes, numbers.Number, np.generic, Mapping, type(None)))
+    arrays = np.ndarray, torch.Tensor  # what it mostly is; the question for all kinds of numbers takes long
+    none = str, bytes, numbers.Number, np.generic, Mapping, type(None)
+    return named and (isinstance(value, arrays) or not isinstance(value, none))
 
 
 def _format(container: Any, default: str) -> str:

@@ -128,14 +128,18 @@ class Targets:
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
         masks = MaskProgram(tables) if self._all(Masks) else None
 
-        def kept(group: Group) -> NDArray[np.bool_] | None:
-            return None if group.boxes is None else points.wanted[self._rows[id(group.boxes)]]
+        sorted_out = set(points.box_of[~points.wanted].tolist())  # images that have lost boxes: mostly few or none
 
         def target(i: int) -> Any:
             group = self._groups[i]
             if group is None:
                 return self._targets[i]
             size = heights[i], widths[i]
+
+            def kept(group: Group) -> NDArray[np.bool_] | None:
+                if group.boxes is None or i not in sorted_out:
+                    return None
+                return points.wanted[self._rows[id(group.boxes)]]
 
             def moved(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
@@ -144,7 +148,7 @@ class Targets:
                 rows = self._rows[id(field)]
                 if isinstance(field, Keypoints):
                     return field.back(points.keypoints[rows], points.visible[rows], keep, size)
-                assert isinstance(field, Boxes) and keep is not None
+                assert isinstance(field, Boxes)
                 return field.written(boxes[rows], keep, size)
 
             return group.rebuilt(moved, kept)[0]

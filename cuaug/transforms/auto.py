@@ -91,9 +91,9 @@ class Augment(Transform):
 
     def _step(self, plan: Plan, number: NDArray[np.int64], magnitude: Array) -> None:
         """The operation of this number on each sample, (N,)."""
-        counts = np.bincount(number, minlength=len(_NAMES))
-        groups = np.split(np.argsort(number, kind="stable"), np.cumsum(counts)[:-1])
-        rows = {name: group for name, group in zip(GREATEST, groups, strict=True) if len(group)}
+        order, ends = np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=len(_NAMES))).tolist()
+        groups = zip(GREATEST, [0, *ends], ends, strict=False)
+        rows = {name: order[begin:end] for name, begin, end in groups if end > begin}
 
         points = [(i, _POINTS[name](len(i), plan.limit, magnitude[i])) for name, i in rows.items() if name in _POINTS]
         if points:
@@ -124,8 +124,7 @@ def _matrices(plan: Plan, rows: dict[str, NDArray[np.intp]], magnitude: Array) -
             matrix[rows[kind], row, column] = sign * magnitude[rows[kind]]
     if "Rotate" in rows:
         turned = rows["Rotate"]
-        heights, widths = plan.sizes
-        middle = np.stack([widths, heights], axis=1)[turned] / 2.0
+        middle = np.stack(plan.sizes[::-1], axis=1)[turned] / 2.0
         matrix[turned] = matrices.about(matrices.rotation(magnitude[turned]), middle, middle)
     return matrix
 

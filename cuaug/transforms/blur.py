@@ -41,14 +41,16 @@ def gaussian_weights(size: int, sigma: ArrayLike) -> NDArray[np.float64]:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+_SMOOTH = np.array([(dy, dx, (1.0 if dy or dx else 5.0) / 13.0) for dy in (-1, 0, 1) for dx in (-1, 0, 1)])
+
+
 def sharpness_taps(factor: ArrayLike) -> NDArray[np.float64]:
     """(N, 9, 3): factor * image + (1 - factor) * smoothed, with Pillow's kernel of 1s around a 5."""
     rest = 1.0 - np.reshape(factor, -1).astype(np.float64)
-    dy, dx = (axis.reshape(-1) - 1 for axis in np.mgrid[:3, :3])
-    smooth = np.where((dy == 0) & (dx == 0), 5.0, 1.0) / 13.0
-    weights = rest[:, None] * smooth
-    weights[:, 4] += 1.0 - rest
-    return _as_taps(dy, dx, weights)
+    taps = np.repeat(_SMOOTH[None], len(rest), axis=0)
+    taps[:, :, 2] *= rest[:, None]
+    taps[:, 4, 2] += 1.0 - rest
+    return taps
 
 
 def motion_taps(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Points
+from cuaug.plan.geometry import first_holding
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
@@ -90,6 +91,8 @@ class RandomIoUCrop(Transform):
         if len(self._options) == 0 or not (self._options >= 0).all():
             raise TransformError(f"sampler_options are numbers of 0 or more, not {sampler_options!r}")
         self.trials = arguments.whole("trials", trials, 1)
+        shapes = self.min_scale, self.max_scale, self.min_aspect_ratio, self.max_aspect_ratio
+        self._shapes = np.array(shapes, dtype=np.float64)
 
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
         draws.next_transform()
@@ -117,51 +120,17 @@ class RandomIoUCrop(Transform):
             if len(rows) == 0:
                 break
             least = self._options[draws.integers(0, len(self._options) - 1)]
-            numbers = draws.uniform(4 * self.trials).reshape(len(rows), self.trials, 4).transpose(2, 0, 1)
-            across, down = widths[rows, None], heights[rows, None]
-            height, width = (
-                np.floor(size * (self.min_scale + (self.max_scale - self.min_scale) * number))
-                for size, number in ((down, numbers[1]), (across, numbers[0]))
+            numbers = draws.uniform(4 * self.trials).reshape(len(rows), self.trials, 4)
+            looks = np.flatnonzero(least < 1.0)
+            of = rows[looks]
+            ends = np.stack([np.searchsorted(points.box_of, of, side) for side in ("left", "right")])
+            chosen, hit = first_holding(
+                numbers[looks], heights[of], widths[of], least[looks], boxes, points.wanted, ends, self._shapes
             )
-            left, top = np.floor((across - width) * numbers[2]), np.floor((down - height) * numbers[3])
-            ratio = width / np.maximum(height, 1)
-            good = (width > 0) & (height > 0) & (ratio >= self.min_aspect_ratio) & (ratio <= self.max_aspect_ratio)
-            good &= (least < 1.0)[:, None]
-            good &= self._have_enough(points, boxes, rows, least, (left, top, left + width, top + height))
-            first, hit = good.argmax(axis=1), good.any(axis=1)
-            drawn = np.stack([values[hit, first[hit]] for values in (top, left, height, width)])
-            window[:, rows[hit]], found[rows[hit]] = drawn.astype(np.int64), True
-            again = np.flatnonzero(~hit & (least < 1.0))
+            window[:, of[hit]], found[of[hit]] = chosen[:, hit].astype(np.int64), True
+            again = looks[~hit]
             rows, draws = rows[again], draws.some(again)
         return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
-
-    @staticmethod
-    def _have_enough(
-        points: Points,
-        boxes: NDArray[np.float64],
-        rows: NDArray[np.int64],
-        least: NDArray[np.float64],
-        windows: tuple[NDArray[np.float64], ...],
-    ) -> NDArray[np.bool_]:
-        """(n, trials): which windows x0, y0, x1, y1 of n samples have the centre of a box in them and enough of it."""
-        enough = np.zeros(windows[0].shape, dtype=bool)
-        place = np.full(points.count, -1)
-        place[rows] = np.where(least < 1.0, np.arange(len(rows)), -1)
-        which = np.flatnonzero((place[points.box_of] >= 0) & points.wanted)
-        if len(which) == 0:
-            return enough
-        of = place[points.box_of[which]]
-        x0, y0, x1, y1 = boxes[which].T[:, :, None]
-        left, top, right, bottom = (side[of] for side in windows)
-        inside = _holds_centre(left, top, right, bottom, x0, y0, x1, y1)
-        across = np.maximum(np.minimum(x1, right) - np.maximum(x0, left), 0.0)
-        down = np.maximum(np.minimum(y1, bottom) - np.maximum(y0, top), 0.0)
-        both = across * down
-        either = (x1 - x0) * (y1 - y0) + (right - left) * (bottom - top) - both
-        inside &= both >= least[of][:, None] * either
-        starts = np.flatnonzero(np.diff(of, prepend=-1))
-        enough[of[starts]] = np.logical_or.reduceat(inside, starts, axis=0)
-        return enough
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         points, (top, left, height, width) = plan.points, (params[k] for k in ("top", "left", "height", "width"))

@@ -26,7 +26,8 @@ class _Watched(Plan):
         name, written, had = type(transform).__name__, len(self._written), self.passes
         super().perform(transform, where, params)
         self.does += [{} for _ in range(had, self.passes)]
-        for number in np.unique(np.concatenate([passes for passes, _, _ in self._written[written:]] or [self._pass])):
+        touched = [place // len(self) for place, _ in self._written[written:]] or [self._rows.number]
+        for number in np.unique(np.concatenate(touched)):
             does = self.does[number]
             if len(self._written) > written:
                 does[name] = "pixel operations"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
+from cuaug.plan.geometry import first_window
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
@@ -28,7 +29,6 @@ __all__ = [
     "RandomZoomOut",
     "Rot90",
     "TenCrop",
-    "first_window",
 ]
 
 Sizes = NDArray[np.int64]
@@ -133,10 +133,8 @@ class RandomResizedCrop(Transform):
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         share = draws.uniform(self._TRIES, *self.scale)
         log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
-        place = draws.uniform(2)
-        width, height, found = first_window(heights * widths, share, log_ratio, widths, heights)
-        top = np.floor(place[:, 0] * (heights - height + 1))
-        left = np.floor(place[:, 1] * (widths - width + 1))
+        window, found = first_window(share, log_ratio, draws.uniform(2), heights, widths)
+        top, left, height, width = window
         if not found.all():
             lost, old_h, old_w = ~found, heights[~found], widths[~found]
             ratio = old_w / old_h
@@ -149,40 +147,6 @@ class RandomResizedCrop(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.crop(**params, where=where)
         plan.resize(*self.size, filter=self._filter, antialias=self.antialias, where=where)
-
-
-def first_window(
-    area: Sizes, share: Floats, log_ratio: Floats, most_wide: Sizes, most_high: Sizes
-) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-    """The first of T windows that fits, for each of N samples.
-
-    Args:
-        area: (N,) the images', in pixels.
-        share: (N, T) of that.
-        log_ratio: (N, T) logarithms of each window's width / height.
-        most_wide, most_high: (N,) bounds of its sides, in pixels.
-
-    Returns:
-        (N,) widths and heights, whole pixels, and (N,) whether any fits; where none does, the sides are 0.
-    """
-
-    def look(who: Any, tries: slice) -> Any:
-        """Of some samples' tries: whether any fits, which is the first, and all widths and heights."""
-        pixels, ratio = area[who, None] * share[who, tries], np.exp(np.ascontiguousarray(log_ratio[who, tries]))
-        w, h = np.rint(np.sqrt(pixels * ratio)), np.rint(np.sqrt(pixels / ratio))
-        fits = (w > 0) & (w <= most_wide[who, None]) & (h > 0) & (h <= most_high[who, None])
-        return fits.any(axis=1), fits.argmax(axis=1), w, h
-
-    # Mostly the first one does.
-    found, _, w, h = look(slice(None), slice(1))
-    width, height = w[:, 0], h[:, 0]
-    others = np.flatnonzero(~found)
-    if len(others):
-        found[others], first, w, h = look(others, slice(1, None))
-        each = np.arange(len(others))
-        width[others] = np.where(found[others], w[each, first], 0.0)
-        height[others] = np.where(found[others], h[each, first], 0.0)
-    return width, height, found
 
 
 class FiveCrop(Transform):

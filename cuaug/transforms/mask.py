@@ -10,10 +10,10 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
+from cuaug.plan.geometry import first_window
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Where
-from cuaug.transforms.geometry import first_window
 from cuaug.transforms.noise import keep_gray
 
 __all__ = ["CoarseDropout", "GridMask", "RandomErasing", "RandomMask"]
@@ -54,10 +54,9 @@ class RandomErasing(RandomTransform):
         share = draws.uniform(self._TRIES, *self.scale)
         log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
         place = draws.uniform(2)
-        # The ratio is the other way round here, and no side as long as the image's.
-        height, width, _ = first_window(heights * widths, share, log_ratio, heights - 1, widths - 1)
-        top = np.floor(place[:, 0] * (heights - height + 1))
-        left = np.floor(place[:, 1] * (widths - width + 1))
+        # The ratio is the other way round here, so that all is, and no side as long as the image's.
+        window, _ = first_window(share, log_ratio, place[:, ::-1], widths, heights, margin=1)
+        left, top, width, height = window
         return {"rectangle": np.stack([top, left, top + height, left + width], axis=1), "keys": draws.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

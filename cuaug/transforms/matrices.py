@@ -24,8 +24,9 @@ def _cos_sin(degrees: ArrayLike) -> tuple[Array, Array]:
 
 def _two_by_two(a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike) -> Array:
     """(..., 2, 2) from four numbers or arrays."""
-    a, b, c, d = np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in (a, b, c, d)))
-    return np.stack([a, b, c, d], axis=-1).reshape(*a.shape, 2, 2)
+    matrix = np.empty((*np.broadcast(a, b, c, d).shape, 2, 2))
+    matrix[..., 0, 0], matrix[..., 0, 1], matrix[..., 1, 0], matrix[..., 1, 1] = a, b, c, d
+    return matrix
 
 
 def rotation(degrees: ArrayLike) -> Array:
