@@ -82,8 +82,8 @@ _Anything = ctypes.c_char * 0
 
 def address(array: NDArray[Any]) -> int:
     """Where the array's memory begins; the array must be kept until the library is done with it."""
-    if array.dtype.names is None and array.flags.writeable:
-        # A third of what follows costs; but a buffer's type is spelled out, and what it is of may be written to.
+    if array.flags.carray and array.dtype.names is None:
+        # A third of what follows costs; but a buffer is packed, its type is spelled out, and it may be written to.
         return ctypes.addressof(_Anything.from_buffer(array))  # type: ignore[arg-type]
     begin: int = array.ctypes.data  # `__array_interface__` would list every field of a structured type
     return begin

@@ -182,7 +182,7 @@ DEVICE Span shown_range(const Sample& sample, const Axis& axis, int begin, int c
     int low = 2147483647, high = -1;
     for (int i = begin; i < begin + count; ++i) {
         const int at = shown(sample, axis, i);
-        if (at == -1) continue;
+        if (at == AFTER) continue;
         low = smaller(low, at - axis.inner_low);
         high = larger(high, at - axis.inner_low);
     }
@@ -221,7 +221,7 @@ DEVICE void jpeg_strip(const Sample& sample, const Plane* planes, const Shown& a
     for (int p = 0; p < PIXELS; ++p) {
         float rgb[3] = {sample.fill_after[0], sample.fill_after[1], sample.fill_after[2]};
         const int y = at.row - sample.y.inner_low, x = at.column[p] - sample.x.inner_low;
-        if (at.row != -1 && at.column[p] != -1) decoded_pixel(sample, planes, y, x, height, width, rgb);
+        if (at.row != AFTER && at.column[p] != AFTER) decoded_pixel(sample, planes, y, x, height, width, rgb);
         for (int c = 0; c < 3; ++c) v[c][p] = rgb[c];
     }
 }

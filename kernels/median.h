@@ -43,7 +43,7 @@ DEVICE T taken(const Sample& sample, const Shown& at, int j, int k) {
 template <class T, int size>
 DEVICE void median_of(const Sample& sample, const Shown& at, Strip& v) {
     constexpr int most = size * size / 2 + 2;
-    const bool filled = at.row == -1 || at.column[0] == -1;
+    const bool filled = at.row == AFTER || at.column[0] == AFTER;
     NO_UNROLL
     for (int j = 0; j < 3; ++j) {
         T kept[most];
@@ -178,13 +178,13 @@ DEVICE void take_medians(const Sample& sample, int row, int left, int pixels, T*
 template <class T>
 DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
     T medians[3 * MEDIANS];
-    if (at.row != -1 && at.neighbours) {
+    if (at.row != AFTER && at.neighbours) {
         take_medians(sample, at.row, at.left, at.pixels, medians);
         take_strip(medians, at.pixels, at.step, v);
         return;
     }
     for (int p = 0; p < PIXELS; ++p) {
-        const bool filled = at.row == -1 || at.column[p] == -1;
+        const bool filled = at.row == AFTER || at.column[p] == AFTER;
         if (!filled) take_medians(sample, at.row, at.column[p], 1, medians);
         for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.fill_after[c] : float(medians[c]);
     }

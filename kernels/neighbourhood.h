@@ -5,10 +5,13 @@
 #pragma once
 #include "sampling.h"
 
-// The inner source index that output index o shows; -1 where the fill colour stands.
+// In place of a source index: fill_after stands there. -1 may be an index, of padding made before a resize.
+constexpr int AFTER = -(1 << 30);
+
+// The inner source index that output index o shows, or AFTER.
 DEVICE int shown(const Sample& sample, const Axis& axis, int o) {
     const int r = continued(axis.start + axis.step * o, axis.seen_low, axis.seen_high, sample.border_after);
-    return r == -1 ? -1 : axis.origin + r;
+    return r == -1 ? AFTER : axis.origin + r;
 }
 
 // How many pixels to either side a filter looks at: what padding added to the window.
@@ -39,9 +42,9 @@ DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
                at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
     if (PIXELS > 1 && at.plain && sample.neighbourhood != JPEG) return at;
     if (at.neighbours) {
-        FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : -1;
+        FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : AFTER;
     } else {
-        FOR_PIXELS(p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : -1;
+        FOR_PIXELS(p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : AFTER;
     }
     return at;
 }
@@ -71,7 +74,7 @@ DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
         return;
     }
     for (int p = 0; p < PIXELS; ++p) {
-        const bool filled = at.row == -1 || at.column[p] == -1;
+        const bool filled = at.row == AFTER || at.column[p] == AFTER;
         for (int c = 0; c < 3; ++c)
             v[c][p] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[p], c);
     }

@@ -6,14 +6,14 @@
 #include "neighbourhood.h"
 #include "statistics.h"
 
-// In place of a source index: where fill_after stands, and fill_before. Nothing else is near them.
-constexpr int AFTER = -(1 << 30), BEFORE = -(1 << 29);
+// In place of a source index: fill_before stands there. Nothing else is near it.
+constexpr int BEFORE = -(1 << 29);
 
-// The source index that output index o shows.
+// The source index in memory that output index o shows, or AFTER, or BEFORE.
 DEVICE int source_index(const Sample& sample, const Axis& axis, int o) {
-    const int r = continued(axis.start + axis.step * o, axis.seen_low, axis.seen_high, sample.border_after);
-    if (r == -1) return AFTER;
-    const int i = continued(axis.origin + r, axis.inner_low, axis.inner_high, sample.border_before);
+    const int at = shown(sample, axis, o);
+    if (at == AFTER) return AFTER;
+    const int i = continued(at, axis.inner_low, axis.inner_high, sample.border_before);
     return i == -1 ? BEFORE : i;
 }
 

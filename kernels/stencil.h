@@ -51,7 +51,7 @@ DEVICE void stencil_strip(const Sample& sample, const float* tables, const Shown
     }
     for (int p = 0; p < PIXELS; ++p) {
         const int row = at.row, column = at.column[p];
-        const bool filled = row == -1 || column == -1, kept = !filled && in_frame(sample, row, column);
+        const bool filled = row == AFTER || column == AFTER, kept = !filled && in_frame(sample, row, column);
         for (int c = 0; c < 3; ++c) {
             float sum = 0.0f;
             if (filled)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 import numpy as np
@@ -51,7 +50,7 @@ class HostProgram:
             self._ops,
             self._luts,
             None,
-            _address(source),
+            address(source),
             source.strides[0],
             y,
             x,
@@ -60,10 +59,3 @@ class HostProgram:
         )
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
-
-
-def _address(array: NDArray[np.generic]) -> int:
-    """Where an array of at least one value begins. `array.ctypes.data` makes two objects for that."""
-    if array.flags.carray:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    return address(array)

@@ -191,6 +191,18 @@ def test_resize_after_pad_sees_the_padding(image, before, after, data, border, f
     assert_close(run_one(plan, image), want, tolerances.RESIZE)
 
 
+@given(images(sizes(2000)), margins, margins, BORDERS, FILTERS, st.sampled_from(Layout))
+def test_resizes_that_undo_each_other_leave_the_padding(image, before, after, border, filter, layout):
+    height, width = image.shape[0] + before + after, image.shape[1] + before + after
+    plan = plan_for(image)
+    plan.pad(before, after, after, before, border=border, fill=(10, 20, 30))
+    plan.resize(2 * height, 2 * width, filter=filter)
+    plan.resize(height, width, filter=filter)
+    want = reference.pad(image, before, after, after, before, border.name.lower(), (10, 20, 30))
+    got = run_one(plan, image, Type.UINT8, layout)  # packed bytes stay bytes, planes are made by way of floats
+    assert_same(got if layout == Layout.HWC else got.transpose(1, 2, 0), want)
+
+
 # --- identities ------------------------------------------------------------------------------------------------------
 
 
