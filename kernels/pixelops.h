@@ -4,8 +4,8 @@
 // over them: on the host it vectorises, on CUDA it is one pixel in registers. Values are floats all the way: nothing is
 // rounded between operations.
 //
-// To add one: an OpCode in plan.h, a function here and its line in run_op, a Plan method, a reference in
-// tests/references/.
+// To add one: an OpCode in plan.h and in cuaug/plan/layout.py, a function here and its line in run_program, its rows in
+// cuaug/plan/operations.py, a reference in tests/references/; and its line in bytes.h if it takes a channel by itself.
 //
 // Tested against cv2.LUT, cv2.transform, Pillow's ImageOps and tests/references/.
 #pragma once
