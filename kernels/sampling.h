@@ -217,6 +217,10 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const 
     int j = block.thread * wide;
     for (; j + wide <= n; j += block.threads * wide) sum_strip<T, GROUPS>(sample, rows, weights, at + j, inner + j);
     const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
+    if (block.threads == 1 && n >= wide) {  // what is left over, together with some of what is done already
+        if (wide_end < n) sum_strip<T, GROUPS>(sample, rows, weights, at + n - wide, inner + n - wide);
+        return;
+    }
     for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
         sum_strip<T, 1>(sample, rows, weights, at + j, inner + j);
     for (j = lanes_end + block.thread; j < n; j += block.threads)
