@@ -77,7 +77,7 @@ def batch(name: str, n: int) -> Callable[[], object]:
     """Plans the same n samples again and again, each time for the next epoch."""
     chain, epochs, rng = T.Compose(CHAINS[name]), itertools.count(), np.random.default_rng(0)
     sizes = rng.integers((300, 400), (450, 600), (n, 2)).tolist()
-    items = [Header(height, width, b"", None, 1, True) for height, width in sizes]
+    items = [Header(height, width, b"", None, 1) for height, width in sizes]
     labels: list[Any] = list(range(n))
     if name.startswith("boxes"):
         labels = [boxes(rng, height, width) for height, width in sizes]
