@@ -97,8 +97,25 @@ class Turn:
     cpu_seconds_per_1000_images: float
 
 
+def settle(interval: float = 0.25, share: float = 0.1, limit: float = 60.0) -> None:
+    """Waits until no other contender works on what it prepares ahead: until this process and those below it rest.
+
+    Raises:
+        TimeoutError: within `limit` seconds there was no `interval` in which they took less than `share` of it.
+    """
+    deadline, before = time.monotonic() + limit, processor_seconds()
+    while time.monotonic() < deadline:
+        time.sleep(interval)
+        now = processor_seconds()
+        if now - before < share * interval:
+            return
+        before = now
+    raise TimeoutError(f"contenders that have no turn still compute after {limit:g} s")
+
+
 def turn(contender: Contender, epochs: int) -> Turn:
     """`epochs` whole epochs, back to back, after untimed ones: until what was prepared before this turn is used up."""
+    settle()
     used = 0
     while used <= contender.ahead:
         used += sum(1 for _ in contender.epoch())
