@@ -206,11 +206,11 @@ def points() -> dict[str, Callable[[int], np.ndarray]]:
 
 
 def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray) -> Callable[[], object]:
-    """Runs a program that is one operation, `count` times."""
+    """Runs a program that is one operation, `count` times; to planes, since packed bytes would go through tables."""
     plan = Plan([image.shape[0]], [image.shape[1]])
     for _ in range(count):
         plan.append(make(1))
-    program, target = HostProgram(plan.tables(layout=Layout.HWC)), np.empty_like(image)
+    program, target = HostProgram(plan.tables(layout=Layout.CHW)), np.empty_like(image)
     return lambda: program.run(0, image, target.ctypes.data)
 
 
