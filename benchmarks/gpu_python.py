@@ -36,7 +36,8 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import CudaDecoder, exif, header
+from cuaug._native import library
+from cuaug.codec import CudaDecoder, header
 from cuaug.codec._nvimgcodec import decode_params
 from cuaug.devices.cuda import CudaProgram
 from cuaug.pipeline import cuda as pipeline
@@ -66,7 +67,7 @@ STAGES: dict[str, tuple[Any, str]] = {
     "finish": (Samples, "batch"),
 }
 #: What lets other threads run while it works, within "parse".
-FREE = [(exif.library, "cuaug_jpeg_headers"), (header, "open_streams")]
+FREE = [(library, "cuaug_jpeg_headers"), (header, "open_streams")]
 TURNS = 5
 
 
