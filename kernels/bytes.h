@@ -186,7 +186,7 @@ DEVICE void cover(const Sample& sample, const Op& op, const uint8* rgb, const Ti
     const int columns = sample.transposed ? part.rows : part.columns;
     const int top = larger(from_on(op.a[0]), at.y), bottom = smaller(from_on(op.a[2]), at.y + rows);
     const int left = larger(from_on(op.a[1]), at.x), right = smaller(from_on(op.a[3]), at.x + columns);
-    for (int y = top; y < bottom; ++y) repeat(rgb, right - left, stored(sample, y, left));
+    for (int y = top; y < bottom && left < right; ++y) repeat(rgb, right - left, stored(sample, y, left));
 }
 
 // --- passes ----------------------------------------------------------------------------------------------------------

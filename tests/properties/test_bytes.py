@@ -111,6 +111,17 @@ def test_a_pass_that_leaves_its_source_in_place_keeps_it():
     assert_same(run_one(plan, image, Type.UINT8), by_floats(plan, image))
 
 
+@pytest.mark.parametrize("value", [7, (7, 8, 9)])
+def test_a_rectangle_beside_a_tile(value):
+    image = np.random.default_rng(0).integers(0, 256, (20, 60, 3), dtype=np.uint8)
+    plan = plan_for(image)
+    plan.append(operations.erase(1, (5, 25, 15, 35), value))
+    want = image.copy()
+    want[5:15, 25:35] = value
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, isa=isa, tile=(20, 20)), want)
+
+
 PADS = {Border.CONSTANT: "constant", Border.EDGE: "edge", Border.REFLECT: "reflect", Border.SYMMETRIC: "symmetric"}
 
 
