@@ -64,6 +64,7 @@ struct Sample {
     int active;  // 0: this sample has no such pass
     int warped, transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
+    int field_height, field_width;         // of the resized image, which they span from corner to corner
     int neighbourhood;                     // what this pass makes of a pixel's surroundings, instead of resampling
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
                   // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma

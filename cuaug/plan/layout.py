@@ -127,6 +127,8 @@ SAMPLE = np.dtype(
         ("field", "i4"),
         ("field_rows", "i4"),
         ("field_columns", "i4"),
+        ("field_height", "i4"),
+        ("field_width", "i4"),
         ("neighbourhood", "i4"),
         ("weights", "i4"),
         ("extent", "i4"),

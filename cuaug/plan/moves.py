@@ -192,6 +192,7 @@ class Moves(Passes):
         now = self._rows.now
         now["field"][chosen] = self._add_values(fields.reshape(len(fields), -1))
         now["field_rows"][chosen], now["field_columns"][chosen] = rows, columns
+        now["field_height"][chosen], now["field_width"][chosen] = self._rows.sizes(chosen)
         return Bends(np.broadcast_to(whole, (len(chosen), *whole.shape[1:])), rows, columns)
 
     def _follow(

@@ -147,6 +147,23 @@ def test_crops_and_flips_fold_into_a_warp(data, image, filter):
     assert_close(got, want, MIRRORED_WARP_LEVELS)
 
 
+@given(st.data(), images(size=sizes(2000), dtype=np.float32), *[st.integers(0, 5)] * 4, st.booleans())
+def test_a_field_spans_its_own_image_whatever_is_cut_and_padded(data, image, left, top, right, bottom, turned):
+    h, w = image.shape[:2]
+    field = np.random.default_rng(0).normal(0, 2, (3, 4, 2)).astype(np.float32)
+    box = y, x, high, wide = data.draw(boxes(h, w))
+    plan = plan_for(image)
+    plan.warp(np.eye(3), h, w, field=field)
+    want = run_one(plan, image)[y : y + high, x : x + wide]
+    plan.crop(*box)
+    plan.pad(left, top, right, bottom, border=Border.EDGE)
+    want = np.pad(want, ((top, bottom), (left, right), (0, 0)), "edge")
+    if turned:
+        plan.transpose()
+        want = want.swapaxes(0, 1)
+    assert_same(run_one(plan, image), want)
+
+
 @given(st.data(), images(size=sizes(3000), dtype=np.float32), SMOOTH)
 def test_a_warp_after_anything_else_begins_a_pass(data, image, filter):
     """After padding, a resize, an operation or another warp: the same as on the image that those left."""

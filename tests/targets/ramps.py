@@ -37,9 +37,16 @@ def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | No
     s, t = np.asarray(place) - 0.5 - (left, top)
     inner = around[1:3, 1:3, :2]
     value = (inner[0, 0] * (1 - s) + inner[0, 1] * s) * (1 - t) + (inner[1, 0] * (1 - s) + inner[1, 1] * s) * t
-    slopes = [np.linalg.norm(np.diff(around[..., :2], axis=axis), axis=2) for axis in (0, 1)]
+    down, across = np.diff(around[:, :3, :2], axis=0), np.diff(around[:3, :, :2], axis=1)
+    slopes = [np.linalg.norm(steps, axis=2) for steps in (down, across)]
+    # Flat, in part or in one direction: the outer half pixel of an image that is enlarged.
     if any(slope.min() <= 0.25 * slope.max() for slope in slopes):
-        return None  # flat in part: the outer half pixel of an image that is enlarged
+        return None
+    if (
+        np.abs(down[..., 0] * across[..., 1] - down[..., 1] * across[..., 0]).min()
+        <= 0.02 * slopes[0].max() * slopes[1].max()
+    ):
+        return None
     return value, 0.02 + 0.05 * max(slope.max() for slope in slopes) + 4.0 * spread(around[..., :2])
 
 
