@@ -68,8 +68,6 @@ DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
 #else
 
 constexpr int MEDIANS = 4 * PIXELS;  // as many pixels in a row are made together
-template <class T>
-constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
 
 // Of size x size values in sorted columns and then sorted rows, those of row i from `lowest` to `highest` can be the
 // median: no more than half of the others are known to be greater, and no more than half to be less.

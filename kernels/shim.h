@@ -276,6 +276,8 @@ DEVICE int smaller(int a, int b) { return a < b ? a : b; }
 DEVICE int larger(int a, int b) { return a > b ? a : b; }
 DEVICE float smaller(float a, float b) { return a < b ? a : b; }
 DEVICE float larger(float a, float b) { return a > b ? a : b; }
+DEVICE double smaller(double a, double b) { return a < b ? a : b; }
+DEVICE double larger(double a, double b) { return a > b ? a : b; }
 DEVICE float clamp(float value, float limit) { return smaller(larger(value, 0.0f), limit); }
 
 // binary32 to bfloat16, to nearest, ties to even; a NaN stays a (quiet) NaN.

@@ -41,6 +41,9 @@ DEVICE T load(const T* p) {
     return *p;
 }
 DEVICE float all_of(float value) { return value; }
+DEVICE double all_of(double value) { return value; }
+DEVICE void store_as_float(float* p, double value) { *p = float(value); }
+DEVICE void store_as_int(int* p, double value) { *p = int(value); }
 template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
@@ -73,12 +76,20 @@ DEVICE void store_many(T* p, const Many<T>& values) {
 DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
 DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
+DEVICE Many<double> all_of(double value) { return Many<double>{} + value; }
 // GCC does not find these by itself. A minimum is its second argument where the first is not less; so is that of
 // shim.h.
 #if defined(__AVX2__)
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return _mm256_min_ps(a, b); }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return _mm256_max_ps(a, b); }
 DEVICE Many<float> floor_of(Many<float> values) { return _mm256_floor_ps(values); }
+DEVICE Many<double> smaller(Many<double> a, Many<double> b) { return _mm256_min_pd(a, b); }
+DEVICE Many<double> larger(Many<double> a, Many<double> b) { return _mm256_max_pd(a, b); }
+DEVICE Many<double> floor_of(Many<double> values) { return _mm256_floor_pd(values); }
+DEVICE void store_as_float(float* p, Many<double> values) { _mm_storeu_ps(p, _mm256_cvtpd_ps(values)); }
+DEVICE void store_as_int(int* p, Many<double> values) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvttpd_epi32(values));
+}
 #else
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return a < b ? a : b; }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; }
@@ -86,7 +97,22 @@ DEVICE Many<float> floor_of(Many<float> values) {
     for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
     return values;
 }
+DEVICE Many<double> smaller(Many<double> a, Many<double> b) { return a < b ? a : b; }
+DEVICE Many<double> larger(Many<double> a, Many<double> b) { return a > b ? a : b; }
+DEVICE Many<double> floor_of(Many<double> values) {
+    for (int i = 0; i < 4; ++i) values[i] = floor_of(values[i]);
+    return values;
+}
+DEVICE void store_as_float(float* p, Many<double> values) {
+    for (int i = 0; i < 4; ++i) p[i] = float(values[i]);
+}
+DEVICE void store_as_int(int* p, Many<double> values) {
+    for (int i = 0; i < 4; ++i) p[i] = int(values[i]);
+}
 #endif
+
+// One byte more is read.
+DEVICE uint32 three_bytes(const uint8* p) { return load<uint32>(p); }
 
 // Colour: the fourth lane is unused.
 typedef Quad Colour;
@@ -230,6 +256,9 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
 #endif
 
 #endif
+
+template <class T>
+constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
 
 // The sum of taps x taps pixels from `pixels` on, rows `pitch` values apart: along the rows first. What lies just
 // beyond a row's last pixel is read.

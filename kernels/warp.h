@@ -9,11 +9,9 @@
 #pragma once
 #include "sampling.h"
 
-// Far outside is far enough: what `continued` and the taps add must not leave the range of int.
-DEVICE int whole(double value) {
-    const double most = 1000000000.0;
-    return value > -most ? int(value < most ? value : most) : -1000000000;  // a NaN too
-}
+// Far outside is far enough: what `continued` and the taps add must not leave the range of int. A NaN is, too.
+constexpr double FAR = 1000000000.0;
+DEVICE int whole(double value) { return int(smaller(larger(value, -FAR), FAR)); }
 
 // Where in the source a strip's points lie, in pixels from index 0; pixel i covers [i, i + 1).
 struct Points {
@@ -24,7 +22,7 @@ struct Points {
 // to corner.
 DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
     const int rows = sample.field_rows, columns = sample.field_columns;
-    const int height = sample.y.seen_high - sample.y.seen_low, width = sample.x.seen_high - sample.x.seen_low;
+    const int height = sample.field_height, width = sample.field_width;
     double t[PIXELS], s[PIXELS], nodes[2][4][PIXELS];
     int first[PIXELS];
     FOR_PIXELS(p) {
@@ -33,12 +31,19 @@ DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
         t[p] = down - i, s[p] = across - j;
         first[p] = i * columns + j;
     }
-    for (int p = 0; p < PIXELS; ++p) {
+    int others = 0;
+    FOR_PIXELS(p) others |= first[p] ^ first[0];
+    const bool one_cell = others == 0;
+    for (int p = 0; p < (one_cell ? 1 : PIXELS); ++p) {
         const float* node = tables + sample.field + int64(first[p]) * 2;
         for (int k = 0; k < 2; ++k) {
             nodes[k][0][p] = node[k], nodes[k][1][p] = node[2 + k];
             nodes[k][2][p] = node[2 * columns + k], nodes[k][3][p] = node[2 * columns + 2 + k];
         }
+    }
+    for (int j = 0; j < (one_cell ? 8 : 0); ++j) {
+        const double node = nodes[j / 4][j % 4][0];
+        FOR_PIXELS(p) nodes[j / 4][j % 4][p] = node;
     }
     for (int k = 0; k < 2; ++k) {
         double* const moved = k == 0 ? at.y : at.x;
@@ -81,15 +86,10 @@ DEVICE Colour seen_colour(const Sample& sample, int y, int x) {
 // The value between the taps x taps pixels from (y0, x0) on, wherever those are.
 template <class T, int taps>
 DEVICE Colour seen_between(const Sample& sample, int y0, int x0, const float* wy, const float* wx) {
-    const bool all_filled =
-        sample.border_before == CONSTANT && (y0 <= sample.y.inner_low - taps || y0 >= sample.y.inner_high ||
-                                             x0 <= sample.x.inner_low - taps || x0 >= sample.x.inner_high);
-    const Colour filling = colour_of(sample.fill_before);
     Colour value = no_colour();
     for (int i = 0; i < taps; ++i) {
         Colour sum = no_colour();
-        for (int k = 0; k < taps; ++k)
-            multiply_add(sum, wx[k], all_filled ? filling : seen_colour<T>(sample, y0 + i, x0 + k));
+        for (int k = 0; k < taps; ++k) multiply_add(sum, wx[k], seen_colour<T>(sample, y0 + i, x0 + k));
         multiply_add(value, wy[i], sum);
     }
     return value;
@@ -97,35 +97,145 @@ DEVICE Colour seen_between(const Sample& sample, int y0, int x0, const float* wy
 
 template <int taps>
 DEVICE float tap_weight(int k, float fraction) {
-    const float x = float(k - (taps / 2 - 1)) - fraction;
-    return taps == 4 ? cubic(x, -0.75f) : triangle(x);
+    if (taps == 2) return k == 0 ? 1.0f - fraction : 1.0f - (1.0f - fraction);
+    return cubic(float(k - 1) - fraction, -0.75f);
 }
 
-// rgb = the pixels between those around the points, packed, for the first `pixels` of a strip.
-template <class T, int taps>
-DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, float* rgb) {
-    int y0[PIXELS], x0[PIXELS];
-    float wy[taps][PIXELS], wx[taps][PIXELS];
-    FOR_PIXELS(p) {
-        const double top = floor_of(at.y[p] - 0.5), left = floor_of(at.x[p] - 0.5);
-        const float down = float(at.y[p] - 0.5 - top), across = float(at.x[p] - 0.5 - left);
-        y0[p] = whole(top) - (taps / 2 - 1), x0[p] = whole(left) - (taps / 2 - 1);
-        for (int k = 0; k < taps; ++k) wy[k][p] = tap_weight<taps>(k, down), wx[k][p] = tap_weight<taps>(k, across);
+// Which pixels a strip's points lie between, along one axis: the first of the taps, and their weights.
+template <int taps>
+struct Neighbours {
+    int first[PIXELS];
+    float weights[taps][PIXELS];
+};
+
+template <int taps>
+DEVICE Neighbours<taps> neighbours_along(const double* at) {
+    Neighbours<taps> found;
+    float fraction[PIXELS];
+    for (int p = 0; p < PIXELS; p += values_in<double>) {
+        const Many<double> centre = load<Many<double>>(at + p) - 0.5, before = floor_of(centre);
+        store_as_float(fraction + p, centre - before);
+        store_as_int(found.first + p, smaller(larger(before, all_of(-FAR)), all_of(FAR)));
     }
-    // One pixel more to the right: what is read beyond the last one lies in the image.
-    const int top = sample.y.inner_low, below = sample.y.inner_high - taps;
-    const int left = sample.x.inner_low, right = sample.x.inner_high - taps - 1;
-    bool within[PIXELS];
-    FOR_PIXELS(p) within[p] = (y0[p] >= top) & (y0[p] <= below) & (x0[p] >= left) & (x0[p] <= right);
-    const T* const origin = row_of<T>(sample, 0) - int64(sample.x.held_low) * 3;
-    const int64 pitch = sample.pitch / int64(sizeof(T));
+    FOR_PIXELS(p) {
+        found.first[p] -= taps / 2 - 1;
+        for (int k = 0; k < taps; ++k) found.weights[k][p] = tap_weight<taps>(k, fraction[p]);
+    }
+    return found;
+}
+
+// Where the taps around a strip's points lie, bits to be set: all in the image, and so one pixel more to the right, for
+// what is read beyond the last one; some beyond a border; all in a constant one.
+enum Where { INSIDE = 1, ACROSS = 2, FILLED = 4 };
+
+// Returns all that occurs.
+template <int taps>
+DEVICE int locate(const Sample& sample, const Neighbours<taps>& y, const Neighbours<taps>& x, int* where) {
+    const int top = sample.y.inner_low, bottom = sample.y.inner_high;
+    const int left = sample.x.inner_low, right = sample.x.inner_high;
+    int inside = 1, any = 0;
+    FOR_PIXELS(p) {
+        const int i = y.first[p], k = x.first[p];
+        const bool all = (i >= top) & (i <= bottom - taps) & (k >= left) & (k < right - taps);
+        where[p] = all ? INSIDE : ACROSS;
+        inside &= where[p];
+    }
+    if (inside) return INSIDE;
+    const int outside = sample.border_before == CONSTANT ? FILLED : ACROSS;
+    FOR_PIXELS(p) {
+        const int i = y.first[p], k = x.first[p];
+        const bool none = (i <= top - taps) | (i >= bottom) | (k <= left - taps) | (k >= right);
+        where[p] = none ? outside : where[p];
+        any |= where[p];
+    }
+    return any;
+}
+
+// Where the first taps lie in memory, in values: those of points that are not inside, somewhere in it.
+template <int taps>
+DEVICE void locate_first(const Sample& sample, int pitch, const Neighbours<taps>& y, const Neighbours<taps>& x,
+                         const int* where, int64* first) {
+    int rows[PIXELS], columns[PIXELS];
+    FOR_PIXELS(p) {
+        rows[p] = (where[p] == INSIDE ? y.first[p] : sample.y.inner_low) - sample.y.held_low;
+        columns[p] = 3 * ((where[p] == INSIDE ? x.first[p] : sample.x.inner_low) - sample.x.held_low);
+    }
+    FOR_PIXELS(p) first[p] = int64(rows[p]) * pitch + columns[p];
+}
+
+// v[c][p] = the sums around the points.
+template <class T, int taps>
+DEVICE void sum_inside(const T* image, int pitch, const int64* first, const Neighbours<taps>& y,
+                       const Neighbours<taps>& x, int pixels, Strip& v) {
+    float rgb[3 * PIXELS + 1];
     for (int p = 0; p < pixels; ++p) {
-        float down[taps], across[taps];
-        for (int k = 0; k < taps; ++k) down[k] = wy[k][p], across[k] = wx[k][p];
-        const Colour value =
-            within[p] ? weighted_sum(Taps<taps>(), origin + y0[p] * pitch + int64(x0[p]) * 3, pitch, down, across)
-                      : seen_between<T, taps>(sample, y0[p], x0[p], down, across);
-        store(rgb + 3 * p, value);
+        float wy[taps], wx[taps];
+        for (int k = 0; k < taps; ++k) wy[k] = y.weights[k][p], wx[k] = x.weights[k][p];
+        store(rgb + 3 * p, weighted_sum(Taps<taps>(), image + first[p], pitch, wy, wx));
+    }
+    take_strip(rgb, pixels, 1, v);
+}
+
+#if !defined(__CUDACC__)
+
+// The same of four bytes each: as words, whose three lower bytes are a pixel, so that all else is done to a strip. On
+// CUDA a strip is one pixel, and words only take registers.
+DEVICE void sum_inside(const uint8* image, int pitch, const int64* first, const Neighbours<2>& y,
+                       const Neighbours<2>& x, int, Strip& v) {
+    uint32 words[2][2][PIXELS];
+#pragma GCC unroll 8
+    for (int p = 0; p < PIXELS; ++p)
+        for (int i = 0; i < 2; ++i)
+            for (int k = 0; k < 2; ++k) words[i][k][p] = three_bytes(image + first[p] + i * pitch + 3 * k);
+#pragma GCC unroll 3
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) {
+            float rows[2];
+            for (int i = 0; i < 2; ++i) {
+                const float left = float(int(words[i][0][p] >> 8 * c & 255));
+                const float right = float(int(words[i][1][p] >> 8 * c & 255));
+                rows[i] = x.weights[0][p] * left + x.weights[1][p] * right;
+            }
+            v[c][p] = y.weights[0][p] * rows[0] + y.weights[1][p] * rows[1];
+        }
+}
+
+#endif
+
+// v[c][p] = the sums of the fill colour around the points that see nothing else.
+template <int taps>
+DEVICE void sum_filled(const Sample& sample, const Neighbours<taps>& y, const Neighbours<taps>& x, const int* where,
+                       Strip& v) {
+    for (int c = 0; c < 3; ++c) {
+        const float fill = sample.fill_before[c];
+        FOR_PIXELS(p) {
+            float row = 0.0f, sum = 0.0f;
+            for (int k = 0; k < taps; ++k) row += x.weights[k][p] * fill;
+            for (int i = 0; i < taps; ++i) sum += y.weights[i][p] * row;
+            v[c][p] = where[p] == FILLED ? sum : v[c][p];
+        }
+    }
+}
+
+// v[c][p] = the values between the pixels around the points.
+template <class T, int taps>
+DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, Strip& v) {
+    const Neighbours<taps> y = neighbours_along<taps>(at.y), x = neighbours_along<taps>(at.x);
+    int where[PIXELS];
+    int64 first[PIXELS];
+    const int pitch = int(sample.pitch / int64(sizeof(T)));
+    const int any = locate(sample, y, x, where);
+    if (any & INSIDE) {
+        locate_first(sample, pitch, y, x, where, first);
+        sum_inside(reinterpret_cast<const T*>(sample.source), pitch, first, y, x, pixels, v);
+    }
+    if (any & FILLED) sum_filled(sample, y, x, where, v);
+    if (!(any & ACROSS)) return;
+    for (int p = 0; p < pixels; ++p) {
+        if (where[p] != ACROSS) continue;
+        float wy[taps], wx[taps], rgb[4];
+        for (int k = 0; k < taps; ++k) wy[k] = y.weights[k][p], wx[k] = x.weights[k][p];
+        store(rgb, seen_between<T, taps>(sample, y.first[p], x.first[p], wy, wx));
+        for (int c = 0; c < 3; ++c) v[c][p] = rgb[c];
     }
 }
 
@@ -156,13 +266,10 @@ DEVICE void warp_strip(const Sample& sample, const float* tables, int y, int x, 
     map(sample, tables, at);
     if (sample.filter == NEAREST) {
         nearest_pixels<T>(sample, at, pixels, v);
+    } else if (sample.filter == BILINEAR) {
+        interpolate<T, 2>(sample, at, pixels, v);
     } else {
-        float rgb[3 * PIXELS + 1];
-        if (sample.filter == BILINEAR)
-            interpolate<T, 2>(sample, at, pixels, rgb);
-        else
-            interpolate<T, 4>(sample, at, pixels, rgb);
-        take_strip(rgb, pixels, 1, v);
+        interpolate<T, 4>(sample, at, pixels, v);
     }
     if (!filled) return;
     for (int p = 0; p < pixels; ++p)

@@ -112,7 +112,7 @@ def test_threads(tmp_path):
         ("sampling.h", "border == EDGE || n == 1", "border == EDGE", "division by zero"),
         ("cells.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
          "return int(clamp(value * scale + 0.5f, 255.0f)) + 0 * int(value * 1e12f);", "outside the range"),
-        ("warp.h", "right = sample.x.inner_high - taps - 1;", "right = sample.x.inner_high - taps;", "READ of size"),
+        ("warp.h", "(k < right - taps)", "(k <= right - taps)", "READ of size"),
         ("neighbourhood.h", "at.row + down < sample.y.inner_high", "at.row + down <= sample.y.inner_high",
          "READ of size"),
         ("cells.h", "y < grid.rows * grid.height", "y <= grid.rows * grid.height", "READ of size"),
