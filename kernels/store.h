@@ -24,11 +24,18 @@ DEVICE void store_plane(const float* values, Out* target) {
 }
 
 // PIXELS pixels in a row, packed.
+#if defined(__CUDACC__)
 DEVICE void store_packed(const Strip& v, uint8* target) {
-    uint8 planes[3][PIXELS];
-    for (int c = 0; c < 3; ++c) to_bytes(v[c], planes[c]);
-    interleave(planes, target);
+    for (int c = 0; c < 3; ++c) target[c] = to_uint8(v[c][0]);
 }
+#else
+DEVICE void store_packed(const Strip& v, uint8* target) {
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
+        store_pixels(r, g, load_many(&v[2][p]), all_of(255.0f), target + 3 * p);
+    }
+}
+#endif
 DEVICE void store_packed(const Strip& v, float* target) { interleave(v, target); }
 template <class Out>
 DEVICE void store_packed(const Strip& v, Out* target) {
