@@ -82,3 +82,16 @@ DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int 
         case FLOAT32: store_as<float>(sample, v, y, x, count); break;
     }
 }
+
+// Stores finished values of neighbouring pixels as they lie packed, where no more than their rounding is to be done;
+// returns whether that is so.
+DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
+    const bool limited = sample.clamp >= 0.0f && sample.clamp < 255.0f;
+    if (limited || sample.op_begin != sample.op_end || sample.measure || sample.transposed) return false;
+    if (sample.target_type != UINT8 || sample.target_layout != HWC || sample.target_channels != 3) return false;
+    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    int i = 0;
+    for (; i + PIXELS <= 3 * pixels; i += PIXELS) to_bytes(values + i, target + i);
+    for (; i < 3 * pixels; ++i) target[i] = to_uint8(values[i]);
+    return true;
+}
