@@ -10,15 +10,15 @@
 
 DEVICE float float_of(uint32 whole) { return float(int(whole)); }  // below 2^31: every device has an instruction for it
 
-// The logarithm to base 2 of a positive, normal x: the exponent, and artanh(s) / s of s = (m - 1) / (m + 1) for the
-// mantissa m in [sqrt(1/2), sqrt(2)]. Adding to x's bits what 1 has more than sqrt(1/2) moves m to [1, 2).
+// The logarithm to base 2 of a positive, normal x: the exponent, and 2 / ln 2 artanh(s) of s = (m - 1) / (m + 1) for
+// the mantissa m in [sqrt(1/2), sqrt(2)]. Adding to x's bits what 1 has more than sqrt(1/2) moves m to [1, 2).
 template <class F>
 DEVICE F log2_of(F x) {
     const auto bits = float_bits(x) + (0x3f800000u - 0x3f3504f4u);
     const F exponent = float_of(bits >> 23u) - 127.0f, m = float_of_bits((bits & 0x7fffffu) + 0x3f3504f4u);
     const F s = (m - 1.0f) / (m + 1.0f), t = s * s;
-    const F series = (1.0f + t * 0.33333388f) + t * t * (0.19988787f + t * 0.1493547f);
-    return exponent + 2.88539008f * s * series;  // 2 / ln 2
+    const F series = (2.88539008f + t * 0.96179825f) + t * t * (0.57675445f + t * 0.43094656f);
+    return exponent + s * series;
 }
 
 // 2 to the power of x, limited to [2^-126, 2^126]: of what is left of x without the nearest whole number. Adding 1.5 *

@@ -82,12 +82,14 @@ DEVICE void solarize(const Op& op, Strip& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= threshold ? white - v[c][p] : v[c][p];
 }
 
+// No result is below 0; without a limit, the limit is infinity.
 DEVICE void adjust_gamma(const Op& op, Strip& v) {
-    const float gain = op.a[0], exponent = op.a[1], limit = op.limit, share = 1.0f / op.a[2];
+    const float gain = op.a[0], exponent = op.a[1], share = 1.0f / op.a[2];
+    const Many<float> none = all_of(0.0f), most = all_of(op.limit < 0.0f ? float_of_bits(0x7f800000u) : op.limit);
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < PIXELS; p += MANY) {
             const Many<float> values = load_many(&v[c][p]) * share;
-            store_many(&v[c][p], limited(limit, gain * power(values, exponent)));
+            store_many(&v[c][p], smaller(larger(gain * power(values, exponent), none), most));
         }
 }
 

@@ -240,8 +240,9 @@ DEVICE __m256 clamp(__m256 value, float limit) {
 DEVICE void clamp_all(float* values, float limit) {
     for (int p = 0; p < PIXELS; p += 8) _mm256_storeu_ps(values + p, clamp(_mm256_loadu_ps(values + p), limit));
 }
-DEVICE __m256i to_whole(const float* values) {
-    return _mm256_cvttps_epi32(_mm256_add_ps(clamp(_mm256_loadu_ps(values), 255.0f), _mm256_set1_ps(0.5f)));
+DEVICE __m256i to_whole(const float* values) {  // below 0 where packing saturates to 0, as in store_pixels
+    const __m256 most = _mm256_min_ps(_mm256_set1_ps(255.0f), _mm256_loadu_ps(values));
+    return _mm256_cvttps_epi32(_mm256_add_ps(most, _mm256_set1_ps(0.5f)));
 }
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; p += 32) {
