@@ -13,7 +13,7 @@
 #pragma once
 #include "bytes.h"
 #include "jpeg.h"
-#include "stencil.h"
+#include "rolling.h"
 
 // The source columns that a tile's columns read together.
 DEVICE Span cover(const Span* spans, int count) {
@@ -102,6 +102,16 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
 DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables,
                       const Statistics& statistics, Tally& tally, Tile tile, float* scratch) {
     if (make_bytes(block, sample, ops, tables, statistics, tile, tally)) return;
+    const auto finish = [&](int y, int x, int pixels, const float* values) {
+        if (store_values(sample, values, y, x, pixels)) return;
+        for (int p = 0; p < pixels; p += PIXELS) {
+            const int some = smaller(PIXELS, pixels - p);
+            Strip v;
+            take_strip(values + 3 * p, some, 1, v);
+            finish_strip(sample, ops, tables, statistics, y, x + p, some, v, tally);
+        }
+    };
+    if (roll(block, sample, tables, tile, finish)) return;
     if (sample.warped || sample.neighbourhood > SEPARABLE || only_moves(sample)) {  // the whole block, or none of it
         gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;

@@ -1,6 +1,7 @@
-// Passes from bytes to bytes, on the host: of pixels that only move, or are medians, and of programs that take one
-// channel of one pixel at a time, or erase rectangles. What such a program makes of each level is found out once, by
-// running it; the pixels never become floats. The bits are those that floats would have made.
+// Passes from bytes to bytes, on the host, of pixels that only move, or are medians. Of programs that take one channel
+// of one pixel at a time, or erase rectangles, what they make of each level is found out once, by running them; the
+// pixels never become floats. Those of others do, a few at a time. The bits are those that a pass of floats would have
+// made.
 //
 // Tested by tests/properties/test_bytes.py.
 #pragma once
@@ -16,22 +17,16 @@ DEVICE bool make_bytes(const Block&, const Sample&, const Op*, const float*, con
 
 #else
 
+#include "colours.h"
 #include "packed.h"
 #include "runs.h"
-
-// A sample and what its program asks for.
-struct Job {
-    const Sample& sample;
-    const Op* ops;
-    const float* tables;
-    const Statistics& statistics;
-};
 
 // --- what becomes of levels ------------------------------------------------------------------------------------------
 
 struct Finish {
+    bool through_tables;  // else all pixels run the program
     Map map;
-    uint8 after[3], before[3];  // the fill colours
+    uint8 after[3], before[3];  // the fill colours: what the tables make of them, or as they are
 };
 
 // Whether channels just change places; from[c]: where c's values come from.
@@ -64,6 +59,12 @@ DEVICE bool by_channel(const Op& op, bool first) {
     }
 }
 
+DEVICE bool through_tables(const Sample& sample, const Op* ops) {
+    bool all = true;
+    for (int i = sample.op_begin; i < sample.op_end; ++i) all &= by_channel(ops[i], i == sample.op_begin);
+    return all;
+}
+
 // v as bytes, after the program from `op` on, but for rectangles.
 DEVICE void finish_levels(const Job& job, int op, Strip& v, uint8 (*bytes)[PIXELS]) {
     Sample one = job.sample;
@@ -85,6 +86,12 @@ DEVICE void finish_colour(const Job& job, int op, const float* rgb, float limit,
 
 DEVICE void make_finish(const Job& job, Finish& finish) {
     const Sample& sample = job.sample;
+    finish.through_tables = through_tables(sample, job.ops);
+    if (!finish.through_tables) {
+        for (int c = 0; c < 3; ++c)
+            finish.after[c] = to_uint8(sample.fill_after[c]), finish.before[c] = to_uint8(sample.fill_before[c]);
+        return;
+    }
     finish_colour(job, sample.op_begin, sample.fill_after, sample.clamp, finish.after);
     finish_colour(job, sample.op_begin, sample.fill_before, sample.clamp, finish.before);
     for (int c = 0; c < 3; ++c) finish.map.from[c] = c;
@@ -102,29 +109,38 @@ DEVICE void make_finish(const Job& job, Finish& finish) {
     if (sample.op_begin < sample.op_end) permutes(job.ops[sample.op_begin], finish.map.from);
 }
 
+// out = the pixels finished as columns x ... x + count - 1 of output row y; both may be the same.
+DEVICE void finish_pixels(const Job& job, const Finish& finish, int y, int x, const uint8* pixels, int count,
+                          uint8* out) {
+    if (finish.through_tables)
+        apply(finish.map, pixels, count, out);
+    else
+        run_on_bytes(job, y, x, pixels, count, out);
+}
+
 // --- rows ------------------------------------------------------------------------------------------------------------
 
-// Source pixels, or their medians, from `column` on to the right or to the left; or `column` again and again.
-DEVICE void make_run(const Sample& sample, const Map& map, int row, int column, int step, int count, uint8* out) {
+// Source pixels, or their medians, from `column` on to the right or to the left; or `column` again and again. Finished
+// as columns x ... x + count - 1 of output row y.
+DEVICE void make_run(const Job& job, const Finish& finish, int y, int x, int row, int column, int step, int count,
+                     uint8* out) {
+    const Sample& sample = job.sample;
     const int different = step == 0 ? 1 : count, left = step < 0 ? column - (count - 1) : column;
     const int most = sample.neighbourhood == MEDIAN ? MEDIANS : different;
     for (int i = 0; i < different; i += most) {
-        const int pixels = smaller(most, different - i);
+        const int pixels = smaller(most, different - i), at = step < 0 ? different - i - pixels : i;
         uint8 buffer[3 * MEDIANS];
-        uint8* const to = out + 3 * int64(step < 0 ? different - i - pixels : i);
+        uint8* const to = out + 3 * int64(at);
         const uint8* from = row_of<uint8>(sample, row) + 3 * int64(left + i - sample.x.held_low);
         if (sample.neighbourhood == MEDIAN) {
             uint8* const medians = step < 0 || 3 * pixels < values_in<uint8> ? buffer : to;
             take_medians(sample, row, left + i, pixels, medians);
             from = medians;
         }
-        if (step < 0) {
-            reverse(from, pixels, to);
-            from = to;
-        }
-        apply(map, from, pixels, to);
+        if (step < 0) reverse(from, pixels, to);
+        if (step == 0) repeat(from, count, to);
+        finish_pixels(job, finish, y, x + at, step > 0 ? from : to, step == 0 ? count : pixels, to);
     }
-    if (step == 0) repeat(out, count, out);
 }
 
 // What a row shows, measured.
@@ -144,16 +160,16 @@ DEVICE void make_row(const Job& job, const Finish& finish, const Runs& runs, int
     const Sample& sample = job.sample;
     const int row = source_index(sample, sample.y, y);
     for (const Run* run = runs.run; run < runs.run + runs.count; ++run) {
-        const int begin = larger(x, run->x), end = smaller(x + count, run->x + run->count);
+        const int begin = larger(x, run->x), end = smaller(x + count, run->x + run->count), pixels = end - begin;
         uint8* const to = out + 3 * int64(begin - x);
-        if (begin >= end)
+        if (pixels <= 0) continue;
+        if (row != AFTER && run->column != AFTER && row != BEFORE && run->column != BEFORE) {
+            const int column = run->column + run->step * (begin - run->x);
+            make_run(job, finish, y, begin, row, column, run->step, pixels, to);
             continue;
-        else if (row == AFTER || run->column == AFTER)
-            repeat(finish.after, end - begin, to);
-        else if (row == BEFORE || run->column == BEFORE)
-            repeat(finish.before, end - begin, to);
-        else
-            make_run(sample, finish.map, row, run->column + run->step * (begin - run->x), run->step, end - begin, to);
+        }
+        repeat(row == AFTER || run->column == AFTER ? finish.after : finish.before, pixels, to);
+        if (!finish.through_tables) run_on_bytes(job, y, begin, to, pixels, to);
     }
     measure_bytes(job, out, count, tally);
 }
@@ -197,20 +213,25 @@ DEVICE bool of_bytes(const Sample& sample) {
 
 DEVICE bool is_level(float value) { return float_bits(value) == float_bits(float(to_uint8(value))); }
 
-// Whether all values that a pass takes in, and hands on as they are, are levels.
-DEVICE bool hands_on_levels(const Sample& sample) {
-    bool levels = of_bytes(sample) && sample.op_begin == sample.op_end && sample.measure != CELL_HISTOGRAMS &&
-                  (sample.clamp < 0.0f || sample.clamp >= 255.0f);
+DEVICE bool fills_with_levels(const Sample& sample) {
+    bool levels = true;
     for (int c = 0; c < 3; ++c) levels &= is_level(sample.fill_after[c]) && is_level(sample.fill_before[c]);
     return levels;
+}
+
+// Whether all values that a pass takes in, and hands on as they are, are levels.
+DEVICE bool hands_on_levels(const Sample& sample) {
+    return of_bytes(sample) && sample.op_begin == sample.op_end && sample.measure != CELL_HISTOGRAMS &&
+           (sample.clamp < 0.0f || sample.clamp >= 255.0f) && fills_with_levels(sample);
 }
 
 DEVICE bool makes_bytes(const Sample& sample, const Op* ops, const Tile& tile) {
     if (!of_bytes(sample) || sample.target_type != UINT8 || sample.target_layout != HWC || sample.target_channels != 3)
         return false;
-    for (int i = sample.op_begin; i < sample.op_end; ++i)
-        if (sample.measure || !by_channel(ops[i], i == sample.op_begin)) return false;
-    return sample.op_begin == sample.op_end || tile.rows * int64(tile.columns) > 256;  // else levels are more work
+    if (sample.op_begin == sample.op_end) return true;
+    if (sample.measure) return false;
+    if (!through_tables(sample, ops)) return fills_with_levels(sample);
+    return tile.rows * int64(tile.columns) > 256;  // else levels are more work
 }
 
 // Makes a tile, if it is of such a pass. Without a target it is only measured, where it lies.
@@ -234,7 +255,7 @@ DEVICE bool make_bytes(const Block& block, const Sample& sample, const Op* ops, 
         else
             measure_bytes(job, in_place(sample) + part.y * sample.pitch + 3 * int64(part.x), part.columns, tally);
     });
-    for (int i = sample.op_begin; i < sample.op_end; ++i) {
+    for (int i = sample.op_begin; i < sample.op_end && finish.through_tables; ++i) {
         if (ops[i].code != ERASE) continue;
         uint8 rgb[3];
         finish_colour(job, i + 1, ops[i].a + 4, -1.0f, rgb);

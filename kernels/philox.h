@@ -64,11 +64,15 @@ DEVICE void philox_strip(uint32 key0, uint32 key1, int x, int dx, int y, int dy,
 #endif
 
 // In [0, 1), 24 bits: every value is exact in a float.
-DEVICE float uniform(uint32 word) { return float(word >> 8) * (1.0f / 16777216.0f); }
+template <class W>
+DEVICE auto uniform(W word) {
+    return float_of(word >> 8u) * (1.0f / 16777216.0f);
+}
 
 // Box-Muller. The shift by half a step keeps the logarithm's argument above 0.
-DEVICE float normal(uint32 word0, uint32 word1) {
-    const float radius = root(-1.38629436f * log2_of(uniform(word0) + 0.5f / 16777216.0f));  // 2 ln 2
+template <class W>
+DEVICE auto normal(W word0, W word1) {
+    const auto radius = root(-1.38629436f * log2_of(uniform(word0) + 0.5f / 16777216.0f));  // 2 ln 2
     return radius * cosine_of_turns(uniform(word1));
 }
 

@@ -17,19 +17,45 @@ DEVICE void limit_to(float limit, Strip& v) {
     for (int c = 0; c < 3; ++c) clamp_all(v[c], limit);
 }
 
+// Many values limited as an operation says.
+DEVICE Many<float> limited(float limit, Many<float> values) {
+    return limit < 0.0f ? values : smaller(larger(values, all_of(0.0f)), all_of(limit));
+}
+
+// factor * value + bias, limited.
+DEVICE void scale(float factor, float bias, float limit, float* values) {
+    for (int p = 0; p < PIXELS; p += MANY)
+        store_many(values + p, limited(limit, load_many(values + p) * factor + bias));
+}
+
 DEVICE void scale(const Op& op, Strip& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] * op.a[c] + op.a[4 + c];
-    limit_to(op.limit, v);
+    for (int c = 0; c < 3; ++c) scale(op.a[c], op.a[4 + c], op.limit, v[c]);
+}
+
+// A row (r, g, b, offset) of a matrix with many pixels.
+template <class F>
+DEVICE Many<float> product(const F* row, Many<float> r, Many<float> g, Many<float> b) {
+    return row[0] * r + row[1] * g + row[2] * b + row[3];
+}
+
+// Whether all rows of a matrix are the same bits: its result is gray.
+DEVICE bool makes_gray(const Op& op) {
+    uint32 different = 0;
+    for (int i = 0; i < 8; ++i) different |= float_bits(op.a[i]) ^ float_bits(op.a[i + 4]);
+    return different == 0;
 }
 
 DEVICE void matrix(const Op& op, Strip& v) {
     float m[12];
     for (int i = 0; i < 12; ++i) m[i] = op.a[i];
-    FOR_PIXELS(p) {
-        const float r = v[0][p], g = v[1][p], b = v[2][p];
-        for (int i = 0; i < 3; ++i) v[i][p] = m[4 * i] * r + m[4 * i + 1] * g + m[4 * i + 2] * b + m[4 * i + 3];
+    const bool gray = PIXELS > 1 && makes_gray(op);
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
+        const Many<float> b = load_many(&v[2][p]), first = limited(op.limit, product(m, r, g, b));
+        store_many(&v[0][p], first);
+        store_many(&v[1][p], gray ? first : limited(op.limit, product(m + 4, r, g, b)));
+        store_many(&v[2][p], gray ? first : limited(op.limit, product(m + 8, r, g, b)));
     }
-    limit_to(op.limit, v);
 }
 
 // values[p] = the table's entry for the level that each value is nearest to.
@@ -56,16 +82,21 @@ DEVICE void solarize(const Op& op, Strip& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= threshold ? white - v[c][p] : v[c][p];
 }
 
+// No result is below 0; without a limit, the limit is infinity.
 DEVICE void adjust_gamma(const Op& op, Strip& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = op.a[0] * power(v[c][p] / op.a[2], op.a[1]);
-    limit_to(op.limit, v);
+    const float gain = op.a[0], exponent = op.a[1], share = 1.0f / op.a[2];
+    const Many<float> none = all_of(0.0f), most = all_of(op.limit < 0.0f ? float_of_bits(0x7f800000u) : op.limit);
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < PIXELS; p += MANY) {
+            const Many<float> values = load_many(&v[c][p]) * share;
+            store_many(&v[c][p], smaller(larger(gain * power(values, exponent), none), most));
+        }
 }
 
 DEVICE void contrast(const Op& op, const Statistics& statistics, Strip& v) {
     const float mean = float(double(*statistics.before) * double(op.a[1]));
     const float factor = op.a[0], rest = (1.0f - factor) * mean;
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = factor * v[c][p] + rest;
-    limit_to(op.limit, v);
+    for (int c = 0; c < 3; ++c) scale(factor, rest, op.limit, v[c]);
 }
 
 // A channel of one value has no range, and stays as it is.
@@ -141,22 +172,20 @@ DEVICE Many<float> from_hsv(float n, Many<float> hue, Many<float> chroma, Many<f
 }
 
 DEVICE void turn_hue(const Op& op, Strip& v) {
-    constexpr int width = int(sizeof(Many<float>) / sizeof(float));
-    const float turn = op.a[0];
-    for (int p = 0; p < PIXELS; p += width) {
-        const Many<float> r = load<Many<float>>(&v[0][p]), g = load<Many<float>>(&v[1][p]);
-        const Many<float> b = load<Many<float>>(&v[2][p]);
+    const float turn = op.a[0], limit = op.limit;
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
+        const Many<float> b = load_many(&v[2][p]);
         const Many<float> high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
         const Many<float> per = 1.0f / (chroma > 0.0f ? chroma : all_of(1.0f));
         const Many<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
         const Many<float> sector = high == r ? (g - b) * per : high == g ? from_green : from_blue;
         Many<float> hue = sector * (1.0f / 6.0f) + turn + 1.0f;
         hue -= floor_of(hue);
-        store_many(&v[0][p], from_hsv(5.0f, hue, chroma, high));
-        store_many(&v[1][p], from_hsv(3.0f, hue, chroma, high));
-        store_many(&v[2][p], from_hsv(1.0f, hue, chroma, high));
+        store_many(&v[0][p], limited(limit, from_hsv(5.0f, hue, chroma, high)));
+        store_many(&v[1][p], limited(limit, from_hsv(3.0f, hue, chroma, high)));
+        store_many(&v[2][p], limited(limit, from_hsv(1.0f, hue, chroma, high)));
     }
-    limit_to(op.limit, v);
 }
 
 DEVICE bool in_rectangle(const Op& op, float y, float x) {
@@ -191,7 +220,10 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
 }
 
 DEVICE void add_normal(float mean, float deviation, const uint32 (*words)[PIXELS], float* values) {
-    FOR_PIXELS(p) values[p] += mean + deviation * normal(words[0][p], words[1][p]);
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const auto drawn = normal(load_many(&words[0][p]), load_many(&words[1][p]));
+        store_many(values + p, load_many(values + p) + (mean + deviation * drawn));
+    }
 }
 
 DEVICE void add_noise(const Op& op, Place at, Strip& v) {

@@ -40,7 +40,10 @@ DEVICE Tally empty_tally() {
 }
 
 // ITU-R BT.601 luma with the digits that torchvision uses.
-DEVICE float gray(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
+template <class F>
+DEVICE F gray(F r, F g, F b) {
+    return 0.2989f * r + 0.587f * g + 0.114f * b;
+}
 
 // Integers in the order of the floats; and back.
 DEVICE int order_of(float value) {
@@ -55,12 +58,18 @@ DEVICE float of_order(int order) { return float_of_bits(uint32(order ^ ((order >
 // that makes 64-bit integers of floats.
 DEVICE void add_gray(const Sample& sample, const Strip& v, int count, Tally& tally) {
     const float scale = sample.measure_scale, most = 1073741824.0f;
-    int levels[PIXELS];
-    FOR_PIXELS(p) {
-        const float level = gray(v[0][p], v[1][p], v[2][p]) * scale;
-        levels[p] = int(floor_of(larger(smaller(level, most), -most) + 0.5f));
+    float levels[PIXELS];
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
+        const Many<float> level = gray(r, g, load_many(&v[2][p])) * scale;
+        store_many(levels + p, floor_of(larger(smaller(level, all_of(most)), all_of(-most)) + 0.5f));
     }
-    for (int p = 0; p < count; ++p) tally.gray += levels[p];
+    for (int p = count; p < PIXELS; ++p) levels[p] = 0.0f;
+    int whole[PIXELS];
+    FOR_PIXELS(p) whole[p] = int(levels[p]);
+    int64 sum = 0;
+    FOR_PIXELS(p) sum += whole[p];
+    tally.gray += sum;
 }
 
 // Of levels, the range is that of the nearest whole ones: a flat image that a resize left off by 1e-5 is still flat.

@@ -24,11 +24,18 @@ DEVICE void store_plane(const float* values, Out* target) {
 }
 
 // PIXELS pixels in a row, packed.
+#if defined(__CUDACC__)
 DEVICE void store_packed(const Strip& v, uint8* target) {
-    uint8 planes[3][PIXELS];
-    for (int c = 0; c < 3; ++c) to_bytes(v[c], planes[c]);
-    interleave(planes, target);
+    for (int c = 0; c < 3; ++c) target[c] = to_uint8(v[c][0]);
 }
+#else
+DEVICE void store_packed(const Strip& v, uint8* target) {
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
+        store_pixels(r, g, load_many(&v[2][p]), all_of(255.0f), target + 3 * p);
+    }
+}
+#endif
 DEVICE void store_packed(const Strip& v, float* target) { interleave(v, target); }
 template <class Out>
 DEVICE void store_packed(const Strip& v, Out* target) {
@@ -74,4 +81,17 @@ DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int 
         case BFLOAT16: store_as<Bfloat16>(sample, v, y, x, count); break;
         case FLOAT32: store_as<float>(sample, v, y, x, count); break;
     }
+}
+
+// Stores finished values of neighbouring pixels as they lie packed, where no more than their rounding is to be done;
+// returns whether that is so.
+DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
+    const bool limited = sample.clamp >= 0.0f && sample.clamp < 255.0f;
+    if (limited || sample.op_begin != sample.op_end || sample.measure || sample.transposed) return false;
+    if (sample.target_type != UINT8 || sample.target_layout != HWC || sample.target_channels != 3) return false;
+    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    int i = 0;
+    for (; i + PIXELS <= 3 * pixels; i += PIXELS) to_bytes(values + i, target + i);
+    for (; i < 3 * pixels; ++i) target[i] = to_uint8(values[i]);
+    return true;
 }

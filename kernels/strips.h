@@ -4,6 +4,7 @@
 //   Many<T>      as many values as a register holds; smaller and larger compare each
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
+//   load_pixels, channel_of, store_pixels   packed bytes in a register, to values of one channel, and back
 //
 // Tested through all that reads or writes pixels; that every instruction set makes the same bits, by tests/properties.
 #pragma once
@@ -40,6 +41,10 @@ template <class T>
 DEVICE T load(const T* p) {
     return *p;
 }
+template <class T>
+DEVICE T load_many(const T* p) {
+    return *p;
+}
 DEVICE float all_of(float value) { return value; }
 DEVICE double all_of(double value) { return value; }
 DEVICE void store_as_float(float* p, double value) { *p = float(value); }
@@ -73,6 +78,10 @@ template <class T>
 DEVICE void store_many(T* p, const Many<T>& values) {
     memcpy(p, &values, sizeof values);
 }
+template <class T>
+DEVICE Many<T> load_many(const T* p) {
+    return load<Many<T> >(p);
+}
 DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
 DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
@@ -91,8 +100,25 @@ DEVICE void store_as_int(int* p, Many<double> values) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvttpd_epi32(values));
 }
 #else
+#if defined(__SSE2__)
+// GCC takes vectors of two registers apart where they are compared.
+template <class Instruction>
+DEVICE Many<float> by_halves(Many<float> a, Many<float> b, Instruction of) {
+    const __m128 halves[2][2] = {{_mm_setr_ps(a[0], a[1], a[2], a[3]), _mm_setr_ps(a[4], a[5], a[6], a[7])},
+                                 {_mm_setr_ps(b[0], b[1], b[2], b[3]), _mm_setr_ps(b[4], b[5], b[6], b[7])}};
+    const __m128 made[2] = {of(halves[0][0], halves[1][0]), of(halves[0][1], halves[1][1])};
+    return load<Many<float> >(made);
+}
+DEVICE Many<float> smaller(Many<float> a, Many<float> b) {
+    return by_halves(a, b, [](__m128 c, __m128 d) { return _mm_min_ps(c, d); });
+}
+DEVICE Many<float> larger(Many<float> a, Many<float> b) {
+    return by_halves(a, b, [](__m128 c, __m128 d) { return _mm_max_ps(c, d); });
+}
+#else
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return a < b ? a : b; }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; }
+#endif
 DEVICE Many<float> floor_of(Many<float> values) {
     for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
     return values;
@@ -114,6 +140,67 @@ DEVICE void store_as_int(int* p, Many<double> values) {
 // One byte more is read.
 DEVICE uint32 three_bytes(const uint8* p) { return load<uint32>(p); }
 
+// Bits, roots, and whole numbers below 2^31, of many.
+#if defined(__AVX2__)
+DEVICE Many<float> root(Many<float> values) { return _mm256_sqrt_ps(values); }
+#else
+DEVICE Many<float> root(Many<float> values) {
+    for (int i = 0; i < 8; ++i) values[i] = root(values[i]);
+    return values;
+}
+#endif
+DEVICE Many<uint32> float_bits(Many<float> values) { return Many<uint32>(values); }
+DEVICE Many<float> float_of_bits(Many<uint32> bits) { return Many<float>(bits); }
+DEVICE Many<float> float_of(Many<uint32> whole) { return __builtin_convertvector(Many<int>(whole), Many<float>); }
+
+// Eight packed pixels as they lie, or near that; to each channel's values; and back, to nearest, halves up, of what is
+// limited to [0, most] (a NaN becomes 0), most <= 255. No byte beyond the pixels is touched.
+#if defined(__AVX2__)
+DEVICE Many<uint32> load_pixels(const uint8* pixels) {
+    const __m256i first = _mm256_castsi128_si256(load<__m128i>(pixels));
+    return Many<uint32>(_mm256_inserti128_si256(first, load<__m128i>(pixels + 8), 1));  // the last four from byte 4 on
+}
+DEVICE Many<float> channel_of(Many<uint32> pixels, int c) {
+    const char n = -1, i = char(c);
+    const __m256i order = _mm256_setr_epi8(i, n, n, n, i + 3, n, n, n, i + 6, n, n, n, i + 9, n, n, n,  //
+                                           i + 4, n, n, n, i + 7, n, n, n, i + 10, n, n, n, i + 13, n, n, n);
+    return Many<float>(_mm256_cvtepi32_ps(_mm256_shuffle_epi8(__m256i(pixels), order)));
+}
+// A minimum is its second argument where that is no number; then it becomes the least integer, and is saturated to 0,
+// as what is below 0 is.
+DEVICE void store_pixels(Many<float> r, Many<float> g, Many<float> b, Many<float> most, uint8* pixels) {
+    const auto whole = [&](__m256 values) {
+        return _mm256_cvttps_epi32(_mm256_add_ps(_mm256_min_ps(most, values), all_of(0.5f)));
+    };
+    const __m256i red_green = _mm256_packus_epi32(whole(r), whole(g)), blue = _mm256_packus_epi32(whole(b), whole(b));
+    const __m256i order = _mm256_setr_epi8(0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1,  //
+                                           0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11, -1, -1, -1, -1);
+    const __m256i halves = _mm256_shuffle_epi8(_mm256_packus_epi16(red_green, blue), order);
+    const __m256i packed = _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(pixels), _mm256_castsi256_si128(packed));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(pixels + 16), _mm256_extracti128_si256(packed, 1));
+}
+#else
+DEVICE Many<uint32> load_pixels(const uint8* pixels) {
+    Many<uint32> words;
+    for (int p = 0; p < 7; ++p) words[p] = load<uint32>(pixels + 3 * p);
+    words[7] = load<uint32>(pixels + 20) >> 8;
+    return words;
+}
+DEVICE Many<float> channel_of(Many<uint32> words, int c) { return float_of((words >> uint32(8 * c)) & 255u); }
+DEVICE void store_pixels(Many<float> r, Many<float> g, Many<float> b, Many<float> most, uint8* pixels) {
+    const auto whole = [&](Many<float> values) {
+        const Many<float> up = smaller(larger(values, all_of(0.0f)), most) + 0.5f;
+        return Many<uint32>(__builtin_convertvector(up, Many<int>));
+    };
+    const Many<uint32> words = whole(r) | whole(g) << 8u | whole(b) << 16u;
+    for (int p = 0; p < 8; ++p) {
+        const uint32 word = words[p];
+        memcpy(pixels + 3 * p, &word, 3);
+    }
+}
+#endif
+
 // Colour: the fourth lane is unused.
 typedef Quad Colour;
 DEVICE Colour no_colour() { return Quad{}; }
@@ -131,53 +218,13 @@ DEVICE Colour load_colour(const uint8* p) {
 }
 DEVICE void store(float* p, const Colour& colour) { memcpy(p, &colour, sizeof colour); }
 
-// GCC does not find the instructions for minima and maxima in loops, nor for bytes that change places.
+// GCC does not find the instructions for minima and maxima in loops, nor for values that change places.
 #if defined(__AVX2__)
 
-// Which bytes of three registers make 16 pixels' plane of one channel, and which of three planes make a register; 128
-// and more: none.
-struct Shuffles {
-    uint8 to_plane[3][3][16], to_pixels[3][3][16];
-    constexpr Shuffles() : to_plane(), to_pixels() {
-        for (int c = 0; c < 3; ++c)
-            for (int k = 0; k < 3; ++k)
-                for (int i = 0; i < 16; ++i) {
-                    const int packed = 3 * i + c, place = 16 * k + i;
-                    to_plane[c][k][i] = packed / 16 == k ? packed % 16 : 128;
-                    to_pixels[k][c][i] = place % 3 == c ? place / 3 : 128;
-                }
-    }
-};
-constexpr Shuffles SHUFFLES;
-
-// out[k] = the bytes of in[0 .. 2] that shuffles[k] asks for.
-DEVICE void shuffle(const uint8 (*shuffles)[3][16], const __m128i* in, __m128i* out) {
-    for (int k = 0; k < 3; ++k) {
-        const __m128i a = _mm_shuffle_epi8(in[0], load<__m128i>(shuffles[k][0]));
-        const __m128i b = _mm_shuffle_epi8(in[1], load<__m128i>(shuffles[k][1]));
-        out[k] = _mm_or_si128(_mm_or_si128(a, b), _mm_shuffle_epi8(in[2], load<__m128i>(shuffles[k][2])));
-    }
-}
 DEVICE void unpack(const uint8* pixels, float (*v)[PIXELS]) {
-    for (int p = 0; p < PIXELS; p += 16) {
-        __m128i in[3], planes[3];
-        memcpy(in, pixels + 3 * p, sizeof in);
-        shuffle(SHUFFLES.to_plane, in, planes);
-        for (int c = 0; c < 3; ++c) {
-            uint8 plane[16];
-            memcpy(plane, &planes[c], sizeof plane);
-            store(&v[c][p], widen(plane));
-            store(&v[c][p + 8], widen(plane + 8));
-        }
-    }
-}
-DEVICE void interleave(const uint8 (*planes)[PIXELS], uint8* pixels) {
-    for (int p = 0; p < PIXELS; p += 16) {
-        const __m128i in[3] = {load<__m128i>(planes[0] + p), load<__m128i>(planes[1] + p),
-                               load<__m128i>(planes[2] + p)};
-        __m128i out[3];
-        shuffle(SHUFFLES.to_pixels, in, out);
-        memcpy(pixels + 3 * p, out, sizeof out);
+    for (int p = 0; p < PIXELS; p += 8) {
+        const Many<uint32> eight = load_pixels(pixels + 3 * p);
+        for (int c = 0; c < 3; ++c) store_many(&v[c][p], channel_of(eight, c));
     }
 }
 
@@ -219,8 +266,9 @@ DEVICE __m256 clamp(__m256 value, float limit) {
 DEVICE void clamp_all(float* values, float limit) {
     for (int p = 0; p < PIXELS; p += 8) _mm256_storeu_ps(values + p, clamp(_mm256_loadu_ps(values + p), limit));
 }
-DEVICE __m256i to_whole(const float* values) {
-    return _mm256_cvttps_epi32(_mm256_add_ps(clamp(_mm256_loadu_ps(values), 255.0f), _mm256_set1_ps(0.5f)));
+DEVICE __m256i to_whole(const float* values) {  // below 0 where packing saturates to 0, as in store_pixels
+    const __m256 most = _mm256_min_ps(_mm256_set1_ps(255.0f), _mm256_loadu_ps(values));
+    return _mm256_cvttps_epi32(_mm256_add_ps(most, _mm256_set1_ps(0.5f)));
 }
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; p += 32) {
@@ -259,6 +307,7 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
 
 template <class T>
 constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
+constexpr int MANY = values_in<float>;
 
 // The sum of taps x taps pixels from `pixels` on, rows `pitch` values apart: along the rows first. What lies just
 // beyond a row's last pixel is read.

@@ -20,7 +20,9 @@ MOVES = ("crop", "flip", "pad", "transpose", "rot90")
 PROGRAMS = (
     "brightness", "contrast", "lut", "posterize", "solarize", "gamma", "autocontrast", "equalize", "erase",
 )  # fmt: skip
-OTHERS = ("median", "permutation", "grayscale", "clahe", "barrier")
+#: Programs that need all channels of a pixel, or its place.
+COLOURS = ("grayscale", "saturation", "hue", "matrix", "add_noise", "grid", "mask")
+OTHERS = ("median", "permutation", "clahe", "barrier")
 widths = st.sampled_from([1, 2, 5, 6, 31, 32, 33, 43, 127, 128, 129, 300])
 any_size = st.tuples(st.integers(1, 40), widths)
 tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 200))
@@ -31,7 +33,7 @@ def chains(draw, h, w):
     """Steps that mostly stay bytes, as functions that write them into a plan."""
     chain = []
     for _ in range(draw(st.integers(0, 7))):
-        name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, OTHERS]))))
+        name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, COLOURS, OTHERS]))))
         if name == "barrier":
             chain.append(lambda plan: plan.barrier())
             continue
@@ -152,3 +154,52 @@ def test_a_fill_colour_between_levels_is_not_rounded_by_a_pass(median):
     plan.append(operations.brightness(1, plan.limit, 2.0))
     got = run_one(plan, image, Type.UINT8)
     assert got[0, 0].tolist() == [21] * 3 and got[5, 5].tolist() == [100] * 3
+
+
+coefficients = st.floats(-2, 2, width=32) | st.sampled_from(
+    [0.0, -0.0, 1.0, 1e-30, 1e30, 3e38, np.inf, -np.inf, np.nan]
+)
+fills = st.sampled_from([0, 7, (1, 2, 3), 0.25, -3.0, 300.0, np.inf, np.nan])
+
+
+@given(
+    images(size=any_size),
+    st.sampled_from(["any", "unshifted", "gray"]),
+    st.lists(coefficients, min_size=12, max_size=12),
+    st.sampled_from([-1.0, 255.0, 100.0, 300.0]),
+    fills,
+    st.sampled_from([None, "flip", "vertical flip", "transpose", "median"]),
+    tiles,
+)
+def test_a_matrix_alone(image, kind, values, limit, fill, move, tile):
+    """From packed bytes to packed bytes without planes in between: the same bits whatever the numbers."""
+    values = np.reshape(values, (3, 4))
+    if kind != "any":
+        values[:, 3] = 0.0
+    if kind == "gray":
+        values[1:] = values[0]
+    plan = plan_for(image)
+    if move == "median":
+        plan.median(3)
+    elif move == "transpose":
+        plan.transpose()
+    elif move:
+        plan.flip(vertical=move == "vertical flip")
+    plan.pad(2, 1, 3, 2, fill=fill)
+    plan.append(operations.matrix(1, limit, values))
+    want = by_floats(plan, image)
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, tile=tile, isa=isa), want)
+
+
+@given(images(size=any_size), st.floats(-2, 2, width=32), st.floats(-300, 300, width=32))
+def test_a_matrix_alone_is_numpys(image, gain, shift):
+    """Against NumPy, in the same order of float32 sums."""
+    mixed = np.float32([[0.25, gain, 0, shift], [0, 0.5, -0.5, 0], [1, 0, 0.5, 0]])
+    plan = plan_for(image)
+    plan.append(operations.matrix(1, 255.0, mixed))
+    r, g, b = np.moveaxis(image.astype(np.float32), -1, 0)
+    made = np.stack([m[0] * r + m[1] * g + m[2] * b + m[3] for m in mixed], axis=-1)
+    want = (np.clip(made, 0, 255) + np.float32(0.5)).astype(np.uint8)
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, isa=isa), want)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from cuaug import TransformError
+from cuaug._native import ISAS
 from cuaug.plan import Border, Filter, Type, operations
 from cuaug.transforms.blur import gaussian_weights, motion_taps, sharpness_taps
 from tests.helpers import assert_close, assert_same, plan_for, run, run_one
 from tests.references import filters as reference
-from tests.strategies import BORDERS, boxes, images, sizes
+from tests.strategies import BORDERS, boxes, images, sizes, steps
 from tests.tolerances import CONVOLUTION, CONVOLUTION_LEVELS, PILLOW_SHARPNESS_LEVELS
 
 small = st.tuples(st.integers(1, 24), st.integers(1, 24))
@@ -333,3 +334,35 @@ def test_nobody_is_chosen():
     plan.jpeg([3], where=nobody)
     assert plan.tables(Type.UINT8).launches == 1
     assert_same(run_one(plan, image, Type.UINT8), image)
+
+
+# --- where rows are kept as floats ------------------------------------------------------------------------------------
+
+
+wide = st.tuples(st.integers(1, 4), st.integers(250, 530))
+
+
+@given(
+    st.data(), any_size | wide, st.sampled_from([np.uint8, np.float32]), st.sampled_from(["convolve", "stencil"]), tiles
+)
+def test_shown_as_it_lies_or_turned_round(data, size, dtype, name, tile):
+    """An image that is mirrored after the filter goes another way (kernels/rolling.h): the same bits."""
+    image = data.draw(images(size=st.just(size), dtype=dtype))
+    step, _, _ = data.draw(steps(name, *size))
+    mix = data.draw(st.booleans())
+    top, left, h, w = data.draw(boxes(*size))
+    kind = data.draw(st.sampled_from([Type.UINT8, Type.FLOAT32]))
+    made = []
+    for turned in (False, True):
+        plan = plan_for(image)
+        step.write(plan)
+        plan.crop(top, left, h, w)
+        if turned:
+            plan.flip()
+        if mix:
+            plan.append(operations.saturation(1, plan.limit, 0.5))
+        for isa in ISAS:
+            found = run_one(plan, image, kind, tile=tile, isa=isa)
+            made.append(found[:, ::-1] if turned else found)
+    for other in made[1:]:
+        assert_same(other, made[0])
