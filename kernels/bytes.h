@@ -129,7 +129,7 @@ DEVICE void make_run(const Sample& sample, const Map& map, int row, int column, 
 
 // What a row shows, measured.
 DEVICE void measure_bytes(const Job& job, const uint8* pixels, int count, Tally& tally) {
-    if (job.sample.measure == NOTHING) return;
+    if (job.sample.measure == NOTHING || job.sample.measure == CELL_HISTOGRAMS) return;  // cells are counted later
     for (int x = 0; x < count; x += PIXELS) {
         const int some = smaller(PIXELS, count - x);
         Strip v;
@@ -199,7 +199,8 @@ DEVICE bool is_level(float value) { return float_bits(value) == float_bits(float
 
 // Whether all values that a pass takes in, and hands on as they are, are levels.
 DEVICE bool hands_on_levels(const Sample& sample) {
-    bool levels = of_bytes(sample) && sample.op_begin == sample.op_end && sample.measure != CELL_HISTOGRAMS &&
+    bool levels = of_bytes(sample) && sample.op_begin == sample.op_end &&
+                  (sample.measure != CELL_HISTOGRAMS || sample.measure_scale == 1.0f) &&
                   (sample.clamp < 0.0f || sample.clamp >= 255.0f);
     for (int c = 0; c < 3; ++c) levels &= is_level(sample.fill_after[c]) && is_level(sample.fill_before[c]);
     return levels;

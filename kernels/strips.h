@@ -1,7 +1,7 @@
 // What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
 // fill:
 //   Colour       one pixel as such, with load, multiply-add and store; weighted_sum: of a square of pixels
-//   Many<T>      as many values as a register holds; smaller and larger compare each
+//   Many<T>      as many values as a register holds; smaller and larger compare each, to_ints and to_floats convert
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
 //
@@ -11,6 +11,9 @@
 
 // To nearest, halves up; saturated. A NaN becomes 0.
 DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
+
+DEVICE int to_ints(float value) { return int(value); }
+DEVICE float to_floats(int value) { return float(value); }
 
 #if defined(__CUDACC__)
 
@@ -41,6 +44,7 @@ DEVICE T load(const T* p) {
     return *p;
 }
 DEVICE float all_of(float value) { return value; }
+DEVICE int all_of(int value) { return value; }
 template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
@@ -73,6 +77,9 @@ DEVICE void store_many(T* p, const Many<T>& values) {
 DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
 DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
+DEVICE Many<int> all_of(int value) { return Many<int>{} + value; }
+DEVICE Many<int> to_ints(Many<float> values) { return __builtin_convertvector(values, Many<int>); }
+DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(values, Many<float>); }
 // GCC does not find these by itself. A minimum is its second argument where the first is not less; so is that of
 // shim.h.
 #if defined(__AVX2__)
@@ -206,6 +213,15 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
         memcpy(bytes + p, &packed, sizeof packed);
     }
 }
+DEVICE void to_bytes(const int* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; p += 32) {
+        const __m256i low = _mm256_packs_epi32(load<__m256i>(values + p), load<__m256i>(values + p + 8));
+        const __m256i high = _mm256_packs_epi32(load<__m256i>(values + p + 16), load<__m256i>(values + p + 24));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
+        memcpy(bytes + p, &packed, sizeof packed);
+    }
+}
 
 #else
 
@@ -225,6 +241,9 @@ DEVICE void clamp_all(float* values, float limit) {
 }
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
+}
+DEVICE void to_bytes(const int* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; ++p) bytes[p] = uint8(smaller(larger(values[p], 0), 255));
 }
 
 #endif
