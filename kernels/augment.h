@@ -80,7 +80,7 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
     if (sample.neighbourhood == JPEG) {
         const Span rows = shown_range(sample, sample.y, tile.y, tile.rows);
         const Span columns = shown_range(sample, sample.x, tile.x, tile.columns);
-        int* const memory = reinterpret_cast<int*>(scratch);
+        Kept* const memory = reinterpret_cast<Kept*>(scratch);
         if (sample.source_type == UINT8)
             jpeg_planes<uint8>(block, sample, tables, rows, columns, memory, planes);
         else
@@ -90,6 +90,7 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
     for (int i = block.thread; i < tile.rows * strips.count; i += block.threads) {
         const Span span = strip_of(strips, i % strips.count);
         const int y = tile.y + i / strips.count, x = tile.x + span.first, pixels = span.count;
+        if (sample.neighbourhood == JPEG && store_levels(sample, planes, y, x, pixels)) continue;
         Strip v;
         if (sample.source_type == UINT8)
             gather_strip<uint8>(sample, tables, planes, y, x, pixels, v);

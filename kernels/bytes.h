@@ -145,7 +145,7 @@ DEVICE void make_run(const Job& job, const Finish& finish, int y, int x, int row
 
 // What a row shows, measured.
 DEVICE void measure_bytes(const Job& job, const uint8* pixels, int count, Tally& tally) {
-    if (job.sample.measure == NOTHING) return;
+    if (job.sample.measure == NOTHING || job.sample.measure == CELL_HISTOGRAMS) return;  // cells are counted later
     for (int x = 0; x < count; x += PIXELS) {
         const int some = smaller(PIXELS, count - x);
         Strip v;
@@ -221,7 +221,8 @@ DEVICE bool fills_with_levels(const Sample& sample) {
 
 // Whether all values that a pass takes in, and hands on as they are, are levels.
 DEVICE bool hands_on_levels(const Sample& sample) {
-    return of_bytes(sample) && sample.op_begin == sample.op_end && sample.measure != CELL_HISTOGRAMS &&
+    return of_bytes(sample) && sample.op_begin == sample.op_end &&
+           (sample.measure != CELL_HISTOGRAMS || sample.measure_scale == 1.0f) &&
            (sample.clamp < 0.0f || sample.clamp >= 255.0f) && fills_with_levels(sample);
 }
 

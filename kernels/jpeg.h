@@ -1,134 +1,216 @@
 // What encoding as a JPEG and decoding it again leaves of an image: baseline, 4:2:0, as libjpeg does both by default
-// (and so Pillow and torchvision), bit for bit. All in integers: its "islow" DCT of Loeffler, Ligtenberg and Moschytz,
-// its colour tables, its quantiser, its "fancy" upsampling. Entropy coding loses nothing and is left out.
+// (and so Pillow and torchvision), bit for bit: its DCT and quantiser (dct.h), its colour tables, its "fancy"
+// upsampling. Entropy coding loses nothing and is left out.
 //
 // A block of threads makes the 8 x 8 blocks of luma and chroma that its tile needs, in scratch, in phases divided by
 // barriers: samples; rows forwards; columns forwards, quantised, and columns back; rows back; pixels. Blocks that
 // tiles share are made by each.
 //
-// Scratch, in integers (cuaug/devices/cuda.py sizes it by the same sum): one plane of luma, two of chroma, of
-// 64 * blocks_over(rows) * blocks_over(columns); chroma's rows and columns are n / 2 + 3 of the tile's n.
+// Scratch (cuaug/devices/cuda.py sizes it by the same sum): one plane of luma, two of chroma, of 64 *
+// blocks_over(rows) * blocks_over(columns) samples; chroma's rows and columns are n / 2 + 3 of the tile's n. A sample
+// is an integer on CUDA and a byte on the host, whose threads make a block of 8 x 8 as a whole, in registers.
 //
 // Tested against Pillow's save and load, and tests/references/jpeg.py.
 #pragma once
+#include "dct.h"
 #include "neighbourhood.h"
 #include "store.h"
+
+// With several threads for each tile the host does as CUDA, so that the barriers are tested.
+#if defined(__CUDACC__) || defined(CUAUG_BLOCK_THREADS)
+#define WHOLE_BLOCKS 0
+typedef int Kept;
+#else
+#define WHOLE_BLOCKS 1
+typedef uint8 Kept;
+#endif
 
 // The most blocks of 8 that n neighbouring samples lie in.
 DEVICE int blocks_over(int n) { return (n + 14) / 8; }
 
+// In floats. Strips of several pixels may read some samples beyond the last, which they do not use.
 DEVICE int64 jpeg_scratch(int rows, int columns) {
     const int64 luma = int64(blocks_over(rows)) * blocks_over(columns);
     const int64 chroma = int64(blocks_over(rows / 2 + 3)) * blocks_over(columns / 2 + 3);
-    return 64 * (luma + 2 * chroma);
+    const int64 samples = 64 * (luma + 2 * chroma) + (PIXELS > 1 ? PIXELS : 0);
+    return samples * int64(sizeof(Kept)) / int64(sizeof(float));
 }
-
-// value / 2^bits to nearest, halves up.
-DEVICE int descaled(int value, int bits) { return (value + (1 << (bits - 1))) >> bits; }
-
-// One row or column of the DCT, in place; the factors are cosines in 13 bits. Rows, which come first, keep 2 bits of
-// fraction that columns drop.
-template <bool columns>
-DEVICE void forward_dct(int* d) {
-    constexpr int shift = columns ? 15 : 11;
-    const int t0 = d[0] + d[7], t7 = d[0] - d[7], t1 = d[1] + d[6], t6 = d[1] - d[6];
-    const int t2 = d[2] + d[5], t5 = d[2] - d[5], t3 = d[3] + d[4], t4 = d[3] - d[4];
-    const int t10 = t0 + t3, t13 = t0 - t3, t11 = t1 + t2, t12 = t1 - t2;
-    d[0] = columns ? descaled(t10 + t11, 2) : (t10 + t11) * 4;
-    d[4] = columns ? descaled(t10 - t11, 2) : (t10 - t11) * 4;
-    int z1 = (t12 + t13) * 4433;
-    d[2] = descaled(z1 + t13 * 6270, shift);
-    d[6] = descaled(z1 - t12 * 15137, shift);
-    z1 = (t4 + t7) * -7373;
-    const int z2 = (t5 + t6) * -20995, z5 = (t4 + t6 + t5 + t7) * 9633;
-    const int z3 = (t4 + t6) * -16069 + z5, z4 = (t5 + t7) * -3196 + z5;
-    d[7] = descaled(t4 * 2446 + z1 + z3, shift);
-    d[5] = descaled(t5 * 16819 + z2 + z4, shift);
-    d[3] = descaled(t6 * 25172 + z2 + z3, shift);
-    d[1] = descaled(t7 * 12299 + z1 + z4, shift);
-}
-
-// Columns come first here, and keep 2 bits of fraction.
-template <bool columns>
-DEVICE void inverse_dct(int* d) {
-    constexpr int shift = columns ? 11 : 18;
-    int z1 = (d[2] + d[6]) * 4433;
-    int t2 = z1 - d[6] * 15137, t3 = z1 + d[2] * 6270;
-    int t0 = (d[0] + d[4]) * 8192, t1 = (d[0] - d[4]) * 8192;
-    const int t10 = t0 + t3, t13 = t0 - t3, t11 = t1 + t2, t12 = t1 - t2;
-    t0 = d[7], t1 = d[5], t2 = d[3], t3 = d[1];
-    z1 = (t0 + t3) * -7373;
-    const int z2 = (t1 + t2) * -20995, z5 = (t0 + t2 + t1 + t3) * 9633;
-    const int z3 = (t0 + t2) * -16069 + z5, z4 = (t1 + t3) * -3196 + z5;
-    t0 = t0 * 2446 + z1 + z3, t1 = t1 * 16819 + z2 + z4, t2 = t2 * 25172 + z2 + z3, t3 = t3 * 12299 + z1 + z4;
-    d[0] = descaled(t10 + t3, shift), d[7] = descaled(t10 - t3, shift);
-    d[1] = descaled(t11 + t2, shift), d[6] = descaled(t11 - t2, shift);
-    d[2] = descaled(t12 + t1, shift), d[5] = descaled(t12 - t1, shift);
-    d[3] = descaled(t13 + t0, shift), d[4] = descaled(t13 - t0, shift);
-}
-
-// A coefficient, 8 times too large as the forward DCT leaves it, to the nearest multiple of the step.
-DEVICE int quantised(int value, int step) {
-    const int whole_steps = ((value < 0 ? -value : value) + 4 * step) / (8 * step);
-    return (value < 0 ? -whole_steps : whole_steps) * step;
-}
-
-DEVICE int to_byte(int value) { return smaller(larger(value, 0), 255); }
 
 // Blocks of one component that a tile needs: the first sample, and how many samples down and across.
 struct Plane {
     int y, x, rows, columns;
-    int* samples;
+    Kept* samples;
 };
 
-DEVICE int sample_at(const Plane& plane, int y, int x) {
-    return plane.samples[(y - plane.y) * plane.columns + x - plane.x];
+DEVICE Kept* place_in(const Plane& plane, int y, int x) {
+    return plane.samples + int64(y - plane.y) * plane.columns + (x - plane.x);
 }
 
 // The blocks of samples low .. high (both included) down and left .. right across.
-DEVICE Plane plane_over(int low, int high, int left, int right, int* samples) {
+DEVICE Plane plane_over(int low, int high, int left, int right, Kept* samples) {
     const int y = low & ~7, x = left & ~7;
     return {y, x, (high & ~7) + 8 - y, (right & ~7) + 8 - x, samples};
 }
 
-struct Levels {
-    int r, g, b;
-};
+// --- there -----------------------------------------------------------------------------------------------------------
 
-// Pixel (y, x) of the window in levels, as an encoder is given them.
-template <class T>
-DEVICE Levels levels_at(const Sample& sample, int y, int x) {
-    const T* pixel = row_of<T>(sample, sample.y.inner_low + y) + int64(sample.x.inner_low + x - sample.x.held_low) * 3;
-    const float per = 1.0f / sample.level;
-    return {to_uint8(float(pixel[0]) * per), to_uint8(float(pixel[1]) * per), to_uint8(float(pixel[2]) * per)};
+// Values in levels, as an encoder is given them.
+template <class Real>
+DEVICE Real to_levels(Real value, float per) {
+    return to_floats(to_ints(smaller(larger(value * per, Real{}), Real{} + 255.0f) + 0.5f));
 }
 
-// JFIF's colours, in libjpeg's 16 bits, around 0.
-DEVICE int luma_of(Levels v) { return ((19595 * v.r + 38470 * v.g + 7471 * v.b + 32768) >> 16) - 128; }
-DEVICE int blue_of(Levels v) { return (-11059 * v.r - 21709 * v.g + 32768 * v.b + (128 << 16) + 32767) >> 16; }
-DEVICE int red_of(Levels v) { return (32768 * v.r - 27439 * v.g - 5329 * v.b + (128 << 16) + 32767) >> 16; }
-
-// Luma at each sample; beyond the window's last row and column they repeat.
+// Pixel (y, x) of the window.
 template <class T>
-DEVICE void read_luma(const Block& block, const Sample& sample, Plane plane, int height, int width) {
-    for (int i = block.thread; i < plane.rows * plane.columns; i += block.threads) {
-        const int y = plane.y + i / plane.columns, x = plane.x + i % plane.columns;
-        plane.samples[i] = luma_of(levels_at<T>(sample, smaller(y, height - 1), smaller(x, width - 1)));
+DEVICE const T* pixel_at(const Sample& sample, int y, int x) {
+    return row_of<T>(sample, sample.y.inner_low + y) + int64(sample.x.inner_low + x - sample.x.held_low) * 3;
+}
+
+// JFIF's colours, in libjpeg's 16 bits. No sum reaches 2^24: all of it is exact.
+template <class Real>
+DEVICE auto luma_of(Real r, Real g, Real b) {
+    return to_ints((19595.0f * r + 38470.0f * g + 7471.0f * b + 32768.0f) * (1.0f / 65536));
+}
+template <class Real>
+DEVICE auto blue_of(Real r, Real g, Real b) {
+    return to_ints((32768.0f * b - 11059.0f * r - 21709.0f * g + 8421375.0f) * (1.0f / 65536));
+}
+template <class Real>
+DEVICE auto red_of(Real r, Real g, Real b) {
+    return to_ints((32768.0f * r - 27439.0f * g - 5329.0f * b + 8421375.0f) * (1.0f / 65536));
+}
+
+// The mean of 2 x 2 samples of chroma that lie in column x, halves rounded down and up in turn.
+DEVICE int mean_of(int sum, int x) { return (sum + 1 + (x & 1)) >> 2; }
+
+#if WHOLE_BLOCKS
+
+// The levels of PIXELS pixels of a row of the window from column x on; beyond its last one that repeats.
+template <class T>
+DEVICE void levels_from(const Sample& sample, int y, int x, int width, Strip& v) {
+    if (x + PIXELS <= width) {
+        unpack(pixel_at<T>(sample, y, x), v);
+    } else {
+        T pixels[3 * PIXELS];
+        for (int p = 0; p < PIXELS; ++p)
+            memcpy(pixels + 3 * p, pixel_at<T>(sample, y, smaller(x + p, width - 1)), 3 * sizeof(T));
+        unpack(pixels, v);
     }
+    if (sizeof(T) == sizeof(uint8) && sample.level == 1.0f) return;
+    const float per = 1.0f / sample.level;
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < PIXELS; p += 8) store_many(&v[c][p], to_levels(load<Many<float> >(&v[c][p]), per));
 }
 
-// Chroma: the mean of 2 x 2 pixels, halves rounded down and up in turn. Downwards it is chroma's last row that
-// repeats, sideways the window's last column.
+// Samples `x` and on of a row of a plane become those of `values` that lie in it.
+template <int count>
+DEVICE void put(const Plane& plane, int y, int x, const uint8* values) {
+    const int begin = larger(x, plane.x), end = smaller(x + count, plane.x + plane.columns);
+    if (y < plane.y || y >= plane.y + plane.rows || begin >= end) return;
+    uint8* const to = place_in(plane, y, begin);
+    if (end - begin == count)
+        memcpy(to, values, count);
+    else
+        memcpy(to, values + (begin - x), size_t(end - begin));
+}
+
+// means[i] = the mean of what two neighbouring values of `sums` sum up.
+DEVICE void to_means(const int* sums, uint8* means) {
+#if defined(__SSE2__)
+    const __m128i ones = _mm_set1_epi16(1), half = _mm_setr_epi32(1, 2, 1, 2);
+    __m128i words[PIXELS / 8];
+    for (int i = 0; i < PIXELS / 8; ++i) {
+        const __m128i eight = _mm_packs_epi32(load<__m128i>(sums + 8 * i), load<__m128i>(sums + 8 * i + 4));
+        const __m128i pairs = _mm_madd_epi16(eight, ones);
+        words[i] = _mm_srai_epi32(_mm_add_epi32(pairs, half), 2);
+    }
+    for (int i = 0; i < PIXELS / 8; i += 4) {
+        const __m128i low = _mm_packs_epi32(words[i], words[i + 1]), high = _mm_packs_epi32(words[i + 2], words[i + 3]);
+        const __m128i bytes = _mm_packus_epi16(low, high);
+        memcpy(means + 4 * i, &bytes, sizeof bytes);
+    }
+#else
+    for (int i = 0; i < PIXELS / 2; ++i) means[i] = uint8(mean_of(sums[2 * i] + sums[2 * i + 1], i));
+#endif
+}
+
+// The samples of two rows of the window, from y on, for PIXELS columns of it: luma, and chroma between the rows.
 template <class T>
-DEVICE void read_chroma(const Block& block, const Sample& sample, Plane blue, Plane red, int height, int width) {
-    for (int i = block.thread; i < blue.rows * blue.columns; i += block.threads) {
-        const int y = 2 * smaller(blue.y + i / blue.columns, (height - 1) / 2), x = 2 * (blue.x + i % blue.columns);
-        int cb = 1 + (x / 2 & 1), cr = cb;
-        for (int k = 0; k < 4; ++k) {
-            const Levels v = levels_at<T>(sample, smaller(y + k / 2, height - 1), smaller(x + k % 2, width - 1));
-            cb += blue_of(v), cr += red_of(v);
+DEVICE void read_rows(const Sample& sample, const Plane* planes, int y, int x, int height, int width) {
+    int luma[2][PIXELS], blue[PIXELS], red[PIXELS];
+    uint8 bytes[PIXELS];
+    Strip v[2];
+    for (int row = 0; row < 2; ++row) levels_from<T>(sample, smaller(y + row, height - 1), x, width, v[row]);
+    for (int p = 0; p < PIXELS; p += 8) {
+        Many<int> cb = {}, cr = {};
+        for (int row = 0; row < 2; ++row) {
+            const Many<float> r = load<Many<float> >(&v[row][0][p]), g = load<Many<float> >(&v[row][1][p]);
+            const Many<float> b = load<Many<float> >(&v[row][2][p]);
+            store_many(luma[row] + p, luma_of(r, g, b));
+            cb += blue_of(r, g, b), cr += red_of(r, g, b);
         }
-        blue.samples[i] = (cb >> 2) - 128, red.samples[i] = (cr >> 2) - 128;
+        store_many(blue + p, cb);
+        store_many(red + p, cr);
+    }
+    for (int row = 0; row < 2; ++row) {
+        to_bytes(luma[row], bytes);
+        put<PIXELS>(planes[0], y + row, x, bytes);
+    }
+    to_means(blue, bytes);
+    put<PIXELS / 2>(planes[1], y / 2, x / 2, bytes);
+    to_means(red, bytes);
+    put<PIXELS / 2>(planes[2], y / 2, x / 2, bytes);
+}
+
+// Rows of a plane from `end` on repeat the one before.
+DEVICE void repeat_last_row(const Plane& plane, int end) {
+    for (int y = end; y < plane.y + plane.rows; ++y)
+        memcpy(place_in(plane, y, plane.x), place_in(plane, end - 1, plane.x), size_t(plane.columns));
+}
+
+template <class T>
+DEVICE void read_samples(const Block&, const Sample& sample, const Plane* planes, int height, int width) {
+    const Plane& chroma = planes[1];  // reaches at least as far as luma
+    const int end = smaller(chroma.y + chroma.rows, (height + 1) / 2);
+    for (int y = chroma.y; y < end; ++y)
+        for (int x = chroma.x; x < chroma.x + chroma.columns; x += PIXELS / 2)
+            read_rows<T>(sample, planes, 2 * y, 2 * x, height, width);
+    repeat_last_row(planes[0], height);
+    for (int k = 1; k < 3; ++k) repeat_last_row(planes[k], (height + 1) / 2);
+}
+
+DEVICE void code_blocks(const Block&, const float* tables, const Plane* planes) {
+    for (int k = 0; k < 3; ++k)
+        code_plane(k == 0 ? tables : tables + 64, planes[k].samples, planes[k].rows, planes[k].columns);
+}
+
+#else
+
+// The levels of the pixel of the window nearest to (y, x).
+template <class T>
+DEVICE void levels_at(const Sample& sample, int y, int x, int height, int width, float* rgb) {
+    const T* pixel = pixel_at<T>(sample, smaller(y, height - 1), smaller(x, width - 1));
+    for (int c = 0; c < 3; ++c) rgb[c] = to_levels(float(pixel[c]), 1.0f / sample.level);
+}
+
+// Downwards it is chroma's last row that repeats, sideways the window's last column.
+template <class T>
+DEVICE void read_samples(const Block& block, const Sample& sample, const Plane* planes, int height, int width) {
+    float rgb[3];
+    for (int i = block.thread; i < planes[0].rows * planes[0].columns; i += block.threads) {
+        const int y = planes[0].y + i / planes[0].columns, x = planes[0].x + i % planes[0].columns;
+        levels_at<T>(sample, y, x, height, width, rgb);
+        planes[0].samples[i] = luma_of(rgb[0], rgb[1], rgb[2]) - 128;
+    }
+    for (int i = block.thread; i < planes[1].rows * planes[1].columns; i += block.threads) {
+        const int y = smaller(planes[1].y + i / planes[1].columns, (height - 1) / 2);
+        const int x = planes[1].x + i % planes[1].columns;
+        int blue = 0, red = 0;
+        for (int k = 0; k < 4; ++k) {
+            levels_at<T>(sample, 2 * y + k / 2, 2 * x + k % 2, height, width, rgb);
+            blue += blue_of(rgb[0], rgb[1], rgb[2]), red += red_of(rgb[0], rgb[1], rgb[2]);
+        }
+        planes[1].samples[i] = mean_of(blue, x) - 128, planes[2].samples[i] = mean_of(red, x) - 128;
     }
 }
 
@@ -141,7 +223,7 @@ DEVICE void rows_back(const Block& block, Plane plane) {
     for (int i = block.thread; i < plane.rows * plane.columns / 8; i += block.threads) {
         int* row = plane.samples + 8 * i;
         inverse_dct<false>(row);
-        for (int k = 0; k < 8; ++k) row[k] = to_byte(row[k] + 128);
+        for (int k = 0; k < 8; ++k) row[k] = to_sample(row[k]);
     }
 }
 
@@ -150,31 +232,46 @@ DEVICE void columns_there_and_back(const Block& block, const float* steps, Plane
         int* top = plane.samples + i / plane.columns * 8 * plane.columns + i % plane.columns;
         int column[8];
         for (int k = 0; k < 8; ++k) column[k] = top[k * plane.columns];
-        forward_dct<true>(column);
-        for (int k = 0; k < 8; ++k) column[k] = quantised(column[k], int(steps[8 * k + (i & 7)]));
-        inverse_dct<true>(column);
+        there_and_back(steps + (i & 7), column);
         for (int k = 0; k < 8; ++k) top[k * plane.columns] = column[k];
     }
 }
 
+DEVICE void code_blocks(const Block& block, const float* tables, const Plane* planes) {
+    for (int k = 0; k < 3; ++k) rows_forward(block, planes[k]);
+    block.sync();
+    for (int k = 0; k < 3; ++k) columns_there_and_back(block, k == 0 ? tables : tables + 64, planes[k]);
+    block.sync();
+    for (int k = 0; k < 3; ++k) rows_back(block, planes[k]);
+}
+
+#endif
+
+// --- and back --------------------------------------------------------------------------------------------------------
+
 // Chroma at pixel (y, x): a quarter of the way to the neighbouring samples; narrow images have the nearest.
 DEVICE int upsampled(const Plane& plane, int y, int x, int height, int width) {
     const int last_row = (height - 1) / 2, last_column = (width - 1) / 2;
-    if (last_column < 2) return sample_at(plane, y / 2, x / 2);
+    if (last_column < 2) return *place_in(plane, y / 2, x / 2);
     const int far = smaller(larger(y / 2 + (y & 1 ? 1 : -1), 0), last_row);
     const int beside = smaller(larger(x / 2 + (x & 1 ? 1 : -1), 0), last_column);
-    const int near_sum = 3 * sample_at(plane, y / 2, x / 2) + sample_at(plane, far, x / 2);
-    const int far_sum = 3 * sample_at(plane, y / 2, beside) + sample_at(plane, far, beside);
+    const int near_sum = 3 * *place_in(plane, y / 2, x / 2) + *place_in(plane, far, x / 2);
+    const int far_sum = 3 * *place_in(plane, y / 2, beside) + *place_in(plane, far, beside);
     return (3 * near_sum + far_sum + (x & 1 ? 7 : 8)) >> 4;
 }
 
-DEVICE void decoded_pixel(const Sample& sample, const Plane* planes, int y, int x, int height, int width, float* rgb) {
-    const int luma = sample_at(planes[0], y, x);
-    const int blue = upsampled(planes[1], y, x, height, width) - 128;
-    const int red = upsampled(planes[2], y, x, height, width) - 128;
-    rgb[0] = float(to_byte(luma + ((91881 * red + 32768) >> 16))) * sample.level;
-    rgb[1] = float(to_byte(luma + ((-22554 * blue - 46802 * red + 32768) >> 16))) * sample.level;
-    rgb[2] = float(to_byte(luma + ((116130 * blue + 32768) >> 16))) * sample.level;
+// JFIF's colours, back: what chroma adds to luma.
+template <class Value>
+DEVICE Value red_part(Value red) {
+    return (91881 * (red - 128) + 32768) >> 16;
+}
+template <class Value>
+DEVICE Value green_part(Value blue, Value red) {
+    return (-22554 * (blue - 128) - 46802 * (red - 128) + 32768) >> 16;
+}
+template <class Value>
+DEVICE Value blue_part(Value blue) {
+    return (116130 * (blue - 128) + 32768) >> 16;
 }
 
 // The pixels of the window that some output indices show; none where they show fill alone.
@@ -192,7 +289,7 @@ DEVICE Span shown_range(const Sample& sample, const Axis& axis, int begin, int c
 // The decoded blocks that a tile of these pixels of the window needs, in scratch. All threads leave together.
 template <class T>
 DEVICE void jpeg_planes(const Block& block, const Sample& sample, const float* tables, Span rows, Span columns,
-                        int* scratch, Plane* planes) {
+                        Kept* scratch, Plane* planes) {
     if (rows.count == 0 || columns.count == 0) return;
     const int low = rows.first, high = rows.first + rows.count - 1;
     const int left = columns.first, right = columns.first + columns.count - 1;
@@ -204,24 +301,155 @@ DEVICE void jpeg_planes(const Block& block, const Sample& sample, const float* t
                            : plane_over(chroma_low, chroma_high, chroma_left, chroma_right, scratch);
         scratch += planes[k].rows * planes[k].columns;
     }
-    read_luma<T>(block, sample, planes[0], height, width);
-    read_chroma<T>(block, sample, planes[1], planes[2], height, width);
+    read_samples<T>(block, sample, planes, height, width);
     block.sync();
-    for (int k = 0; k < 3; ++k) rows_forward(block, planes[k]);
-    block.sync();
-    const float* steps = tables + sample.weights;
-    for (int k = 0; k < 3; ++k) columns_there_and_back(block, k == 0 ? steps : steps + 64, planes[k]);
-    block.sync();
-    for (int k = 0; k < 3; ++k) rows_back(block, planes[k]);
+    code_blocks(block, tables + sample.weights, planes);
     block.sync();
 }
 
-DEVICE void jpeg_strip(const Sample& sample, const Plane* planes, const Shown& at, Strip& v) {
+#if !defined(__CUDACC__)
+
+// 16 samples; 8 words; 16 pairs of two words.
+DEVICE Many<uint16> words_at(const uint8* p) {
+#if defined(__AVX2__)
+    return Many<uint16>(_mm256_cvtepu8_epi16(load<__m128i>(p)));
+#else
+    typedef uint8 Bytes __attribute__((vector_size(16)));
+    return __builtin_convertvector(load<Bytes>(p), Many<uint16>);
+#endif
+}
+DEVICE Many<uint16> words_at(const int* p) {
+    Many<uint16> words;
+    for (int i = 0; i < 16; ++i) words[i] = uint16(p[i]);
+    return words;
+}
+DEVICE Many<int> ints_at(const uint16* p) {
+#if defined(__AVX2__)
+    return Many<int>(_mm256_cvtepu16_epi32(load<__m128i>(p)));
+#else
+    typedef uint16 Words __attribute__((vector_size(16)));
+    return __builtin_convertvector(load<Words>(p), Many<int>);
+#endif
+}
+DEVICE void store_pairs(const Many<uint16>& first, const Many<uint16>& second, uint16* out) {
+#if defined(__AVX2__)
+    const __m256i low = _mm256_unpacklo_epi16(__m256i(first), __m256i(second));
+    const __m256i high = _mm256_unpackhi_epi16(__m256i(first), __m256i(second));
+    store_many(out, Many<uint16>(_mm256_permute2x128_si256(low, high, 0x20)));
+    store_many(out + 16, Many<uint16>(_mm256_permute2x128_si256(low, high, 0x31)));
+#else
+    for (int i = 0; i < 16; ++i) out[2 * i] = first[i], out[2 * i + 1] = second[i];
+#endif
+}
+
+// PIXELS samples of a row of chroma from `first` on, which may be -1: where they lie, or where the window's first or
+// last column is among those that matter, a copy in which it repeats once.
+DEVICE const Kept* smooth_row(const Plane& plane, int y, int first, int last, Kept (&copy)[PIXELS]) {
+    const Kept* const row = place_in(plane, y, first);
+    const int behind = last + 1 - first;
+    if (first >= 0 && behind >= PIXELS / 2 + 2) return row;
+    memcpy(copy, row, sizeof copy);
+    if (first < 0) copy[0] = copy[1];
+    if (behind < PIXELS) copy[behind] = copy[behind - 1];
+    return copy;
+}
+
+// Chroma of PIXELS neighbouring pixels of a row of the window, from column x on. They may end beyond it, but begin in
+// it.
+DEVICE void upsampled_row(const Plane& plane, int y, int x, int height, int width, uint16* out) {
+    const int last_row = (height - 1) / 2, last_column = (width - 1) / 2;
+    const int far_y = smaller(larger(y / 2 + (y & 1 ? 1 : -1), 0), last_row);
+    if (last_column < 2) {
+        FOR_PIXELS(p) out[p] = *place_in(plane, y / 2, smaller((x + p) / 2, last_column));
+        return;
+    }
+    const int first = (x + 1) / 2 - 1;
+    Kept near_copy[PIXELS], far_copy[PIXELS];
+    const Kept* const near = smooth_row(plane, y / 2, first, last_column, near_copy);
+    const Kept* const far = smooth_row(plane, far_y, first, last_column, far_copy);
+    // Of an even column and the odd one beside it, the sample before, theirs, and that behind; of an odd one and the
+    // even one beside it, both theirs.
+    Many<uint16> sums[3];
+    for (int k = 0; k < 3; ++k) sums[k] = 3 * words_at(near + k) + words_at(far + k);
+    if (x & 1)
+        store_pairs((3 * sums[0] + sums[1] + 7) >> 4, (3 * sums[1] + sums[0] + 8) >> 4, out);
+    else
+        store_pairs((3 * sums[1] + sums[0] + 8) >> 4, (3 * sums[1] + sums[2] + 7) >> 4, out);
+}
+
+// The levels of PIXELS neighbouring pixels of a row of the window, likewise.
+DEVICE void decoded_row(const Sample& sample, const Plane* planes, int y, int x, uint8 (*levels)[PIXELS]) {
     const int height = sample.y.inner_high - sample.y.inner_low, width = sample.x.inner_high - sample.x.inner_low;
+    uint16 luma[PIXELS], blue[PIXELS], red[PIXELS];
+    int rgb[3][PIXELS];
+    for (int p = 0; p < PIXELS; p += 16) store_many(luma + p, words_at(place_in(planes[0], y, x) + p));
+    upsampled_row(planes[1], y, x, height, width, blue);
+    upsampled_row(planes[2], y, x, height, width, red);
+    for (int p = 0; p < PIXELS; p += 8) {
+        const Many<int> bright = ints_at(luma + p), cb = ints_at(blue + p), cr = ints_at(red + p);
+        store_many(rgb[0] + p, bright + red_part(cr));
+        store_many(rgb[1] + p, bright + green_part(cb, cr));
+        store_many(rgb[2] + p, bright + blue_part(cb));
+    }
+    for (int c = 0; c < 3; ++c) to_bytes(rgb[c], levels[c]);
+}
+
+DEVICE void reverse(Strip& v, int count) {
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < count / 2; ++p) {
+            const float left = v[c][p];
+            v[c][p] = v[c][count - 1 - p];
+            v[c][count - 1 - p] = left;
+        }
+}
+
+// Whether a pass hands on levels as they are, packed.
+DEVICE bool stores_levels(const Sample& sample) {
+    return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
+           !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
+           sample.level == 1.0f && (sample.clamp < 0.0f || sample.clamp >= 255.0f);
+}
+
+// Stores a strip of output row y as bytes, if it is of such a pass and shows neighbours from left to right.
+DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
+    if (!stores_levels(sample)) return false;
+    const Shown at = shown_strip(sample, y, x, pixels);
+    if (at.row == AFTER || !at.neighbours || at.step < 0) return false;
+    uint8 levels[3][PIXELS], packed[3 * PIXELS];
+    decoded_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
+    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    interleave(levels, pixels == PIXELS ? target : packed);
+    if (pixels < PIXELS) memcpy(target, packed, 3 * size_t(pixels));
+    return true;
+}
+
+#else
+
+DEVICE bool store_levels(const Sample&, const Plane*, int, int, int) { return false; }
+
+#endif
+
+DEVICE void jpeg_strip(const Sample& sample, const Plane* planes, const Shown& at, Strip& v) {
+#if !defined(__CUDACC__)
+    if (at.row != AFTER && at.neighbours) {
+        uint8 levels[3][PIXELS];
+        decoded_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
+        for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = float(levels[c][p]) * sample.level;
+        if (at.step < 0) reverse(v, at.pixels);
+        return;
+    }
+#endif
+    const int height = sample.y.inner_high - sample.y.inner_low, width = sample.x.inner_high - sample.x.inner_low;
+    const int y = at.row - sample.y.inner_low;
     for (int p = 0; p < PIXELS; ++p) {
-        float rgb[3] = {sample.fill_after[0], sample.fill_after[1], sample.fill_after[2]};
-        const int y = at.row - sample.y.inner_low, x = at.column[p] - sample.x.inner_low;
-        if (at.row != AFTER && at.column[p] != AFTER) decoded_pixel(sample, planes, y, x, height, width, rgb);
-        for (int c = 0; c < 3; ++c) v[c][p] = rgb[c];
+        const int x = at.column[p] - sample.x.inner_low;
+        if (at.row == AFTER || at.column[p] == AFTER) {
+            for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
+            continue;
+        }
+        const int luma = *place_in(planes[0], y, x);
+        const int blue = upsampled(planes[1], y, x, height, width), red = upsampled(planes[2], y, x, height, width);
+        const int parts[3] = {red_part(red), green_part(blue, red), blue_part(blue)};
+        for (int c = 0; c < 3; ++c) v[c][p] = float(smaller(larger(luma + parts[c], 0), 255)) * sample.level;
     }
 }

@@ -21,7 +21,7 @@ DEVICE int reach(const Sample& sample, const Axis& axis) {
 
 // The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
 struct Shown {
-    int row, column[PIXELS], pixels;  // on the host, the columns of plain ones only for JPEG
+    int row, column[PIXELS], pixels;  // on the host, not the columns of plain ones, nor of neighbours for JPEG
     // Whether they are neighbours in the source too, in the order of `step`: the source columns left ... left + pixels
     // - 1; and whether besides all that the filter looks at lies in the window.
     bool neighbours, plain;
@@ -40,7 +40,7 @@ DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
     const int down = reach(sample, sample.y), across = reach(sample, sample.x);
     at.plain = at.neighbours && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
                at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
-    if (PIXELS > 1 && at.plain && sample.neighbourhood != JPEG) return at;
+    if (PIXELS > 1 && (at.plain || (at.neighbours && sample.neighbourhood == JPEG))) return at;
     if (at.neighbours) {
         FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : AFTER;
     } else {

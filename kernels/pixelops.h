@@ -116,53 +116,6 @@ DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
     }
 }
 
-// Which cells' tables lie around the pixels of a strip, and the shares of the lower and of the right ones.
-struct Around {
-    int tables[4][PIXELS];
-    float below[PIXELS], right[PIXELS];
-};
-
-DEVICE Around around(const Sample& sample, const Cells& cells, Place at) {
-    const Grid& grid = sample.measured_grid;
-    Around found;
-    FOR_PIXELS(p) {
-        const Between y = between(at.y + p * at.dy, grid.height, grid.rows);
-        const Between x = between(at.x + p * at.dx, grid.width, grid.columns);
-        // Beyond a tile's end the pixels of a strip are nobody's.
-        const int top = smaller(y.low - cells.row, cells.rows - 1), below = smaller(y.high - cells.row, cells.rows - 1);
-        const int left = smaller(x.low - cells.column, cells.columns - 1);
-        const int right = smaller(x.high - cells.column, cells.columns - 1);
-        found.tables[0][p] = COUNTS * (top * cells.columns + left);
-        found.tables[1][p] = COUNTS * (top * cells.columns + right);
-        found.tables[2][p] = COUNTS * (below * cells.columns + left);
-        found.tables[3][p] = COUNTS * (below * cells.columns + right);
-        found.below[p] = y.share, found.right[p] = x.share;
-    }
-    return found;
-}
-
-// OpenCV rounds halves to even and store.h rounds them up: those that would differ are moved out of the way.
-DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Place at, Strip& v) {
-    const Cells& cells = *reinterpret_cast<const Cells*>(scratch);
-    const uint8* tables = reinterpret_cast<const uint8*>(scratch + CELLS_FLOATS);
-    const Around near = around(sample, cells, at);
-    const float scale = op.a[0], unit = op.a[1];
-    UNROLL
-    for (int c = 0; c < 3; ++c) {
-        int levels[PIXELS];
-        float found[4][PIXELS];
-        FOR_PIXELS(p) levels[p] = 256 * c + level_of(v[c][p], scale);
-        UNROLL
-        for (int k = 0; k < 4; ++k) FOR_PIXELS(p) found[k][p] = float(tables[near.tables[k][p] + levels[p]]);
-        FOR_PIXELS(p) {
-            const float upper = found[0][p] * (1.0f - near.right[p]) + found[1][p] * near.right[p];
-            const float lower = found[2][p] * (1.0f - near.right[p]) + found[3][p] * near.right[p];
-            const float level = upper * (1.0f - near.below[p]) + lower * near.below[p];
-            v[c][p] = (to_even(level) < level && level - floor_of(level) == 0.5f ? level - 1.0f / 1024 : level) * unit;
-        }
-    }
-}
-
 // One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
 DEVICE Many<float> from_hsv(float n, Many<float> hue, Many<float> chroma, Many<float> value) {
     Many<float> k = n + 6.0f * hue;

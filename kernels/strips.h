@@ -1,7 +1,7 @@
 // What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
 // fill:
 //   Colour       one pixel as such, with load, multiply-add and store; weighted_sum: of a square of pixels
-//   Many<T>      as many values as a register holds; smaller and larger compare each
+//   Many<T>      as many values as a register holds; smaller and larger compare each, to_ints and to_floats convert
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
 //   load_pixels, channel_of, store_pixels   packed bytes in a register, to values of one channel, and back
@@ -12,6 +12,9 @@
 
 // To nearest, halves up; saturated. A NaN becomes 0.
 DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
+
+DEVICE int to_ints(float value) { return int(value); }
+DEVICE float to_floats(int value) { return float(value); }
 
 #if defined(__CUDACC__)
 
@@ -47,6 +50,7 @@ DEVICE T load_many(const T* p) {
 }
 DEVICE float all_of(float value) { return value; }
 DEVICE double all_of(double value) { return value; }
+DEVICE int all_of(int value) { return value; }
 DEVICE void store_as_float(float* p, double value) { *p = float(value); }
 DEVICE void store_as_int(int* p, double value) { *p = int(value); }
 template <class T>
@@ -86,6 +90,9 @@ DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b;
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
 DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
 DEVICE Many<double> all_of(double value) { return Many<double>{} + value; }
+DEVICE Many<int> all_of(int value) { return Many<int>{} + value; }
+DEVICE Many<int> to_ints(Many<float> values) { return __builtin_convertvector(values, Many<int>); }
+DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(values, Many<float>); }
 // GCC does not find these by itself. A minimum is its second argument where the first is not less; so is that of
 // shim.h.
 #if defined(__AVX2__)
@@ -280,6 +287,15 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
         memcpy(bytes + p, &packed, sizeof packed);
     }
 }
+DEVICE void to_bytes(const int* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; p += 32) {
+        const __m256i low = _mm256_packs_epi32(load<__m256i>(values + p), load<__m256i>(values + p + 8));
+        const __m256i high = _mm256_packs_epi32(load<__m256i>(values + p + 16), load<__m256i>(values + p + 24));
+        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
+        memcpy(bytes + p, &packed, sizeof packed);
+    }
+}
 
 #else
 
@@ -299,6 +315,9 @@ DEVICE void clamp_all(float* values, float limit) {
 }
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
+}
+DEVICE void to_bytes(const int* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; ++p) bytes[p] = uint8(smaller(larger(values[p], 0), 255));
 }
 
 #endif

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug import TransformError
+from cuaug._native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
 from cuaug.plan.filters import quantisation
 from tests.helpers import assert_same, plan_for, run, run_one
@@ -34,6 +35,20 @@ def coded(image: np.ndarray, quality: int, **options) -> np.ndarray:
 def test_is_pillows_save_and_load(image, quality, tile):
     """To the byte, whatever the size, the quality and the tile."""
     assert_same(coded(image, quality, tile=tile), reference.by_pillow(image, quality))
+
+
+@pytest.mark.parametrize("quality", [1, 2, 25, 50, 99, 100])
+def test_the_largest_coefficients_are_pillows(quality):
+    """White, black, and blocks that are as like each of the DCT's 64 patterns, or as unlike, as black and white allow:
+    what the DCT adds up is nowhere larger."""
+    i = np.arange(8)
+    waves = np.cos((2 * i + 1) * i[:, None] * np.pi / 16) >= 0
+    patterns = waves[:, None, :, None] == waves[None, :, None, :]  # [down, across, y, x]
+    blocks = patterns.transpose(0, 2, 1, 3).reshape(64, 64)
+    levels = np.block([[blocks, ~blocks], [np.ones_like(blocks), np.zeros_like(blocks)]]) * np.uint8(255)
+    for image in (np.repeat(levels[..., None], 3, axis=2), np.stack([levels, 255 - levels, levels.T], axis=2)):
+        for isa in ISAS:
+            assert_same(coded(image, quality, isa=isa), reference.by_pillow(image, quality))
 
 
 @given(images(size=small, dtype=np.float32), qualities)
