@@ -49,7 +49,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
     lib.cuaug_put_in_order.restype = None
     changes: dict[str, list[Any]] = {
-        "append": [pointer, f64, pointer, pointer],
+        "append": [pointer, i64, f64, pointer, pointer],
         "crop": [pointer],
         "flip": [i32],
         "misfit": [pointer],
@@ -77,16 +77,16 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
-_Anything = ctypes.c_char * 0
+_address_of, _lent_by = ctypes.addressof, (ctypes.c_char * 0).from_buffer
 
 
 def address(array: NDArray[Any]) -> int:
     """Where the array's memory begins; the array must be kept until the library is done with it."""
-    if array.flags.carray and array.dtype.names is None:
-        # A third of what follows costs; but a buffer is packed, its type is spelled out, and it may be written to.
-        return ctypes.addressof(_Anything.from_buffer(array))  # type: ignore[arg-type]
-    begin: int = array.ctypes.data  # `__array_interface__` would list every field of a structured type
-    return begin
+    plain = array.dtype.names is None  # a structured type's buffer would spell out every field
+    try:
+        return _address_of(_lent_by(array)) if plain else int(array.ctypes.data)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # it has gaps, or must not be written to
+        return int(array.ctypes.data)  # takes twice as long
 
 
 #: The loaded library. CUAUG_HOST_LIBRARY names another build of it, such as one with a sanitizer.

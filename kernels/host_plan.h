@@ -45,14 +45,7 @@ EXPORT void cuaug_sizes_now(Writing* plan, const int64_t* which, int64_t n, int6
 
 // window [4, n]: top, left, height, width. Returns -1, or which of the n is the first whose window does not fit.
 EXPORT int64_t cuaug_misfit(Writing* plan, const int64_t* which, int64_t n, const int64_t* window) {
-    const Some some = {*plan, which, n};
-    const int64_t *top = window, *left = top + n, *height = left + n, *width = height + n;
-    for (int64_t i = 0; i < n; ++i) {
-        const bool fits = top[i] >= 0 && left[i] >= 0 && height[i] >= 1 && width[i] >= 1;
-        if (!fits || top[i] + height[i] > down(some.row(i)).out || left[i] + width[i] > across(some.row(i)).out)
-            return i;
-    }
-    return -1;
+    return misfit({*plan, which, n}, window, window + n, window + 2 * n, window + 3 * n);
 }
 
 // window [4, n]: top, left, height, width.
@@ -105,10 +98,10 @@ EXPORT void cuaug_borders(Writing* plan, const int64_t* which, int64_t n, bool* 
     }
 }
 
-// ops [samples]; made, place [n].
-EXPORT int64_t cuaug_append(Writing* plan, const int64_t* which, int64_t n, const void* ops, double limit, void* made,
-                            int64_t* place) {
-    return append({*plan, which, n}, static_cast<const Op*>(ops), limit, static_cast<Op*>(made), place);
+// ops [count]: for all, or each sample; made, place [n].
+EXPORT int64_t cuaug_append(Writing* plan, const int64_t* which, int64_t n, const void* ops, int64_t count,
+                            double limit, void* made, int64_t* place) {
+    return append({*plan, which, n}, static_cast<const Op*>(ops), count, limit, static_cast<Op*>(made), place);
 }
 
 // rows [passes, samples].

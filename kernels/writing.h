@@ -23,6 +23,8 @@ struct Writing {
 // What a function gives that has changed nothing: more passes than there is room for would begin. Else it gives how
 // many have begun.
 constexpr int64 NEEDS_ROOM = -1;
+// What it gives that has changed nothing because that cannot be: a window that does not lie in its image, or no size.
+constexpr int64 UNFIT = -2;
 
 // Chosen samples of a plan: those numbered `which`, in ascending order, or the first n where it is null.
 struct Some {
@@ -79,7 +81,18 @@ inline int64 begin_where_positional(const Some& some) {
 inline bool shows_padding(const Sample& row) { return reaches_border(row.y) || reaches_border(row.x); }
 inline bool mirrored(const Sample& row) { return row.y.step < 0 || row.x.step < 0; }
 
+// Which of the chosen is the first that its window does not fit; -1 where none is.
+inline int64 misfit(const Some& some, const int64* top, const int64* left, const int64* height, const int64* width) {
+    for (int64 i = 0; i < some.n; ++i) {
+        const bool fits = top[i] >= 0 && left[i] >= 0 && height[i] >= 1 && width[i] >= 1;
+        if (!fits || top[i] + height[i] > down(some.row(i)).out || left[i] + width[i] > across(some.row(i)).out)
+            return i;
+    }
+    return -1;
+}
+
 inline int64 crop(const Some& some, const int64* top, const int64* left, const int64* height, const int64* width) {
+    if (misfit(some, top, left, height, width) >= 0) return UNFIT;
     const int64 begun = begin_where_positional(some);
     if (begun == NEEDS_ROOM) return begun;
     for (int64 i = 0; i < some.n; ++i) {
@@ -107,6 +120,8 @@ inline int64 transpose(const Some& some) {
 inline int64 resize(const Some& some, const int64* height, const int64* width, int filter, bool antialias,
                     float clamp) {
     const Writing& plan = some.plan;
+    for (int64 i = 0; i < some.n; ++i)
+        if (height[i] < 1 || width[i] < 1) return UNFIT;
     const auto fits = [&](int64 i) {
         return down(some.row(i)).out == height[i] && across(some.row(i)).out == width[i];
     };
@@ -194,14 +209,15 @@ inline void lay_grid(Sample& row, Op& op) {
     op.a[3] = 255.0f / float(area);
 }
 
-// Adds an operation to each program, `given[k]` to sample k's, in an image whose white is `limit`. made [n]: what it
-// becomes; place [n]: pass * samples + sample. Where it needs to know of the whole image, the pass before measures.
-inline int64 append(const Some& some, const Op* given, double limit, Op* made, int64* place) {
+// Adds an operation to each program, in an image whose white is `limit`. given [count]: one for all, or `given[k]` to
+// sample k's. made [n]: what it becomes; place [n]: pass * samples + sample. Where it needs to know of the whole image,
+// the pass before measures.
+inline int64 append(const Some& some, const Op* given, int64 count, double limit, Op* made, int64* place) {
     const Writing& plan = some.plan;
     const double step = limit / 255.0 / MEASURE_STEPS, level = 255.0 / limit;
     const double scale[] = {0.0, 1.0 / step, limit == 255.0 ? 1.0 : 0.0, level, level};  // by Measure
-    const auto measured = [&](int64 i) { return int(plan.measure[given[some[i]].code]); };
-    for (int64 i = 0; i < some.n; ++i) made[i] = given[some[i]];
+    for (int64 i = 0; i < some.n; ++i) made[i] = given[count == 1 ? 0 : some[i]];
+    const auto measured = [&](int64 i) { return int(plan.measure[made[i].code]); };
     // What is set here without there being room is set to the same once there is.
     for (int64 i = 0; i < some.n; ++i)
         if (const int what = measured(i)) {

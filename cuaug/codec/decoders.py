@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -161,33 +162,39 @@ class CudaDecoder:
         if len(headers) != len(slots):
             raise ValueError(f"{len(headers)} images for {len(slots)} slots")
         outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        mine = [i for i, header in enumerate(headers) if header._stream is not None]
-        done = self._decoded(headers, slots, mine, stream) if mine else []
-        if len(done) < len(headers):
-            left = sorted({*range(len(headers))} - {*done})
-            for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
-                outcomes[i] = outcome
+        done = [header._stream is not None for header in headers]
+        if all(done):
+            done = self._decoded(headers, slots, stream)
+        else:
+            mine = iter(self._decoded(list(compress(headers, done)), list(compress(slots, done)), stream))
+            done = [one and next(mine) for one in done]
+        left = [i for i, well in enumerate(done) if not well]
+        for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
+            outcomes[i] = outcome
         return outcomes
 
-    def _decoded(self, headers: Any, slots: Any, mine: list[int], stream: int) -> list[int]:
-        """Which of the images `mine` nvImageCodec decoded, and to the size their headers promise."""
-        own = [headers[i] for i in mine]
-        turned = max(map(_ORIENTATION, own)) > 1
+    def _decoded(self, headers: Sequence[Header], slots: Sequence[Any], stream: int) -> list[bool]:
+        """Which of the images nvImageCodec decoded, and to the size their headers promise."""
+        if not headers:
+            return []
+        turned = max(map(_ORIENTATION, headers)) > 1
         try:
             images = self._decoder.decode(
-                [header._stream for header in own],
-                images=[slots[i] for i in mine],
+                [header._stream for header in headers],
+                images=slots,
                 params=self._as_displayed if turned else self._as_stored,
                 cuda_stream=stream,
             )
         except (RuntimeError, ValueError):  # one bad file must not take its neighbours with it
-            if len(mine) == 1:
-                return []
-            return [i for one in mine for i in self._decoded(headers, slots, [one], stream)]
-        done = [i for i, image in zip(mine, images, strict=True) if image is not None]
+            if len(headers) == 1:
+                return [False]
+            ones = zip(headers, slots, strict=True)
+            return [well for header, slot in ones for well in self._decoded([header], [slot], stream)]
+        done = [image is not None for image in images]
         if not turned:  # the size is that as stored, on which all agree: asking is a turn at the interpreter for each
             return done
-        return [i for i in done if slots[i].shape == (headers[i].height, headers[i].width, 3)]
+        all_three = zip(done, slots, headers, strict=True)
+        return [well and slot.shape == (header.height, header.width, 3) for well, slot, header in all_three]
 
 
 def _on_host(header: Header) -> np.ndarray | DecodeError:

@@ -135,7 +135,8 @@ class Workspace:
     def upload(self, *parts: NDArray[Any]) -> list[torch.Tensor]:
         """The bytes of each part in device memory: one copy on the current stream. Valid until the next upload."""
         self.stage(*parts)
-        return self.send()
+        memory = self._sent()
+        return [memory[start:end] for start, end in self._places]
 
     def stage(self, *parts: NDArray[Any]) -> list[NDArray[Any]]:
         """A copy of each part, to be changed and sent; in pinned memory."""
@@ -150,11 +151,14 @@ class Workspace:
             copies.append(host[start:end].view(part.dtype).reshape(part.shape))
         return copies
 
-    def send(self) -> list[torch.Tensor]:
-        """Like `upload`, of what is staged."""
+    def send(self) -> list[int]:
+        """Like `upload`, of what is staged: the addresses; null of what is empty."""
+        begin = self._sent().data_ptr()
+        return [begin + start if end > start else 0 for start, end in self._places]
+
+    def _sent(self) -> torch.Tensor:
         memory = self._tables.hold(self._staged.nelement())
-        memory.copy_(self._staged, non_blocking=True)
-        return [memory[start:end] for start, end in self._places]
+        return memory.copy_(self._staged, non_blocking=True)
 
 
 def fills(tables: Tables) -> int:
@@ -187,7 +191,7 @@ class CudaProgram:
         Args:
             sources: (N,) device addresses of whole images, each (H, W, 3) packed, of the type the plan was made for.
             target: (N, ...) finished images, contiguous, of the type and layout that the tables give.
-            skip: (N,) samples to leave out; their part of `target` is not written.
+            skip: (N,) samples to leave out, if any; their part of `target` is not written.
             workspace: memory to work in, which no queued work uses any more; None: new.
 
         Returns:
@@ -195,19 +199,18 @@ class CudaProgram:
         """
         device = target.device
         tables = self.tables
-        active = tables.rows["active"] if skip is None else np.where(skip, 0, tables.rows["active"])
-        if not active.any():
+        if not len(sources) or (skip is not None and skip.all()):
             return 0
         function = kernel(device.index)
         workspace = workspace or Workspace(device)
         zeros = np.zeros(0 if fills(tables) else tables.statistics, dtype=np.int64)
         rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
-        rows["active"] = active
+        if skip is not None:
+            rows["active"][:, skip] = 0
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         _address(rows, sources, finals, workspace)
-        uploaded = workspace.send()
-        rows_at, ops_at, luts_at, statistics_at = (part.data_ptr() for part in uploaded)
+        rows_at, ops_at, luts_at, statistics_at = workspace.send()
         if fills(tables):
             statistics_at = workspace.zeros(8 * tables.statistics)
 
@@ -215,9 +218,9 @@ class CudaProgram:
         (passes, n), launches = rows.shape, 0
         with torch.cuda.device(device):
             for number in range(passes):
-                tile_rows, tile_columns, shared = self._fit(rows[number], function, device)
-                down = -(-int(rows["y"]["out"][number].max()) // tile_rows)
-                across = -(-int(rows["x"]["out"][number].max()) // tile_columns)
+                height, width = (int(rows[axis]["out"][number].max()) for axis in ("y", "x"))
+                tile_rows, tile_columns, shared = self._fit(rows[number], height, width, function, device)
+                down, across = -(-height // tile_rows), -(-width // tile_columns)
                 for first in range(0, n, _MOST_SAMPLES):
                     at = number * n + first
                     function(
@@ -237,17 +240,21 @@ class CudaProgram:
                     launches += 1
         return launches
 
-    def _fit(self, rows: NDArray[Any], function: Any, device: torch.device) -> tuple[int, int, int]:
-        """(tile rows, tile columns, bytes of shared memory): the first tile whose scratch fits."""
-        from cupy.cuda import driver, runtime
+    def _fit(
+        self, rows: NDArray[Any], height: int, width: int, function: Any, device: torch.device
+    ) -> tuple[int, int, int]:
+        """(tile rows, tile columns, bytes of shared memory): the first tile whose scratch fits.
 
-        height, width = int(rows["y"]["out"].max()), int(rows["x"]["out"].max())
+        height, width: of the largest output.
+        """
         for high, wide in [self._tile] if self._tile else _TILES:
             # Equal tiles, instead of full ones and a narrow rest.
             high, columns = min(high, height), -(-width // -(-width // wide))
             shared = scratch_bytes(rows, high, columns)
             if shared <= _DEFAULT_SHARED_BYTES:
                 return high, columns, shared
+        from cupy.cuda import driver, runtime
+
         most = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index)
         if shared > most:
             raise DeviceError(

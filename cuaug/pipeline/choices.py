@@ -50,7 +50,7 @@ class Setup:
 
 def samples_per_read(count: int, threads: int) -> int:
     """How many of a batch's samples a task reads: not so many that a thread has none, unless others' batches have."""
-    return min(max(SAMPLES_PER_TASK, count // threads), _MOST_SAMPLES_PER_READ)
+    return min(max(SAMPLES_PER_TASK, -(-count // threads)), _MOST_SAMPLES_PER_READ)
 
 
 def choose(device: str, batch_size: int, threads: int | None, prefetch: int | None) -> Setup:

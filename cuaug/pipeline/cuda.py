@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -45,9 +44,6 @@ _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
 _KEEP_BYTES = 3 * (21 << 20)
 _ENCODED = {Header, JpegHeader}
-# What is asked of each image of a batch, and of each slot.
-_SIDES, _FOR_GPU = (attrgetter("height"), attrgetter("width")), attrgetter("for_gpu")
-_ADDRESS, _CAPACITY = attrgetter("address"), attrgetter("capacity")
 
 
 class CudaPipeline(Pipeline):
@@ -73,16 +69,15 @@ class _Slot:
 
     def __init__(self) -> None:
         self.memory: torch.Tensor | None = None
-        self.address = self.capacity = 0
         self.wrapped: Any = None
 
-    def take(self, size: int, producer: _Producer) -> None:
-        """Takes new memory for so many bytes, in place of what it had."""
+    def take(self, size: int, producer: _Producer) -> tuple[int, int]:
+        """Takes new memory for so many bytes, in place of what it had: its address, and how many it has."""
         self.memory = self.wrapped = None  # before more is asked for
         pixels = -(-max(size, min(size * 9 // 8, _KEEP_BYTES)) // 3)  # some more, for a larger one next time
         self.memory = torch.empty((1, pixels, 3), dtype=torch.uint8, device=producer.device)
-        self.address, self.capacity = self.memory.data_ptr(), 3 * pixels
         self.wrapped = producer.decoder.wrap(self.memory, producer.stream.cuda_stream)
+        return self.memory.data_ptr(), 3 * pixels
 
 
 class _Arena:
@@ -90,6 +85,7 @@ class _Arena:
 
     Attributes:
         slots: for what the decoder writes, the largest first.
+        addresses, capacities: (n,) of these, in bytes.
         pixels: for pictures that come from the host.
         work: for the kernels.
         scaled: pictures that were made smaller for a cache.
@@ -100,6 +96,8 @@ class _Arena:
     def __init__(self, device: torch.device, times: GpuTimes) -> None:
         self.times = times
         self.slots: list[_Slot] = []
+        self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
+        self.capacities: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.pixels, self.work = Workspace(device), Workspace(device)
         self.scaled: dict[int, torch.Tensor] = {}
         self.free = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps instead of spinning
@@ -162,36 +160,38 @@ class _Producer:
                 clock.at("decode")
                 arena.times.begin(job.number)
                 try:
-                    addresses, failed = self._pictures(job, good, items, arena)
+                    addresses, failed = self._pictures(job, good, items, planned, arena)
                     clock.at("augment")
                     arena.times.decoded()
                     tables, views = planned.tables, planned.views
                     images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
                     program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
-                    program.run(addresses.repeat(views), target, skip=failed.repeat(views), workspace=arena.work)
+                    skip = failed.repeat(views) if failed.any() else None
+                    program.run(addresses.repeat(views), target, skip=skip, workspace=arena.work)
                     arena.times.end()
                 finally:
                     arena.free.record(self.stream)
             job.ran(images, good)
 
     def _pictures(
-        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], arena: _Arena
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, arena: _Arena
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
         if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
-            places, headers = list(range(len(items))), cast(list[Header], items)
+            places, headers = np.arange(len(items)), cast(list[Header], items)
+            sizes = 3 * planned.sources[0] * planned.sources[1]
         else:
             places, headers = _sorted_out(items, addresses, arrays)
-        slots = self._slots(arena, headers)
-        addresses[places] = np.fromiter(map(_ADDRESS, slots), dtype=np.uint64, count=len(slots))
-        by = Counter(gpu=sum(map(_FOR_GPU, headers)))
-        by["cpu"] = len(headers) - by["gpu"]
-        for i, header, outcome in zip(places, headers, self._decode(headers, slots), strict=True):
-            if outcome is None:
-                continue
-            by["gpu" if header.for_gpu else "cpu"] -= 1
+            sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
+        slots, addresses[places] = self._slots(arena, sizes)
+        kinds = [header.for_gpu for header in headers]
+        by = Counter(gpu=kinds.count(True), cpu=kinds.count(False))
+        left = [(k, outcome) for k, outcome in enumerate(self._decode(headers, slots)) if outcome is not None]
+        for k, outcome in left:
+            i = int(places[k])
+            by["gpu" if kinds[k] else "cpu"] -= 1
             if isinstance(outcome, DecodeError):
                 job.fail(int(good[i]), outcome)
                 failed[i] = True
@@ -202,11 +202,10 @@ class _Producer:
         for i, memory in uploaded.items():
             addresses[i] = memory.data_ptr()
         if not all_encoded:
-            by += Counter(
-                "source" if isinstance(items[i], Uncached) else job.given for i in set(range(len(items))) - set(places)
-            )
+            others = set(range(len(items))) - set(places.tolist())
+            by += Counter("source" if isinstance(items[i], Uncached) else job.given for i in others)
             fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
-            memories = {i: slot.memory for i, slot in zip(places, slots, strict=True)} | uploaded
+            memories = {i: slot.memory for i, slot in zip(places.tolist(), slots, strict=True)} | uploaded
             pictures = {i: _picture(memories[i], item.encoded) for i, item in fresh.items()}
             arena.scaled = self._cached(fresh, pictures) if fresh else {}
             for i, picture in arena.scaled.items():
@@ -245,27 +244,31 @@ class _Producer:
         cache.put_from_device({sample.index: made[i] for i, sample in fresh.items()})
         return made
 
-    def _slots(self, arena: _Arena, headers: list[Header]) -> list[_Slot]:
-        """A slot for each image. The largest of every batch take the same slots: only those grow large."""
-        n = len(headers)
-        arena.slots += [_Slot() for _ in range(n - len(arena.slots))]
-        heights, widths = (np.fromiter(map(side, headers), dtype=np.int64, count=n) for side in _SIDES)
-        sizes = 3 * heights * widths
-        held = np.fromiter(map(_CAPACITY, arena.slots[:n]), dtype=np.int64, count=n)
-        order = np.argsort(-sizes, kind="stable")
-        wanted = sizes[order]
-        unfit = np.flatnonzero((held < wanted) | (held > np.maximum(wanted, _KEEP_BYTES))).tolist()
+    def _slots(self, arena: _Arena, sizes: NDArray[np.int64]) -> tuple[list[_Slot], NDArray[np.uint64]]:
+        """A slot for each image of so many bytes, and their addresses.
+
+        The largest of every batch take the same slots: only those grow large.
+        """
+        n = len(sizes)
+        if (more := n - len(arena.slots)) > 0:
+            arena.slots += [_Slot() for _ in range(more)]
+            arena.addresses = np.pad(arena.addresses, (0, more))
+            arena.capacities = np.pad(arena.capacities, (0, more))
+        order = (-sizes).argsort(kind="stable")
+        wanted, held = sizes[order], arena.capacities[:n]
+        unfit = ((held < wanted) | (held > np.maximum(wanted, _KEEP_BYTES))).nonzero()[0].tolist()
         for k in unfit:
-            arena.slots[k].take(int(wanted[k]), self)
+            arena.addresses[k], arena.capacities[k] = arena.slots[k].take(int(wanted[k]), self)
         if unfit:
             # Work queued on this stream may still use the memory that torch handed out; the decoder might not wait.
             self.stream.synchronize()
-        return [arena.slots[k] for k in np.argsort(order).tolist()]
+        ranks = order.argsort()
+        return [arena.slots[k] for k in ranks.tolist()], arena.addresses[ranks]
 
 
 def _sorted_out(
     items: list[Item], addresses: NDArray[np.uint64], arrays: dict[int, NDArray[np.uint8]]
-) -> tuple[list[int], list[Header]]:
+) -> tuple[NDArray[np.int64], list[Header]]:
     """Which items have to be decoded; of the others it notes the address, or the pixels to upload."""
     places, headers = [], []
     for i, item in enumerate(items):
@@ -277,7 +280,7 @@ def _sorted_out(
             arrays[i] = encoded.array
         else:
             addresses[i] = encoded.tensor.data_ptr()
-    return places, headers
+    return np.array(places, dtype=np.int64), headers
 
 
 def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,13 @@ from cuaug.transforms import Compose
 
 __all__ = ["Planned", "different_sizes", "plan_samples"]
 
-_SIDES = attrgetter("height"), attrgetter("width")
-
 
 @dataclass(frozen=True)
 class Planned:
     """The plan of N samples, each of which may become several images.
 
     Attributes:
+        sources: (2, N) heights and widths of the samples' images.
         size: (height, width) of every finished image.
         views: rows of the tables for each sample, in turn.
         record: what was drawn.
@@ -34,6 +32,7 @@ class Planned:
     """
 
     tables: Tables
+    sources: NDArray[np.int64]
     size: tuple[int, int]
     channels: int
     layout: Layout
@@ -79,13 +78,14 @@ def plan_samples(
     """
     keys = draws.indices
     views = chain.stages[0].views
+    sources = np.empty((2, len(items)), dtype=np.int64)
+    sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
 
     def each_view(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views == 1 else np.repeat(values, views)
 
     def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
-        own = items[some]
-        heights, widths = (np.fromiter(map(side, own), np.int64, len(own)) for side in _SIDES)
+        heights, widths = sources[:, some]
         targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
         plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
@@ -101,13 +101,13 @@ def plan_samples(
             except TransformError as error:
                 raise TransformError(f"{name(i)}: {error}") from error
         raise
-    heights, widths = tables.sizes()
-    odd = (heights != heights[0]) | (widths != widths[0])
+    sizes = tables.sizes()
+    odd = sizes != sizes[:, :1]
     if odd.any():
-        k = int(np.argmax(odd))
-        raise different_sizes(*((name(j // views), heights[j], widths[j]) for j in (0, k)))
-    size = int(heights[0]), int(widths[0])
-    return Planned(folded(tables), size, plan.channels, layout, views, plan.record, targets)
+        k = int(np.argmax(odd.any(axis=0)))
+        raise different_sizes(*((name(j // views), *sizes[:, j]) for j in (0, k)))
+    size = int(sizes[0, 0]), int(sizes[1, 0])
+    return Planned(folded(tables), sources, size, plan.channels, layout, views, plan.record, targets)
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:

@@ -120,7 +120,7 @@ class Reader:
         """
         files = [data if type(data) is bytes else b"" for data in fetched]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-        if self._encoded is None and self.decoded is None and None not in headers:
+        if self._encoded is None and self.decoded is None and all(headers):
             return cast(list[Item | None], headers), {}
         items: list[Item | None] = []
         errors: dict[int, DecodeError] = {}

@@ -30,15 +30,14 @@ class Moves(Passes):
         """Keeps rows top ... top + height - 1 and columns left ... left + width - 1; they must lie in the image."""
         chosen = self._choose(where)
         window = self._per_sample(chosen, top, left, height, width)
-        worst = self._rows.misfit(chosen, window)
-        if worst >= 0:
+        if not self._change(_FIXED_PLACES, library.cuaug_crop, chosen, address(window)):
+            worst = self._rows.misfit(chosen, window)
             (y, x, h, w), (whole_h, whole_w) = window[:, worst], self._rows.sizes(chosen)[:, worst]
             which = f"; image {chosen[worst]} of the batch" if len(self) > 1 else ""
             raise TransformError(
                 f"crop of {h} x {w} at row {y}, column {x} does not fit "
                 f"an image of {whole_h} x {whole_w} (height x width{which})"
             )
-        self._change(_FIXED_PLACES, library.cuaug_crop, chosen, address(window))
         self._follow(chosen, lambda: shift(-window[1], -window[0]))
 
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
@@ -115,12 +114,11 @@ class Moves(Passes):
         """Resamples to height x width. Images of that size already stay as they are."""
         chosen = self._choose(where)
         size = self._per_sample(chosen, height, width)
-        if size.min(initial=1) < 1:
-            raise TransformError(f"resize to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
-        old = self._rows.sizes(chosen)
+        old = size if self.points is None else self._rows.sizes(chosen)
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
         clamp = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), filter, antialias, clamp)
+        if not self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), filter, antialias, clamp):
+            raise TransformError(f"resize to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
         if self.points is not None:
             changed = (old != size).any(axis=0)
             self._follow(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))

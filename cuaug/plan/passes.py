@@ -12,7 +12,7 @@ from cuaug._native import library
 from cuaug.errors import TransformError
 from cuaug.plan.layout import Type
 from cuaug.plan.points import Points
-from cuaug.plan.rows import Rows
+from cuaug.plan.rows import UNFIT, Rows
 
 __all__ = ["TABLE_FLOATS", "Barrier", "Passes", "Where"]
 
@@ -67,7 +67,7 @@ class Passes:
     @property
     def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(N,) heights and (N,) widths as they are at this point of the chain."""
-        height, width = self._rows.sizes(self._everyone)
+        height, width = self._rows.sizes(self._everyone).copy()  # for transforms, which may be anybody's
         return height, width
 
     @property
@@ -94,12 +94,18 @@ class Passes:
             row[:] = value
         return each if len(chosen) == len(self) else np.ascontiguousarray(each[:, chosen])
 
-    def _change(self, why: tuple[str, ...], function: Any, chosen: NDArray[np.int64], *arguments: Any) -> None:
-        """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some."""
-        if self._rows.change(function, chosen, *arguments):
+    def _change(self, why: tuple[str, ...], function: Any, chosen: NDArray[np.int64], *arguments: Any) -> bool:
+        """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some.
+
+        Returns:
+            whether it could; otherwise nothing is changed.
+        """
+        begun = self._rows.change(function, chosen, *arguments)
+        if begun > 0:
             for reason, samples in zip(why, self._rows.begun, strict=False):
                 if len(why) == 1 or samples.any():
                     self.barriers.append(Barrier(self._step, samples.copy(), reason))
+        return begun != UNFIT
 
     def _split(self, chosen: NDArray[np.int64], why: str) -> None:
         """Begins a new pass for the chosen samples: what they are now becomes its source."""

@@ -24,7 +24,7 @@ from cuaug.plan.layout import OP, Layout, Type
 from cuaug.plan.moves import Moves
 from cuaug.plan.passes import Where
 from cuaug.plan.record import Record
-from cuaug.plan.rows import RAW_OP
+from cuaug.plan.rows import RAW_OP, seen_as
 from cuaug.plan.tables import Tables
 
 __all__ = ["Plan"]
@@ -74,13 +74,16 @@ class Plan(Moves, Filters):
     # --- pixel operations -------------------------------------------------------------------------------------------
 
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
-        """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`."""
+        """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`.
+
+        Or (1,): then it is the same for all.
+        """
         chosen = self._choose(where)
-        if len(ops) != len(self):
-            raise ValueError(f"an operation has a row for each of the {len(self)} samples, not {len(ops)}")
+        if len(ops) not in (1, len(self)):
+            raise ValueError(f"an operation has one row, or one for each of the {len(self)} samples, not {len(ops)}")
         given = np.ascontiguousarray(ops.view(RAW_OP))
         made, place = np.empty(len(chosen), dtype=RAW_OP), np.empty(len(chosen), dtype=np.int64)
-        to = address(given), self.limit, address(made), address(place)
+        to = address(given), len(given), self.limit, address(made), address(place)
         self._change(_MEASURED, library.cuaug_append, chosen, *to)
         self._written.append((place, made))
 
@@ -104,7 +107,7 @@ class Plan(Moves, Filters):
         if self.is_float:
             return
         if scale:
-            self.append(operations.scale(len(self), 1.0 / 255.0))
+            self.append(operations.scale(1, 1.0 / 255.0))
         self._normalized |= not scale
         self.is_float = True
 
@@ -114,7 +117,7 @@ class Plan(Moves, Filters):
             return
         if self._normalized and scale:
             raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
-        self.append(operations.scale(len(self), 255.0 if scale else 1.0, limit=255.0))
+        self.append(operations.scale(1, 255.0 if scale else 1.0, limit=255.0))
         self.is_float, self._normalized = False, False
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
@@ -126,7 +129,7 @@ class Plan(Moves, Filters):
             self.to_float()  # of everyone, not only of those that are normalized
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
-        self.append(operations.scale(len(self), factor, -mean / std), where)
+        self.append(operations.scale(1, factor, -mean / std), where)
 
     def tables(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> Tables:
         """Closes the plan: images of `target_type` (None: `self.target_type`) in `layout`.
@@ -153,4 +156,4 @@ class Plan(Moves, Filters):
         ordered = np.empty(len(ops), dtype=RAW_OP)
         given = address(ops), address(places), len(ops)
         library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
-        return ordered.view(OP)
+        return seen_as(OP, ordered)

@@ -12,7 +12,7 @@ from cuaug._native import address, library
 from cuaug.plan import operations
 from cuaug.plan.layout import AXIS, OP, SAMPLE, Layout, OpCode, Type
 
-__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "Chosen", "Rows", "Writing"]
+__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "UNFIT", "Chosen", "Rows", "Writing", "seen_as"]
 
 Chosen = NDArray[np.int64]
 
@@ -33,8 +33,13 @@ _FRESH["target_type"], _FRESH["target_layout"], _FRESH["target_channels"] = Type
 
 _BEGIN = SAMPLE.fields["y"][1]  # type: ignore[index]
 _APART = SAMPLE.fields["x"][1] - _BEGIN  # type: ignore[index]
-_NEEDS_ROOM = -1
+_NEEDS_ROOM, UNFIT = -1, -2
 _FIRST_ROOM = 4
+
+
+def seen_as(dtype: Any, raw: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as `raw.view(dtype)`, which takes ten times as long: it looks at every field."""
+    return np.ndarray(raw.shape, dtype, raw)
 
 
 class Writing(ctypes.Structure):
@@ -66,13 +71,14 @@ class Rows:
     def __init__(self, sizes: NDArray[np.int64], source_type: Type) -> None:
         n = sizes.shape[1]
         raw = np.empty(n, dtype=RAW_SAMPLE)
-        self.now = raw.view(SAMPLE)
+        self.now = seen_as(SAMPLE, raw)
         self.axes = np.ndarray((2, n), AXIS, raw, _BEGIN, (_APART, SAMPLE.itemsize)) if n else np.zeros((2, 0), AXIS)
         self.number = np.zeros(n, dtype=np.int64)
         self.bound = np.empty(n, dtype=bool)
         self.ops = np.empty(n, dtype=np.int8)
         self._kept = np.empty((0, n), dtype=RAW_SAMPLE)
         self.begun = np.empty((2, 0), dtype=np.int64)
+        self._sizes: NDArray[np.int64] | None = sizes  # of everyone, until something changes
         places = map(address, (raw, self.number, self.bound, self.ops, self._kept, self.begun))
         self._writing = Writing(*places, n, 0, *_CONSTANTS)
         self._at = ctypes.addressof(self._writing)
@@ -84,10 +90,15 @@ class Rows:
     @property
     def passes(self) -> int:
         """How many there are so far."""
-        return int(self.number.max(initial=0)) + 1
+        return int(self.number.max(initial=0)) + 1 if len(self._kept) else 1
 
     def change(self, function: Any, chosen: Chosen, *arguments: Any) -> int:
-        """Calls one of the library's functions that begin passes where they must; returns for how many samples."""
+        """Calls one of the library's functions that begin passes where they must.
+
+        Returns:
+            for how many samples; UNFIT, and nothing is changed, where what is asked for cannot be.
+        """
+        self._sizes = None
         some = self._at, *self._some(chosen)
         begun = function(*some, *arguments)
         if begun == _NEEDS_ROOM:
@@ -107,10 +118,11 @@ class Rows:
         self._writing.kept, self._writing.begun, self._writing.room = address(kept), address(self.begun), room
 
     def sizes(self, chosen: Chosen) -> NDArray[np.int64]:
-        """(2, n): heights and widths of what the chosen samples' images are now."""
-        found = np.empty((2, len(chosen)), dtype=np.int64)
-        library.cuaug_sizes_now(self._at, *self._some(chosen), address(found))
-        return found
+        """(2, n): heights and widths of what the chosen samples' images are now; not to be written to."""
+        if self._sizes is None:
+            self._sizes = np.empty((2, len(self)), dtype=np.int64)
+            library.cuaug_sizes_now(self._at, None, len(self), address(self._sizes))
+        return self._sizes if len(chosen) == len(self) else np.ascontiguousarray(self._sizes[:, chosen])
 
     def misfit(self, chosen: Chosen, window: NDArray[np.int64]) -> int:
         """Which of the n chosen is the first that its window does not fit; -1.
@@ -130,7 +142,7 @@ class Rows:
         passes = self.passes
         rows = np.empty((passes, len(self)), dtype=RAW_SAMPLE)
         words = library.cuaug_finish(self._at, passes, target_type, layout, channels, address(rows))
-        return rows.view(SAMPLE), int(words)
+        return seen_as(SAMPLE, rows), int(words)
 
 
 _CONSTANTS = address(_FRESH), address(_KINDS), address(_MEASURES)

@@ -37,10 +37,9 @@ class Tables:
         """How many kernel launches run this plan on a CUDA device, whatever the number of samples."""
         return len(self.rows)
 
-    def sizes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(N,) heights and (N,) widths of the finished images."""
-        heights, widths = geometry.sizes_made(self.rows)
-        return heights, widths
+    def sizes(self) -> NDArray[np.int64]:
+        """(2, N): heights and widths of the finished images."""
+        return geometry.sizes_made(self.rows)
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import numbers
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
@@ -123,6 +124,7 @@ class Group:
         return type(self._container)(*parts) if hasattr(self._container, "_fields") else tuple(parts)
 
 
+@functools.lru_cache(maxsize=256)
 def may_hold_targets(kind: type) -> bool:
     """Whether there is anything to look for in labels of this type: not so in class numbers, which most labels are."""
     return issubclass(kind, (Mapping, tuple)) or tv_kind_of(kind) is not None

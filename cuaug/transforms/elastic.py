@@ -5,6 +5,7 @@ The field is given at nodes; between them the kernel interpolates. Parameters ar
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,9 @@ __all__ = ["ElasticTransform", "GridDistortion"]
 
 Sizes = NDArray[np.int64]
 _UPRIGHT = np.eye(3)
+# OpenBLAS shares larger products out among threads, one for each processor. They wait for each other: on a machine that
+# has other work to do, that takes up to a hundred times as long as the product.
+_MOST_MULTIPLICATIONS = 1 << 18
 
 
 class ElasticTransform(Warp):
@@ -76,7 +80,7 @@ class ElasticTransform(Warp):
         noise = drawn[np.arange(len(draws))[:, None, None], place].transpose(3, 0, 1, 2)
         # Whole multiples of small steps: their sums are exact, whatever the order in which a machine adds.
         noise = np.rint(noise / self._NOISE_STEP) * self._NOISE_STEP
-        move_y, move_x = down @ noise @ across.swapaxes(1, 2)
+        move_y, move_x = _product(_product(down, np.ascontiguousarray(noise)), across.swapaxes(1, 2))
         kept = self._kept(heights, rows, self.sigma[1]) * self._kept(widths, columns, self.sigma[0])
         move_y *= (self.alpha[1] / widths * heights / 2.0 / kept)[:, None, None]
         move_x *= (self.alpha[0] / heights * widths / 2.0 / kept)[:, None, None]
@@ -106,6 +110,17 @@ class ElasticTransform(Warp):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         nodes = params["rows"], params["columns"]
         plan.warp(_UPRIGHT, *plan.sizes, **self.how, field=params["field"], nodes=nodes, where=where)
+
+
+def _product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(..., R, P): left @ right, of (..., R, Q) and (..., Q, P), a part of its rows and columns at a time."""
+    rows, (inner, columns) = left.shape[-2], right.shape[-2:]
+    made = np.empty((*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), rows, columns))
+    high = max(8, _MOST_MULTIPLICATIONS // max(1, inner * columns))
+    wide = max(1, _MOST_MULTIPLICATIONS // max(1, inner * high))
+    for y, x in itertools.product(range(0, rows, high), range(0, columns, wide)):
+        np.matmul(left[..., y : y + high, :], right[..., x : x + wide], out=made[..., y : y + high, x : x + wide])
+    return made
 
 
 class GridDistortion(Warp, RandomTransform):

@@ -126,13 +126,14 @@ class RandomResizedCrop(Transform):
         self.size = arguments.pair("size", size)
         self.scale = arguments.span("scale", scale)
         self.ratio = arguments.span("ratio", ratio, low=1e-6)
+        self._log_ratio = np.log(self.ratio).tolist()
         self.interpolation = interpolation
         self.antialias = antialias
         self._filter = arguments.interpolation(interpolation)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         share = draws.uniform(self._TRIES, *self.scale)
-        log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
+        log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
         window, found = first_window(share, log_ratio, draws.uniform(2), heights, widths)
         top, left, height, width = window
         if not found.all():

@@ -84,6 +84,15 @@ def library_told(data: bytes) -> list[int]:
     return [value for (value,) in jpeg_headers([data])]
 
 
+def test_where_bytes_of_another_class_are():
+    class Named(bytes):
+        name = ""
+
+    data = Named(encoded())
+    data.name = "its own attributes come after its bytes"
+    assert library_told(data) == library_told(bytes(data)) == [16, 24, 3, 1]
+
+
 def encoded(**options) -> bytes:
     out = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)).save(out, "JPEG", **options)

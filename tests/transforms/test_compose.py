@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.apply import apply
-from cuaug.plan import Plan, Tables
+from cuaug.plan import Plan, Tables, operations
 from cuaug.random import Draws
 from tests.references import color, masks, sampling
 from tests.references.transforms import YUV
@@ -30,6 +30,49 @@ def tables(chain: list[T.Transform], n: int = 64, seed: int = 0) -> Tables:
 
 def launches(*chain: T.Transform, n: int = 64) -> int:
     return tables(list(chain), n).launches
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_those_of_the_moment_and_nobody_elses():
+    plan = Plan([30, 40], [50, 60])
+    first = np.array([True, False])
+    for change, want in (
+        (lambda: None, [(30, 50), (40, 60)]),
+        (lambda: plan.crop(1, 2, 20, 25, first), [(20, 25), (40, 60)]),
+        (lambda: plan.transpose(first), [(25, 20), (40, 60)]),
+        (lambda: plan.pad(1, 2, 3, 4), [(31, 24), (46, 64)]),
+        (lambda: plan.resize(8, 9, where=~first), [(31, 24), (8, 9)]),
+        (lambda: plan.warp(np.eye(3), 5, 6, where=first), [(5, 6), (8, 9)]),
+    ):
+        change()
+        for sizes in plan.sizes:
+            sizes += 100  # as a transform of somebody's may do
+        assert list(zip(*(sizes.tolist() for sizes in plan.sizes), strict=True)) == want
+
+
+def test_an_operation_is_one_for_all_or_one_for_each():
+    def ops(n: int, where: np.ndarray | None = None) -> np.ndarray:
+        plan = Plan([3] * 4, [5] * 4)
+        plan.append(operations.contrast(n, 255.0, 0.5), where)
+        return plan.tables().ops
+
+    some = np.array([False, True, False, True])
+    for where in (None, some):
+        np.testing.assert_array_equal(ops(1, where), ops(4, where))
+    with pytest.raises(ValueError, match="one row, or one for each of the 4 samples, not 3"):
+        ops(3)
+
+
+def test_what_does_not_fit_changes_nothing():
+    plan = Plan([30, 40], [50, 60])
+    with pytest.raises(TransformError, match="crop of 31 x 5 at row 0, column 0 does not fit an image of 30 x 50"):
+        plan.crop(0, 0, 31, 5)
+    with pytest.raises(TransformError, match="resize to 0 x 7: both sides must be at least 1 pixel"):
+        plan.resize([0, 7], 7)
+    untouched = Plan([30, 40], [50, 60])
+    np.testing.assert_array_equal(plan.tables().rows, untouched.tables().rows)
 
 
 # --- nesting ---------------------------------------------------------------------------------------------------------

@@ -15,12 +15,31 @@ from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.random import Draws
+from cuaug.transforms.elastic import _MOST_MULTIPLICATIONS, _product
 from tests import helpers
 from tests.helpers import assert_close, assert_same
 from tests.references import warp as reference
 from tests.tolerances import EXACT, GRID_SAMPLE
 from tests.transforms.test_geometry import params
 from tests.transforms.test_warps import noise
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (20, 7, 5), (130, 113, 150), (40, 700, 90), (9, 40_000, 2)])
+def test_products_are_whole_and_their_parts_small(monkeypatch, shape):
+    rows, inner, columns = shape
+    rng, parts, matmul = np.random.default_rng(0), [], np.matmul
+    left = rng.integers(-9, 9, (2, rows, inner)).astype(float)
+    right = rng.integers(-9, 9, (3, 2, columns, inner)).astype(float).swapaxes(2, 3)
+
+    def noted(a, b, out):
+        parts.append(a.shape[-2] * a.shape[-1] * b.shape[-1])
+        return matmul(a, b, out=out)
+
+    monkeypatch.setattr(np, "matmul", noted)
+    made = _product(left, right)
+    np.testing.assert_array_equal(made, matmul(left, right))
+    assert max(parts) <= max(_MOST_MULTIPLICATIONS, 8 * inner)
+
 
 # --- elastic ----------------------------------------------------------------------------------------------------------
 
