@@ -416,9 +416,11 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     const Shown at = shown_strip(sample, y, x, pixels);
     if (at.row == AFTER || !at.neighbours || at.step < 0) return false;
     uint8 levels[3][PIXELS], packed[3 * PIXELS];
+    Strip v;
     decoded_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
     uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
-    interleave(levels, pixels == PIXELS ? target : packed);
+    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = float(levels[c][p]);
+    store_packed(v, pixels == PIXELS ? target : packed);
     if (pixels < PIXELS) memcpy(target, packed, 3 * size_t(pixels));
     return true;
 }
