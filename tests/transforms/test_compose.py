@@ -233,7 +233,8 @@ def test_simclr():
     )
     images = torch.from_numpy(np.repeat(stack(2, 60, 70)[1:], 60, axis=0)).permute(0, 3, 1, 2)
     views = torch.cat([chain(images), chain(images)])
-    assert views.shape == (120, 3, 24, 24) and views.min() >= 0 and views.max() <= 1
+    # Weights that add up to 1 do so but for rounding.
+    assert views.shape == (120, 3, 24, 24) and views.min() >= 0 and views.max() <= 1 + 1e-6
     assert len({view.numpy().tobytes() for view in views}) == 120
     gray = (views.amax(1) - views.amin(1)).amax((1, 2)) < 2e-3
     assert 0.05 < gray.float().mean() < 0.4
