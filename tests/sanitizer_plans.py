@@ -133,6 +133,8 @@ def every_filter(p: Plan) -> None:
         p.stencil([(-1, 2, 0.5), (0, 0, 0.25), (2, -3, 0.25)], frame=1, border=border)
         p.stencil([(0, 0, 0.5), (3, -40, 0.5)], border=border)
         p.pad(0, 1, 1, 0, border=border, fill=0.5)
+        p.stencil([(-1, 2, 0.5), (2, -3, 0.25)], border=border)
+        p.flip()
     for size in (3, 5, 7):
         p.median(size)
         p.flip()
@@ -177,6 +179,23 @@ def bytes_alone(p: Plan) -> None:
         p.pad(0, 2, 1, 0, border=Border.WRAP)
 
 
+def matrix_alone(p: Plan) -> None:
+    p.flip()
+    p.pad(2, 1, 3, 9, fill=40)
+    p.append(operations.saturation(1, p.limit, 0.3))
+
+
+def colours(p: Plan) -> None:
+    """Programs on packed bytes that need all channels, or the place."""
+    h, w = (int(size[0]) for size in p.sizes)
+    p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
+    p.transpose()
+    p.pad(2, 1, 3, 9, border=Border.EDGE)
+    p.append(operations.hue(1, p.limit, 0.2))
+    p.append(operations.noise(1, p.limit, KEYS, 0.0, 25.0))
+    p.append(operations.erase(1, (1, 0, 4, 30), 7.0))
+
+
 ALWAYS = {
     "bytes": bytes_alone,
     "operations": every_operation,
@@ -217,7 +236,8 @@ def main(every: int, isas: list[str]) -> None:
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
         count += 1
-    for size, write in itertools.product(SIZES, (bytes_alone, lambda p: p.flip(), lambda p: p.rot90(1))):
+    made_of_bytes = (bytes_alone, matrix_alone, colours, lambda p: p.flip(), lambda p: p.rot90(1))
+    for size, write in itertools.product(SIZES, made_of_bytes):
         source = image(*size, Type.UINT8)
         results = {
             run(write, source, Type.UINT8, Type.UINT8, Layout.HWC, 3, isa, tile) for isa in isas for tile in TILES

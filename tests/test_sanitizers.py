@@ -120,8 +120,13 @@ def test_threads(tmp_path):
         ("median.h", "low == begin && high == end &&", "low == begin &&", "READ of size"),
         ("bytes.h", "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column);",
          "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column) + 1;", "WRITE of size"),
+        ("colours.h", "const int some = smaller(PIXELS, count - p);", "const int some = PIXELS;", "of size"),
+        ("colours.h", "const int whole = count / MANY * MANY;", "const int whole = larger(count - 1, 0);",
+         "of size"),
+        ("rolling.h", "smaller(last, sample.x.inner_high)", "smaller(last, sample.x.inner_high + 1)", "READ of size"),
     ],
-    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed", "median", "bytes"],
+    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed", "median", "bytes",
+         "colours", "matrix", "rolling"],
 )  # fmt: skip
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
     kernels = patched(tmp_path / "kernels", file, right, wrong)
