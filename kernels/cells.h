@@ -238,7 +238,7 @@ DEVICE void make_cells(const Block& block, const Sample& sample, const Tile& til
             // Each level gets an equal share of the excess, and so many more, `apart` from one another, one of the
             // rest. Half a level keeps the quotient away from whole numbers, so that it can be a product.
             const int excess = area - kept, share = excess / 256, rest = excess % 256;
-            const float per = 1.0f / float(rest > 0 ? 256 / rest : 1);
+            const float per = 1.0f / float(int(256.0f / float(larger(rest, 1))));
             int values[EACH], levels[EACH];
             UNROLL
             for (int k = 0; k < EACH; ++k) {
@@ -323,7 +323,11 @@ DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Plac
     int places[PIXELS], levels[PIXELS], words[PIXELS];
     FOR_PIXELS(p) places[p] = COUNTS * (y[p] * (cells.columns + 1) + x[p]);
     for (int c = 0; c < 3; ++c) {
-        FOR_PIXELS(p) levels[p] = places[p] + 256 * c + level_of(v[c][p], scale);
+        for (int p = 0; p < PIXELS; p += MANY) {
+            const Many<float> value = load<Many<float>>(&v[c][p]) * scale + 0.5f;  // as level_of
+            const Many<int> level = to_ints(smaller(larger(value, all_of(0.0f)), all_of(255.0f)));
+            store_many(levels + p, load<Many<int>>(places + p) + level + 256 * c);
+        }
         FOR_PIXELS(p) words[p] = load<int>(joint + levels[p]);
         for (int p = 0; p < PIXELS; p += MANY) {
             const Many<int> word = load<Many<int>>(words + p);
