@@ -20,7 +20,7 @@ from cuaug.plan.layout import Neighbourhood, OpCode
 __all__ = ["folded"]
 
 # What an operation of one channel costs, in nanoseconds a pixel on one core: benchmarks/operations.py.
-_COSTS = {OpCode.SCALE: 0.45, OpCode.POSTERIZE: 0.7, OpCode.SOLARIZE: 0.35, OpCode.LUT: 2.9, OpCode.GAMMA: 15.0}
+_COSTS = {OpCode.SCALE: 0.45, OpCode.POSTERIZE: 0.7, OpCode.SOLARIZE: 0.35, OpCode.LUT: 2.9, OpCode.GAMMA: 6.6}
 _COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
 # Nothing else costs more than a table.
