@@ -151,14 +151,16 @@ DEVICE int locate(const Sample& sample, const Neighbours<taps>& y, const Neighbo
     return any;
 }
 
-// Where the first taps lie in memory, in values: those of points that are not inside, somewhere in it.
+// Where the first taps lie in memory, in values. Points that are not inside have those of one that is: more than what
+// some point reads need not be there.
 template <int taps>
 DEVICE void locate_first(const Sample& sample, int pitch, const Neighbours<taps>& y, const Neighbours<taps>& x,
                          const int* where, int64* first) {
-    int rows[PIXELS], columns[PIXELS];
+    int one = 0, rows[PIXELS], columns[PIXELS];
+    while (where[one] != INSIDE) ++one;
     FOR_PIXELS(p) {
-        rows[p] = (where[p] == INSIDE ? y.first[p] : sample.y.inner_low) - sample.y.held_low;
-        columns[p] = 3 * ((where[p] == INSIDE ? x.first[p] : sample.x.inner_low) - sample.x.held_low);
+        rows[p] = (where[p] == INSIDE ? y.first[p] : y.first[one]) - sample.y.held_low;
+        columns[p] = 3 * ((where[p] == INSIDE ? x.first[p] : x.first[one]) - sample.x.held_low);
     }
     FOR_PIXELS(p) first[p] = int64(rows[p]) * pitch + columns[p];
 }

@@ -1,17 +1,20 @@
 """The kernels under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer.
 
-Each sanitizer gets the kernels as they are, which must be clean, and copies with one deliberate mistake, which must be
-reported: otherwise the clean run would prove nothing. For ThreadSanitizer every block runs on four real threads with a
-real barrier, so that it sees the barriers that a GPU needs.
+Each sanitizer gets the kernels as they are, which must be clean, and kernels that make one deliberate mistake at a
+time, which must be reported: otherwise the clean run would prove nothing. For ThreadSanitizer every block runs on four
+real threads with a real barrier, so that it sees the barriers that a GPU needs.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +24,7 @@ from cuaug._native import ISAS
 from cuaug.plan import Border, Filter, Layout, Plan, Type
 from cuaug.plan.layout import Measure, Neighbourhood, OpCode
 from tests import sanitizer_plans
-from tests.builds import build, patched
+from tests.builds import build
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
 
@@ -102,41 +105,38 @@ def test_threads(tmp_path):
     assert status == 0 and "plans" in said and "WARNING: ThreadSanitizer" not in said, said
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("file", "right", "wrong", "report"),
-    [
-        ("sampling.h", "const int n = 3 * (high - low);", "const int n = 3 * (high - low) + 1;", "READ of size"),
-        ("store.h", "plane = int64(sample.y.out) * sample.x.out;", "plane = int64(sample.y.out) * sample.x.out + 1;",
-         "WRITE of size"),
-        ("sampling.h", "border == EDGE || n == 1", "border == EDGE", "division by zero"),
-        ("cells.h", "return int(clamp(value * scale + 0.5f, 255.0f));",
-         "return int(clamp(value * scale + 0.5f, 255.0f)) + 0 * int(value * 1e12f);", "outside the range"),
-        ("warp.h", "(k < right - taps)", "(k <= right - taps)", "READ of size"),
-        ("neighbourhood.h", "at.row + down < sample.y.inner_high", "at.row + down <= sample.y.inner_high",
-         "READ of size"),
-        ("cells.h", "y = first.y + i; y < grid.rows * grid.height", "y = first.y + i; y <= grid.rows * grid.height",
-         "READ of size"),
-        ("store.h", "at = int64(x) * width + y;", "at = int64(x) * width + y + 1;", "WRITE of size"),
-        ("median.h", "low == begin && high == end &&", "low == begin &&", "READ of size"),
-        ("bytes.h", "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column);",
-         "return reinterpret_cast<uint8*>(sample.target) + 3 * (row * width + column) + 1;", "WRITE of size"),
-        ("colours.h", "const int some = smaller(PIXELS, count - p);", "const int some = PIXELS;", "of size"),
-        ("colours.h", "const int whole = count / MANY * MANY;", "const int whole = larger(count - 1, 0);",
-         "of size"),
-        ("rolling.h", "smaller(last, sample.x.inner_high)", "smaller(last, sample.x.inner_high + 1)", "READ of size"),
-    ],
-    ids=["read", "write", "division", "conversion", "warp", "stencil", "cells", "transposed", "median", "bytes",
-         "colours", "matrix", "rolling"],
-)  # fmt: skip
-def test_a_wrong_access_is_reported(tmp_path, file, right, wrong, report):
-    kernels = patched(tmp_path / "kernels", file, right, wrong)
-    library = build(tmp_path / "host.so", [*ADDRESS, *QUICK], kernels=kernels, isas=("baseline",))
-    status, said = run(library, "libasan.so", ("baseline",))
-    assert status != 0 and report in said, said[-5000:]
-
-
+# Mistakes: a kernel's file, a line of it with {what is right <> what is wrong}, and what is reported.
+ACCESSES = {
+    "read": ("sampling.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "READ of size"),
+    "write": ("store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
+              "WRITE of size"),
+    "division": ("sampling.h", "if ({border == EDGE || n == 1 <> border == EDGE})", "division by zero"),
+    "conversion": ("cells.h", "return int({clamp(value * scale + 0.5f, 255.0f) <> value * 1e12f});",
+                   "outside the range"),
+    "warp": ("warp.h", "({k < right - taps <> k <= right - taps})", "READ of size"),
+    "stencil": ("neighbourhood.h",
+                "&& {at.row + down < sample.y.inner_high <> at.row + down <= sample.y.inner_high}", "READ of size"),
+    "cells": ("cells.h", "y = first.y + i; {y < grid.rows * grid.height <> y <= grid.rows * grid.height}",
+              "READ of size"),
+    "transposed": ("store.h", "at = {int64(x) * width + y <> int64(x) * width + y + 1};", "WRITE of size"),
+    "median": ("median.h", "low == begin && {high == end <> true} &&", "READ of size"),
+    "bytes": ("bytes.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
+              "WRITE of size"),
+    "colours": ("colours.h", "const int some = {smaller(PIXELS, count - p) <> PIXELS};", "of size"),
+    "matrix": ("colours.h", "const int whole = {count / MANY * MANY <> larger(count - 1, 0)};", "of size"),
+    "rolling": ("rolling.h", "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
+}  # fmt: skip
+SUMS = {
+    "sum": (
+        "shim.h",
+        "(int64* sum, int64 value) { {__atomic_fetch_add(sum, value, __ATOMIC_RELAXED) <> *sum += value}; }",
+    ),
+    "count": ("shim.h", "{ {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> ++*counter}; }"),
+}
 BARRIERS = {"augment.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
+MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
+MISTAKES = [*ACCESSES, *SUMS, *MISSING]
+CHOICE = re.compile(r"\{([^{}]*) <> ([^{}]*)\}")
 
 
 def test_every_barrier_is_known():
@@ -144,31 +144,68 @@ def test_every_barrier_is_known():
     assert {file: count for file, count in found.items() if count} == BARRIERS, "adapt BARRIERS"
 
 
+def mistaken(folder: Path) -> Path:
+    """A copy of the kernels in `folder` that makes the mistake whose place in MISTAKES the environment tells."""
+    shutil.copytree(ROOT / "kernels", folder)
+    chosen = 'static const int mistake = atoi(getenv("CUAUG_MISTAKE"));\n'
+    for name, (file, line, *_) in (ACCESSES | SUMS).items():
+        text = (folder / file).read_text()
+        right = CHOICE.sub(r"\1", line)
+        assert text.count(right) == 1, f"{right!r} occurs {text.count(right)} times in kernels/{file}: adapt this test"
+        either = CHOICE.sub(rf"(mistake == {MISTAKES.index(name)} ? (\2) : (\1))", line)
+        (folder / file).write_text(text.replace(right, either))
+    for file in BARRIERS:
+        before, *after = (folder / file).read_text().split("block.sync();")
+        numbers = range(MISTAKES.index(f"{file}-0"), len(MISTAKES))
+        parts = [f"if (mistake != {k}) block.sync();{part}" for k, part in zip(numbers, after, strict=False)]
+        (folder / file).write_text("".join([before, *parts]))
+    shim = folder / "shim.h"
+    shim.write_text(shim.read_text().replace("#include <cstring>\n", f"#include <cstring>\n{chosen}", 1))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mistaken_libraries(tmp_path_factory) -> Callable[[str], Path]:
+    """By sanitizer, "address" or "thread", the library of such kernels; made once for all mistakes."""
+    folder = tmp_path_factory.mktemp("mistaken")
+    kernels = mistaken(folder / "kernels")
+
+    @functools.cache
+    def made(sanitizer: str) -> Path:
+        flags = [*(ADDRESS if sanitizer == "address" else THREAD), *QUICK, "-include", "cstdlib"]
+        return build(folder / f"{sanitizer}.so", flags, kernels=kernels, isas=("baseline",))
+
+    return made
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("file", "barrier"), [(file, k) for file, count in BARRIERS.items() for k in range(count)])
-def test_a_missing_barrier_is_reported(tmp_path, file, barrier):
-    text = (ROOT / "kernels" / file).read_text()
-    parts = text.split("block.sync();")
-    without = "block.sync();".join(parts[: barrier + 1]) + ";" + "block.sync();".join(parts[barrier + 1 :])
-    kernels = patched(tmp_path / "kernels", file, text, without)
-    library = build(tmp_path / "host.so", [*THREAD, *QUICK], kernels=kernels, isas=("baseline",))
-    status, said = run(library, "libtsan.so", ("baseline",))
+@pytest.mark.parametrize("mistake", ACCESSES)
+def test_a_wrong_access_is_reported(mistaken_libraries, monkeypatch, mistake):
+    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(mistake)))
+    status, said = run(mistaken_libraries("address"), "libasan.so", ("baseline",))
+    assert status != 0 and ACCESSES[mistake][2] in said, said[-5000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("barrier", MISSING)
+def test_a_missing_barrier_is_reported(mistaken_libraries, monkeypatch, barrier):
+    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(barrier)))
+    status, said = run(mistaken_libraries("thread"), "libtsan.so", ("baseline",))
     # Where the others go on without it, the scratch may be given back before one is done with it.
     assert status != 0 and ("data race" in said or "heap-use-after-free" in said), said
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("add_to(int64* sum, int64 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }",
-         "add_to(int64* sum, int64 value) { *sum += value; }"),
-        ("{ __atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED); }", "{ ++*counter; }"),
-    ],
-    ids=["sum", "count"],
-)  # fmt: skip
-def test_a_sum_that_is_not_atomic_is_reported(tmp_path, right, wrong):
-    kernels = patched(tmp_path / "kernels", "shim.h", right, wrong)
-    library = build(tmp_path / "host.so", [*THREAD, *QUICK], kernels=kernels, isas=("baseline",))
-    status, said = run(library, "libtsan.so", ("baseline",))
+@pytest.mark.parametrize("mistake", SUMS)
+def test_a_sum_that_is_not_atomic_is_reported(mistaken_libraries, monkeypatch, mistake):
+    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(mistake)))
+    status, said = run(mistaken_libraries("thread"), "libtsan.so", ("baseline",))
     assert status != 0 and "data race" in said, said
+
+
+@pytest.mark.slow
+def test_no_mistake_is_no_report(mistaken_libraries, monkeypatch):
+    """Where none is made, the kernels that can make all are as the others."""
+    monkeypatch.setenv("CUAUG_MISTAKE", "-1")
+    status, said = run(mistaken_libraries("address"), "libasan.so", ("baseline",))
+    assert status == 0 and "plans" in said, said
