@@ -187,6 +187,8 @@ def print_table(result: dict[str, Any]) -> None:
             f"{name:46}{run:8.3f}{whole:11.3f}{theirs:16.3f}   "
             f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
         )
+    fast, as_fast = (sum(of["ratio"]["median"] >= least for of in result.values()) for least in (1.5, 1.0))
+    print(f"at least 1.5 times as fast: {fast} of {len(result)}; as fast: {as_fast}")
 
 
 def points() -> dict[str, Callable[[int], np.ndarray]]:

@@ -247,10 +247,9 @@ DEVICE void make_cells(const Block& block, const Sample& sample, const Tile& til
             }
             UNROLL
             for (int k = 0; k < EACH; k += MANY) {
-                const Many<int> level = load<Many<int>>(&levels[k]);
+                const Many<int> level = load_many(&levels[k]);
                 const Many<int> more = to_ints((to_floats(level) + 0.5f) * per) + 1;
-                const Many<int> sum =
-                    load<Many<int>>(&values[k]) + share * (level + 1) + (more < rest ? more : all_of(rest));
+                const Many<int> sum = load_many(&values[k]) + share * (level + 1) + (more < rest ? more : all_of(rest));
                 store_many(&values[k], to_even(to_floats(sum) * scale));
             }
             UNROLL
@@ -324,16 +323,16 @@ DEVICE void clahe(const Op& op, const Sample& sample, const float* scratch, Plac
     FOR_PIXELS(p) places[p] = COUNTS * (y[p] * (cells.columns + 1) + x[p]);
     for (int c = 0; c < 3; ++c) {
         for (int p = 0; p < PIXELS; p += MANY) {
-            const Many<float> value = load<Many<float>>(&v[c][p]) * scale + 0.5f;  // as level_of
+            const Many<float> value = load_many(&v[c][p]) * scale + 0.5f;  // as level_of
             const Many<int> level = to_ints(smaller(larger(value, all_of(0.0f)), all_of(255.0f)));
-            store_many(levels + p, load<Many<int>>(places + p) + level + 256 * c);
+            store_many(levels + p, load_many(places + p) + level + 256 * c);
         }
         FOR_PIXELS(p) words[p] = load<int>(joint + levels[p]);
         for (int p = 0; p < PIXELS; p += MANY) {
-            const Many<int> word = load<Many<int>>(words + p);
+            const Many<int> word = load_many(words + p);
             const Many<float> found[4] = {to_floats(word & 255), to_floats(word >> 8 & 255),
                                           to_floats(word >> 16 & 255), to_floats(word >> 24 & 255)};
-            const Many<float> level = level_between(found, load<Many<float>>(below + p), load<Many<float>>(right + p));
+            const Many<float> level = level_between(found, load_many(below + p), load_many(right + p));
             store_many(&v[c][p], level * unit);
         }
     }

@@ -206,25 +206,9 @@ DEVICE void decoded_row(const Sample& sample, const Plane* planes, int y, int x,
     for (int c = 0; c < 3; ++c) to_bytes(rgb[c], levels[c]);
 }
 
-DEVICE void reverse(Strip& v, int count) {
-    for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < count / 2; ++p) {
-            const float left = v[c][p];
-            v[c][p] = v[c][count - 1 - p];
-            v[c][count - 1 - p] = left;
-        }
-}
-
-// Whether a pass hands on levels as they are, packed.
-DEVICE bool stores_levels(const Sample& sample) {
-    return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
-           !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
-           sample.level == 1.0f && (sample.clamp < 0.0f || sample.clamp >= 255.0f);
-}
-
 // Stores a strip of output row y as bytes, if it is of such a pass and shows neighbours from left to right.
 DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
-    if (!stores_levels(sample)) return false;
+    if (sample.level != 1.0f || !only_packs(sample)) return false;
     const Shown at = shown_strip(sample, y, x, pixels);
     if (at.row == AFTER || !at.neighbours || at.step < 0) return false;
     uint8 levels[3][PIXELS], packed[3 * PIXELS];

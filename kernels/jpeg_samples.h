@@ -86,7 +86,7 @@ DEVICE void levels_from(const Sample& sample, int y, int x, int width, Strip& v)
     if (sizeof(T) == sizeof(uint8) && sample.level == 1.0f) return;
     const float per = 1.0f / sample.level;
     for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < PIXELS; p += 8) store_many(&v[c][p], to_levels(load<Many<float> >(&v[c][p]), per));
+        for (int p = 0; p < PIXELS; p += 8) store_many(&v[c][p], to_levels(load_many(&v[c][p]), per));
 }
 
 // Samples `x` and on of a row of a plane become those of `values` that lie in it.
@@ -131,8 +131,8 @@ DEVICE void read_rows(const Sample& sample, const Plane* planes, int y, int x, i
     for (int p = 0; p < PIXELS; p += 8) {
         Many<int> cb = {}, cr = {};
         for (int row = 0; row < 2; ++row) {
-            const Many<float> r = load<Many<float> >(&v[row][0][p]), g = load<Many<float> >(&v[row][1][p]);
-            const Many<float> b = load<Many<float> >(&v[row][2][p]);
+            const Many<float> r = load_many(&v[row][0][p]), g = load_many(&v[row][1][p]);
+            const Many<float> b = load_many(&v[row][2][p]);
             store_many(luma[row] + p, luma_of(r, g, b));
             cb += blue_of(r, g, b), cr += red_of(r, g, b);
         }

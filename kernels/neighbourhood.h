@@ -19,6 +19,11 @@ DEVICE int reach(const Sample& sample, const Axis& axis) {
     return sample.neighbourhood == NONE ? 0 : axis.inner_low - axis.low;
 }
 
+// Whether the output runs as the window does, without borders.
+DEVICE bool shows_as_it_lies(const Axis& axis) {
+    return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high;
+}
+
 // The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
 struct Shown {
     int row, column[PIXELS], pixels;  // on the host, not the columns of plain ones, nor of neighbours for JPEG

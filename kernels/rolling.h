@@ -116,10 +116,6 @@ DEVICE void roll_down(const Sample& sample, const float* weights, const Tile& ti
     }
 }
 
-DEVICE bool shows_as_it_lies(const Axis& axis) {
-    return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high;
-}
-
 // Makes a tile, if it is of such a pass. `finish` as above.
 template <class Finish>
 DEVICE bool roll(const Block& block, const Sample& sample, const float* tables, const Tile& tile, Finish finish) {

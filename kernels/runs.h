@@ -49,8 +49,7 @@ DEVICE bool find_runs(const Sample& sample, const Tile& tile, Runs& runs) {
 
 DEVICE bool shows_window(const Axis& axis) {
     const int first = axis.origin + axis.start;
-    return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high &&
-           first >= axis.inner_low && first + axis.out <= axis.inner_high;
+    return shows_as_it_lies(axis) && first >= axis.inner_low && first + axis.out <= axis.inner_high;
 }
 
 // Where the source holds what such a pass hands on, as it lies there; null where it does not.

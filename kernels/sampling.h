@@ -13,6 +13,16 @@
 typedef float Strip[3][PIXELS];
 #define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
 
+// The first `count` pixels from the last to the first.
+DEVICE void reverse(Strip& v, int count) {
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < count / 2; ++p) {
+            const float left = v[c][p];
+            v[c][p] = v[c][count - 1 - p];
+            v[c][count - 1 - p] = left;
+        }
+}
+
 // v = what lies packed at `pixels`, as a strip of that step.
 template <class T>
 DEVICE void take_strip(const T* pixels, int count, int step, Strip& v) {
@@ -21,13 +31,7 @@ DEVICE void take_strip(const T* pixels, int count, int step, Strip& v) {
     else
         for (int p = 0; p < PIXELS; ++p)
             for (int c = 0; c < 3; ++c) v[c][p] = p < count ? float(pixels[3 * p + c]) : 0.0f;
-    if (step > 0) return;
-    for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < count / 2; ++p) {
-            const float left = v[c][p];
-            v[c][p] = v[c][count - 1 - p];
-            v[c][count - 1 - p] = left;
-        }
+    if (step < 0) reverse(v, count);
 }
 
 // Index i of a row of pixels [low, high), 0 <= low < high, continued beyond its ends by a border; -1 where the constant

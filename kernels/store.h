@@ -83,12 +83,16 @@ DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int 
     }
 }
 
-// Stores finished values of neighbouring pixels as they lie packed, where no more than their rounding is to be done;
-// returns whether that is so.
+// Whether all that is left to do with what a pass samples is to round it, and to store it packed.
+DEVICE bool only_packs(const Sample& sample) {
+    return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
+           !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
+           (sample.clamp < 0.0f || sample.clamp >= 255.0f);
+}
+
+// Stores values of neighbouring pixels as they lie packed, in such a pass; returns whether it is one.
 DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
-    const bool limited = sample.clamp >= 0.0f && sample.clamp < 255.0f;
-    if (limited || sample.op_begin != sample.op_end || sample.measure || sample.transposed) return false;
-    if (sample.target_type != UINT8 || sample.target_layout != HWC || sample.target_channels != 3) return false;
+    if (!only_packs(sample)) return false;
     uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
     int i = 0;
     for (; i + PIXELS <= 3 * pixels; i += PIXELS) to_bytes(values + i, target + i);

@@ -158,7 +158,7 @@ DEVICE Many<float> root(Many<float> values) {
 #endif
 DEVICE Many<uint32> float_bits(Many<float> values) { return Many<uint32>(values); }
 DEVICE Many<float> float_of_bits(Many<uint32> bits) { return Many<float>(bits); }
-DEVICE Many<float> float_of(Many<uint32> whole) { return __builtin_convertvector(Many<int>(whole), Many<float>); }
+DEVICE Many<float> float_of(Many<uint32> whole) { return to_floats(Many<int>(whole)); }
 
 // Eight packed pixels as they lie, or near that; to each channel's values; and back, to nearest, halves up, of what is
 // limited to [0, most] (a NaN becomes 0), most <= 255. No byte beyond the pixels is touched.
@@ -277,20 +277,13 @@ DEVICE __m256i to_whole(const float* values) {  // below 0 where packing saturat
     const __m256 most = _mm256_min_ps(_mm256_set1_ps(255.0f), _mm256_loadu_ps(values));
     return _mm256_cvttps_epi32(_mm256_add_ps(most, _mm256_set1_ps(0.5f)));
 }
-DEVICE void to_bytes(const float* values, uint8* bytes) {
+DEVICE __m256i to_whole(const int* values) { return load<__m256i>(values); }
+template <class T>
+DEVICE void to_bytes(const T* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; p += 32) {
         const __m256i low = _mm256_packs_epi32(to_whole(values + p), to_whole(values + p + 8));
         const __m256i high = _mm256_packs_epi32(to_whole(values + p + 16), to_whole(values + p + 24));
         // Packing goes on in each half of a register; hence their order.
-        const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
-        memcpy(bytes + p, &packed, sizeof packed);
-    }
-}
-DEVICE void to_bytes(const int* values, uint8* bytes) {
-    for (int p = 0; p < PIXELS; p += 32) {
-        const __m256i low = _mm256_packs_epi32(load<__m256i>(values + p), load<__m256i>(values + p + 8));
-        const __m256i high = _mm256_packs_epi32(load<__m256i>(values + p + 16), load<__m256i>(values + p + 24));
         const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
         const __m256i packed = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(low, high), order);
         memcpy(bytes + p, &packed, sizeof packed);

@@ -113,7 +113,7 @@ DEVICE Neighbours<taps> neighbours_along(const double* at) {
     Neighbours<taps> found;
     float fraction[PIXELS];
     for (int p = 0; p < PIXELS; p += values_in<double>) {
-        const Many<double> centre = load<Many<double>>(at + p) - 0.5, before = floor_of(centre);
+        const Many<double> centre = load_many(at + p) - 0.5, before = floor_of(centre);
         store_as_float(fraction + p, centre - before);
         store_as_int(found.first + p, smaller(larger(before, all_of(-FAR)), all_of(FAR)));
     }
