@@ -92,15 +92,20 @@ void run_block(Body body) {
 
 bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* statistics, int tile_rows,
               int tile_columns) {
-    for (int y = 0; y < sample.y.out; y += tile_rows) {
-        for (int x = 0; x < sample.x.out; x += tile_columns) {
-            const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
-            if (!scratch.hold(scratch_floats(sample, tile))) return false;
-            float* const memory = scratch.data;  // a thread_local of this thread: the block's threads share it
-            run_block([&](const Block& block) { augment_tile(block, sample, ops, tables, statistics, tile, memory); });
+    Buffer& memory = scratch;  // a thread_local of this thread: the block's threads share it
+    bool held = true;
+    run_block([&](const Block& block) {
+        for (int y = 0; y < sample.y.out; y += tile_rows) {
+            for (int x = 0; x < sample.x.out; x += tile_columns) {
+                const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
+                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile));
+                block.sync();
+                if (held) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
+                block.sync();  // all are done with the memory
+            }
         }
-    }
-    return true;
+    });
+    return held;
 }
 
 // The image that one pass leaves for the next: where, bytes a row, and type.
