@@ -1,7 +1,8 @@
 // What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
 // fill:
-//   Colour       one pixel as such, with load, multiply-add and store; weighted_sum: of a square of pixels
+//   Colour       one pixel as such, with load, multiply-add and store
 //   Many<T>      as many values as a register holds; smaller and larger compare each, to_ints and to_floats convert
+//   split_at_centre   points into the pixel whose centre lies before them, limited to [-most, most], and the distance
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
 //   clamp_all, to_bytes   of a plane
 //   load_pixels, channel_of, store_pixels   packed bytes in a register, to values of one channel, and back
@@ -51,8 +52,10 @@ DEVICE T load_many(const T* p) {
 DEVICE float all_of(float value) { return value; }
 DEVICE double all_of(double value) { return value; }
 DEVICE int all_of(int value) { return value; }
-DEVICE void store_as_float(float* p, double value) { *p = float(value); }
-DEVICE void store_as_int(int* p, double value) { *p = int(value); }
+DEVICE void split_at_centre(const double* at, double most, int& before, float& behind) {
+    const double centred = *at - 0.5, below = floor_of(centred);
+    before = int(smaller(larger(below, -most), most)), behind = float(centred - below);
+}
 template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
@@ -99,12 +102,15 @@ DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return _mm256_min_ps(a, b); }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return _mm256_max_ps(a, b); }
 DEVICE Many<float> floor_of(Many<float> values) { return _mm256_floor_ps(values); }
-DEVICE Many<double> smaller(Many<double> a, Many<double> b) { return _mm256_min_pd(a, b); }
-DEVICE Many<double> larger(Many<double> a, Many<double> b) { return _mm256_max_pd(a, b); }
-DEVICE Many<double> floor_of(Many<double> values) { return _mm256_floor_pd(values); }
-DEVICE void store_as_float(float* p, Many<double> values) { _mm_storeu_ps(p, _mm256_cvtpd_ps(values)); }
-DEVICE void store_as_int(int* p, Many<double> values) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvttpd_epi32(values));
+DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
+    __m128i whole[2];
+    __m128 rest[2];
+    for (int i = 0; i < 2; ++i) {
+        const __m256d centred = _mm256_loadu_pd(at + 4 * i) - all_of(0.5), below = _mm256_floor_pd(centred);
+        whole[i] = _mm256_cvttpd_epi32(_mm256_min_pd(_mm256_max_pd(below, all_of(-most)), all_of(most)));
+        rest[i] = _mm256_cvtpd_ps(centred - below);
+    }
+    before = Many<int>(_mm256_set_m128i(whole[1], whole[0])), behind = _mm256_set_m128(rest[1], rest[0]);
 }
 #else
 #if defined(__SSE2__)
@@ -130,22 +136,13 @@ DEVICE Many<float> floor_of(Many<float> values) {
     for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
     return values;
 }
-DEVICE Many<double> smaller(Many<double> a, Many<double> b) { return a < b ? a : b; }
-DEVICE Many<double> larger(Many<double> a, Many<double> b) { return a > b ? a : b; }
-DEVICE Many<double> floor_of(Many<double> values) {
-    for (int i = 0; i < 4; ++i) values[i] = floor_of(values[i]);
-    return values;
-}
-DEVICE void store_as_float(float* p, Many<double> values) {
-    for (int i = 0; i < 4; ++i) p[i] = float(values[i]);
-}
-DEVICE void store_as_int(int* p, Many<double> values) {
-    for (int i = 0; i < 4; ++i) p[i] = int(values[i]);
+DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
+    for (int i = 0; i < 8; ++i) {
+        const double centred = at[i] - 0.5, below = floor_of(centred);
+        before[i] = int(smaller(larger(below, -most), most)), behind[i] = float(centred - below);
+    }
 }
 #endif
-
-// One byte more is read.
-DEVICE uint32 three_bytes(const uint8* p) { return load<uint32>(p); }
 
 // Bits, roots, and whole numbers below 2^31, of many.
 #if defined(__AVX2__)
@@ -320,46 +317,3 @@ DEVICE void to_bytes(const int* values, uint8* bytes) {
 template <class T>
 constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
 constexpr int MANY = values_in<float>;
-
-// The sum of taps x taps pixels from `pixels` on, rows `pitch` values apart: along the rows first. What lies just
-// beyond a row's last pixel is read.
-template <int n>
-struct Taps {};
-
-template <int n, class T>
-DEVICE Colour weighted_sum(Taps<n>, const T* pixels, int64 pitch, const float* wy, const float* wx) {
-    Colour value = no_colour();
-    for (int i = 0; i < n; ++i) {
-        Colour sum = no_colour();
-        for (int k = 0; k < n; ++k) multiply_add(sum, wx[k], load_colour(pixels + i * pitch + 3 * k));
-        multiply_add(value, wy[i], sum);
-    }
-    return value;
-}
-
-#if defined(__AVX2__) && !defined(__CUDACC__)
-
-// Both rows at once: the upper one's pixel in the lower half of a register.
-DEVICE Colour sum_of_four(const Lanes& left, const Lanes& right, const float* wy, const float* wx) {
-    Lanes sums = zero_lanes();
-    sums += wx[0] * left;
-    sums += wx[1] * right;
-    Colour value = no_colour();
-    multiply_add(value, wy[0], Quad(_mm256_castps256_ps128(sums)));
-    multiply_add(value, wy[1], Quad(_mm256_extractf128_ps(sums, 1)));
-    return value;
-}
-DEVICE Colour weighted_sum(Taps<2>, const float* pixels, int64 pitch, const float* wy, const float* wx) {
-    return sum_of_four(load_rows(pixels, pitch), load_rows(pixels + 3, pitch), wy, wx);
-}
-DEVICE Colour weighted_sum(Taps<2>, const uint8* pixels, int64 pitch, const float* wy, const float* wx) {
-    const __m128i upper = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels));
-    const __m128i lower = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels + pitch));
-    const __m128i order = _mm_setr_epi8(0, 1, 2, -1, 8, 9, 10, -1, 3, 4, 5, -1, 11, 12, 13, -1);
-    const __m128i bytes = _mm_shuffle_epi8(_mm_unpacklo_epi64(upper, lower), order);
-    const Lanes left = Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
-    const Lanes right = Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_unpackhi_epi64(bytes, bytes))));
-    return sum_of_four(left, right, wy, wx);
-}
-
-#endif

@@ -8,6 +8,7 @@
 // Tested against torch's grid_sample, cv2.warpAffine and warpPerspective, and tests/references/warp.py.
 #pragma once
 #include "sampling.h"
+#include "taps.h"
 
 // Far outside is far enough: what `continued` and the taps add must not leave the range of int. A NaN is, too.
 constexpr double FAR = 1000000000.0;
@@ -18,39 +19,50 @@ struct Points {
     double y[PIXELS], x[PIXELS];
 };
 
-// Moves points of the output by the field, interpolated bilinearly between its nodes, which span the image from corner
-// to corner.
+// What lies s to the right and t below the first of four nodes.
+DEVICE double between(const double (&nodes)[2][2], double s, double t) {
+    const double upper = nodes[0][0] * (1 - s) + nodes[0][1] * s, lower = nodes[1][0] * (1 - s) + nodes[1][1] * s;
+    return upper * (1 - t) + lower * t;
+}
+
+// Moves points of one output row by the field, interpolated bilinearly between its nodes, which span the image from
+// corner to corner.
 DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
     const int rows = sample.field_rows, columns = sample.field_columns;
-    const int height = sample.field_height, width = sample.field_width;
-    double t[PIXELS], s[PIXELS], nodes[2][4][PIXELS];
-    int first[PIXELS];
+    const double down = at.y[0] / sample.field_height * (rows - 1), width = sample.field_width;
+    const int i = int(smaller(larger(down, 0.0), rows - 2.0));
+    const double t = down - i;
+    double s[PIXELS];
+    int cells[PIXELS], others = 0;
     FOR_PIXELS(p) {
-        const double down = at.y[p] / height * (rows - 1), across = at.x[p] / width * (columns - 1);
-        const int i = smaller(larger(whole(down), 0), rows - 2), j = smaller(larger(whole(across), 0), columns - 2);
-        t[p] = down - i, s[p] = across - j;
-        first[p] = i * columns + j;
+        const double across = at.x[p] / width * (columns - 1);
+        cells[p] = int(smaller(larger(across, 0.0), columns - 2.0));
+        s[p] = across - cells[p];
     }
-    int others = 0;
-    FOR_PIXELS(p) others |= first[p] ^ first[0];
-    const bool one_cell = others == 0;
-    for (int p = 0; p < (one_cell ? 1 : PIXELS); ++p) {
-        const float* node = tables + sample.field + int64(first[p]) * 2;
+    FOR_PIXELS(p) others |= cells[p] ^ cells[0];
+    const float* const upper = tables + sample.field + int64(i) * columns * 2;
+    const float* const lower = upper + 2 * columns;
+    if (others == 0) {
         for (int k = 0; k < 2; ++k) {
-            nodes[k][0][p] = node[k], nodes[k][1][p] = node[2 + k];
-            nodes[k][2][p] = node[2 * columns + k], nodes[k][3][p] = node[2 * columns + 2 + k];
+            const int j = 2 * cells[0] + k;
+            const double nodes[2][2] = {{upper[j], upper[j + 2]}, {lower[j], lower[j + 2]}};
+            double* const moved = k == 0 ? at.y : at.x;
+            FOR_PIXELS(p) moved[p] += between(nodes, s[p], t);
         }
+        return;
     }
-    for (int j = 0; j < (one_cell ? 8 : 0); ++j) {
-        const double node = nodes[j / 4][j % 4][0];
-        FOR_PIXELS(p) nodes[j / 4][j % 4][p] = node;
-    }
+    float nodes[2][2][2][PIXELS];
+    for (int p = 0; p < PIXELS; ++p)
+        for (int k = 0; k < 2; ++k) {
+            const int j = 2 * cells[p] + k;
+            nodes[k][0][0][p] = upper[j], nodes[k][0][1][p] = upper[j + 2];
+            nodes[k][1][0][p] = lower[j], nodes[k][1][1][p] = lower[j + 2];
+        }
     for (int k = 0; k < 2; ++k) {
         double* const moved = k == 0 ? at.y : at.x;
         FOR_PIXELS(p) {
-            const double upper = nodes[k][0][p] * (1 - s[p]) + nodes[k][1][p] * s[p];
-            const double lower = nodes[k][2][p] * (1 - s[p]) + nodes[k][3][p] * s[p];
-            moved[p] += upper * (1 - t[p]) + lower * t[p];
+            const double own[2][2] = {{nodes[k][0][0][p], nodes[k][0][1][p]}, {nodes[k][1][0][p], nodes[k][1][1][p]}};
+            moved[p] += between(own, s[p], t);
         }
     }
 }
@@ -112,15 +124,13 @@ template <int taps>
 DEVICE Neighbours<taps> neighbours_along(const double* at) {
     Neighbours<taps> found;
     float fraction[PIXELS];
-    for (int p = 0; p < PIXELS; p += values_in<double>) {
-        const Many<double> centre = load_many(at + p) - 0.5, before = floor_of(centre);
-        store_as_float(fraction + p, centre - before);
-        store_as_int(found.first + p, smaller(larger(before, all_of(-FAR)), all_of(FAR)));
+    for (int p = 0; p < PIXELS; p += MANY) {
+        Many<int> before;
+        Many<float> behind;
+        split_at_centre(at + p, FAR, before, behind);
+        store_many(found.first + p, before - (taps / 2 - 1)), store_many(fraction + p, behind);
     }
-    FOR_PIXELS(p) {
-        found.first[p] -= taps / 2 - 1;
-        for (int k = 0; k < taps; ++k) found.weights[k][p] = tap_weight<taps>(k, fraction[p]);
-    }
+    for (int k = 0; k < taps; ++k) FOR_PIXELS(p) found.weights[k][p] = tap_weight<taps>(k, fraction[p]);
     return found;
 }
 
@@ -154,15 +164,15 @@ DEVICE int locate(const Sample& sample, const Neighbours<taps>& y, const Neighbo
 // Where the first taps lie in memory, in values. Points that are not inside have those of one that is: more than what
 // some point reads need not be there.
 template <int taps>
-DEVICE void locate_first(const Sample& sample, int pitch, const Neighbours<taps>& y, const Neighbours<taps>& x,
+DEVICE void locate_first(const Sample& sample, int pitch, const Neighbours<taps>& y, const Neighbours<taps>& x, int any,
                          const int* where, int64* first) {
-    int one = 0, rows[PIXELS], columns[PIXELS];
+    const int top = sample.y.held_low, left = sample.x.held_low;
+    FOR_PIXELS(p) first[p] = int64(y.first[p] - top) * pitch + 3 * int64(x.first[p] - left);
+    if (any == INSIDE) return;
+    int one = 0;
     while (where[one] != INSIDE) ++one;
-    FOR_PIXELS(p) {
-        rows[p] = (where[p] == INSIDE ? y.first[p] : y.first[one]) - sample.y.held_low;
-        columns[p] = 3 * ((where[p] == INSIDE ? x.first[p] : x.first[one]) - sample.x.held_low);
-    }
-    FOR_PIXELS(p) first[p] = int64(rows[p]) * pitch + columns[p];
+    const int64 inside = first[one];
+    FOR_PIXELS(p) first[p] = where[p] == INSIDE ? first[p] : inside;
 }
 
 // v[c][p] = the sums around the points.
@@ -180,25 +190,21 @@ DEVICE void sum_inside(const T* image, int pitch, const int64* first, const Neig
 
 #if !defined(__CUDACC__)
 
-// The same of four bytes each: as words, whose three lower bytes are a pixel, so that all else is done to a strip. On
-// CUDA a strip is one pixel, and words only take registers.
-DEVICE void sum_inside(const uint8* image, int pitch, const int64* first, const Neighbours<2>& y,
-                       const Neighbours<2>& x, int, Strip& v) {
-    uint32 words[2][2][PIXELS];
-#pragma GCC unroll 8
-    for (int p = 0; p < PIXELS; ++p)
-        for (int i = 0; i < 2; ++i)
-            for (int k = 0; k < 2; ++k) words[i][k][p] = three_bytes(image + first[p] + i * pitch + 3 * k);
+// The same of four pixels, as many points as a register holds at once. On CUDA a strip is one point.
+template <class T>
+DEVICE void sum_inside(const T* image, int pitch, const int64* first, const Neighbours<2>& y, const Neighbours<2>& x,
+                       int, Strip& v) {
+    for (int p = 0; p < PIXELS; p += MANY) {
+        const Many<float> wy[2] = {load_many(y.weights[0] + p), load_many(y.weights[1] + p)};
+        const Many<float> wx[2] = {load_many(x.weights[0] + p), load_many(x.weights[1] + p)};
+        // A row of points crosses many rows of the source, and returns to those below soon: no prefetcher foresees
+        // that.
+        for (int i = 0; i < MANY; i += 4) __builtin_prefetch(image + first[p + i] + 8 * pitch);
+        Many<float> sums[3];
+        sum_four(image, pitch, first + p, wy, wx, sums);
 #pragma GCC unroll 3
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) {
-            float rows[2];
-            for (int i = 0; i < 2; ++i) {
-                const float left = float(int(words[i][0][p] >> 8 * c & 255));
-                const float right = float(int(words[i][1][p] >> 8 * c & 255));
-                rows[i] = x.weights[0][p] * left + x.weights[1][p] * right;
-            }
-            v[c][p] = y.weights[0][p] * rows[0] + y.weights[1][p] * rows[1];
-        }
+        for (int c = 0; c < 3; ++c) store_many(v[c] + p, sums[c]);
+    }
 }
 
 #endif
@@ -227,7 +233,7 @@ DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, Stri
     const int pitch = int(sample.pitch / int64(sizeof(T)));
     const int any = locate(sample, y, x, where);
     if (any & INSIDE) {
-        locate_first(sample, pitch, y, x, where, first);
+        locate_first(sample, pitch, y, x, any, where, first);
         sum_inside(reinterpret_cast<const T*>(sample.source), pitch, first, y, x, pixels, v);
     }
     if (any & FILLED) sum_filled(sample, y, x, where, v);
