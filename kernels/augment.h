@@ -6,7 +6,7 @@
 // Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
 //   what statistics.h takes, then
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
-//   ROWS lines of 3 * (the source columns that the tile's columns read) + 1
+//   from a multiple of LANES on, ROWS lines of 3 * (the source columns that the tile's columns read)
 // JPEG passes have jpeg.h's instead; those that gather pixel by pixel need none.
 //
 // Only what reads the source is compiled for each of its types; the program, most of the code, once for each way.
@@ -34,7 +34,7 @@ DEVICE void fill(const Sample& sample, Strip& v) {
 DEVICE void finish_strip(const Sample& sample, const Op* ops, const float* tables, const Statistics& statistics, int y,
                          int x, int pixels, Strip& v, Tally& tally) {
     limit_to(sample.clamp, v);
-    run_program(sample, ops, tables, statistics, y, x, v);
+    if (sample.op_begin < sample.op_end) run_program(sample, ops, tables, statistics, y, x, v);
     measure(sample, statistics, v, pixels, tally);
     store_strip(sample, v, y, x, pixels);
 }
@@ -122,6 +122,7 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
     Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
     float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
     float* lines = column_weights + int64(tile.columns) * sample.x.taps;
+    lines += (scratch - lines) & (LANES - 1);  // a vector of them never lies across two lines of the cache
 
     const float* own = tables + sample.weights;
     tabulate(block, sample, sample.y, own, tile.y, tile.rows, row_spans, row_weights);
@@ -133,26 +134,23 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
     block.sync();
 
     const Span columns = cover(column_spans, tile.columns);
-    const int64 below = 3 * int64(columns.count) + 1;
     for (int i = 0; i < tile.rows; i += ROWS) {
         const int height = smaller(ROWS, tile.rows - i);
-        for (int row = 0; row < height; ++row) {
-            const Span span = row_spans[i + row];
-            const float* weights = row_weights + int64(i + row) * sample.y.taps;
-            if (span.count == 0 || columns.count == 0) continue;
-            if (sample.source_type == UINT8)
-                sum_rows<uint8>(block, sample, span, weights, columns, lines + row * below);
-            else
-                sum_rows<float>(block, sample, span, weights, columns, lines + row * below);
-        }
+        Span rows[ROWS];
+        for (int row = 0; row < ROWS; ++row) rows[row] = row < height ? row_spans[i + row] : Span{0, 0};
+        const float* const weights = row_weights + int64(i) * sample.y.taps;
+        if (sample.source_type == UINT8)
+            sum_rows<uint8>(block, sample, rows, weights, columns, lines);
+        else
+            sum_rows<float>(block, sample, rows, weights, columns, lines);
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
             const int pixels = smaller(PIXELS, tile.columns - j);
-            Strip v[ROWS];
-            sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines, below,
+            alignas(Lanes) Strip v[ROWS];
+            sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines,
                         columns.first, pixels, v);
             for (int row = 0; row < height; ++row) {
-                if (row_spans[i + row].count == 0) fill(sample, v[row]);
+                if (rows[row].count == 0) fill(sample, v[row]);
                 finish_strip(sample, ops, tables, statistics, tile.y + i + row, tile.x + j, pixels, v[row], tally);
             }
         }

@@ -33,9 +33,11 @@ struct Buffer {
         if (wanted <= size) return true;
 #endif
         free(data);
-        data = static_cast<float*>(malloc(wanted * sizeof(float)));
-        size = data ? wanted : 0;
-        return data != nullptr;
+        void* memory = nullptr;
+        const bool have = posix_memalign(&memory, 64, wanted * sizeof(float)) == 0;
+        data = have ? static_cast<float*>(memory) : nullptr;
+        size = have ? wanted : 0;
+        return have;
     }
     ~Buffer() { free(data); }
 };
@@ -45,8 +47,9 @@ thread_local Buffer scratch, intermediate[2], counted;
 size_t tile_floats(const Sample& sample, Tile tile) {
     if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
     // A line never needs more than the window, which is all that sampling may see.
-    const size_t line = 3 * size_t(sample.x.high - sample.x.low) + 1;
-    return size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps) + ROWS * line;
+    const size_t line = 3 * size_t(sample.x.high - sample.x.low);
+    const size_t tables = size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps);
+    return (tables + LANES - 1) / LANES * LANES + ROWS * line;
 }
 
 size_t scratch_floats(const Sample& sample, Tile tile) {

@@ -17,7 +17,7 @@ int64_t resampling_floats(const Sample& sample, int64_t rows, int64_t columns) {
     const int64_t line = int64_t(std::ceil(double(columns) * x.scale)) + 2 * int64_t(x.taps) + 2;
     // A border that wraps shows both ends of the window in one tile.
     const int64_t shown = sample.border_after == WRAP ? window : std::min(line, window);
-    return rows * (2 + y.taps) + columns * (2 + x.taps) + 3 * shown + 1;
+    return rows * (2 + y.taps) + columns * (2 + x.taps) + 3 * shown;
 }
 
 int64_t jpeg_integers(int64_t rows, int64_t columns) {

@@ -1,8 +1,9 @@
 // Separable resampling: which source pixels an output row or column reads, with which weights, and the two sums.
 //
 // A block owns a tile of output pixels. It first tabulates, for each of the tile's rows and columns, the span of
-// source indices and their weights. Then, for each output row, it sums source rows downwards into `line` (contiguous
-// reads, every thread its own columns), and each output pixel sums its span of `line` sideways.
+// source indices and their weights. Then, for ROWS output rows at a time, it sums source rows downwards into `lines`
+// (contiguous reads, every thread its own columns), and each output pixel sums its span of the lines sideways. In
+// `lines` the values of ROWS rows lie together: a weight of a column multiplies them all at once.
 //
 // Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
 #pragma once
@@ -176,19 +177,31 @@ DEVICE float seen_value(const Sample& sample, int y, int x, int channel) {
                   : sample.fill_before[channel];
 }
 
-// Sums `rows` downwards over LANES * groups neighbouring values that start `at` values into each row.
-template <class T, int groups>
-DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, int64 at, float* line) {
-    Lanes sums[groups];
-    for (int g = 0; g < groups; ++g) sums[g] = zero_lanes();
-    for (int k = 0; k < rows.count; ++k) {
-        const int y = continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+// How many terms a sum has, where the compiler is to know it and so unroll the sum: sum_spans tries 1 ... 6, then
+// UNKNOWN; on the host so does sum_strip.
+constexpr int UNKNOWN = 7, TRIED = LANES > 1 ? 1 : UNKNOWN;
+
+// sums[j] = the sum over `rows` of the value that lies `at` + j values into each row, LANES * groups of them; `inside`:
+// no row needs a border.
+template <class T, int groups, int known = TRIED>
+DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, float* sums) {
+    if constexpr (known < UNKNOWN)
+        if (!inside || rows.count != known)
+            return sum_strip<T, groups, known + 1>(sample, rows, weights, inside, at, sums);
+    const int count = known < UNKNOWN ? known : rows.count;
+    Lanes sum[groups];
+    for (int g = 0; g < groups; ++g) sum[g] = zero_lanes();
+#pragma GCC unroll 6
+    for (int k = 0; k < count; ++k) {
+        const int y = known < UNKNOWN
+                          ? rows.first + k
+                          : continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
         const T* row = row_of<T>(sample, y) + at;
         keep_in_register(row);
-        for (int g = 0; g < groups; ++g) multiply_add(sums[g], weights[k], row + g * LANES);
+        for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], row + g * LANES);
     }
 #pragma GCC unroll 8
-    for (int g = 0; g < groups; ++g) store(line + g * LANES, sums[g]);
+    for (int g = 0; g < groups; ++g) store(sums + g * LANES, sum[g]);
 }
 
 // The slow way, for values that a constant border takes part in.
@@ -199,97 +212,88 @@ DEVICE float sum_seen(const Sample& sample, Span rows, const float* weights, int
     return sum;
 }
 
-// line[3 * i + c] = sum over `rows` of source column columns.first + i, channel c.
+// lines[ROWS * j + row] = the same sums for each of ROWS rows, whose weights lie y.taps apart; `inside`: none needs a
+// border.
+template <class T, int groups>
+DEVICE void sum_strips(const Sample& sample, const Span* rows, const float* weights, bool inside, int64 at,
+                       float* lines) {
+    alignas(Lanes) float sums[ROWS][LANES * groups];
+    for (int row = 0; row < ROWS; ++row, weights += sample.y.taps)
+        sum_strip<T, groups>(sample, rows[row], weights, inside, at, sums[row]);
+    for (int g = 0; g < groups; ++g) transpose(&sums[0][g * LANES], LANES * groups, lines + ROWS * LANES * g, ROWS);
+}
+
+// lines[ROWS * (3 * i + c) + row] = sum over rows[row] of source column columns.first + i, channel c; 0 over no rows.
 template <class T>
-DEVICE void sum_rows(const Block& block, const Sample& sample, Span rows, const float* weights, Span columns,
-                     float* line) {
+DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, Span columns,
+                     float* lines) {
     const int begin = columns.first, end = columns.first + columns.count;
-    const bool rows_inside = sample.border_before != CONSTANT ||
-                             (rows.first >= sample.y.inner_low && rows.first + rows.count <= sample.y.inner_high);
+    bool inside = true;
+    for (int row = 0; row < ROWS; ++row)
+        inside = inside && (rows[row].count == 0 || (rows[row].first >= sample.y.inner_low &&
+                                                     rows[row].first + rows[row].count <= sample.y.inner_high));
+    const auto one = [&](int x, int channel) {
+        float* const to = lines + ROWS * (3 * int64(x - begin) + channel);
+        for (int row = 0; row < ROWS; ++row)
+            to[row] = sum_seen<T>(sample, rows[row], weights + row * int64(sample.y.taps), x, channel);
+    };
     // [low, high): the columns that lie in memory and need no border.
-    const int low = rows_inside ? smaller(larger(begin, sample.x.inner_low), end) : end;
+    const int low = inside || sample.border_before != CONSTANT ? smaller(larger(begin, sample.x.inner_low), end) : end;
     const int high = larger(low, smaller(end, sample.x.inner_high));
     for (int x = begin + block.thread; x < low; x += block.threads)
-        for (int c = 0; c < 3; ++c) line[3 * (x - begin) + c] = sum_seen<T>(sample, rows, weights, x, c);
+        for (int c = 0; c < 3; ++c) one(x, c);
     for (int x = high + block.thread; x < end; x += block.threads)
-        for (int c = 0; c < 3; ++c) line[3 * (x - begin) + c] = sum_seen<T>(sample, rows, weights, x, c);
+        for (int c = 0; c < 3; ++c) one(x, c);
 
-    float* inner = line + 3 * int64(low - begin);
+    float* inner = lines + ROWS * 3 * int64(low - begin);
     const int64 at = 3 * int64(low - sample.x.held_low);
     const int n = 3 * (high - low);
     constexpr int wide = LANES * GROUPS;
     int j = block.thread * wide;
-    for (; j + wide <= n; j += block.threads * wide) sum_strip<T, GROUPS>(sample, rows, weights, at + j, inner + j);
+    for (; j + wide <= n; j += block.threads * wide)
+        sum_strips<T, GROUPS>(sample, rows, weights, inside, at + j, inner + ROWS * j);
     const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
     if (block.threads == 1 && n >= wide) {  // what is left over, together with some of what is done already
-        if (wide_end < n) sum_strip<T, GROUPS>(sample, rows, weights, at + n - wide, inner + n - wide);
+        if (wide_end < n)
+            sum_strips<T, GROUPS>(sample, rows, weights, inside, at + n - wide, inner + ROWS * (n - wide));
         return;
     }
     for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
-        sum_strip<T, 1>(sample, rows, weights, at + j, inner + j);
-    for (j = lanes_end + block.thread; j < n; j += block.threads)
-        inner[j] = sum_seen<T>(sample, rows, weights, low + j / 3, j % 3);
+        sum_strips<T, 1>(sample, rows, weights, inside, at + j, inner + ROWS * j);
+    for (j = lanes_end + block.thread; j < n; j += block.threads) one(low + j / 3, j % 3);
 }
 
-// out[p] = for each of ROWS rows the sum over spans[p] of its line. The lines begin at source column `begin` and lie
-// `below` floats apart. Where a span is empty stands the fill colour. `fixed` is the count of every other span, known
-// to the compiler so that it unrolls the sum; 0: it is `count`.
-template <int fixed>
+// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at source column `begin`; the fill
+// colour where a span is empty. The others are `count` long.
+template <int known = 1>
 DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
-                      int64 below, int begin, int pixels, Pixel* out) {
-    const int n = fixed ? fixed : count;
+                      int begin, int pixels, float (*out)[3][ROWS]) {
+    if constexpr (known < UNKNOWN)
+        if (count != known) return sum_spans<known + 1>(sample, spans, weights, count, lines, begin, pixels, out);
+    const int n = known < UNKNOWN ? known : count;
     for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
         if (spans[p].count == 0) {
-            out[p] = pixel_of(sample.fill_after);
+            for (int c = 0; c < 3; ++c)
+                for (int row = 0; row < ROWS; ++row) out[p][c][row] = sample.fill_after[c];
             continue;
         }
-        const float* pixel = lines + 3 * (spans[p].first - begin);
-        Pixel sum = zero_pixel();
-        for (int k = 0; k < n; ++k) multiply_add(sum, weights[k], pixel + 3 * k, below);
-        out[p] = sum;
+        const float* const values = lines + ROWS * 3 * int64(spans[p].first - begin);
+        Lanes sum[3] = {zero_lanes(), zero_lanes(), zero_lanes()};
+        for (int k = 0; k < n; ++k)
+#pragma GCC unroll 3
+            for (int c = 0; c < 3; ++c) multiply_add(sum[c], weights[k], values + ROWS * (3 * k + c));
+#pragma GCC unroll 3
+        for (int c = 0; c < 3; ++c) store(out[p][c], sum[c]);
     }
-}
-
-// Whether a strip's spans follow each other by one source pixel each, with the same weights, and none is empty.
-DEVICE bool sliding(const Sample& sample, const Span* spans, int pixels) {
-    return PIXELS > 1 && sample.neighbourhood == SEPARABLE && pixels == PIXELS && spans[0].count > 0 &&
-           spans[PIXELS - 1].count > 0 && spans[PIXELS - 1].first - spans[0].first == PIXELS - 1;
-}
-
-// The same sums as sum_spans of PIXELS sliding spans, the first of which begins at `line`: of neighbouring values
-// together, whatever their channel.
-DEVICE void slide(const float* weights, int count, const float* line, Strip& v) {
-    float sums[3 * PIXELS];
-    constexpr int groups = 3;
-    for (int j = 0; j < 3 * PIXELS; j += groups * LANES) {
-        Lanes sum[groups];
-        for (int g = 0; g < groups; ++g) sum[g] = zero_lanes();
-        for (int k = 0; k < count; ++k)
-            for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], line + 3 * k + j + g * LANES);
-        UNROLL
-        for (int g = 0; g < groups; ++g) store(sums + j + g * LANES, sum[g]);
-    }
-    unpack(sums, v);
 }
 
 // v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
-                        int64 below, int begin, int pixels, Strip* v) {
-    if (sliding(sample, spans, pixels)) {
-        for (int row = 0; row < ROWS; ++row)
-            slide(weights, count, lines + row * below + 3 * (spans[0].first - begin), v[row]);
-        return;
-    }
-    Pixel out[PIXELS];
-    for (int p = pixels; p < PIXELS; ++p) out[p] = zero_pixel();
-    switch (count) {
-        case 1: sum_spans<1>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        case 2: sum_spans<2>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        case 3: sum_spans<3>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        case 4: sum_spans<4>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        case 5: sum_spans<5>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        case 6: sum_spans<6>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-        default: sum_spans<0>(sample, spans, weights, count, lines, below, begin, pixels, out); break;
-    }
-    split(out, v);
+                        int begin, int pixels, Strip* v) {
+    alignas(Lanes) float out[PIXELS][3][ROWS];
+    for (int p = pixels; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) store(out[p][c], zero_lanes());
+    sum_spans(sample, spans, weights, count, lines, begin, pixels, out);
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < PIXELS; p += LANES) transpose(out[p][c], 3 * ROWS, &v[0][c][p], 3 * PIXELS);
 }

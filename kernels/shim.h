@@ -8,7 +8,7 @@
 //   LANES, GROUPS     how many source values, in how many vectors, a thread sums at a time
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
 //                     All are 1 on CUDA, where neighbouring threads make the width, and fill registers on the host
-//   Lanes, Pixel      small vectors, with load, multiply-add and store
+//   Lanes             a vector of LANES floats, with multiply-add and store; transpose: of LANES vectors
 //   add_to            a sum that many threads add to, exact and so independent of their order; likewise
 //   raise_to          the largest value of many threads
 //   add_counts        a counter that many blocks add to; count_one: that the threads of one sample share
@@ -32,7 +32,7 @@ typedef long long int64;
 
 constexpr int LANES = 1;
 constexpr int GROUPS = 1;
-constexpr int ROWS = 1;
+constexpr int ROWS = LANES;
 constexpr int PIXELS = 1;
 
 struct Block {
@@ -50,17 +50,7 @@ DEVICE void store(float* p, Lanes lanes) { *p = lanes.value; }
 template <class T>
 DEVICE void keep_in_register(T*&) {}
 
-struct Pixel {
-    float value[3];
-};
-DEVICE Pixel zero_pixel() { return {{0.0f, 0.0f, 0.0f}}; }
-DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64) {
-    for (int c = 0; c < 3; ++c) sum.value[c] += weight * p[c];
-}
-DEVICE Pixel pixel_of(const float* rgb) { return {{rgb[0], rgb[1], rgb[2]}}; }
-DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
-    for (int c = 0; c < 3; ++c) v[0][c][0] = pixels[0].value[c];
-}
+DEVICE void transpose(const float* from, int, float* to, int) { *to = *from; }
 
 DEVICE uint16 half_bits(float value) {
     uint16 bits;
@@ -107,13 +97,13 @@ typedef uint32_t uint32;
 typedef uint64_t uint64;
 typedef int64_t int64;
 
-constexpr int LANES = 8;
 #if defined(__AVX2__)
-constexpr int GROUPS = 8;
+constexpr int LANES = 8;
 #else
-constexpr int GROUPS = 4;  // registers of half the width
+constexpr int LANES = 4;
 #endif
-constexpr int ROWS = 2;
+constexpr int GROUPS = 8;
+constexpr int ROWS = LANES;
 constexpr int PIXELS = 32;
 
 #ifdef CUAUG_BLOCK_THREADS
@@ -148,85 +138,58 @@ DEVICE void keep_in_register(T*& p) {
     asm("" : "+r"(p));
 }
 
-// Lanes: LANES neighbouring values. Pixel: ROWS pixels, one below the other, of four floats each, the fourth unused, so
-// that one weight serves both; whoever loads leaves a float of slack after a line's last pixel, and `below` is the
-// distance between the lines. Compilers turn a conversion of bytes to floats into scalar ones; hence by hand.
-#if defined(__AVX2__)
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
 
-typedef float Lanes __attribute__((vector_size(32)));
-typedef Lanes Pixel;
-
+// LANES bytes as floats. Compilers turn this into conversions of one after the other; hence by hand.
 DEVICE Lanes widen(const uint8* p) {
+#if defined(__AVX2__)
     return Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
+#elif defined(__SSE2__)
+    const __m128i zero = _mm_setzero_si128(), bytes = _mm_cvtsi32_si128(load<int>(p));
+    return Lanes(_mm_cvtepi32_ps(_mm_unpacklo_epi16(_mm_unpacklo_epi8(bytes, zero), zero)));
+#else
+    return Lanes{float(p[0]), float(p[1]), float(p[2]), float(p[3])};
+#endif
 }
 DEVICE Lanes zero_lanes() { return Lanes{}; }
 DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { sum += weight * widen(p); }
 DEVICE void multiply_add(Lanes& sum, float weight, const float* p) { sum += weight * load<Lanes>(p); }
-DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes); }
-
-DEVICE Pixel zero_pixel() { return Pixel{}; }
-DEVICE Pixel pixel_of(const float* rgb) { return Pixel{rgb[0], rgb[1], rgb[2], 0, rgb[0], rgb[1], rgb[2], 0}; }
-DEVICE Pixel load_rows(const float* p, int64 below) {
-    return Pixel(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
+template <class Vector>
+DEVICE void store(float* p, const Vector& values) {
+    memcpy(p, &values, sizeof values);
 }
-DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) { sum += weight * load_rows(p, below); }
-// v[row][c][p] = channel c of pixels[p]: four pixels a step, a 4 x 4 transpose in each half of the register.
-DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
-    for (int p = 0; p < PIXELS; p += 4) {
-        const __m256 rg01 = _mm256_unpacklo_ps(pixels[p], pixels[p + 1]);
-        const __m256 rg23 = _mm256_unpacklo_ps(pixels[p + 2], pixels[p + 3]);
-        const __m256 b01 = _mm256_unpackhi_ps(pixels[p], pixels[p + 1]);
-        const __m256 b23 = _mm256_unpackhi_ps(pixels[p + 2], pixels[p + 3]);
-        const __m256 planes[3] = {_mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(1, 0, 1, 0)),
-                                  _mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(3, 2, 3, 2)),
-                                  _mm256_shuffle_ps(b01, b23, _MM_SHUFFLE(1, 0, 1, 0))};
-        for (int c = 0; c < 3; ++c) {
-            _mm_storeu_ps(&v[0][c][p], _mm256_castps256_ps128(planes[c]));
-            _mm_storeu_ps(&v[1][c][p], _mm256_extractf128_ps(planes[c], 1));
-        }
+
+// to[j * to_pitch + i] = from[i * from_pitch + j] for i, j < LANES.
+#if defined(__AVX2__)
+// Four floats and the four that lie `below` floats on.
+DEVICE Lanes load_rows(const float* p, int64 below) {
+    return Lanes(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
+}
+DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch) {
+    for (int j = 0; j < LANES; j += 4) {  // 4 x 4 in each half of a register
+        Lanes rows[4];
+        for (int i = 0; i < 4; ++i) rows[i] = load_rows(from + i * from_pitch + j, 4 * int64(from_pitch));
+        const __m256 low01 = _mm256_unpacklo_ps(rows[0], rows[1]), high01 = _mm256_unpackhi_ps(rows[0], rows[1]);
+        const __m256 low23 = _mm256_unpacklo_ps(rows[2], rows[3]), high23 = _mm256_unpackhi_ps(rows[2], rows[3]);
+        float* const four = to + j * to_pitch;
+        _mm256_storeu_ps(four, _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(1, 0, 1, 0)));
+        _mm256_storeu_ps(four + to_pitch, _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(3, 2, 3, 2)));
+        _mm256_storeu_ps(four + 2 * to_pitch, _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(1, 0, 1, 0)));
+        _mm256_storeu_ps(four + 3 * to_pitch, _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(3, 2, 3, 2)));
     }
 }
-
+#elif defined(__SSE2__)
+DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch) {
+    __m128 rows[4];
+    for (int i = 0; i < 4; ++i) rows[i] = _mm_loadu_ps(from + i * from_pitch);
+    _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+    for (int j = 0; j < 4; ++j) _mm_storeu_ps(to + j * to_pitch, rows[j]);
+}
 #else
-
-struct Lanes {
-    Quad low, high;
-};
-typedef Lanes Pixel;
-
-DEVICE Lanes widen(const uint8* p) {
-#if defined(__SSE2__)
-    const __m128i zero = _mm_setzero_si128();
-    const __m128i words = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)), zero);
-    return {_mm_cvtepi32_ps(_mm_unpacklo_epi16(words, zero)), _mm_cvtepi32_ps(_mm_unpackhi_epi16(words, zero))};
-#else
-    typedef uint8 Bytes __attribute__((vector_size(4)));
-    return {__builtin_convertvector(load<Bytes>(p), Quad), __builtin_convertvector(load<Bytes>(p + 4), Quad)};
-#endif
+DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch) {
+    for (int i = 0; i < LANES; ++i)
+        for (int j = 0; j < LANES; ++j) to[j * to_pitch + i] = from[i * from_pitch + j];
 }
-DEVICE void multiply_add(Lanes& sum, float weight, const Lanes& values) {
-    sum.low += weight * values.low;
-    sum.high += weight * values.high;
-}
-DEVICE Lanes zero_lanes() { return {Quad{}, Quad{}}; }
-DEVICE void multiply_add(Lanes& sum, float weight, const uint8* p) { multiply_add(sum, weight, widen(p)); }
-DEVICE void multiply_add(Lanes& sum, float weight, const float* p) { multiply_add(sum, weight, load<Lanes>(p)); }
-DEVICE void store(float* p, const Lanes& lanes) { memcpy(p, &lanes, sizeof lanes); }
-
-DEVICE Pixel zero_pixel() { return zero_lanes(); }
-DEVICE Pixel pixel_of(const float* rgb) {
-    const Quad quad = {rgb[0], rgb[1], rgb[2], 0.0f};
-    return {quad, quad};
-}
-DEVICE void multiply_add(Pixel& sum, float weight, const float* p, int64 below) {
-    multiply_add(sum, weight, Pixel{load<Quad>(p), load<Quad>(p + below)});
-}
-// v[row][c][p] = channel c of pixels[p].
-DEVICE void split(const Pixel* pixels, float (*v)[3][PIXELS]) {
-    for (int p = 0; p < PIXELS; ++p)
-        for (int c = 0; c < 3; ++c) v[0][c][p] = pixels[p].low[c], v[1][c][p] = pixels[p].high[c];
-}
-
 #endif
 
 DEVICE uint32 float_bits(float value) {

@@ -220,7 +220,6 @@ DEVICE Colour load_colour(const uint8* p) {
     return Quad{float(bytes & 255), float(bytes >> 8 & 255), float(bytes >> 16 & 255), 0.0f};
 #endif
 }
-DEVICE void store(float* p, const Colour& colour) { memcpy(p, &colour, sizeof colour); }
 
 // GCC does not find the instructions for minima and maxima in loops, nor for values that change places.
 #if defined(__AVX2__)
