@@ -28,7 +28,7 @@ DEVICE bool shows_as_it_lies(const Axis& axis) {
 struct Shown {
     int row, column[PIXELS], pixels;  // on the host, not the columns of plain ones, nor of neighbours for JPEG
     // Whether they are neighbours in the source too, in the order of `step`: the source columns left ... left + pixels
-    // - 1; and whether besides all that the filter looks at lies in the window.
+    // - 1; and whether besides all that the filter looks at lies in the window, and none in the frame that stays.
     bool neighbours, plain;
     int step, left;
 };
@@ -42,7 +42,8 @@ DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
     const int low = smaller(first, last), high = larger(first, last);
     at.neighbours = low >= sample.x.seen_low && high < sample.x.seen_high;
     at.left = sample.x.origin + low;
-    const int down = reach(sample, sample.y), across = reach(sample, sample.x);
+    const int down = larger(reach(sample, sample.y), sample.frame);
+    const int across = larger(reach(sample, sample.x), sample.frame);
     at.plain = at.neighbours && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
                at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
     if (PIXELS > 1 && (at.plain || (at.neighbours && sample.neighbourhood == JPEG))) return at;

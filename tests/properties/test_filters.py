@@ -336,6 +336,20 @@ def test_nobody_is_chosen():
     assert_same(run_one(plan, image, Type.UINT8), image)
 
 
+@given(st.data(), any_size, st.booleans(), tiles)
+def test_a_frame_wider_than_what_the_taps_look_at_stays(data, size, turned, tile):
+    image = data.draw(images(size=st.just(size), dtype=np.uint8))
+    plan = plan_for(image)
+    plan.stencil([[0, 0, 0.5]], frame=2)
+    if turned:
+        plan.flip()
+    expected = image // 2 + image % 2
+    for edge in (np.s_[:2], np.s_[-2:], np.s_[:, :2], np.s_[:, -2:]):
+        expected[edge] = image[edge]
+    for isa in ISAS:
+        assert_same(run_one(plan, image, Type.UINT8, tile=tile, isa=isa), expected[:, ::-1] if turned else expected)
+
+
 # --- where rows are kept as floats ------------------------------------------------------------------------------------
 
 
