@@ -87,9 +87,11 @@ DEVICE void gather_tile(const Block& block, const Sample& sample, const Op* ops,
             jpeg_planes<float>(block, sample, tables, rows, columns, memory, planes);
     }
     const Strips strips = strips_of(sample, tile.columns);
-    for (int i = block.thread; i < tile.rows * strips.count; i += block.threads) {
-        const Span span = strip_of(strips, i % strips.count);
-        const int y = tile.y + i / strips.count, x = tile.x + span.first, pixels = span.count;
+    for (int row = 0, i = block.thread;; i += block.threads) {
+        for (; i >= strips.count; i -= strips.count) ++row;  // cheaper than a division
+        if (row >= tile.rows) break;
+        const Span span = strip_of(strips, i);
+        const int y = tile.y + row, x = tile.x + span.first, pixels = span.count;
         if (sample.neighbourhood == JPEG && store_levels(sample, planes, y, x, pixels)) continue;
         Strip v;
         if (sample.source_type == UINT8)
