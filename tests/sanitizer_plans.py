@@ -221,15 +221,6 @@ def main(every: int, isas: list[str]) -> None:
     """Runs each `every`-th plan."""
     count = number = 0
     wrong: list[str] = []
-    made_of_bytes = (bytes_alone, matrix_alone, colours, lambda p: p.flip(), lambda p: p.rot90(1))
-    for size, write in itertools.product(SIZES, made_of_bytes):
-        source = image(*size, Type.UINT8)
-        results = {
-            run(write, source, Type.UINT8, Type.UINT8, Layout.HWC, 3, isa, tile) for isa in isas for tile in TILES
-        }
-        if len(results) != 1:
-            wrong.append(f"bytes of {size}: tiles or instruction sets show")
-        count += 1
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
     for (h, w), kind in itertools.product(SIZES, (Type.UINT8, Type.FLOAT32)):
         source = image(h, w, kind)
@@ -244,6 +235,15 @@ def main(every: int, isas: list[str]) -> None:
             count += 1
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
+        count += 1
+    made_of_bytes = (bytes_alone, matrix_alone, colours, lambda p: p.flip(), lambda p: p.rot90(1))
+    for size, write in itertools.product(SIZES, made_of_bytes):
+        source = image(*size, Type.UINT8)
+        results = {
+            run(write, source, Type.UINT8, Type.UINT8, Layout.HWC, 3, isa, tile) for isa in isas for tile in TILES
+        }
+        if len(results) != 1:
+            wrong.append(f"bytes of {size}: tiles or instruction sets show")
         count += 1
     wild = image(31, 45, Type.FLOAT32)
     wild[::5, ::3] = [np.nan, np.inf, -np.inf]

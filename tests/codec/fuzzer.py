@@ -216,9 +216,9 @@ def main() -> None:
         if number == arguments.first + WARM_UP:
             baseline = peak_bytes()
         what = case(arguments.seed, number)
+        os.pwrite(mark, b"%20d" % number, 0)
         if arguments.keep:
             Path(arguments.keep).write_bytes(what.data)
-        os.pwrite(mark, b"%20d" % number, 0)
         if number % ARM_EVERY == 0 or number == arguments.first:
             faulthandler.dump_traceback_later(arguments.deadline, exit=True)
         fuzzer.try_decoder(what)

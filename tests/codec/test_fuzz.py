@@ -119,9 +119,11 @@ def test_a_crash_names_its_case(tmp_path):
 
 @pytest.mark.slow
 def test_a_hang_names_its_case(tmp_path):
-    mark = tmp_path / "mark"
-    process = start("--seed", 3, "--count", 100_000, "--mark", mark, "--deadline", 0.0001)
-    with pytest.raises(pytest.fail.Exception, match=r"exit code 1 at seed 3, case \d+ .*(?s:.*)Timeout"):
+    mark, keep = tmp_path / "mark", tmp_path / "pipe"
+    os.mkfifo(keep)
+    process = start("--seed", 3, "--count", 100_000, "--mark", mark, "--deadline", 3, "--keep", keep)
+    assert keep.read_bytes() == case(3, 0).data  # the next picture is never read, so writing it never ends
+    with pytest.raises(pytest.fail.Exception, match=r"exit code 1 at seed 3, case 1 .*(?s:.*)Timeout"):
         report(process, 3, mark)
 
 
