@@ -3,7 +3,7 @@
 // Thread mapping: a block owns `rows` x `columns` output pixels of one sample. Inside it every loop is block-stride,
 // so any number of threads computes the same bits; phases are separated by barriers that every thread reaches.
 //
-// Scratch, in floats, in this order (cuaug/devices/cuda.py sizes it by the same sum):
+// Scratch, in floats, in this order (host_run.cpp and, for CUDA, host_scratch.h size it by the same sum):
 //   what statistics.h takes, then
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
 //   from a multiple of LANES on, ROWS lines of 3 * (the source columns that the tile's columns read)
