@@ -165,17 +165,23 @@ DEVICE void store(float* p, const Vector& values) {
 DEVICE Lanes load_rows(const float* p, int64 below) {
     return Lanes(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
 }
+// 4 x 4 in each half of the registers.
+DEVICE void transpose_halves(const Lanes (&rows)[4], Lanes (&columns)[4]) {
+    const __m256 low01 = _mm256_unpacklo_ps(rows[0], rows[1]), high01 = _mm256_unpackhi_ps(rows[0], rows[1]);
+    const __m256 low23 = _mm256_unpacklo_ps(rows[2], rows[3]), high23 = _mm256_unpackhi_ps(rows[2], rows[3]);
+    columns[0] = _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(1, 0, 1, 0));
+    columns[1] = _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(3, 2, 3, 2));
+    columns[2] = _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(1, 0, 1, 0));
+    columns[3] = _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(3, 2, 3, 2));
+}
 DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch) {
-    for (int j = 0; j < LANES; j += 4) {  // 4 x 4 in each half of a register
-        Lanes rows[4];
+    for (int j = 0; j < LANES; j += 4) {
+        Lanes rows[4], columns[4];
+#pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) rows[i] = load_rows(from + i * from_pitch + j, 4 * int64(from_pitch));
-        const __m256 low01 = _mm256_unpacklo_ps(rows[0], rows[1]), high01 = _mm256_unpackhi_ps(rows[0], rows[1]);
-        const __m256 low23 = _mm256_unpacklo_ps(rows[2], rows[3]), high23 = _mm256_unpackhi_ps(rows[2], rows[3]);
-        float* const four = to + j * to_pitch;
-        _mm256_storeu_ps(four, _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(1, 0, 1, 0)));
-        _mm256_storeu_ps(four + to_pitch, _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(3, 2, 3, 2)));
-        _mm256_storeu_ps(four + 2 * to_pitch, _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(1, 0, 1, 0)));
-        _mm256_storeu_ps(four + 3 * to_pitch, _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(3, 2, 3, 2)));
+        transpose_halves(rows, columns);
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) store(to + (j + i) * to_pitch, columns[i]);
     }
 }
 #elif defined(__SSE2__)

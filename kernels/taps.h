@@ -75,7 +75,7 @@ DEVICE void sum_four(const uint8* pixels, int64 pitch, const int64* first, const
 // it.
 DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
                      Many<float>* sums) {
-    __m256 between[4];
+    Lanes between[4];
 #pragma GCC unroll 4
     for (int p = 0; p < 4; ++p) {
         const auto both = [&](Many<float> weights) { return _mm256_permutevar_ps(weights, _mm256_set1_epi32(p)); };
@@ -86,11 +86,10 @@ DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const
         const float* const pixel = pixels + first[p];
         between[p] = both(wy[0]) * along(pixel) + both(wy[1]) * along(pixel + pitch) + zero_lanes();
     }
-    const __m256 rg01 = _mm256_unpacklo_ps(between[0], between[1]), rg23 = _mm256_unpacklo_ps(between[2], between[3]);
-    const __m256 b01 = _mm256_unpackhi_ps(between[0], between[1]), b23 = _mm256_unpackhi_ps(between[2], between[3]);
-    sums[0] = _mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(1, 0, 1, 0));
-    sums[1] = _mm256_shuffle_ps(rg01, rg23, _MM_SHUFFLE(3, 2, 3, 2));
-    sums[2] = _mm256_shuffle_ps(b01, b23, _MM_SHUFFLE(1, 0, 1, 0));
+    Lanes planes[4];
+    transpose_halves(between, planes);
+#pragma GCC unroll 3
+    for (int c = 0; c < 3; ++c) sums[c] = planes[c];
 }
 #else
 DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
