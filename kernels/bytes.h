@@ -193,7 +193,7 @@ DEVICE void make_columns(const Job& job, const Finish& finish, const Runs& runs,
 }
 
 // The first whole number that is not below `edge`.
-DEVICE int from_on(float edge) { return whole(-floor_of(-double(edge))); }
+DEVICE int from_on(float edge) { return to_ints(-floor_of(-double(edge)), FAR); }
 
 // Covers what of the rectangle lies in this part of a tile.
 DEVICE void cover(const Sample& sample, const Op& op, const uint8* rgb, const Tile& part) {

@@ -3,7 +3,8 @@
 //
 // By forgetful selection: of n values the smallest and the largest of any n / 2 + 2 cannot be the median, so they are
 // dropped and the next value taken in, until three are left. On the host, where neighbours are made together, each
-// column of a window is sorted first, once for all windows that it is in, then their rows; that leaves fewer values.
+// column of a window is sorted first, once for all windows that it is in, then their rows; what then lies on the
+// diagonals from lower left to upper right leaves few candidates.
 //
 // Tested against cv2.medianBlur and tests/references/filters.py.
 #pragma once
@@ -81,10 +82,18 @@ constexpr int highest(int i) {
     return size - 1 - lowest<size>(size - 1 - i);
 }
 
-// The `first`-th to `last`-th smallest of `size` values, in their places; from the end that is nearer.
+// What sorts seven values with the fewest comparisons (Knuth, The Art of Computer Programming 3, 5.3.4).
+constexpr int SORT_SEVEN[16][2] = {{0, 6}, {2, 3}, {4, 5}, {0, 2}, {1, 4}, {3, 6}, {0, 1}, {2, 5},
+                                   {3, 4}, {1, 2}, {4, 6}, {2, 3}, {4, 5}, {1, 2}, {3, 4}, {5, 6}};
+
+// The `first`-th to `last`-th smallest of `size` values, in their places; what the others do not need, the compiler
+// leaves out.
 template <int size, int first, int last, class Values>
 DEVICE void sort_some(Values* row) {
-    if constexpr (first > size - 1 - last) {
+    if constexpr (size == 7 && last - first > 2) {
+#pragma GCC unroll 16
+        for (int k = 0; k < 16; ++k) order(row[SORT_SEVEN[k][0]], row[SORT_SEVEN[k][1]]);
+    } else if constexpr (first > size - 1 - last) {
 #pragma GCC unroll 8
         for (int end = size - 1; end >= first; --end)
 #pragma GCC unroll 8
@@ -97,23 +106,62 @@ DEVICE void sort_some(Values* row) {
     }
 }
 
-// The medians of neighbouring values, given the sorted columns around them: row i of the window begins at columns[i].
-// `left`: what the rows above i leave, n values.
-template <int size, int i = 0, int n = 0, class T, class Columns>
-DEVICE Many<T> selected(const Columns& columns, int at, Many<T>* left) {
-    if constexpr (i < size) {
-        constexpr int first = lowest<size>(i), last = highest<size>(i);
-        Many<T> row[size];
+// kept = of the window's diagonal d, the places (i, d - i), the `first`-th to `last`-th smallest value.
+template <int size, int d, int first, int last, class Values>
+DEVICE void take_diagonal(const Values (&rows)[size][size], Values* kept) {
+    constexpr int begin = d < size ? 0 : d - size + 1, count = d < size ? d + 1 : 2 * size - 1 - d;
+    Values diagonal[count];
 #pragma GCC unroll 8
-        for (int k = 0; k < size; ++k) row[k] = load<Many<T> >(columns[i] + at + 3 * k);
-        sort_some<size, first, last>(row);
-#pragma GCC unroll 8
-        for (int k = first; k <= last; ++k) left[n + k - first] = row[k];
-        return selected<size, i + 1, n + 1 + last - first, T>(columns, at, left);
+    for (int i = 0; i < count; ++i) diagonal[i] = rows[begin + i][d - begin - i];
+    if constexpr (first == last && 2 * first + 1 == count) {
+        narrow<count / 2 + 2>(diagonal, count / 2 + 2, [&](int k) { return diagonal[k]; });
+        kept[0] = diagonal[1];
     } else {
-        constexpr int most = n / 2 + 2;
-        narrow<most>(left, most, [&](int k) { return left[k]; });
-        return left[1];
+        sort_some<count, first, last>(diagonal);
+#pragma GCC unroll 8
+        for (int k = first; k <= last; ++k) kept[k - first] = diagonal[k];
+    }
+}
+
+// The median of a window that is sorted along its rows and its columns. Of each diagonal only those values are taken
+// that can be it; of all others half are always less and half always greater, which is so if it is in all such windows
+// of zeros and ones (tests/properties/test_filters.py goes through them).
+template <class Values>
+DEVICE Values median_of_sorted(const Values (&rows)[3][3]) {
+    Values kept[1];
+    take_diagonal<3, 2, 1, 1>(rows, kept);
+    return kept[0];
+}
+template <class Values>
+DEVICE Values median_of_sorted(const Values (&rows)[5][5]) {
+    Values kept[3];
+    take_diagonal<5, 3, 3, 3>(rows, kept);
+    take_diagonal<5, 4, 2, 2>(rows, kept + 1);
+    take_diagonal<5, 5, 0, 0>(rows, kept + 2);
+    narrow<3>(kept, 3, [&](int k) { return kept[k]; });
+    return kept[1];
+}
+template <class Values>
+DEVICE Values median_of_sorted(const Values (&rows)[7][7]) {
+    Values kept[11];
+    take_diagonal<7, 4, 4, 4>(rows, kept);
+    take_diagonal<7, 5, 3, 5>(rows, kept + 1);
+    take_diagonal<7, 6, 2, 4>(rows, kept + 4);
+    take_diagonal<7, 7, 0, 2>(rows, kept + 7);
+    take_diagonal<7, 8, 0, 0>(rows, kept + 10);
+    narrow<7>(kept, 7, [&](int k) { return kept[k]; });
+    return kept[1];
+}
+
+// rows[i ...] = row i and those that follow of the window whose sorted columns begin at columns[i] + at, sorted as far
+// as is needed.
+template <int size, int i = 0, class T, class Columns>
+DEVICE void sort_rows(const Columns& columns, int at, Many<T> (&rows)[size][size]) {
+    if constexpr (i < size) {
+#pragma GCC unroll 8
+        for (int k = 0; k < size; ++k) rows[i][k] = load<Many<T> >(columns[i] + at + 3 * k);
+        sort_some<size, lowest<size>(i), highest<size>(i)>(rows[i]);
+        sort_rows<size, i + 1, T>(columns, at, rows);
     }
 }
 
@@ -157,8 +205,9 @@ DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* o
     }
     for (int j = 0; j < n; j += count) {
         const int at = smaller(j, n - count);
-        Many<T> left_over[size * size];
-        store_many(out + at, selected<size, 0, 0, T>(columns, at, left_over));
+        Many<T> window[size][size];
+        sort_rows<size, 0, T>(columns, at, window);
+        store_many(out + at, median_of_sorted(window));
     }
 }
 

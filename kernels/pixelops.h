@@ -48,13 +48,14 @@ DEVICE bool makes_gray(const Op& op) {
 DEVICE void matrix(const Op& op, Strip& v) {
     float m[12];
     for (int i = 0; i < 12; ++i) m[i] = op.a[i];
+    const float limit = op.limit;
     const bool gray = PIXELS > 1 && makes_gray(op);
     for (int p = 0; p < PIXELS; p += MANY) {
         const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
-        const Many<float> b = load_many(&v[2][p]), first = limited(op.limit, product(m, r, g, b));
+        const Many<float> b = load_many(&v[2][p]), first = limited(limit, product(m, r, g, b));
         store_many(&v[0][p], first);
-        store_many(&v[1][p], gray ? first : limited(op.limit, product(m + 4, r, g, b)));
-        store_many(&v[2][p], gray ? first : limited(op.limit, product(m + 8, r, g, b)));
+        store_many(&v[1][p], gray ? first : limited(limit, product(m + 4, r, g, b)));
+        store_many(&v[2][p], gray ? first : limited(limit, product(m + 8, r, g, b)));
     }
 }
 
@@ -116,28 +117,27 @@ DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
     }
 }
 
-// One channel of HSV -> RGB, n = 5, 3, 1 for R, G, B (Smith 1978, in its form without cases).
-DEVICE Many<float> from_hsv(float n, Many<float> hue, Many<float> chroma, Many<float> value) {
-    Many<float> k = n + 6.0f * hue;
-    k = k >= 6.0f ? k - 6.0f : k;
-    const Many<float> slope = smaller(smaller(k, 4.0f - k), all_of(1.0f));
-    return value - chroma * larger(slope, all_of(0.0f));
-}
+DEVICE Many<float> magnitude(Many<float> values) { return float_of_bits(float_bits(values) & 0x7fffffffu); }
 
+// HSV (Smith 1978) with the hue in sextants: red at 0, green at 2, blue at 4. How far a channel is from the largest, in
+// chromas, is a ramp limited to [0, 1].
 DEVICE void turn_hue(const Op& op, Strip& v) {
-    const float turn = op.a[0], limit = op.limit;
+    const float turn = 6.0f * op.a[0], limit = op.limit;
     for (int p = 0; p < PIXELS; p += MANY) {
         const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
         const Many<float> b = load_many(&v[2][p]);
         const Many<float> high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
         const Many<float> per = 1.0f / (chroma > 0.0f ? chroma : all_of(1.0f));
         const Many<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
-        const Many<float> sector = high == r ? (g - b) * per : high == g ? from_green : from_blue;
-        Many<float> hue = sector * (1.0f / 6.0f) + turn + 1.0f;
-        hue -= floor_of(hue);
-        store_many(&v[0][p], limited(limit, from_hsv(5.0f, hue, chroma, high)));
-        store_many(&v[1][p], limited(limit, from_hsv(3.0f, hue, chroma, high)));
-        store_many(&v[2][p], limited(limit, from_hsv(1.0f, hue, chroma, high)));
+        Many<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + turn;
+        hue -= 6.0f * floor_of(hue * (1.0f / 6.0f));
+        const auto store_below = [&](int c, Many<float> chromas) {
+            const Many<float> ramp = smaller(larger(chromas, all_of(0.0f)), all_of(1.0f));
+            store_many(&v[c][p], limited(limit, high - chroma * ramp));
+        };
+        store_below(0, 2.0f - magnitude(hue - 3.0f));
+        store_below(1, magnitude(hue - 2.0f) - 1.0f);
+        store_below(2, magnitude(hue - 4.0f) - 1.0f);
     }
 }
 

@@ -162,7 +162,7 @@ DEVICE void store(float* p, const Vector& values) {
 // to[j * to_pitch + i] = from[i * from_pitch + j] for i, j < LANES.
 #if defined(__AVX2__)
 // Four floats and the four that lie `below` floats on.
-DEVICE Lanes load_rows(const float* p, int64 below) {
+DEVICE Lanes load_halves(const float* p, int64 below) {
     return Lanes(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
 }
 // 4 x 4 in each half of the registers.
@@ -178,7 +178,7 @@ DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch
     for (int j = 0; j < LANES; j += 4) {
         Lanes rows[4], columns[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) rows[i] = load_rows(from + i * from_pitch + j, 4 * int64(from_pitch));
+        for (int i = 0; i < 4; ++i) rows[i] = load_halves(from + i * from_pitch + j, 4 * int64(from_pitch));
         transpose_halves(rows, columns);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) store(to + (j + i) * to_pitch, columns[i]);

@@ -81,7 +81,7 @@ DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const
         const auto both = [&](Many<float> weights) { return _mm256_permutevar_ps(weights, _mm256_set1_epi32(p)); };
         const auto along = [&](const float* row) {
             const int64 apart = first[p + 4] - first[p];
-            return both(wx[0]) * load_rows(row, apart) + both(wx[1]) * load_rows(row + 3, apart);
+            return both(wx[0]) * load_halves(row, apart) + both(wx[1]) * load_halves(row + 3, apart);
         };
         const float* const pixel = pixels + first[p];
         between[p] = both(wy[0]) * along(pixel) + both(wy[1]) * along(pixel + pitch) + zero_lanes();

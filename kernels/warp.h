@@ -12,7 +12,6 @@
 
 // Far outside is far enough: what `continued` and the taps add must not leave the range of int. A NaN is, too.
 constexpr double FAR = 1000000000.0;
-DEVICE int whole(double value) { return int(smaller(larger(value, -FAR), FAR)); }
 
 // Where in the source a strip's points lie, in pixels from index 0; pixel i covers [i, i + 1).
 struct Points {
@@ -247,18 +246,35 @@ DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, Stri
     }
 }
 
-// v[c][p] = the pixels that the points lie in.
+// v[c][p] = the pixels that the points lie in: sums of one tap whose weight is 1.
 template <class T>
 DEVICE void nearest_pixels(const Sample& sample, const Points& at, int pixels, Strip& v) {
-    const Axis &down = sample.y, &across = sample.x;
-    int y[PIXELS], x[PIXELS];
-    FOR_PIXELS(p) { y[p] = whole(floor_of(at.y[p])), x[p] = whole(floor_of(at.x[p])); }
-    for (int p = 0; p < PIXELS; ++p) {
-        const int row = p < pixels ? continued(y[p], down.inner_low, down.inner_high, sample.border_before) : -1;
-        const int column = continued(x[p], across.inner_low, across.inner_high, sample.border_before);
-        const T* pixel = row_of<T>(sample, row) + int64(column - across.held_low) * 3;
-        const bool filled = row == -1 || column == -1;
-        for (int c = 0; c < 3; ++c) v[c][p] = filled ? sample.fill_before[c] : float(pixel[c]);
+    Neighbours<1> y, x;
+    for (int p = 0; p < PIXELS; p += MANY) {
+        store_many(y.first + p, floor_to_ints(at.y + p, FAR));
+        store_many(x.first + p, floor_to_ints(at.x + p, FAR));
+    }
+    int where[PIXELS];
+    int64 first[PIXELS];
+    const int any = locate(sample, y, x, where);
+    if (any & INSIDE) {
+        locate_first(sample, int(sample.pitch / int64(sizeof(T))), y, x, any, where, first);
+        const T* const image = reinterpret_cast<const T*>(sample.source);
+        float rgb[3 * PIXELS + 1];
+        for (int p = 0; p < pixels; ++p) store(rgb + 3 * p, load_colour(image + first[p]));
+        take_strip(rgb, pixels, 1, v);
+    }
+    if (any & FILLED)
+        for (int c = 0; c < 3; ++c) {
+            const float fill = sample.fill_before[c];
+            FOR_PIXELS(p) v[c][p] = where[p] == FILLED ? fill : v[c][p];
+        }
+    if (!(any & ACROSS)) return;
+    for (int p = 0; p < pixels; ++p) {
+        if (where[p] != ACROSS) continue;
+        float rgb[4];
+        store(rgb, seen_colour<T>(sample, y.first[p], x.first[p]));
+        for (int c = 0; c < 3; ++c) v[c][p] = rgb[c];
     }
 }
 

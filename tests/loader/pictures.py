@@ -43,6 +43,14 @@ def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
+def noisy_jpeg(height: int, width: int) -> bytes:
+    """Noise, which is hard to decode."""
+    out = io.BytesIO()
+    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(out, "JPEG", quality=95)
+    return out.getvalue()
+
+
 @functools.cache
 def slow_to_decode(passes: int = 200) -> bytes:
     """A JPEG of 3000 x 3000 pixels whose last refinement is sent again and again; each pass takes some 10 ms."""

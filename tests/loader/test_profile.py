@@ -1,4 +1,4 @@
-"""What a loader says of itself: times, queue, verdict, timelines; on loaders that are slow in one place on purpose."""
+"""What a loader counts, and when each thread did what: totals, timelines, traces, ranges."""
 
 from __future__ import annotations
 
@@ -8,214 +8,19 @@ import json
 import re
 import threading
 import time
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.pipeline.choices import Setup
 from cuaug.pipeline.profile import Profile
-from cuaug.pipeline.stats import Recorder, Stats, stages
-from cuaug.pipeline.verdict import verdict
-from tests.loader.pictures import Bytes, Memory, png
-
-# --- the verdict is a function of the numbers ------------------------------------------------------------------------
-
-
-def measured(device: str = "cpu", threads: int = 2, ready: tuple[int, ...] = (8, 1, 0), **seconds: float) -> Stats:
-    """Of 1000 samples in ten batches."""
-    return Stats(
-        samples=1000,
-        batches=10,
-        failed=0,
-        begun=1000,
-        seconds=dict.fromkeys(stages(device), 0.0) | seconds,
-        decoded_by={"cpu": 1000},
-        ready=ready,
-        setup=Setup(device, threads, 2),
-    )
-
-
-CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consumer": 0.4}
-
-
-@pytest.mark.cpu_only
-@pytest.mark.parametrize(
-    "stats, says",
-    [
-        (
-            measured(**CONSUMER, decode=1.8, augment=0.15),
-            "decoding binds: 1.8 ms per image on 2 threads, 92% of their time; the consumer waited 60%",
-        ),
-        (
-            measured(
-                wait_for_first_batch=0.02, wait_for_data=0.01, wait_for_consumer=0.97, decode=0.9, ready=(1, 0, 9)
-            ),
-            "the consumer binds: a batch was ready 90% of the times that it asked; it waited 3%",
-        ),
-        (
-            measured(wait_for_consumer=1.0, ready=(0, 0, 0)),
-            "the consumer binds: it waited 0%",
-        ),
-        (
-            measured(wait_for_first_batch=0.8, wait_for_data=0.1, wait_for_consumer=0.1, decode=1.9),
-            "starting binds: for the first batches of iterations alone, the consumer waited 80%",
-        ),
-        (
-            measured(**CONSUMER, threads=4, decode=1.0),
-            "prefetch binds: 4 threads were busy only 25% of the time, but the consumer waited 60%; "
-            "2 batches ahead are too few",
-        ),
-        (
-            measured("cuda", 4, **CONSUMER, read=3.9, decode=0.5, gpu_decode=0.6),
-            "reading binds: 3.9 ms per image on 4 threads, 100% of their time; the consumer waited 60%",
-        ),
-        (
-            measured("cuda", 4, **CONSUMER, read=1.0, decode=0.6, augment=0.3, gpu_decode=0.6),
-            "decoding binds: 600 us per image on the producer thread, 67% of its time; the consumer waited 60%",
-        ),
-        (
-            measured("cuda", 4, **CONSUMER, read=1.0, decode=0.6, gpu_decode=0.4, gpu_augment=0.55),
-            "augmentation binds: 550 us per image on the GPU, 58% of its time; the consumer waited 60%",
-        ),
-        (
-            measured("cuda", 4, **CONSUMER, read=1.0, decode=0.3, wait_for_gpu=0.7, gpu_decode=0.4),
-            "prefetch binds: the GPU was busy only 40% of the time, but the consumer waited 60%; "
-            "2 batches ahead are too few",
-        ),
-        (replace(measured(), batches=0, samples=0), "nothing to judge by: no batch was taken"),
-    ],
-)
-def test_the_verdict(stats, says):
-    assert verdict(stats) == stats.verdict == says
-    assert str(stats).startswith(says)
-
-
-@pytest.mark.cpu_only
-@pytest.mark.parametrize(
-    "stage, doing",
-    [
-        ("read", "reading"),
-        ("parse", "parsing headers"),
-        ("plan", "planning"),
-        ("decode", "decoding"),
-        ("augment", "augmentation"),
-        ("targets", "moving targets"),
-        ("finish", "finishing (mixes, collate_fn)"),
-    ],
-)
-def test_each_stage_can_bind(stage, doing):
-    assert verdict(measured(**CONSUMER, **{stage: 1.9})).startswith(f"{doing} binds: 1.9 ms per image on 2 threads")
-
-
-@pytest.mark.cpu_only
-def test_the_table():
-    text = str(measured(**CONSUMER, decode=1.8, read=0.1, augment=0.1))
-    assert "1000 samples in 10 batches, 0 failed; 1.00 s, 1000 images/s" in text
-    assert re.search(r"^2 threads +2\.00 +100% busy$", text, re.MULTILINE)
-    assert re.search(r"^  decode +1\.80 +1\.8 ms +90%$", text, re.MULTILINE)
-    assert re.search(r"^  wait_for_data +0\.50 +500 us +50%$", text, re.MULTILINE)
-    assert "batches ready when it asked: 0.1 in the mean; how often how many: 0: 8, 1: 1" in text
-    assert text.endswith("decoded by: cpu 1000")
-
-
-# --- loaders that are slow in one place ------------------------------------------------------------------------------
-
-
-def profiled(loader: Loader, consumer_seconds: float = 0.0) -> Profile:
-    """A profile of the loader's second epoch: in the first, decoders are opened."""
-    with loader:
-        list(loader)
-        with loader.profile() as profile:
-            for _ in loader:
-                time.sleep(consumer_seconds)
-    return profile
-
-
-class Sleepy(Memory):
-    """Takes 20 ms for each read."""
-
-    def read(self, index):
-        time.sleep(0.02)
-        return super().read(index)
-
-
-class _SlowPlan(T.Transform):
-    def plan(self, plan, draws, where=None):
-        time.sleep(0.1)
-
-
-def _slowly(labels: list[Any]) -> torch.Tensor:
-    time.sleep(0.1)
-    return torch.tensor(labels)
-
-
-def noise(height: int, width: int) -> bytes:
-    out = io.BytesIO()
-    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "JPEG", quality=95)
-    return out.getvalue()
-
-
-def test_a_slow_source():
-    profile = profiled(Loader(Sleepy(96), batch_size=8, threads=2))
-    assert profile.verdict.startswith("reading binds: "), profile
-    assert profile.stats.seconds["read"] >= 96 * 0.02
-    assert sum(profile.stats.ready) == 11
-
-
-def test_a_slow_consumer():
-    profile = profiled(Loader(Memory(64), batch_size=8, threads=2, prefetch=2), consumer_seconds=0.3)
-    assert profile.verdict.startswith("the consumer binds: "), profile
-    assert profile.stats.seconds["wait_for_consumer"] >= 8 * 0.3
-    assert sum(profile.stats.ready) == 7 and profile.stats.ready[2] >= 4, "both were ready"
-
-
-@pytest.mark.cpu_only
-def test_big_pictures():
-    loader = Loader(
-        Bytes(*[noise(1500, 1500)] * 24), T.Resize((8, 8), interpolation="nearest"), batch_size=2, threads=2
-    )
-    profile = profiled(loader)
-    assert profile.verdict.startswith("decoding binds: "), profile
-
-
-@pytest.mark.cpu_only
-def test_a_heavy_chain():
-    chain = [T.Resize((192, 192)), T.MedianBlur(7), T.GaussianBlur(31)]
-    profile = profiled(Loader(Memory(48), chain, batch_size=4, threads=2))
-    assert profile.verdict.startswith("augmentation binds: "), profile
-
-
-def test_slow_planning():
-    profile = profiled(Loader(Memory(24), [_SlowPlan()], batch_size=2, threads=1))
-    assert profile.verdict.startswith("planning binds: "), profile
-
-
-def test_a_slow_collate_fn():
-    profile = profiled(Loader(Memory(24), batch_size=2, threads=1, collate_fn=_slowly))
-    assert profile.verdict.startswith("finishing (mixes, collate_fn) binds: "), profile
-
-
-def test_too_little_under_way():
-    """Eight threads, and one sample at a time for three of them."""
-    profile = profiled(Loader(Sleepy(60), batch_size=1, threads=8, prefetch=1))
-    assert profile.verdict.startswith("prefetch binds: 8 threads were busy only "), profile
-
-
-def test_epochs_of_one_batch():
-    with Loader(Sleepy(8), batch_size=8, threads=2, prefetch=2) as loader:
-        for _ in range(4):
-            list(loader)
-        assert loader.stats().verdict.startswith("starting binds: "), loader.stats()
-        assert loader.stats().ready == (0, 0, 0)
-
+from cuaug.pipeline.stats import Recorder, stages
+from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- what is counted -------------------------------------------------------------------------------------------------
 
@@ -302,7 +107,7 @@ def test_every_stage_of_every_sample_is_there(profile):
 
 def test_headers_of_jpegs_are_parsed_together():
     """So the timeline has a bar for all that a task reads, and one for each other file."""
-    files = [noise(8, 8)] * 7 + [png(0)] + [noise(8, 8)] * 8
+    files = [noisy_jpeg(8, 8)] * 7 + [png(0)] + [noisy_jpeg(8, 8)] * 8
     with Loader(Bytes(*files), [T.Resize((16, 16))], batch_size=16, threads=2) as loader:
         list(loader)
         with loader.profile() as profile:
@@ -368,17 +173,13 @@ def test_a_bad_trace_is_noticed():
 def test_what_overlaps_gets_a_lane_of_its_own():
     """As two iterations do that one thread takes turns with."""
     recorder = Recorder(Setup("cpu", 1, 1))
-    with recorder_profile(recorder) as profile:
+    with Profile(recorder, None) as profile:
         base = time.perf_counter_ns()
         for start, end in ((0, 10), (10, 30), (20, 40), (25, 28), (40, 50)):
             profile.stretch("consumer", "wait_for_data", base + start, base + end, 0, None)
         time.sleep(0.001)
     assert [len(events) for events in profile.lanes().values()] == [3, 1, 1]
     assert list(profile.lanes()) == ["consumer", "consumer (2)", "consumer (3)"]
-
-
-def recorder_profile(recorder: Recorder, ranges: Any = None) -> Profile:
-    return Profile(recorder, ranges)
 
 
 def test_two_iterations_at_once(tmp_path):
@@ -430,7 +231,7 @@ def test_ranges_nest_and_leave_the_consumers_alone():
             self.open.pop()
 
     ranges = Ranges()
-    with Loader(Memory(12), batch_size=4) as loader, recorder_profile(loader._recorder, ranges):
+    with Loader(Memory(12), batch_size=4) as loader, Profile(loader._recorder, ranges):
         batches = iter(loader)
         ranges.range_push("data")
         next(batches)

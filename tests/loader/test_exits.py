@@ -1,0 +1,190 @@
+"""However a program ends, it ends within 5 seconds with its own exit code and traceback."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.loader.programs import Program
+
+# --- an exception --------------------------------------------------------------------------------------------------
+
+RAISING = {
+    "source": """
+class Broken(Memory):
+    def read(self, index):
+        if index == 77:
+            raise KeyError("the source's own")
+        return super().read(index)
+
+ready()
+list(Loader(Broken(4000), batch_size=8, threads=4))
+""",
+    "transform": """
+class Broken(T.Transform):
+    def write(self, plan, where, **params):
+        raise KeyError("the transform's own")
+
+ready()
+list(Loader(Memory(4000), Broken(), batch_size=8, threads=4))
+""",
+    "collate_fn": """
+def collate(labels):
+    if labels[0] == 80:
+        raise KeyError("the collate_fn's own")
+    return labels
+
+ready()
+list(Loader(Memory(4000), batch_size=8, threads=4, collate_fn=collate))
+""",
+    "error_callback": """
+def callback(error):
+    raise KeyError("the error_callback's own")
+
+ready()
+list(Loader(Memory(4000, damaged=[80]), batch_size=8, threads=4, on_error="skip", error_callback=callback))
+""",
+    "consumer": """
+def consumer():
+    for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+        ready()
+        raise KeyError("the consumer's own")
+
+consumer()
+""",
+    "generator": """
+def generator():
+    with Loader(Memory(4000), batch_size=8, threads=4) as loader:
+        yield from loader
+
+batches = generator()
+next(batches)
+ready()
+batches.throw(KeyError("the generator's own"))
+""",
+}
+# Where the traceback leads: the frame that raised.
+_FRAMES = {"source": "read", "transform": "write", "collate_fn": "collate", "error_callback": "callback"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", RAISING)
+def test_an_exception_ends_the_process_with_its_traceback(where):
+    ended = Program(RAISING[where]).ends()
+    assert ended.code == 1 and ended.last_line == f'KeyError: "the {where}\'s own"', ended.err
+    frame = f", in {_FRAMES.get(where, where)}\n"
+    assert ended.err.count(frame) == 1 and ended.err.index("Traceback") < ended.err.index(frame)
+    assert ended.err.count("Traceback") == 1 and "Exception" not in ended.err, ended.err
+
+
+# --- an exit without close() -----------------------------------------------------------------------------------------
+
+LEAVING = {
+    "at the program's end, with batches under way": """
+batches = iter(Loader(Memory(4000), batch_size=8, threads=4))
+next(batches)
+ready()
+""",
+    "inside a function": """
+def train():
+    loader = Loader(Memory(4000), batch_size=8, threads=4)
+    for images, labels in loader:
+        ready()
+        return sys.exit(0)
+
+train()
+""",
+    "after a break": """
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    break
+ready()
+""",
+    "with iterators of several loaders alive": """
+batches = [iter(Loader(Memory(4000), batch_size=8, threads=2)) for _ in range(5)]
+for _ in range(3):
+    for each in batches:
+        next(each)
+ready()
+""",
+    "while a source is stuck": """
+class Stuck(Memory):
+    def read(self, index):
+        if index > 20:
+            time.sleep(600)
+        return super().read(index)
+
+for images, labels in Loader(Stuck(4000), batch_size=8, threads=4):
+    ready()
+    break
+""",
+    "while a source is slow": """
+class Slow(Memory):
+    def read(self, index):
+        time.sleep(0.5 if index > 7 else 0)
+        return super().read(index)
+
+for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
+    ready()
+    break
+""",
+    "while a daemon thread iterates": """
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
+    "while a thread iterates to its end": """
+def iterate():
+    print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
+
+threading.Thread(target=iterate).start()
+ready()
+""",
+    "in a function called at exit": """
+loader = Loader(Memory(200), batch_size=8, threads=2)
+next(iter(loader))
+atexit.register(lambda: print(sum(len(labels) for images, labels in loader)))
+ready()
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", LEAVING)
+def test_exit_without_close(how):
+    ended = Program(LEAVING[how]).ends()
+    assert ended.code == 0 and ended.err == "", ended.err
+    assert ended.out.replace("ready\n", "") in ("", "200\n")
+
+
+def test_an_exit_code_survives():
+    ended = Program("""
+for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
+    ready()
+    raise SystemExit(7)
+""").ends()
+    assert ended.code == 7 and ended.err == ""
+
+
+@pytest.mark.cpu_only
+def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits():
+    """The decoder must not run on where its libraries are torn down: that crashes. A picture that takes 2 s has
+    100 megapixels; this one takes as long because of its many passes, and the wait is shortened."""
+    ended = Program("""
+from cuaug.pipeline import workers
+from tests.loader.pictures import Bytes, png, slow_to_decode
+workers._PATIENCE_SECONDS = 0.1
+loader = Loader(Bytes(png(0), slow_to_decode()), T.Resize((8, 8)), threads=1, prefetch=1)
+batches = iter(loader)
+next(batches)
+while not any(activity.doing == "decoding" for activity in loader._pipeline.workers.activities()):
+    pass
+time.sleep(0.05)
+ready()
+sys.exit(7)
+""").ends()
+    assert ended.code == 7, ended.err
