@@ -12,12 +12,12 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from cuaug.errors import LoaderError
 
-__all__ = ["Activity", "Workers"]
+__all__ = ["Activity", "Workers", "consuming"]
 
 Task = Callable[[], None]
 
@@ -25,6 +25,8 @@ Task = Callable[[], None]
 # since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
 _PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
+# And then for daemon threads that are at work with a batch: one may hold it for ever.
+_PATIENCE_WITH_CONSUMERS_SECONDS = 0.5
 
 
 class Activity(Protocol):
@@ -73,15 +75,18 @@ class Workers:
     def check(self) -> None:
         """Raises a LoaderError once it is closed.
 
-        At the interpreter's exit only the main thread is told: other threads that are left are daemons, which end
-        without a word.
+        At the interpreter's exit only the main thread is told. Other threads that are left are daemons: they stay here
+        until they are ended, without a word, since that may be done in Python but not in a destructor of PyTorch's.
         """
         if self._closed or (self.stopping and threading.current_thread() is threading.main_thread()):
             raise LoaderError("the loader is closed")
+        if self.stopping:
+            threading.Event().wait()
 
     def submit(self, task: Task, turn: int = 0) -> None:
         with self._lock:
-            self.check()
+            if self._closed:
+                raise LoaderError("the loader is closed")
             pool = self._pool
             if pool is None or pool.process != os.getpid():
                 self._activities.clear()
@@ -191,6 +196,28 @@ def _threads() -> list[_Thread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
 
 
+# Threads that have been given a batch, and have not come back for the next one.
+_consumers: set[int] = set()
+
+
+@contextlib.contextmanager
+def consuming() -> Iterator[None]:
+    """The calling thread is at work with a batch: at exit it gets some time to come back, so that `check` keeps it."""
+    thread = threading.get_ident()
+    _consumers.add(thread)
+    try:
+        yield
+    finally:
+        _consumers.discard(thread)
+
+
+def _wait_for_consumers() -> None:
+    deadline = time.monotonic() + _PATIENCE_WITH_CONSUMERS_SECONDS
+    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+    while _consumers & others and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
 @atexit.register
 def _stop_all() -> None:
     """At exit, while threads can still end in order."""
@@ -200,3 +227,4 @@ def _stop_all() -> None:
         libc = ctypes.CDLL(None)
         if hasattr(libc, "on_exit"):  # glibc
             libc.on_exit(libc._exit, None)
+    _wait_for_consumers()

@@ -137,6 +137,32 @@ threading.Thread(target=iterate, daemon=True).start()
 begun.wait()
 ready()
 """,
+    # PyTorch's destructors let other threads run: a thread that is ended within one aborts the process.
+    "while a daemon thread uses its batches": """
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+        for _ in range(2000):
+            images = images.clone()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
+    "while a daemon thread holds a batch for ever": """
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+        threading.Event().wait()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
     "while a thread iterates to its end": """
 def iterate():
     print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
