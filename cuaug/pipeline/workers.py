@@ -218,13 +218,21 @@ def _wait_for_consumers() -> None:
         time.sleep(0.001)
 
 
+def _outlive_native_code() -> None:
+    """A picture that takes seconds is being decoded: the process ends well whether that ends before it or not."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "on_exit"):  # not glibc
+        return
+    # Right after the interpreter, before C++ takes away what the decoder is using.
+    libc.on_exit(libc._exit, None)
+    # An interpreter that ends also ends threads that return to it, which aborts in a C++ destructor. Here they stop
+    # there, as Python 3.14 has them do.
+    ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(libc.pause)
+
+
 @atexit.register
 def _stop_all() -> None:
     """At exit, while threads can still end in order."""
     if _stop({thread.pool for thread in _threads()}):
-        # A picture that takes seconds is being decoded: end right after the interpreter, before C++ takes away what
-        # the decoder is using.
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "on_exit"):  # glibc
-            libc.on_exit(libc._exit, None)
+        _outlive_native_code()
     _wait_for_consumers()

@@ -197,14 +197,22 @@ for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
 
 
 @pytest.mark.cpu_only
-def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits():
-    """The decoder must not run on where its libraries are torn down: that crashes. A picture that takes 2 s has
-    100 megapixels; this one takes as long because of its many passes, and the wait is shortened."""
-    ended = Program("""
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits(seconds):
+    """The decoder must not run on where its libraries are torn down, and must not be ended on its return to Python
+    while the interpreter ends, for which it is given some seconds here: both crash. A picture that takes 2 s has 100
+    megapixels; this one takes as long because of its many passes, and the wait is shortened."""
+    ended = Program(f"""
 from cuaug.pipeline import workers
 from tests.loader.pictures import Bytes, png, slow_to_decode
+
+class Ending:
+    def __del__(self, sleep=time.sleep):
+        sleep({seconds})
+
+ending = Ending()
 workers._PATIENCE_SECONDS = 0.1
-loader = Loader(Bytes(png(0), slow_to_decode()), T.Resize((8, 8)), threads=1, prefetch=1)
+loader = Loader(Bytes(png(0), slow_to_decode(100 if {seconds} else 200)), T.Resize((8, 8)), threads=1, prefetch=1)
 batches = iter(loader)
 next(batches)
 while not any(activity.doing == "decoding" for activity in loader._pipeline.workers.activities()):
