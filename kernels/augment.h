@@ -114,7 +114,7 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
             finish_strip(sample, ops, tables, statistics, y, x + p, some, v, tally);
         }
     };
-    if (roll(block, sample, tables, tile, finish)) return;
+    if (roll(block, sample, tables, tile, finish) || median_rows(block, sample, tile, finish)) return;
     if (sample.warped || sample.neighbourhood > SEPARABLE || only_moves(sample)) {  // the whole block, or none of it
         gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;

@@ -8,6 +8,7 @@
 //
 // Tested against cv2.medianBlur and tests/references/filters.py.
 #pragma once
+#include "cells.h"
 #include "neighbourhood.h"
 
 template <class Values>
@@ -64,6 +65,11 @@ DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
         case 5: median_of<T, 5>(sample, at, v); break;
         default: median_of<T, 7>(sample, at, v); break;
     }
+}
+
+template <class Finish>
+DEVICE bool median_rows(const Block&, const Sample&, const Tile&, Finish) {
+    return false;  // there, a thread makes a pixel
 }
 
 #else
@@ -220,6 +226,33 @@ DEVICE void take_medians(const Sample& sample, int row, int left, int pixels, T*
         case 5: medians_of<T, 5>(sample, row, left, pixels, out); break;
         default: medians_of<T, 7>(sample, row, left, pixels, out); break;
     }
+}
+
+// The same, as floats.
+template <class T>
+DEVICE void take_medians_as_floats(const Sample& sample, int row, int left, int pixels, float* out) {
+    T medians[3 * MEDIANS];
+    take_medians(sample, row, left, pixels, medians);
+    for (int i = 0; i < 3 * pixels; ++i) out[i] = float(medians[i]);
+}
+
+// Makes a tile of medians that lie as in the source; whether it is one. `finish` takes (y, x, pixels, packed values).
+template <class Finish>
+DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& tile, Finish finish) {
+    if (sample.neighbourhood != MEDIAN || !shows_as_it_lies(sample.y) || !shows_as_it_lies(sample.x)) return false;
+    for (int i = block.thread; i < tile.rows; i += block.threads) {
+        const int row = shown(sample, sample.y, tile.y + i), left = shown(sample, sample.x, tile.x);
+        for (int j = 0; j < tile.columns; j += MEDIANS) {
+            const int pixels = smaller(MEDIANS, tile.columns - j);
+            float medians[3 * MEDIANS];
+            if (sample.source_type == UINT8)
+                take_medians_as_floats<uint8>(sample, row, left + j, pixels, medians);
+            else
+                take_medians(sample, row, left + j, pixels, medians);
+            finish(tile.y + i, tile.x + j, pixels, medians);
+        }
+    }
+    return true;
 }
 
 template <class T>
