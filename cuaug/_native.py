@@ -14,7 +14,7 @@ from cuaug.errors import DeviceError
 __all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
 
 #: Instruction sets that the library may be told to use, by name.
-ISAS = {"baseline": 0, "avx2": 1}
+ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
 
 _here = Path(__file__).parent
 #: Where the kernel sources lie: inside an installed wheel, or beside the package in a checkout.

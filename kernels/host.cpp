@@ -7,11 +7,15 @@
 extern "C" {
 
 EXPORT int cuaug_best_isa() {
-#ifdef CUAUG_HAS_AVX2
-    return __builtin_cpu_supports("avx2") ? 1 : 0;
-#else
-    return 0;
+#ifdef CUAUG_HAS_AVX512
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return 2;
 #endif
+#ifdef CUAUG_HAS_AVX2
+    if (__builtin_cpu_supports("avx2")) return 1;
+#endif
+    return 0;
 }
 
 // rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
@@ -22,6 +26,10 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
                      int64_t* statistics, const void* source, int64_t pitch, int32_t y, int32_t x, void* target,
                      int tile_rows, int tile_columns) {
     const Image image = {source, pitch, y, x};
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2)
+        return avx512::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
+#endif
 #ifdef CUAUG_HAS_AVX2
     if (isa == 1)
         return avx2::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);

@@ -19,3 +19,4 @@ struct Image {
     }
 CUAUG_DECLARE(baseline)
 CUAUG_DECLARE(avx2)
+CUAUG_DECLARE(avx512)

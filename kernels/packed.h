@@ -17,15 +17,28 @@ DEVICE void repeat(const uint8* rgb, int count, uint8* out) {
         memcpy(out + done, done > 0 ? out : colour, size_t(done == 0 ? 3 : done < all - done ? done : all - done));
 }
 
+#if defined(__AVX2__)
+// A register that one instruction shuffles byte by byte. It holds some pixels, and one byte more.
+#if defined(__AVX512VBMI__)
+typedef __m512i Bytes;
+DEVICE Bytes shuffled(Bytes bytes, Bytes order) { return _mm512_permutexvar_epi8(order, bytes); }
+#else
+typedef __m128i Bytes;
+DEVICE Bytes shuffled(Bytes bytes, Bytes order) { return _mm_shuffle_epi8(bytes, order); }
+#endif
+constexpr int BYTES = int(sizeof(Bytes)), TOGETHER = BYTES / 3;
+#endif
+
 // out = the pixels from the last to the first.
 DEVICE void reverse(const uint8* pixels, int count, uint8* out) {
     const uint8* end = pixels + 3 * int64(count);
 #if defined(__AVX2__)
-    // Five at a time; the next five overwrite the sixteenth byte.
-    const __m128i order = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, 0);
-    for (; end - pixels >= 18; end -= 15, out += 15) {
-        const __m128i five = _mm_shuffle_epi8(load<__m128i>(end - 16), order);
-        memcpy(out, &five, sizeof five);
+    uint8 order[BYTES];
+    for (int i = 0; i < 3 * TOGETHER; ++i) order[i] = uint8(BYTES - 3 - i / 3 * 3 + i % 3);
+    order[BYTES - 1] = 0;  // the next pixel's, which comes later
+    for (; end - pixels > BYTES; end -= 3 * TOGETHER, out += 3 * TOGETHER) {
+        const Bytes some = shuffled(load<Bytes>(end - BYTES), load<Bytes>(order));
+        memcpy(out, &some, sizeof some);
     }
 #endif
     for (; end > pixels; end -= 3, out += 3) memcpy(out, end - 3, 3);
@@ -35,12 +48,12 @@ DEVICE void reverse(const uint8* pixels, int count, uint8* out) {
 DEVICE void permute(const int* from, const uint8* pixels, int count, uint8* out) {
     const uint8* const end = pixels + 3 * int64(count);
 #if defined(__AVX2__)
-    uint8 order[16];
-    for (int i = 0; i < 15; ++i) order[i] = uint8(i / 3 * 3 + from[i % 3]);
-    order[15] = 15;  // of the next five
-    for (; end - pixels >= 18; pixels += 15, out += 15) {
-        const __m128i five = _mm_shuffle_epi8(load<__m128i>(pixels), load<__m128i>(order));
-        memcpy(out, &five, sizeof five);
+    uint8 order[BYTES];
+    for (int i = 0; i < 3 * TOGETHER; ++i) order[i] = uint8(i / 3 * 3 + from[i % 3]);
+    order[BYTES - 1] = BYTES - 1;  // the next pixel's, as it is
+    for (; end - pixels > BYTES; pixels += 3 * TOGETHER, out += 3 * TOGETHER) {
+        const Bytes some = shuffled(load<Bytes>(pixels), load<Bytes>(order));
+        memcpy(out, &some, sizeof some);
     }
 #endif
     for (; pixels < end; pixels += 3, out += 3) {
@@ -88,7 +101,23 @@ DEVICE void look_up(const uint8 (*table)[256], const uint8* in, int64 count, uin
     for (int c = 0; i < count; ++i, ++c) out[i] = table[c][in[i]];
 }
 
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+// The entries of 64 levels: one instruction looks up 128, in two registers, by the lower seven bits of a level.
+DEVICE __m512i entries(const uint8* table, __m512i levels) {
+    const __m512i below = _mm512_permutex2var_epi8(load<__m512i>(table), levels, load<__m512i>(table + 64));
+    const __m512i above = _mm512_permutex2var_epi8(load<__m512i>(table + 128), levels, load<__m512i>(table + 192));
+    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(levels), below, above);
+}
+
+// The same of packed pixels, each channel in its own table; the first byte is of this channel.
+DEVICE __m512i found(const Map& map, __m512i levels, int channel) {
+    constexpr uint64 each_third = 0x9249249249249249;
+    __m512i all = entries(map.table[0], levels);
+    for (int c = 1; c < 3 && !map.same; ++c)
+        all = _mm512_mask_blend_epi8(each_third << ((c - channel + 3) % 3), all, entries(map.table[c], levels));
+    return all;
+}
+#elif defined(__AVX2__)
 // The entries of 32 levels in the one table. A byte shuffle looks 16 entries up by the lower four bits of a level, and
 // gives 0 where bit 7 is set: so do levels below the block, of those it is moved down by. All blocks up to a level's
 // own add up, by XOR, to its own; those of the levels from 128 on apart.
@@ -130,7 +159,14 @@ DEVICE void apply(const Map& map, const uint8* pixels, int count, uint8* out) {
             for (int k = 0; k < 3; ++k)
                 store_many(out + i + k * each, (load<Bytes>(pixels + i + k * each) & keep[k]) ^ flip[k]);
     }
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+    for (int channel = 0; i < all && !map.bits; i += 64, channel = (channel + 1) % 3) {
+        const uint64 some = all - i < 64 ? (uint64(1) << (all - i)) - 1 : ~uint64(0);
+        const __m512i levels = found(map, _mm512_maskz_loadu_epi8(some, pixels + i), channel);
+        _mm512_mask_storeu_epi8(out + i, some, levels);
+    }
+    if (i >= all) return;
+#elif defined(__AVX2__)
     if (map.same && !map.bits)
         for (; i + 32 <= all; i += 32) {
             const __m256i levels = found(map, load<__m256i>(pixels + i));

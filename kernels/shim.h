@@ -97,7 +97,9 @@ typedef uint32_t uint32;
 typedef uint64_t uint64;
 typedef int64_t int64;
 
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+constexpr int LANES = 16;
+#elif defined(__AVX2__)
 constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
@@ -142,7 +144,9 @@ typedef float Lanes __attribute__((vector_size(4 * LANES)));
 
 // LANES bytes as floats. Compilers turn this into conversions of one after the other; hence by hand.
 DEVICE Lanes widen(const uint8* p) {
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+    return Lanes(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load<__m128i>(p))));
+#elif defined(__AVX2__)
     return Lanes(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))));
 #elif defined(__SSE2__)
     const __m128i zero = _mm_setzero_si128(), bytes = _mm_cvtsi32_si128(load<int>(p));
@@ -159,14 +163,14 @@ DEVICE void store(float* p, const Vector& values) {
     memcpy(p, &values, sizeof values);
 }
 
-// to[j * to_pitch + i] = from[i * from_pitch + j] for i, j < LANES.
 #if defined(__AVX2__)
+typedef float Eight __attribute__((vector_size(32)));
 // Four floats and the four that lie `below` floats on.
-DEVICE Lanes load_halves(const float* p, int64 below) {
-    return Lanes(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
+DEVICE Eight load_halves(const float* p, int64 below) {
+    return Eight(_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + below), 1));
 }
 // 4 x 4 in each half of the registers.
-DEVICE void transpose_halves(const Lanes (&rows)[4], Lanes (&columns)[4]) {
+DEVICE void transpose_fours(const Eight (&rows)[4], Eight (&columns)[4]) {
     const __m256 low01 = _mm256_unpacklo_ps(rows[0], rows[1]), high01 = _mm256_unpackhi_ps(rows[0], rows[1]);
     const __m256 low23 = _mm256_unpacklo_ps(rows[2], rows[3]), high23 = _mm256_unpackhi_ps(rows[2], rows[3]);
     columns[0] = _mm256_shuffle_ps(low01, low23, _MM_SHUFFLE(1, 0, 1, 0));
@@ -174,12 +178,34 @@ DEVICE void transpose_halves(const Lanes (&rows)[4], Lanes (&columns)[4]) {
     columns[2] = _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(1, 0, 1, 0));
     columns[3] = _mm256_shuffle_ps(high01, high23, _MM_SHUFFLE(3, 2, 3, 2));
 }
+#endif
+#if defined(__AVX512VBMI__)
+// The same in each quarter.
+DEVICE void transpose_fours(const Lanes (&rows)[4], Lanes (&columns)[4]) {
+    const __m512 low01 = _mm512_unpacklo_ps(rows[0], rows[1]), high01 = _mm512_unpackhi_ps(rows[0], rows[1]);
+    const __m512 low23 = _mm512_unpacklo_ps(rows[2], rows[3]), high23 = _mm512_unpackhi_ps(rows[2], rows[3]);
+    columns[0] = _mm512_shuffle_ps(low01, low23, _MM_SHUFFLE(1, 0, 1, 0));
+    columns[1] = _mm512_shuffle_ps(low01, low23, _MM_SHUFFLE(3, 2, 3, 2));
+    columns[2] = _mm512_shuffle_ps(high01, high23, _MM_SHUFFLE(1, 0, 1, 0));
+    columns[3] = _mm512_shuffle_ps(high01, high23, _MM_SHUFFLE(3, 2, 3, 2));
+}
+// Four floats, and as many from each fourth row below.
+DEVICE Lanes load_fours(const float* p, int64 pitch) {
+    const __m512 upper = _mm512_castps256_ps512(load_halves(p, 4 * pitch));
+    return Lanes(_mm512_insertf32x8(upper, load_halves(p + 8 * pitch, 4 * pitch), 1));
+}
+#elif defined(__AVX2__)
+DEVICE Lanes load_fours(const float* p, int64 pitch) { return load_halves(p, 4 * pitch); }
+#endif
+
+// to[j * to_pitch + i] = from[i * from_pitch + j] for i, j < LANES.
+#if defined(__AVX2__)
 DEVICE void transpose(const float* from, int from_pitch, float* to, int to_pitch) {
     for (int j = 0; j < LANES; j += 4) {
         Lanes rows[4], columns[4];
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) rows[i] = load_halves(from + i * from_pitch + j, 4 * int64(from_pitch));
-        transpose_halves(rows, columns);
+        for (int i = 0; i < 4; ++i) rows[i] = load_fours(from + i * from_pitch + j, from_pitch);
+        transpose_fours(rows, columns);
 #pragma GCC unroll 4
         for (int i = 0; i < 4; ++i) store(to + (j + i) * to_pitch, columns[i]);
     }

@@ -75,7 +75,7 @@ DEVICE void sum_four(const uint8* pixels, int64 pitch, const int64* first, const
 // it.
 DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
                      Many<float>* sums) {
-    Lanes between[4];
+    Eight between[4];
 #pragma GCC unroll 4
     for (int p = 0; p < 4; ++p) {
         const auto both = [&](Many<float> weights) { return _mm256_permutevar_ps(weights, _mm256_set1_epi32(p)); };
@@ -84,10 +84,10 @@ DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const
             return both(wx[0]) * load_halves(row, apart) + both(wx[1]) * load_halves(row + 3, apart);
         };
         const float* const pixel = pixels + first[p];
-        between[p] = both(wy[0]) * along(pixel) + both(wy[1]) * along(pixel + pitch) + zero_lanes();
+        between[p] = both(wy[0]) * along(pixel) + both(wy[1]) * along(pixel + pitch) + Eight{};
     }
-    Lanes planes[4];
-    transpose_halves(between, planes);
+    Eight planes[4];
+    transpose_fours(between, planes);
 #pragma GCC unroll 3
     for (int c = 0; c < 3; ++c) sums[c] = planes[c];
 }

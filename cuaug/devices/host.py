@@ -18,7 +18,7 @@ class HostProgram:
 
     Args:
         tables: what to do; kept alive and not written to.
-        isa: "baseline" or "avx2"; None takes the widest that this processor has. All give the same bits.
+        isa: "baseline", "avx2" or "avx512"; None takes the widest that this processor has. All give the same bits.
         tile: (rows, columns) of the output computed at a time, as on a GPU; None for the whole image. Same bits.
     """
 
