@@ -16,21 +16,21 @@ struct Job {
 // out = the pixels through a matrix alone, from register to register; both may be the same.
 template <bool gray, bool shifted>
 DEVICE void multiply(const Op& op, const uint8* pixels, int count, uint8* out) {
-    const Many<float> most = all_of(op.limit < 0.0f ? 255.0f : smaller(op.limit, 255.0f));
-    Many<float> m[12];
-    for (int i = 0; i < 12; ++i) m[i] = all_of(op.a[i]);
-    uint8 rest[3 * MANY] = {};
-    const int whole = count / MANY * MANY;
+    const Full<float> most = full_of(op.limit < 0.0f ? 255.0f : smaller(op.limit, 255.0f));
+    Full<float> m[12];
+    for (int i = 0; i < 12; ++i) m[i] = full_of(op.a[i]);
+    uint8 rest[3 * FULL] = {};
+    const int whole = count / FULL * FULL;
     memcpy(rest, pixels + 3 * int64(whole), 3 * size_t(count - whole));
     for (int part = 0; part < 2; ++part) {
         const uint8* from = part == 0 ? pixels : rest;
         uint8* to = part == 0 ? out : rest;
-        for (int p = part == 0 ? whole : MANY; p > 0; p -= MANY, from += 3 * MANY, to += 3 * MANY) {
-            const Many<uint32> many = load_pixels(from);
-            const Many<float> r = channel_of(many, 0), g = channel_of(many, 1), b = channel_of(many, 2);
-            Many<float> made[3];
+        for (int p = part == 0 ? whole : FULL; p > 0; p -= FULL, from += 3 * FULL, to += 3 * FULL) {
+            const Full<uint32> some = load_pixels(from);
+            const Full<float> r = channel_of(some, 0), g = channel_of(some, 1), b = channel_of(some, 2);
+            Full<float> made[3];
             for (int i = 0; i < 3; ++i) {
-                const Many<float>* row = m + (gray ? 0 : 4 * i);
+                const Full<float>* row = m + (gray ? 0 : 4 * i);
                 made[i] = shifted ? product(row, r, g, b) : row[0] * r + row[1] * g + row[2] * b;
             }
             store_pixels(made[0], made[1], made[2], most, to);

@@ -1,5 +1,5 @@
 // Elementary functions by polynomials: the same bits on every device, of one value or of as many as a register holds
-// (F is float or Many<float>). No step is a choice for which a compiler would compute both; and the polynomials, which
+// (F is float or Full<float>). No step is a choice for which a compiler would compute both; and the polynomials, which
 // have the least largest error that those of their degree can have, are summed in pairs: what one value waits for
 // binds, not how much there is to compute.
 //

@@ -206,6 +206,11 @@ DEVICE void decoded_row(const Sample& sample, const Plane* planes, int y, int x,
     for (int c = 0; c < 3; ++c) to_bytes(rgb[c], levels[c]);
 }
 
+DEVICE void to_values(const uint8 (*levels)[PIXELS], float level, Strip& v) {
+    for (int c = 0; c < 3; ++c)
+        for (int p = 0; p < PIXELS; p += LANES) store(&v[c][p], level * widen(levels[c] + p));
+}
+
 // Stores a strip of output row y as bytes, if it is of such a pass and shows neighbours from left to right.
 DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
     if (sample.level != 1.0f || !only_packs(sample)) return false;
@@ -215,7 +220,7 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     Strip v;
     decoded_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
     uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = float(levels[c][p]);
+    to_values(levels, 1.0f, v);
     store_packed(v, pixels == PIXELS ? target : packed);
     if (pixels < PIXELS) memcpy(target, packed, 3 * size_t(pixels));
     return true;
@@ -232,7 +237,7 @@ DEVICE void jpeg_strip(const Sample& sample, const Plane* planes, const Shown& a
     if (at.row != AFTER && at.neighbours) {
         uint8 levels[3][PIXELS];
         decoded_row(sample, planes, at.row - sample.y.inner_low, at.left - sample.x.inner_low, levels);
-        for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = float(levels[c][p]) * sample.level;
+        to_values(levels, sample.level, v);
         if (at.step < 0) reverse(v, at.pixels);
         return;
     }

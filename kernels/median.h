@@ -74,7 +74,7 @@ DEVICE bool median_rows(const Block&, const Sample&, const Tile&, Finish) {
 
 #else
 
-constexpr int MEDIANS = 4 * PIXELS;  // as many pixels in a row are made together
+constexpr int MEDIANS = 8 * PIXELS;  // as many pixels in a row are made together
 
 // Of size x size values in sorted columns and then sorted rows, those of row i from `lowest` to `highest` can be the
 // median: no more than half of the others are known to be greater, and no more than half to be less.
@@ -162,10 +162,10 @@ DEVICE Values median_of_sorted(const Values (&rows)[7][7]) {
 // rows[i ...] = row i and those that follow of the window whose sorted columns begin at columns[i] + at, sorted as far
 // as is needed.
 template <int size, int i = 0, class T, class Columns>
-DEVICE void sort_rows(const Columns& columns, int at, Many<T> (&rows)[size][size]) {
+DEVICE void sort_rows(const Columns& columns, int at, Full<T> (&rows)[size][size]) {
     if constexpr (i < size) {
 #pragma GCC unroll 8
-        for (int k = 0; k < size; ++k) rows[i][k] = load<Many<T> >(columns[i] + at + 3 * k);
+        for (int k = 0; k < size; ++k) rows[i][k] = load<Full<T> >(columns[i] + at + 3 * k);
         sort_some<size, lowest<size>(i), highest<size>(i)>(rows[i]);
         sort_rows<size, i + 1, T>(columns, at, rows);
     }
@@ -202,18 +202,18 @@ DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* o
     window_rows<T, size>(sample, row, left, pixels, all, copies, rows);
     for (int j = 0; j < all; j += count) {
         const int at = smaller(j, all - count);  // the last ones may overlap those before
-        Many<T> column[size];
+        Full<T> column[size];
 #pragma GCC unroll 8
-        for (int i = 0; i < size; ++i) column[i] = load<Many<T> >(rows[i] + at);
+        for (int i = 0; i < size; ++i) column[i] = load<Full<T> >(rows[i] + at);
         sort_some<size, 0, size - 1>(column);
 #pragma GCC unroll 8
-        for (int i = 0; i < size; ++i) store_many(columns[i] + at, column[i]);
+        for (int i = 0; i < size; ++i) store_full(columns[i] + at, column[i]);
     }
     for (int j = 0; j < n; j += count) {
         const int at = smaller(j, n - count);
-        Many<T> window[size][size];
+        Full<T> window[size][size];
         sort_rows<size, 0, T>(columns, at, window);
-        store_many(out + at, median_of_sorted(window));
+        store_full(out + at, median_of_sorted(window));
     }
 }
 

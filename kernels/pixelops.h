@@ -12,20 +12,25 @@
 #include "philox.h"
 #include "statistics.h"
 
-DEVICE void limit_to(float limit, Strip& v) {
-    if (limit < 0.0f) return;
-    for (int c = 0; c < 3; ++c) clamp_all(v[c], limit);
+// values[p] = of(values[p]) for PIXELS values, as many at once as a register holds.
+template <class Function>
+DEVICE void change(float* values, const Function& of) {
+    for (int p = 0; p < PIXELS; p += FULL) store_full(values + p, of(load_full(values + p)));
 }
 
-// Many values limited as an operation says.
-DEVICE Many<float> limited(float limit, Many<float> values) {
-    return limit < 0.0f ? values : smaller(larger(values, all_of(0.0f)), all_of(limit));
+// Values limited as an operation says.
+DEVICE Full<float> limited(float limit, Full<float> values) {
+    return limit < 0.0f ? values : smaller(larger(values, full_of(0.0f)), full_of(limit));
+}
+
+DEVICE void limit_to(float limit, Strip& v) {
+    if (limit < 0.0f) return;
+    for (int c = 0; c < 3; ++c) change(v[c], [&](Full<float> values) { return limited(limit, values); });
 }
 
 // factor * value + bias, limited.
 DEVICE void scale(float factor, float bias, float limit, float* values) {
-    for (int p = 0; p < PIXELS; p += MANY)
-        store_many(values + p, limited(limit, load_many(values + p) * factor + bias));
+    change(values, [&](Full<float> value) { return limited(limit, value * factor + bias); });
 }
 
 DEVICE void scale(const Op& op, Strip& v) {
@@ -34,7 +39,7 @@ DEVICE void scale(const Op& op, Strip& v) {
 
 // A row (r, g, b, offset) of a matrix with many pixels.
 template <class F>
-DEVICE Many<float> product(const F* row, Many<float> r, Many<float> g, Many<float> b) {
+DEVICE Full<float> product(const F* row, Full<float> r, Full<float> g, Full<float> b) {
     return row[0] * r + row[1] * g + row[2] * b + row[3];
 }
 
@@ -50,12 +55,12 @@ DEVICE void matrix(const Op& op, Strip& v) {
     for (int i = 0; i < 12; ++i) m[i] = op.a[i];
     const float limit = op.limit;
     const bool gray = PIXELS > 1 && makes_gray(op);
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
-        const Many<float> b = load_many(&v[2][p]), first = limited(limit, product(m, r, g, b));
-        store_many(&v[0][p], first);
-        store_many(&v[1][p], gray ? first : limited(limit, product(m + 4, r, g, b)));
-        store_many(&v[2][p], gray ? first : limited(limit, product(m + 8, r, g, b)));
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
+        const Full<float> b = load_full(&v[2][p]), first = limited(limit, product(m, r, g, b));
+        store_full(&v[0][p], first);
+        store_full(&v[1][p], gray ? first : limited(limit, product(m + 4, r, g, b)));
+        store_full(&v[2][p], gray ? first : limited(limit, product(m + 8, r, g, b)));
     }
 }
 
@@ -74,24 +79,26 @@ DEVICE void look_up(const Op& op, const float* tables, Strip& v) {
 }
 
 DEVICE void posterize(const Op& op, Strip& v) {
-    for (int c = 0; c < 3; ++c)
-        FOR_PIXELS(p) v[c][p] = clamp(floor_of((v[c][p] + op.a[0]) * op.a[1]), op.a[2]) * op.a[3];
+    const auto coarser = [&](Full<float> value) {
+        return limited(op.a[2], floor_of((value + op.a[0]) * op.a[1])) * op.a[3];
+    };
+    for (int c = 0; c < 3; ++c) change(v[c], coarser);
 }
 
 DEVICE void solarize(const Op& op, Strip& v) {
     const float threshold = op.a[0], white = op.a[1];
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = v[c][p] >= threshold ? white - v[c][p] : v[c][p];
+    const auto solarized = [&](Full<float> value) { return value >= threshold ? white - value : value; };
+    for (int c = 0; c < 3; ++c) change(v[c], solarized);
 }
 
 // No result is below 0; without a limit, the limit is infinity.
 DEVICE void adjust_gamma(const Op& op, Strip& v) {
     const float gain = op.a[0], exponent = op.a[1], share = 1.0f / op.a[2];
-    const Many<float> none = all_of(0.0f), most = all_of(op.limit < 0.0f ? float_of_bits(0x7f800000u) : op.limit);
-    for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < PIXELS; p += MANY) {
-            const Many<float> values = load_many(&v[c][p]) * share;
-            store_many(&v[c][p], smaller(larger(gain * power(values, exponent), none), most));
-        }
+    const Full<float> none = full_of(0.0f), most = full_of(op.limit < 0.0f ? float_of_bits(0x7f800000u) : op.limit);
+    const auto adjusted = [&](Full<float> value) {
+        return smaller(larger(gain * power(value * share, exponent), none), most);
+    };
+    for (int c = 0; c < 3; ++c) change(v[c], adjusted);
 }
 
 DEVICE void contrast(const Op& op, const Statistics& statistics, Strip& v) {
@@ -104,7 +111,7 @@ DEVICE void contrast(const Op& op, const Statistics& statistics, Strip& v) {
 DEVICE void autocontrast(const Op& op, const Statistics& statistics, Strip& v) {
     for (int c = 0; c < 3; ++c) {
         const float least = least_of(statistics.before, c), range = greatest_of(statistics.before, c) - least;
-        if (range > 0.0f) FOR_PIXELS(p) v[c][p] = (v[c][p] - least) * op.a[0] / range;
+        if (range > 0.0f) change(v[c], [&](Full<float> value) { return (value - least) * op.a[0] / range; });
     }
     limit_to(op.limit, v);
 }
@@ -113,27 +120,27 @@ DEVICE void equalize(const Op& op, const Statistics& statistics, Strip& v) {
     const float level = op.a[1];
     for (int c = 0; c < 3; ++c) {
         look_up(statistics.scratch + 256 * c, op.a[0], v[c]);
-        FOR_PIXELS(p) v[c][p] *= level;
+        change(v[c], [&](Full<float> value) { return value * level; });
     }
 }
 
-DEVICE Many<float> magnitude(Many<float> values) { return float_of_bits(float_bits(values) & 0x7fffffffu); }
+DEVICE Full<float> magnitude(Full<float> values) { return float_of_bits(float_bits(values) & 0x7fffffffu); }
 
 // HSV (Smith 1978) with the hue in sextants: red at 0, green at 2, blue at 4. How far a channel is from the largest, in
 // chromas, is a ramp limited to [0, 1].
 DEVICE void turn_hue(const Op& op, Strip& v) {
     const float turn = 6.0f * op.a[0], limit = op.limit;
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
-        const Many<float> b = load_many(&v[2][p]);
-        const Many<float> high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
-        const Many<float> per = 1.0f / (chroma > 0.0f ? chroma : all_of(1.0f));
-        const Many<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
-        Many<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + turn;
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
+        const Full<float> b = load_full(&v[2][p]);
+        const Full<float> high = larger(r, larger(g, b)), chroma = high - smaller(r, smaller(g, b));
+        const Full<float> per = 1.0f / (chroma > 0.0f ? chroma : full_of(1.0f));
+        const Full<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
+        Full<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + turn;
         hue -= 6.0f * floor_of(hue * (1.0f / 6.0f));
-        const auto store_below = [&](int c, Many<float> chromas) {
-            const Many<float> ramp = smaller(larger(chromas, all_of(0.0f)), all_of(1.0f));
-            store_many(&v[c][p], limited(limit, high - chroma * ramp));
+        const auto store_below = [&](int c, Full<float> chromas) {
+            const Full<float> ramp = smaller(larger(chromas, full_of(0.0f)), full_of(1.0f));
+            store_full(&v[c][p], limited(limit, high - chroma * ramp));
         };
         store_below(0, 2.0f - magnitude(hue - 3.0f));
         store_below(1, magnitude(hue - 2.0f) - 1.0f);
@@ -173,9 +180,9 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
 }
 
 DEVICE void add_normal(float mean, float deviation, const uint32 (*words)[PIXELS], float* values) {
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const auto drawn = normal(load_many(&words[0][p]), load_many(&words[1][p]));
-        store_many(values + p, load_many(values + p) + (mean + deviation * drawn));
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const auto drawn = normal(load_full(&words[0][p]), load_full(&words[1][p]));
+        store_full(values + p, load_full(values + p) + (mean + deviation * drawn));
     }
 }
 

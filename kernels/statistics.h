@@ -59,10 +59,10 @@ DEVICE float of_order(int order) { return float_of_bits(uint32(order ^ ((order >
 DEVICE void add_gray(const Sample& sample, const Strip& v, int count, Tally& tally) {
     const float scale = sample.measure_scale, most = 1073741824.0f;
     float levels[PIXELS];
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
-        const Many<float> level = gray(r, g, load_many(&v[2][p])) * scale;
-        store_many(levels + p, floor_of(larger(smaller(level, all_of(most)), all_of(-most)) + 0.5f));
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
+        const Full<float> level = gray(r, g, load_full(&v[2][p])) * scale;
+        store_full(levels + p, floor_of(larger(smaller(level, full_of(most)), full_of(-most)) + 0.5f));
     }
     for (int p = count; p < PIXELS; ++p) levels[p] = 0.0f;
     int whole[PIXELS];

@@ -30,9 +30,9 @@ DEVICE void store_packed(const Strip& v, uint8* target) {
 }
 #else
 DEVICE void store_packed(const Strip& v, uint8* target) {
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const Many<float> r = load_many(&v[0][p]), g = load_many(&v[1][p]);
-        store_pixels(r, g, load_many(&v[2][p]), all_of(255.0f), target + 3 * p);
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
+        store_pixels(r, g, load_full(&v[2][p]), full_of(255.0f), target + 3 * p);
     }
 }
 #endif

@@ -1,11 +1,12 @@
 // What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
 // fill:
 //   Colour       one pixel as such, with load, multiply-add and store
-//   Many<T>      as many values as a register holds; smaller and larger compare each, to_ints and to_floats convert
+//   Many<T>      as many values as 32 bytes hold; smaller and larger compare each, to_ints and to_floats convert
+//   Full<T>      as many as the widest register holds
 //   floor_to_ints     of points, limited to [-most, most]; a NaN becomes one of these
 //   split_at_centre   points into the pixel whose centre lies before them, limited to [-most, most], and the distance
 //   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
-//   clamp_all, to_bytes   of a plane
+//   to_bytes     of a plane
 //   load_pixels, channel_of, store_pixels   packed bytes in a register, to values of one channel, and back
 //
 // Tested through all that reads or writes pixels; that every instruction set makes the same bits, by tests/properties.
@@ -53,6 +54,18 @@ template <class T>
 DEVICE T load_many(const T* p) {
     return *p;
 }
+template <class T>
+using Full = T;
+template <class T>
+DEVICE void store_full(T* p, T value) {
+    *p = value;
+}
+template <class T>
+DEVICE T load_full(const T* p) {
+    return *p;
+}
+DEVICE float full_of(float value) { return value; }
+constexpr int FULL = 1, MANY = 1;
 DEVICE float all_of(float value) { return value; }
 DEVICE double all_of(double value) { return value; }
 DEVICE int all_of(int value) { return value; }
@@ -70,9 +83,6 @@ DEVICE void interleave(const T (*planes)[PIXELS], T* pixels) {
     for (int c = 0; c < 3; ++c) pixels[c] = planes[c][0];
 }
 
-DEVICE void clamp_all(float* values, float limit) {
-    for (int p = 0; p < PIXELS; ++p) values[p] = clamp(values[p], limit);
-}
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
 }
@@ -174,9 +184,80 @@ DEVICE Many<uint32> float_bits(Many<float> values) { return Many<uint32>(values)
 DEVICE Many<float> float_of_bits(Many<uint32> bits) { return Many<float>(bits); }
 DEVICE Many<float> float_of(Many<uint32> whole) { return to_floats(Many<int>(whole)); }
 
-// Eight packed pixels as they lie, or near that; to each channel's values; and back, to nearest, halves up, of what is
+// The same of what the widest register holds, where that is more.
+#if defined(__AVX512VBMI__)
+template <class T>
+struct Widest {
+    typedef T Type __attribute__((vector_size(64)));
+};
+template <class T>
+using Full = typename Widest<T>::Type;
+DEVICE Full<uint8> smaller(Full<uint8> a, Full<uint8> b) {
+    return Full<uint8>(_mm512_min_epu8(__m512i(a), __m512i(b)));
+}
+DEVICE Full<uint8> larger(Full<uint8> a, Full<uint8> b) { return Full<uint8>(_mm512_max_epu8(__m512i(a), __m512i(b))); }
+DEVICE Full<float> smaller(Full<float> a, Full<float> b) { return _mm512_min_ps(a, b); }
+DEVICE Full<float> larger(Full<float> a, Full<float> b) { return _mm512_max_ps(a, b); }
+DEVICE Full<float> floor_of(Full<float> values) { return _mm512_floor_ps(values); }
+DEVICE Full<float> root(Full<float> values) { return _mm512_sqrt_ps(values); }
+DEVICE Full<uint32> float_bits(Full<float> values) { return Full<uint32>(values); }
+DEVICE Full<float> float_of_bits(Full<uint32> bits) { return Full<float>(bits); }
+DEVICE Full<float> float_of(Full<uint32> whole) { return _mm512_cvtepi32_ps(__m512i(whole)); }
+#else
+template <class T>
+using Full = Many<T>;
+#endif
+template <class T>
+DEVICE void store_full(T* p, const Full<T>& values) {
+    memcpy(p, &values, sizeof values);
+}
+template <class T>
+DEVICE Full<T> load_full(const T* p) {
+    return load<Full<T> >(p);
+}
+DEVICE Full<float> full_of(float value) { return Full<float>{} + value; }
+template <class T>
+constexpr int values_in = int(sizeof(Full<T>) / sizeof(T));
+constexpr int MANY = int(sizeof(Many<float>) / sizeof(float)), FULL = values_in<float>;
+
+// FULL packed pixels as they lie, or near that; to each channel's values; and back, to nearest, halves up, of what is
 // limited to [0, most] (a NaN becomes 0), most <= 255. No byte beyond the pixels is touched.
-#if defined(__AVX2__)
+#if defined(__AVX512VBMI__)
+// Which lane of 16 pixels' three planes is value k of them packed, and the other way round.
+struct Packing {
+    uint8 plane_of[48], packed_of[48];
+};
+constexpr Packing packing() {
+    Packing made = {};
+    for (int k = 0; k < 48; ++k) {
+        const int planar = k % 3 * 16 + k / 3;
+        made.plane_of[k] = uint8(planar), made.packed_of[planar] = uint8(k);
+    }
+    return made;
+}
+constexpr Packing PACKING = packing();
+constexpr uint64 PIXELS_16 = (uint64(1) << 48) - 1;
+
+DEVICE Full<uint32> load_pixels(const uint8* pixels) {
+    return Full<uint32>(_mm512_maskz_loadu_epi8(PIXELS_16, pixels));
+}
+DEVICE Full<float> channel_of(Full<uint32> pixels, int c) {
+    const __m512i order = _mm512_cvtepu8_epi32(load<__m128i>(PACKING.packed_of + 16 * c));
+    return _mm512_cvtepi32_ps(_mm512_maskz_permutexvar_epi8(0x1111111111111111, order, __m512i(pixels)));
+}
+// The maximum is its second argument where that of the minimum was no number.
+DEVICE __m128i to_bytes(__m512 values, __m512 most) {
+    const __m512 limited = _mm512_max_ps(_mm512_min_ps(most, values), _mm512_setzero_ps());
+    return _mm512_cvtepi32_epi8(_mm512_cvttps_epi32(_mm512_add_ps(limited, _mm512_set1_ps(0.5f))));
+}
+DEVICE void store_pixels(Full<float> r, Full<float> g, Full<float> b, Full<float> most, uint8* pixels) {
+    const __m256i red_green = _mm256_set_m128i(to_bytes(g, most), to_bytes(r, most));
+    const __m512i planes = _mm512_inserti64x4(_mm512_castsi128_si512(to_bytes(b, most)), red_green, 1);
+    const __m512i from = _mm512_maskz_loadu_epi8(PIXELS_16, PACKING.plane_of);  // blue comes first, then nothing
+    const __m512i order = _mm512_and_si512(_mm512_add_epi8(from, _mm512_set1_epi8(32)), _mm512_set1_epi8(63));
+    _mm512_mask_storeu_epi8(pixels, PIXELS_16, _mm512_permutexvar_epi8(order, planes));
+}
+#elif defined(__AVX2__)
 DEVICE Many<uint32> load_pixels(const uint8* pixels) {
     const __m256i first = _mm256_castsi128_si256(load<__m128i>(pixels));
     return Many<uint32>(_mm256_inserti128_si256(first, load<__m128i>(pixels + 8), 1));  // the last four from byte 4 on
@@ -240,13 +321,56 @@ DEVICE Colour load_colour(const uint8* p) {
 
 // GCC does not find the instructions for minima and maxima in loops, nor for values that change places.
 #if defined(__AVX2__)
-
 DEVICE void unpack(const uint8* pixels, float (*v)[PIXELS]) {
-    for (int p = 0; p < PIXELS; p += 8) {
-        const Many<uint32> eight = load_pixels(pixels + 3 * p);
-        for (int c = 0; c < 3; ++c) store_many(&v[c][p], channel_of(eight, c));
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<uint32> some = load_pixels(pixels + 3 * p);
+        for (int c = 0; c < 3; ++c) store_full(&v[c][p], channel_of(some, c));
     }
 }
+#endif
+
+#if defined(__AVX512VBMI__)
+
+// to = three registers of 16 values, of those that lie in three others at these places.
+DEVICE void rearrange(const uint8* places, const float* const* from, float* const* to) {
+    const __m512 first = _mm512_loadu_ps(from[0]), second = _mm512_loadu_ps(from[1]), third = _mm512_loadu_ps(from[2]);
+    for (int i = 0; i < 3; ++i) {
+        const __m512i place = _mm512_cvtepu8_epi32(load<__m128i>(places + 16 * i));
+        const __m512 either = _mm512_permutex2var_ps(first, place, second);
+        const __mmask16 last = _mm512_cmpge_epi32_mask(place, _mm512_set1_epi32(32));
+        _mm512_storeu_ps(to[i], _mm512_mask_permutexvar_ps(either, last, place, third));
+    }
+}
+DEVICE void unpack(const float* pixels, float (*v)[PIXELS]) {
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const float* const from[3] = {pixels + 3 * p, pixels + 3 * p + FULL, pixels + 3 * p + 2 * FULL};
+        float* const to[3] = {v[0] + p, v[1] + p, v[2] + p};
+        rearrange(PACKING.packed_of, from, to);
+    }
+}
+DEVICE void interleave(const float (*planes)[PIXELS], float* pixels) {
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const float* const from[3] = {planes[0] + p, planes[1] + p, planes[2] + p};
+        float* const to[3] = {pixels + 3 * p, pixels + 3 * p + FULL, pixels + 3 * p + 2 * FULL};
+        rearrange(PACKING.plane_of, from, to);
+    }
+}
+
+DEVICE void to_bytes(const float* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; p += FULL)
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + p), to_bytes(load_full(values + p), full_of(255.0f)));
+}
+DEVICE void to_bytes(const int* values, uint8* bytes) {
+    for (int p = 0; p < PIXELS; p += FULL) {
+        // From where they were stored in halves: a load that waits for two stores takes long.
+        const __m512i low = _mm512_castsi256_si512(load<__m256i>(values + p));
+        const __m512i all = _mm512_inserti64x4(low, load<__m256i>(values + p + 8), 1);
+        const __m512i levels = _mm512_max_epi32(all, _mm512_setzero_si512());
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(bytes + p), _mm512_cvtusepi32_epi8(levels));
+    }
+}
+
+#elif defined(__AVX2__)
 
 // Eight pixels are three registers. Every plane finds its values in eight different lanes of them, pixel p in lane
 // (3 * p + c) % 8: so two blends and one permutation make a plane.
@@ -280,12 +404,6 @@ DEVICE void interleave(const float (*planes)[PIXELS], float* pixels) {
     }
 }
 
-DEVICE __m256 clamp(__m256 value, float limit) {
-    return _mm256_min_ps(_mm256_max_ps(value, _mm256_setzero_ps()), _mm256_set1_ps(limit));
-}
-DEVICE void clamp_all(float* values, float limit) {
-    for (int p = 0; p < PIXELS; p += 8) _mm256_storeu_ps(values + p, clamp(_mm256_loadu_ps(values + p), limit));
-}
 DEVICE __m256i to_whole(const float* values) {  // below 0 where packing saturates to 0, as in store_pixels
     const __m256 most = _mm256_min_ps(_mm256_set1_ps(255.0f), _mm256_loadu_ps(values));
     return _mm256_cvttps_epi32(_mm256_add_ps(most, _mm256_set1_ps(0.5f)));
@@ -316,9 +434,6 @@ DEVICE void interleave(const T (*planes)[PIXELS], T* pixels) {
         for (int c = 0; c < 3; ++c) pixels[3 * p + c] = planes[c][p];
 }
 
-DEVICE void clamp_all(float* values, float limit) {
-    for (int p = 0; p < PIXELS; ++p) values[p] = clamp(values[p], limit);
-}
 DEVICE void to_bytes(const float* values, uint8* bytes) {
     for (int p = 0; p < PIXELS; ++p) bytes[p] = to_uint8(values[p]);
 }
@@ -329,7 +444,3 @@ DEVICE void to_bytes(const int* values, uint8* bytes) {
 #endif
 
 #endif
-
-template <class T>
-constexpr int values_in = int(sizeof(Many<T>) / sizeof(T));
-constexpr int MANY = values_in<float>;

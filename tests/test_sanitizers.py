@@ -121,7 +121,7 @@ ACCESSES = {
     "bytes": ("bytes.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
               "WRITE of size"),
     "colours": ("colours.h", "const int some = {smaller(PIXELS, count - p) <> PIXELS};", "of size"),
-    "matrix": ("colours.h", "const int whole = {count / MANY * MANY <> larger(count - 1, 0)};", "of size"),
+    "matrix": ("colours.h", "const int whole = {count / FULL * FULL <> larger(count - 1, 0)};", "of size"),
     "rolling": ("rolling.h", "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
 }  # fmt: skip
 SUMS = {
