@@ -91,7 +91,44 @@ DEVICE void recognise(Map& map) {
         map.blocks[i / 16][i % 16] = uint8(map.table[0][i] ^ (i % 128 < 16 ? 0 : map.table[0][i - 16]));
 }
 
+#if defined(__AVX512VBMI__)
+// One instruction looks 64 levels up among 128 entries, in two registers, by their lower seven bits.
+struct Table {
+    __m512i quarters[4];
+
+    explicit Table(const uint8* entries) { memcpy(quarters, entries, sizeof quarters); }
+    __m512i operator[](__m512i levels) const {
+        const __m512i below = _mm512_permutex2var_epi8(quarters[0], levels, quarters[1]);
+        const __m512i above = _mm512_permutex2var_epi8(quarters[2], levels, quarters[3]);
+        return _mm512_mask_blend_epi8(_mm512_movepi8_mask(levels), below, above);
+    }
+};
+
+// out[i] = the entry of in[i], by `find(levels, channel)` of 64 at a time; the first of them is of that channel.
+template <class Find>
+DEVICE void look_up(const uint8* in, int64 count, uint8* out, Find find) {
+    for (int channel = 0; count > 0; count -= 64, in += 64, out += 64, channel = channel == 2 ? 0 : channel + 1) {
+        const uint64 some = count < 64 ? (uint64(1) << count) - 1 : ~uint64(0);
+        _mm512_mask_storeu_epi8(out, some, find(_mm512_maskz_loadu_epi8(some, in), channel));
+    }
+}
+
 // out[i] = table[c][in[i]], where in[0] is of channel c = 0; in and out may be the same.
+DEVICE void look_up(const Map& map, const uint8* in, int64 count, uint8* out) {
+    const Table red(map.table[0]);
+    if (map.same) {
+        look_up(in, count, out, [&](__m512i levels, int) { return red[levels]; });
+        return;
+    }
+    const Table green(map.table[1]), blue(map.table[2]);
+    look_up(in, count, out, [&](__m512i levels, int channel) {
+        constexpr uint64 each_third = 0x9249249249249249;
+        const __m512i two = _mm512_mask_blend_epi8(each_third << (4 - channel) % 3, red[levels], green[levels]);
+        return _mm512_mask_blend_epi8(each_third << (5 - channel) % 3, two, blue[levels]);
+    });
+}
+#else
+// One after the other.
 DEVICE void look_up(const uint8 (*table)[256], const uint8* in, int64 count, uint8* out) {
     int64 i = 0;
     for (; i + 3 <= count; i += 3) {
@@ -101,23 +138,7 @@ DEVICE void look_up(const uint8 (*table)[256], const uint8* in, int64 count, uin
     for (int c = 0; i < count; ++i, ++c) out[i] = table[c][in[i]];
 }
 
-#if defined(__AVX512VBMI__)
-// The entries of 64 levels: one instruction looks up 128, in two registers, by the lower seven bits of a level.
-DEVICE __m512i entries(const uint8* table, __m512i levels) {
-    const __m512i below = _mm512_permutex2var_epi8(load<__m512i>(table), levels, load<__m512i>(table + 64));
-    const __m512i above = _mm512_permutex2var_epi8(load<__m512i>(table + 128), levels, load<__m512i>(table + 192));
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(levels), below, above);
-}
-
-// The same of packed pixels, each channel in its own table; the first byte is of this channel.
-DEVICE __m512i found(const Map& map, __m512i levels, int channel) {
-    constexpr uint64 each_third = 0x9249249249249249;
-    __m512i all = entries(map.table[0], levels);
-    for (int c = 1; c < 3 && !map.same; ++c)
-        all = _mm512_mask_blend_epi8(each_third << ((c - channel + 3) % 3), all, entries(map.table[c], levels));
-    return all;
-}
-#elif defined(__AVX2__)
+#if defined(__AVX2__)
 // The entries of 32 levels in the one table. A byte shuffle looks 16 entries up by the lower four bits of a level, and
 // gives 0 where bit 7 is set: so do levels below the block, of those it is moved down by. All blocks up to a level's
 // own add up, by XOR, to its own; those of the levels from 128 on apart.
@@ -134,6 +155,18 @@ DEVICE __m256i found(const Map& map, __m256i levels) {
         low = _mm256_sub_epi8(low, block), high = _mm256_sub_epi8(high, block);
     }
     return _mm256_blendv_epi8(below, above, levels);
+}
+#endif
+
+DEVICE void look_up(const Map& map, const uint8* in, int64 count, uint8* out) {
+    int64 i = 0;
+#if defined(__AVX2__)
+    for (; map.same && i + 32 <= count; i += 32) {
+        const __m256i levels = found(map, load<__m256i>(in + i));
+        memcpy(out + i, &levels, sizeof levels);
+    }
+#endif
+    look_up(map.table, in + i, count - i, out + i);
 }
 #endif
 
@@ -159,19 +192,5 @@ DEVICE void apply(const Map& map, const uint8* pixels, int count, uint8* out) {
             for (int k = 0; k < 3; ++k)
                 store_many(out + i + k * each, (load<Bytes>(pixels + i + k * each) & keep[k]) ^ flip[k]);
     }
-#if defined(__AVX512VBMI__)
-    for (int channel = 0; i < all && !map.bits; i += 64, channel = (channel + 1) % 3) {
-        const uint64 some = all - i < 64 ? (uint64(1) << (all - i)) - 1 : ~uint64(0);
-        const __m512i levels = found(map, _mm512_maskz_loadu_epi8(some, pixels + i), channel);
-        _mm512_mask_storeu_epi8(out + i, some, levels);
-    }
-    if (i >= all) return;
-#elif defined(__AVX2__)
-    if (map.same && !map.bits)
-        for (; i + 32 <= all; i += 32) {
-            const __m256i levels = found(map, load<__m256i>(pixels + i));
-            memcpy(out + i, &levels, sizeof levels);
-        }
-#endif
-    look_up(map.table, pixels + i, all - i, out + i);
+    look_up(map, pixels + i, all - i, out + i);
 }
