@@ -111,6 +111,15 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
     return held;
 }
 
+// A batch that is larger is written past the caches: they could not keep it, and would read every line of it before it
+// is written.
+constexpr int64 MOST_CACHED = 16 << 20;
+
+bool exceeds_caches(const Sample& sample, int64 samples) {
+    const int bytes = sample.target_type == UINT8 ? 1 : sample.target_type == FLOAT32 ? 4 : 2;
+    return samples * sample.y.out * sample.x.out * sample.target_channels * bytes > MOST_CACHED;
+}
+
 // The image that one pass leaves for the next: where, bytes a row, and type.
 struct Left {
     uint64 address;
@@ -152,6 +161,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
         if (last) {
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
+            sample.past_caches = exceeds_caches(sample, samples);
         } else {
             left = leave(sample, intermediate[unused]);
             if (left.address == 0) return 1;
@@ -167,6 +177,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
         if (!run_pass(sample, program, tables, memory, rows_each, columns_each)) return 1;
         if (last) break;
     }
+    end_of_writing();
     return 0;
 }
 

@@ -61,7 +61,8 @@ struct Sample {
                           // not; the histograms: value to level
     Grid grid, measured_grid;  // CELL_HISTOGRAMS: the cells of this pass's image, and of the image before
     int target_type, target_layout, target_channels;
-    int active;  // 0: this sample has no such pass
+    int past_caches;  // whether the target is written past the caches; filled in by the host
+    int active;       // 0: this sample has no such pass
     int warped, transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
     int field_height, field_width;         // of the resized image, which they span from corner to corner

@@ -43,6 +43,39 @@ DEVICE void store_packed(const Strip& v, Out* target) {
         for (int c = 0; c < 3; ++c) convert(v[c][p], target[3 * p + c]);
 }
 
+#if !defined(__CUDACC__)
+DEVICE void store_plane_past_caches(const float* values, float* target) { write_past_caches<PIXELS>(values, target); }
+template <class Out>
+DEVICE void store_plane_past_caches(const float* values, Out* target) {
+    alignas(16) Out finished[PIXELS];
+    store_plane(values, finished);
+    write_past_caches<PIXELS>(finished, target);
+}
+template <class Out>
+DEVICE void store_packed_past_caches(const Strip& v, Out* target) {
+    alignas(16) Out finished[3 * PIXELS];
+    store_packed(v, finished);
+    write_past_caches<3 * PIXELS>(finished, target);
+}
+
+// Stores a whole strip at pixel `at` of the target, if it is to be written past the caches.
+template <class Out>
+DEVICE bool store_past_caches(const Sample& sample, const Strip& v, Out* target, int64 plane, int64 at) {
+    if (!sample.past_caches) return false;
+    if (sample.target_layout == HWC && sample.target_channels != 3) return false;
+    if (sample.target_layout == HWC)
+        store_packed_past_caches(v, target + at * 3);
+    else
+        for (int c = 0; c < sample.target_channels; ++c) store_plane_past_caches(v[c], target + c * plane + at);
+    return true;
+}
+#else
+template <class Out>
+DEVICE bool store_past_caches(const Sample&, const Strip&, Out*, int64, int64) {
+    return false;
+}
+#endif
+
 template <class Out>
 DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int count) {
     Out* target = reinterpret_cast<Out*>(sample.target);
@@ -59,6 +92,7 @@ DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int cou
         return;
     }
     const int64 at = int64(y) * sample.x.out + x;
+    if (count == PIXELS && store_past_caches(sample, v, target, plane, at)) return;
     if (sample.target_layout == CHW && count == PIXELS) {
         for (int c = 0; c < channels; ++c) store_plane(v[c], target + c * plane + at);
     } else if (sample.target_layout == CHW) {

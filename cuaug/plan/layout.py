@@ -121,6 +121,7 @@ SAMPLE = np.dtype(
         ("target_type", "i4"),
         ("target_layout", "i4"),
         ("target_channels", "i4"),
+        ("past_caches", "i4"),
         ("active", "i4"),
         ("warped", "i4"),
         ("transposed", "i4"),

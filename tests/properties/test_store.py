@@ -8,7 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug.plan import Layout, Type
+from cuaug._native import ISAS
+from cuaug.devices import HostProgram
+from cuaug.plan import Layout, Plan, Type, operations
 from tests import tolerances
 from tests.helpers import assert_close, assert_same, plan_for, run_one
 from tests.references import conversions as reference
@@ -141,3 +143,21 @@ def test_layouts_and_channels(image, dtype, layout, channels):
 def test_layouts_hold_the_same_numbers(image, dtype):
     how = [run_one(plan_for(image), image, dtype, layout) for layout in (Layout.HWC, Layout.CHW)]
     assert_same(how[0].transpose(2, 0, 1), how[1])
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("dtype", Type)
+@pytest.mark.parametrize("width", [64, 61, 7])
+def test_a_batch_that_no_cache_holds_has_the_same_bits(width, dtype, layout):
+    """It is written past the caches, as far as rows are aligned to that. Tables of so many samples say that it is one."""
+    image = np.random.default_rng(0).integers(0, 256, (48, 71, 3), dtype=np.uint8)
+    for isa in ISAS:
+        written = []
+        for samples in (1, (16 << 20) // (48 * width * 3) + 1):
+            plan = Plan([48] * samples, [71] * samples)
+            plan.crop(0, 3, 48, width)
+            plan.append(operations.scale(samples, 1.01, 3.0))
+            memory = np.full(48 * width * 3 * 4 + 128, 0xA5, dtype=np.uint8)
+            HostProgram(plan.tables(dtype, layout), isa=isa).run(samples - 1, image, -(-memory.ctypes.data // 64) * 64)
+            written.append(memory[-memory.ctypes.data % 64 :][: 48 * width * 3 * 4 + 64])
+        np.testing.assert_array_equal(*written)
