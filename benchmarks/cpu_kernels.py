@@ -1,9 +1,9 @@
 """The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalised, against the usual ways.
 
-Contenders take turns; printed are the median and the range over the repetitions, in milliseconds. Of cuaug also how
-many bytes a second that is, of the crop it reads and the tensor it writes; that as a part of what copying so many takes
-in the same turn; and how many times as fast it is as OpenCV's way. Also what a batch's memory costs, fresh from the
-system and used before: what cuaug/pipeline/memory.py is for.
+Contenders take turns, cuaug with each instruction set that the processor has; printed are the median and the range over
+the repetitions, in milliseconds. Of cuaug also how many bytes a second that is, of the crop it reads and the tensor it
+writes; that as a part of what copying so many takes in the same turn; and how many times as fast it is as OpenCV's way.
+Also what a batch's memory costs, fresh from the system and used before: what cuaug/pipeline/memory.py is for.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu_kernels.json
 """
@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from report import circumstances, parse, print_spreads, spread, take_turns, write_json
 
+from cuaug._native import BEST_ISA, ISAS
 from cuaug.devices import HostProgram
 from cuaug.pipeline.memory import Recycler
 from cuaug.plan import Plan
@@ -53,8 +54,7 @@ def contenders(image: np.ndarray) -> dict[str, tuple[int, Callable[[], object]]]
     # A copy reads and writes: half of the bytes each.
     read, written = np.ones(BYTES // 2, np.uint8), np.ones(BYTES // 2, np.uint8)
     return {
-        "cuaug, avx2": (20, cuaug_on("avx2", image)),
-        "cuaug, baseline": (20, cuaug_on("baseline", image)),
+        **{f"cuaug, {isa}": (20, cuaug_on(isa, image)) for isa, number in ISAS.items() if number <= BEST_ISA},
         COPY: (100, lambda: np.copyto(written, read)),
         OPENCV: (20, lambda: opencv(image)),
         "Pillow: crop and resize alone": (20, lambda: picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)),
