@@ -9,7 +9,7 @@
 //
 // Tested against Pillow's save and load, by tests/properties/test_jpeg.py.
 #pragma once
-#include "strips.h"
+#include "registers.h"
 
 // value / 2^bits to nearest, halves up.
 template <int bits, class Value>

@@ -6,7 +6,7 @@
 // Relative errors are below 2e-6 for the arguments that the operations give them. Tested through the operations that
 // use them, against NumPy in double precision.
 #pragma once
-#include "strips.h"
+#include "registers.h"
 
 DEVICE float float_of(uint32 whole) { return float(int(whole)); }  // below 2^31: every device has an instruction for it
 

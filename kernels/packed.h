@@ -3,7 +3,7 @@
 //
 // Tested by tests/properties/test_bytes.py.
 #pragma once
-#include "strips.h"
+#include "registers.h"
 
 // out = `count` pixels of one colour.
 DEVICE void repeat(const uint8* rgb, int count, uint8* out) {

@@ -8,7 +8,7 @@
 // Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
 #pragma once
 #include "plan.h"
-#include "strips.h"
+#include "planes.h"
 
 // PIXELS neighbouring pixels of an output row, planar.
 typedef float Strip[3][PIXELS];

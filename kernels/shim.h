@@ -1,5 +1,5 @@
-// The one place where the CUDA build (NVRTC) and the host build (any C++17 compiler) differ; besides strips.h and
-// philox.h, where the host build does PIXELS at a time by hand.
+// The one place where the CUDA build (NVRTC) and the host build (any C++17 compiler) differ; besides registers.h,
+// planes.h and philox.h, where the host build does PIXELS at a time by hand.
 //
 // Everything else in this folder is written once, against what this file defines:
 //   KERNEL, DEVICE    function qualifiers

@@ -44,6 +44,27 @@ DEVICE void store_packed(const Strip& v, Out* target) {
 }
 
 #if !defined(__CUDACC__)
+// Values written past the caches, from a multiple of 16 bytes on: lines that are not in them need not be read first.
+// Before other threads may see them, comes `end_of_writing`.
+#if defined(__SSE2__)
+template <int count, class T>
+DEVICE void write_past_caches(const T* from, T* to) {
+    constexpr int each = 16 / int(sizeof(T));
+    if (reinterpret_cast<uintptr_t>(to) % 16)
+        memcpy(to, from, count * sizeof(T));
+    else
+        for (int i = 0; i < count; i += each)
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), load<__m128i>(from + i));
+}
+DEVICE void end_of_writing() { _mm_sfence(); }
+#else
+template <int count, class T>
+DEVICE void write_past_caches(const T* from, T* to) {
+    memcpy(to, from, count * sizeof(T));
+}
+DEVICE void end_of_writing() {}
+#endif
+
 DEVICE void store_plane_past_caches(const float* values, float* target) { write_past_caches<PIXELS>(values, target); }
 template <class Out>
 DEVICE void store_plane_past_caches(const float* values, Out* target) {

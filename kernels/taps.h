@@ -2,7 +2,7 @@
 //
 // Tested through warp.h.
 #pragma once
-#include "strips.h"
+#include "registers.h"
 
 // The sum of taps x taps pixels from `pixels` on, rows `pitch` values apart: along the rows first. What lies just
 // beyond a row's last pixel is read.

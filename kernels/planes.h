@@ -1,79 +1,15 @@
-// What is done to PIXELS pixels at once besides arithmetic, where CUDA has one pixel and the host has registers to
-// fill:
-//   Colour       one pixel as such, with load, multiply-add and store
-//   Many<T>      as many values as 32 bytes hold; smaller and larger compare each, to_ints and to_floats convert
-//   Full<T>      as many as the widest register holds
-//   floor_to_ints     of points, limited to [-most, most]; a NaN becomes one of these
-//   split_at_centre   points into the pixel whose centre lies before them, limited to [-most, most], and the distance
-//   unpack       packed pixels to planes of floats; interleave: planes to packed pixels
-//   to_bytes     of a plane
-//   load_pixels, channel_of, store_pixels   packed bytes in a register, to values of one channel, and back
+// Packed pixels to planes of values, and back:
+//   unpack, interleave   of floats; unpack also of bytes
+//   to_bytes             of a plane: to nearest, halves up
+//   load_pixels, channel_of, store_pixels   as many pixels as a register holds values, between bytes and those; on the
+//                                           host alone
 //
 // Tested through all that reads or writes pixels; that every instruction set makes the same bits, by tests/properties.
 #pragma once
-#include "shim.h"
-
-// To nearest, halves up; saturated. A NaN becomes 0.
-DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
-
-// Limited to [-most, most]; a NaN becomes one of these.
-DEVICE int to_ints(double value, double most) { return int(smaller(larger(value, -most), most)); }
-
-DEVICE int to_ints(float value) { return int(value); }
-DEVICE float to_floats(int value) { return float(value); }
+#include "registers.h"
 
 #if defined(__CUDACC__)
 
-struct Colour {
-    float value[3];
-};
-DEVICE Colour no_colour() { return {{0.0f, 0.0f, 0.0f}}; }
-DEVICE Colour colour_of(const float* rgb) { return {{rgb[0], rgb[1], rgb[2]}}; }
-template <class T>
-DEVICE Colour load_colour(const T* p) {
-    return {{float(p[0]), float(p[1]), float(p[2])}};
-}
-DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) {
-    for (int c = 0; c < 3; ++c) sum.value[c] += weight * colour.value[c];
-}
-DEVICE void store(float* p, const Colour& colour) {
-    for (int c = 0; c < 3; ++c) p[c] = colour.value[c];
-}
-
-template <class T>
-using Many = T;
-template <class T>
-DEVICE void store_many(T* p, T value) {
-    *p = value;
-}
-template <class T>
-DEVICE T load(const T* p) {
-    return *p;
-}
-template <class T>
-DEVICE T load_many(const T* p) {
-    return *p;
-}
-template <class T>
-using Full = T;
-template <class T>
-DEVICE void store_full(T* p, T value) {
-    *p = value;
-}
-template <class T>
-DEVICE T load_full(const T* p) {
-    return *p;
-}
-DEVICE float full_of(float value) { return value; }
-constexpr int FULL = 1, MANY = 1;
-DEVICE float all_of(float value) { return value; }
-DEVICE double all_of(double value) { return value; }
-DEVICE int all_of(int value) { return value; }
-DEVICE int floor_to_ints(const double* at, double most) { return to_ints(floor_of(*at), most); }
-DEVICE void split_at_centre(const double* at, double most, int& before, float& behind) {
-    const double centred = *at - 0.5, below = floor_of(centred);
-    before = to_ints(below, most), behind = float(centred - below);
-}
 template <class T>
 DEVICE void unpack(const T* pixels, float (*v)[PIXELS]) {
     for (int c = 0; c < 3; ++c) v[c][0] = float(pixels[c]);
@@ -88,137 +24,6 @@ DEVICE void to_bytes(const float* values, uint8* bytes) {
 }
 
 #else
-
-// Many: a vector extension too. Clang and GCC compare and choose lane by lane.
-template <class T>
-struct Vector {
-    typedef T Type __attribute__((vector_size(32)));
-};
-template <class T>
-using Many = typename Vector<T>::Type;
-template <class T>
-DEVICE void store_many(T* p, const Many<T>& values) {
-    memcpy(p, &values, sizeof values);
-}
-template <class T>
-DEVICE Many<T> load_many(const T* p) {
-    return load<Many<T> >(p);
-}
-DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
-DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
-DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
-DEVICE Many<double> all_of(double value) { return Many<double>{} + value; }
-DEVICE Many<int> all_of(int value) { return Many<int>{} + value; }
-DEVICE Many<int> to_ints(Many<float> values) { return __builtin_convertvector(values, Many<int>); }
-DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(values, Many<float>); }
-// GCC does not find these by itself. A minimum is its second argument where the first is not less; so is that of
-// shim.h.
-#if defined(__AVX2__)
-DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return _mm256_min_ps(a, b); }
-DEVICE Many<float> larger(Many<float> a, Many<float> b) { return _mm256_max_ps(a, b); }
-DEVICE Many<float> floor_of(Many<float> values) { return _mm256_floor_ps(values); }
-DEVICE __m128i to_ints(__m256d values, double most) {
-    return _mm256_cvttpd_epi32(_mm256_min_pd(_mm256_max_pd(values, all_of(-most)), all_of(most)));
-}
-DEVICE Many<int> floor_to_ints(const double* at, double most) {
-    const __m256d low = _mm256_floor_pd(_mm256_loadu_pd(at)), high = _mm256_floor_pd(_mm256_loadu_pd(at + 4));
-    return Many<int>(_mm256_set_m128i(to_ints(high, most), to_ints(low, most)));
-}
-DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
-    __m128i whole[2];
-    __m128 rest[2];
-    for (int i = 0; i < 2; ++i) {
-        const __m256d centred = _mm256_loadu_pd(at + 4 * i) - all_of(0.5), below = _mm256_floor_pd(centred);
-        whole[i] = to_ints(below, most);
-        rest[i] = _mm256_cvtpd_ps(centred - below);
-    }
-    before = Many<int>(_mm256_set_m128i(whole[1], whole[0])), behind = _mm256_set_m128(rest[1], rest[0]);
-}
-#else
-#if defined(__SSE2__)
-// GCC takes vectors of two registers apart where they are compared.
-template <class Instruction>
-DEVICE Many<float> by_halves(Many<float> a, Many<float> b, Instruction of) {
-    const __m128 halves[2][2] = {{_mm_setr_ps(a[0], a[1], a[2], a[3]), _mm_setr_ps(a[4], a[5], a[6], a[7])},
-                                 {_mm_setr_ps(b[0], b[1], b[2], b[3]), _mm_setr_ps(b[4], b[5], b[6], b[7])}};
-    const __m128 made[2] = {of(halves[0][0], halves[1][0]), of(halves[0][1], halves[1][1])};
-    return load<Many<float> >(made);
-}
-DEVICE Many<float> smaller(Many<float> a, Many<float> b) {
-    return by_halves(a, b, [](__m128 c, __m128 d) { return _mm_min_ps(c, d); });
-}
-DEVICE Many<float> larger(Many<float> a, Many<float> b) {
-    return by_halves(a, b, [](__m128 c, __m128 d) { return _mm_max_ps(c, d); });
-}
-#else
-DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return a < b ? a : b; }
-DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; }
-#endif
-DEVICE Many<float> floor_of(Many<float> values) {
-    for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
-    return values;
-}
-DEVICE Many<int> floor_to_ints(const double* at, double most) {
-    Many<int> whole;
-    for (int i = 0; i < 8; ++i) whole[i] = to_ints(floor_of(at[i]), most);
-    return whole;
-}
-DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
-    for (int i = 0; i < 8; ++i) {
-        const double centred = at[i] - 0.5, below = floor_of(centred);
-        before[i] = to_ints(below, most), behind[i] = float(centred - below);
-    }
-}
-#endif
-
-// Bits, roots, and whole numbers below 2^31, of many.
-#if defined(__AVX2__)
-DEVICE Many<float> root(Many<float> values) { return _mm256_sqrt_ps(values); }
-#else
-DEVICE Many<float> root(Many<float> values) {
-    for (int i = 0; i < 8; ++i) values[i] = root(values[i]);
-    return values;
-}
-#endif
-DEVICE Many<uint32> float_bits(Many<float> values) { return Many<uint32>(values); }
-DEVICE Many<float> float_of_bits(Many<uint32> bits) { return Many<float>(bits); }
-DEVICE Many<float> float_of(Many<uint32> whole) { return to_floats(Many<int>(whole)); }
-
-// The same of what the widest register holds, where that is more.
-#if defined(__AVX512VBMI__)
-template <class T>
-struct Widest {
-    typedef T Type __attribute__((vector_size(64)));
-};
-template <class T>
-using Full = typename Widest<T>::Type;
-DEVICE Full<uint8> smaller(Full<uint8> a, Full<uint8> b) {
-    return Full<uint8>(_mm512_min_epu8(__m512i(a), __m512i(b)));
-}
-DEVICE Full<uint8> larger(Full<uint8> a, Full<uint8> b) { return Full<uint8>(_mm512_max_epu8(__m512i(a), __m512i(b))); }
-DEVICE Full<float> smaller(Full<float> a, Full<float> b) { return _mm512_min_ps(a, b); }
-DEVICE Full<float> larger(Full<float> a, Full<float> b) { return _mm512_max_ps(a, b); }
-DEVICE Full<float> floor_of(Full<float> values) { return _mm512_floor_ps(values); }
-DEVICE Full<float> root(Full<float> values) { return _mm512_sqrt_ps(values); }
-DEVICE Full<uint32> float_bits(Full<float> values) { return Full<uint32>(values); }
-DEVICE Full<float> float_of_bits(Full<uint32> bits) { return Full<float>(bits); }
-DEVICE Full<float> float_of(Full<uint32> whole) { return _mm512_cvtepi32_ps(__m512i(whole)); }
-#else
-template <class T>
-using Full = Many<T>;
-#endif
-template <class T>
-DEVICE void store_full(T* p, const Full<T>& values) {
-    memcpy(p, &values, sizeof values);
-}
-template <class T>
-DEVICE Full<T> load_full(const T* p) {
-    return load<Full<T> >(p);
-}
-DEVICE Full<float> full_of(float value) { return Full<float>{} + value; }
-template <class T>
-constexpr int values_in = int(sizeof(Full<T>) / sizeof(T));
-constexpr int MANY = int(sizeof(Many<float>) / sizeof(float)), FULL = values_in<float>;
 
 // FULL packed pixels as they lie, or near that; to each channel's values; and back, to nearest, halves up, of what is
 // limited to [0, most] (a NaN becomes 0), most <= 255. No byte beyond the pixels is touched.
@@ -302,43 +107,6 @@ DEVICE void store_pixels(Many<float> r, Many<float> g, Many<float> b, Many<float
     }
 }
 #endif
-
-// Values written past the caches, from a multiple of 16 bytes on: lines that are not in them need not be read first.
-// Before other threads may see them, comes `end_of_writing`.
-#if defined(__SSE2__)
-template <int count, class T>
-DEVICE void write_past_caches(const T* from, T* to) {
-    constexpr int each = 16 / int(sizeof(T));
-    if (reinterpret_cast<uintptr_t>(to) % 16)
-        memcpy(to, from, count * sizeof(T));
-    else
-        for (int i = 0; i < count; i += each)
-            _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), load<__m128i>(from + i));
-}
-DEVICE void end_of_writing() { _mm_sfence(); }
-#else
-template <int count, class T>
-DEVICE void write_past_caches(const T* from, T* to) {
-    memcpy(to, from, count * sizeof(T));
-}
-DEVICE void end_of_writing() {}
-#endif
-
-// Colour: the fourth lane is unused.
-typedef Quad Colour;
-DEVICE Colour no_colour() { return Quad{}; }
-DEVICE Colour colour_of(const float* rgb) { return Quad{rgb[0], rgb[1], rgb[2], 0.0f}; }
-DEVICE void multiply_add(Colour& sum, float weight, const Colour& colour) { sum += weight * colour; }
-// A load reads one value beyond the pixel, and a store writes one.
-DEVICE Colour load_colour(const float* p) { return load<Quad>(p); }
-DEVICE Colour load_colour(const uint8* p) {
-    const uint32 bytes = load<uint32>(p);
-#if defined(__SSE4_1__)
-    return Quad(_mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(int(bytes)))));
-#else
-    return Quad{float(bytes & 255), float(bytes >> 8 & 255), float(bytes >> 16 & 255), 0.0f};
-#endif
-}
 
 // GCC does not find the instructions for minima and maxima in loops, nor for values that change places.
 #if defined(__AVX2__)
