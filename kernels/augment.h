@@ -148,7 +148,7 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
             const int pixels = smaller(PIXELS, tile.columns - j);
-            alignas(Lanes) Strip v[ROWS];
+            Strip v[ROWS];
             sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines,
                         columns.first, pixels, v);
             for (int row = 0; row < height; ++row) {

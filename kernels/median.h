@@ -197,7 +197,7 @@ DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* o
     constexpr int count = values_in<T>, room = 3 * (MEDIANS + size - 1);
     const int n = larger(3 * pixels, count), all = n + 3 * (size - 1);
     T copies[size][room];
-    alignas(64) T columns[size][(room + 63) / 64 * 64];  // fewer registers lie across two of the cache's lines
+    T columns[size][(room + 63) / 64 * 64] IN_LINES;
     const T* rows[size];
     window_rows<T, size>(sample, row, left, pixels, all, copies, rows);
     for (int j = 0; j < all; j += count) {
@@ -231,7 +231,7 @@ DEVICE void take_medians(const Sample& sample, int row, int left, int pixels, T*
 // The same, as floats.
 template <class T>
 DEVICE void take_medians_as_floats(const Sample& sample, int row, int left, int pixels, float* out) {
-    T medians[3 * MEDIANS];
+    T medians[3 * MEDIANS] IN_LINES;
     take_medians(sample, row, left, pixels, medians);
     for (int i = 0; i < 3 * pixels; ++i) out[i] = float(medians[i]);
 }
@@ -242,9 +242,11 @@ DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& ti
     if (sample.neighbourhood != MEDIAN || !shows_as_it_lies(sample.y) || !shows_as_it_lies(sample.x)) return false;
     for (int i = block.thread; i < tile.rows; i += block.threads) {
         const int row = shown(sample, sample.y, tile.y + i), left = shown(sample, sample.x, tile.x);
-        for (int j = 0; j < tile.columns; j += MEDIANS) {
-            const int pixels = smaller(MEDIANS, tile.columns - j);
-            float medians[3 * MEDIANS];
+        // Not more at once: what is finished is written while the next ones are made.
+        constexpr int some = MEDIANS / 2;
+        for (int j = 0; j < tile.columns; j += some) {
+            const int pixels = smaller(some, tile.columns - j);
+            float medians[3 * some] IN_LINES;
             if (sample.source_type == UINT8)
                 take_medians_as_floats<uint8>(sample, row, left + j, pixels, medians);
             else
@@ -257,7 +259,7 @@ DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& ti
 
 template <class T>
 DEVICE void median_strip(const Sample& sample, const Shown& at, Strip& v) {
-    T medians[3 * MEDIANS];
+    T medians[3 * MEDIANS] IN_LINES;
     if (at.row != AFTER && at.neighbours) {
         take_medians(sample, at.row, at.left, at.pixels, medians);
         take_strip(medians, at.pixels, at.step, v);

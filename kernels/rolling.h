@@ -91,7 +91,7 @@ DEVICE void roll_down(const Sample& sample, const float* weights, const Tile& ti
         row_of_tap[k] = separable ? k : int(weights[3 * k]) + down;
         shift_of_tap[k] = separable ? 0 : 3 * (int(weights[3 * k + 1]) + across);
     }
-    float kept[MOST_LINES][LINE] = {}, sums[LINE], out[LINE];
+    float kept[MOST_LINES][LINE] IN_LINES = {}, sums[LINE] IN_LINES, out[LINE] IN_LINES;
     const float *lines[MOST_LINES], *from[MOST_WEIGHTS];
     for (int i = 1 - rows.count; i < tile.rows; ++i) {
         const int slot = i + rows.count - 1, newest = rows.first + tile.y + slot, y = tile.y + i;

@@ -11,7 +11,7 @@
 #include "planes.h"
 
 // PIXELS neighbouring pixels of an output row, planar.
-typedef float Strip[3][PIXELS];
+typedef float Strip[3][PIXELS] IN_LINES;
 #define FOR_PIXELS(p) for (int p = 0; p < PIXELS; ++p)
 
 // The first `count` pixels from the last to the first.
@@ -217,7 +217,7 @@ DEVICE float sum_seen(const Sample& sample, Span rows, const float* weights, int
 template <class T, int groups>
 DEVICE void sum_strips(const Sample& sample, const Span* rows, const float* weights, bool inside, int64 at,
                        float* lines) {
-    alignas(Lanes) float sums[ROWS][LANES * groups];
+    float sums[ROWS][LANES * groups] IN_LINES;
     for (int row = 0; row < ROWS; ++row, weights += sample.y.taps)
         sum_strip<T, groups>(sample, rows[row], weights, inside, at, sums[row]);
     for (int g = 0; g < groups; ++g) transpose(&sums[0][g * LANES], LANES * groups, lines + ROWS * LANES * g, ROWS);
@@ -290,7 +290,7 @@ DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weig
 // v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
                         int begin, int pixels, Strip* v) {
-    alignas(Lanes) float out[PIXELS][3][ROWS];
+    float out[PIXELS][3][ROWS] IN_LINES;
     for (int p = pixels; p < PIXELS; ++p)
         for (int c = 0; c < 3; ++c) store(out[p][c], zero_lanes());
     sum_spans(sample, spans, weights, count, lines, begin, pixels, out);

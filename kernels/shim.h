@@ -4,6 +4,8 @@
 // Everything else in this folder is written once, against what this file defines:
 //   KERNEL, DEVICE    function qualifiers
 //   UNROLL            before a loop over an array that CUDA has to keep in registers; NO_UNROLL before a long one
+//   IN_LINES          behind an array that is read a register at a time: it begins with a line of the host's cache, so
+//                     that no register lies across two
 //   Block             which thread of which block this is, and the barrier
 //   LANES, GROUPS     how many source values, in how many vectors, a thread sums at a time
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
@@ -23,6 +25,7 @@
 #define KERNEL extern "C" __global__ void
 #define UNROLL _Pragma("unroll")
 #define NO_UNROLL _Pragma("unroll 1")
+#define IN_LINES
 
 typedef unsigned char uint8;
 typedef unsigned short uint16;
@@ -90,6 +93,7 @@ DEVICE void count_one(uint32* counter) { atomicAdd(counter, 1u); }
 #define DEVICE static inline
 #define UNROLL
 #define NO_UNROLL
+#define IN_LINES __attribute__((aligned(64)))
 
 typedef uint8_t uint8;
 typedef uint16_t uint16;

@@ -58,7 +58,7 @@ DEVICE float of_order(int order) { return float_of_bits(uint32(order ^ ((order >
 // that makes 64-bit integers of floats.
 DEVICE void add_gray(const Sample& sample, const Strip& v, int count, Tally& tally) {
     const float scale = sample.measure_scale, most = 1073741824.0f;
-    float levels[PIXELS];
+    float levels[PIXELS] IN_LINES;
     for (int p = 0; p < PIXELS; p += FULL) {
         const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
         const Full<float> level = gray(r, g, load_full(&v[2][p])) * scale;

@@ -24,7 +24,7 @@ DEVICE void plain_stencil(const Sample& sample, const float* taps, const Shown& 
     const T* pixel = leftmost<T>(sample, at);
     const int64 pitch = sample.pitch / int64(sizeof(T));
     const int n = 3 * at.pixels;
-    float sum[3 * PIXELS];
+    float sum[3 * PIXELS] IN_LINES;
     constexpr int wide = 3 * LANES;
     int j = 0;
     for (; j + wide <= n; j += wide) sum_taps<T, 3>(pixel + j, pitch, taps, sample.extent, sum + j);

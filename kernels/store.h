@@ -68,13 +68,13 @@ DEVICE void end_of_writing() {}
 DEVICE void store_plane_past_caches(const float* values, float* target) { write_past_caches<PIXELS>(values, target); }
 template <class Out>
 DEVICE void store_plane_past_caches(const float* values, Out* target) {
-    alignas(16) Out finished[PIXELS];
+    Out finished[PIXELS] IN_LINES;
     store_plane(values, finished);
     write_past_caches<PIXELS>(finished, target);
 }
 template <class Out>
 DEVICE void store_packed_past_caches(const Strip& v, Out* target) {
-    alignas(16) Out finished[3 * PIXELS];
+    Out finished[3 * PIXELS] IN_LINES;
     store_packed(v, finished);
     write_past_caches<3 * PIXELS>(finished, target);
 }
