@@ -211,28 +211,28 @@ def consuming() -> Iterator[None]:
         _consumers.discard(thread)
 
 
-def _wait_for_consumers() -> None:
+def _wait_for_consumers() -> bool:
+    """Whether none is at work any more."""
     deadline = time.monotonic() + _PATIENCE_WITH_CONSUMERS_SECONDS
     others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
     while _consumers & others and time.monotonic() < deadline:
         time.sleep(0.001)
-
-
-def _outlive_native_code() -> None:
-    """A picture that takes seconds is being decoded: the process ends well whether that ends before it or not."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "on_exit"):  # not glibc
-        return
-    # Right after the interpreter, before C++ takes away what the decoder is using.
-    libc.on_exit(libc._exit, None)
-    # An interpreter that ends also ends threads that return to it, which aborts in a C++ destructor. Here they stop
-    # there, as Python 3.14 has them do.
-    ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(libc.pause)
+    return not _consumers & others
 
 
 @atexit.register
 def _stop_all() -> None:
     """At exit, while threads can still end in order."""
-    if _stop({thread.pool for thread in _threads()}):
-        _outlive_native_code()
-    _wait_for_consumers()
+    decoding = _stop({thread.pool for thread in _threads()})
+    consumed = _wait_for_consumers()
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "on_exit"):  # not glibc
+        return
+    if decoding:
+        # A picture that takes seconds: the process ends right after the interpreter, before C++ takes away what the
+        # decoder is using.
+        libc.on_exit(libc._exit, None)
+    if decoding or not consumed:
+        # An interpreter that ends also ends threads that return to it, which aborts in a C++ destructor, the decoder's
+        # or PyTorch's. Here they stop there, as Python 3.14 has them do.
+        ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(libc.pause)

@@ -151,6 +151,19 @@ threading.Thread(target=iterate, daemon=True).start()
 begun.wait()
 ready()
 """,
+    "while a daemon thread uses a batch for ever": """
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+        while True:
+            images = images.clone()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
     "while a daemon thread holds a batch for ever": """
 begun = threading.Event()
 
