@@ -131,7 +131,7 @@ DEVICE void take_diagonal(const Values (&rows)[size][size], Values* kept) {
 
 // The median of a window that is sorted along its rows and its columns. Of each diagonal only those values are taken
 // that can be it; of all others half are always less and half always greater, which is so if it is in all such windows
-// of zeros and ones (tests/properties/test_filters.py goes through them).
+// of zeros and ones (tests/properties/test_medians.py goes through them).
 template <class Values>
 DEVICE Values median_of_sorted(const Values (&rows)[3][3]) {
     Values kept[1];

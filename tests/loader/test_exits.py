@@ -78,6 +78,23 @@ def test_an_exception_ends_the_process_with_its_traceback(where):
 
 # --- an exit without close() -----------------------------------------------------------------------------------------
 
+
+def _in_a_daemon_thread(then: str) -> str:
+    """A program that ends while a thread goes on with batches, each time it has one."""
+    return f"""
+begun = threading.Event()
+
+def iterate():
+    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
+        begun.set()
+        {then}
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+"""
+
+
 LEAVING = {
     "at the program's end, with batches under way": """
 batches = iter(Loader(Memory(4000), batch_size=8, threads=4))
@@ -126,56 +143,11 @@ for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
     ready()
     break
 """,
-    "while a daemon thread iterates": """
-begun = threading.Event()
-
-def iterate():
-    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
-        begun.set()
-
-threading.Thread(target=iterate, daemon=True).start()
-begun.wait()
-ready()
-""",
+    "while a daemon thread iterates": _in_a_daemon_thread("pass"),
     # PyTorch's destructors let other threads run: a thread that is ended within one aborts the process.
-    "while a daemon thread uses its batches": """
-begun = threading.Event()
-
-def iterate():
-    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
-        begun.set()
-        for _ in range(2000):
-            images = images.clone()
-
-threading.Thread(target=iterate, daemon=True).start()
-begun.wait()
-ready()
-""",
-    "while a daemon thread uses a batch for ever": """
-begun = threading.Event()
-
-def iterate():
-    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
-        begun.set()
-        while True:
-            images = images.clone()
-
-threading.Thread(target=iterate, daemon=True).start()
-begun.wait()
-ready()
-""",
-    "while a daemon thread holds a batch for ever": """
-begun = threading.Event()
-
-def iterate():
-    for images, labels in Loader(Memory(10 ** 6), batch_size=8, threads=2):
-        begun.set()
-        threading.Event().wait()
-
-threading.Thread(target=iterate, daemon=True).start()
-begun.wait()
-ready()
-""",
+    "while a daemon thread uses its batches": _in_a_daemon_thread("for _ in range(2000): images = images.clone()"),
+    "while a daemon thread uses a batch for ever": _in_a_daemon_thread("while True: images = images.clone()"),
+    "while a daemon thread holds a batch for ever": _in_a_daemon_thread("threading.Event().wait()"),
     "while a thread iterates to its end": """
 def iterate():
     print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
