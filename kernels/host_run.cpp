@@ -112,7 +112,7 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
 }
 
 // A batch that is larger is written past the caches: they could not keep it, and would read every line of it before it
-// is written.
+// is written. tests/properties/test_store.py makes one that is just larger: adapt it.
 constexpr int64 MOST_CACHED = 16 << 20;
 
 bool exceeds_caches(const Sample& sample, int64 samples) {

@@ -206,6 +206,7 @@ DEVICE void decoded_row(const Sample& sample, const Plane* planes, int y, int x,
     for (int c = 0; c < 3; ++c) to_bytes(rgb[c], levels[c]);
 }
 
+// v = the levels of each channel in the units of the image, where one is `level`.
 DEVICE void to_values(const uint8 (*levels)[PIXELS], float level, Strip& v) {
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < PIXELS; p += LANES) store(&v[c][p], level * widen(levels[c] + p));

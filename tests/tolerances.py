@@ -27,7 +27,7 @@ ROUNDING_LEVELS = Tolerance(0.5 + 1e-3, "half a level of rounding, and float32's
 OPENCV_WARP_LEVELS = Tolerance(3, "OpenCV rounds places to 1/32 of a pixel: a few levels a pixel, times that twice")
 PILLOW_WARP_LEVELS = Tolerance(1, "Pillow truncates to uint8 where the kernels round, and mixes in double")
 MIRRORED_WARP_LEVELS = Tolerance(1, "a mirrored place is another double, and a result beside a boundary falls off it")
-CONVOLUTION_LEVELS = Tolerance(3, "OpenCV's uint8 Gaussian has weights of 8 bits: 1/512 off for each of 9, twice")
+CONVOLUTION_LEVELS = Tolerance(3, "OpenCV's uint8 Gaussian has weights of 8 bits; what they are off mostly cancels")
 PILLOW_SHARPNESS_LEVELS = Tolerance(3, "Pillow rounds the smoothed image, which counts up to twice, and truncates")
 TWICE_ROUNDED_LEVELS = Tolerance(1 + 2e-3, "as ROUNDING_LEVELS, for each chain's end and again for their mean")
 
