@@ -9,9 +9,10 @@ Albumentations is timed as it is called, drawing included. cuaug is timed twice:
 and with the sample's share of planning a batch of 256 (`with plan`); the ratio is that of Albumentations to the latter.
 Contenders take turns; printed are medians in milliseconds, and the ratios' range.
 
-Then what each step on a pixel costs alone, in nanoseconds a pixel: the cost of a program with four more of them, less
-that of a program without, by four; and what making a table costs. cuaug/devices/folding.py decides by them, and so do
-benchmarks/NOTES.md's figures come about: `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
+Then what each step on a pixel costs alone, with each instruction set, in nanoseconds a pixel: the cost of a program
+with four more of them, less that of a program without, by four; and what making a table costs.
+cuaug/devices/folding.py decides by them, and so do benchmarks/NOTES.md's figures come about:
+`CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
 
     python benchmarks/operations.py --out benchmarks/results/operations.json
 """
@@ -34,11 +35,15 @@ from report import circumstances, spread, write_json
 from skimage.data import astronaut
 
 from cuaug import transforms as T
+from cuaug._native import BEST_ISA, ISAS
 from cuaug.devices import HostProgram, folded
 from cuaug.plan import Layout, Plan, operations
 from cuaug.random import Draws
 
 BATCH, TURN_SECONDS = 256, 0.01
+#: Images of the plan that is run. They go to the same place, which stays in the caches, as Albumentations' do; a large
+#: batch would be written past them.
+SMALL_BATCH = 16
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LINEAR = "bilinear"
 #: What is in every chain, would change its size, or takes seconds to plan.
@@ -117,10 +122,10 @@ def chains() -> dict[str, tuple[T.Transform, A.Compose]]:
     }
 
 
-def planned(transform: T.Transform, height: int, width: int) -> HostProgram:
+def planned(transform: T.Transform, batch: int, height: int, width: int) -> HostProgram:
     layout = Layout.CHW if isinstance(transform, T.Compose) else Layout.HWC
-    plan = Plan([height] * BATCH, [width] * BATCH)
-    transform.plan(plan, Draws(0, 0, np.arange(BATCH)))
+    plan = Plan([height] * batch, [width] * batch)
+    transform.plan(plan, Draws(0, 0, np.arange(batch)))
     return HostProgram(folded(plan.tables(layout=layout)))
 
 
@@ -141,7 +146,7 @@ def contenders(
     ours: T.Transform, theirs: A.BasicTransform, image: np.ndarray
 ) -> list[tuple[Callable[[], object], int]]:
     """Running, planning, and Albumentations: of images of the same size and type."""
-    program = planned(ours, *image.shape[:2])
+    program = planned(ours, SMALL_BATCH, *image.shape[:2])
     expected = torch.as_tensor(theirs(image=image)["image"]).numpy()
     heights, widths = program.tables.sizes()
     size = int(heights[0]), int(widths[0])
@@ -150,8 +155,8 @@ def contenders(
         raise SystemExit(f"{ours!r} makes {found}, {theirs!r} {expected.shape, expected.dtype.name}")
     target, turn = np.empty_like(expected), itertools.count()
     return [
-        enough(lambda: program.run(next(turn) % BATCH, image, target.ctypes.data)),
-        enough(lambda: planned(ours, *image.shape[:2])),
+        enough(lambda: program.run(next(turn) % SMALL_BATCH, image, target.ctypes.data)),
+        enough(lambda: planned(ours, BATCH, *image.shape[:2])),
         enough(lambda: theirs(image=image)),
     ]
 
@@ -207,32 +212,37 @@ def points() -> dict[str, Callable[[int], np.ndarray]]:
     }
 
 
-def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray) -> Callable[[], object]:
+def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, isa: str) -> Callable[[], object]:
     """Runs a program that is one operation, `count` times; to planes, since packed bytes would go through tables."""
     plan = Plan([image.shape[0]], [image.shape[1]])
     for _ in range(count):
         plan.append(make(1))
-    program, target = HostProgram(plan.tables(layout=Layout.CHW)), np.empty_like(image)
+    program, target = HostProgram(plan.tables(layout=Layout.CHW), isa=isa), np.empty_like(image)
     return lambda: program.run(0, image, target.ctypes.data)
 
 
 def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
     """Nanoseconds a pixel for each operation, and microseconds for making a table of 3 x 256 levels."""
-    pairs = {name: [enough(stacked(make, count, image)) for count in (0, 4)] for name, make in points().items()}
+    pairs = {
+        (isa, name): [enough(stacked(make, count, image, isa)) for count in (0, 4)]
+        for isa, number in ISAS.items()
+        if number <= BEST_ISA
+        for name, make in points().items()
+    }
     gammas = Plan([512] * BATCH, [512] * BATCH)
     gammas.append(operations.gamma(BATCH, 255.0, np.linspace(0.5, 2.0, BATCH)))
     tables = gammas.tables()
-    costs: dict[str, list[float]] = {name: [] for name in pairs}
+    costs: dict[tuple[str, str], list[float]] = {key: [] for key in pairs}
     table = []
     for _ in range(repetitions):
-        for name, (without, with_four) in pairs.items():
+        for key, (without, with_four) in pairs.items():
             more = seconds(*with_four) - seconds(*without)
-            costs[name].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
+            costs[key].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
         table.append(seconds(lambda: folded(tables), 1) / BATCH * 1e6)
-    return {
-        "nanoseconds_a_pixel": {name: spread(found) for name, found in costs.items()},
-        "table_microseconds": spread(table),
-    }
+    found: dict[str, dict[str, Any]] = {}
+    for (isa, name), each in costs.items():
+        found.setdefault(isa, {})[name] = spread(each)
+    return {"nanoseconds_a_pixel": found, "table_microseconds": spread(table)}
 
 
 def main() -> None:
@@ -251,8 +261,9 @@ def main() -> None:
         result[key] = compare(chosen, image, arguments.repetitions)
         print_table(result[key])
     result |= cost_points(image, arguments.repetitions)
-    for name, found in result["nanoseconds_a_pixel"].items():
-        print(f"{name:36}{found['median']:8.2f} ns a pixel   {found['min']:.2f} - {found['max']:.2f}")
+    for isa, costs in result["nanoseconds_a_pixel"].items():
+        for name, cost in costs.items():
+            print(f"{name + ', ' + isa:36}{cost['median']:8.2f} ns a pixel   {cost['min']:.2f} - {cost['max']:.2f}")
     print(f"{'making a table':36}{result['table_microseconds']['median']:8.1f} us")
     if arguments.out:
         write_json(arguments.out, result)
