@@ -23,6 +23,8 @@ KERNELS = Path(__file__).parent / "kernels"
 # errno or at floating-point exceptions, without which a choice between two results does not need a branch.
 FLAGS = ["-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"]
 FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
+# All is one translation unit of small functions: GCC would stop inlining them when it has grown by 40 percent.
+FLAGS += ["--param", "inline-unit-growth=100"]
 ISAS: dict[str, list[str]] = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     ISAS["avx2"] = ["-mavx2"]
