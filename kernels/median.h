@@ -159,10 +159,10 @@ DEVICE Values median_of_sorted(const Values (&rows)[7][7]) {
     return kept[1];
 }
 
-// rows[i ...] = row i and those that follow of the window whose sorted columns begin at columns[i] + at, sorted as far
-// as is needed.
-template <int size, int i = 0, class T, class Columns>
-DEVICE void sort_rows(const Columns& columns, int at, Full<T> (&rows)[size][size]) {
+// rows[i ...] = row i and those that follow of the window whose columns begin `at` values on, sorted as far as is
+// needed.
+template <int size, int i = 0, class T>
+DEVICE void sort_rows(const T* const* columns, int at, Full<T> (&rows)[size][size]) {
     if constexpr (i < size) {
 #pragma GCC unroll 8
         for (int k = 0; k < size; ++k) rows[i][k] = load<Full<T> >(columns[i] + at + 3 * k);
@@ -171,48 +171,61 @@ DEVICE void sort_rows(const Columns& columns, int at, Full<T> (&rows)[size][size
     }
 }
 
-// rows[i] = row i of the windows around `pixels` source pixels from column `left` on, `all` values; copied where they
-// reach beyond the edge, or are fewer than a register takes.
+// The columns of the windows around neighbouring pixels, each sorted; `smallest[i]` begins the i-th smallest values.
 template <class T, int size>
-DEVICE void window_rows(const Sample& sample, int row, int left, int pixels, int all,
-                        T (*copies)[3 * (MEDIANS + size - 1)], const T** rows) {
+struct Columns {
+    static constexpr int most = 3 * (MEDIANS + size - 1), line = 64 / int(sizeof(T));
+    T memory[size][line + (most + line - 1) / line * line] IN_LINES;
+    const T* smallest[size];
+};
+
+// Those around `pixels` source pixels of a row from column `left` on, `all` values. Beyond the edge pixels repeat, and
+// so do their columns.
+template <class T, int size>
+DEVICE void sort_columns(const Sample& sample, int row, int left, int pixels, int all, Columns<T, size>& columns) {
+    constexpr int count = values_in<T>;
     const Axis &y = sample.y, &x = sample.x;
     const int begin = left - size / 2, end = left + pixels + size / 2;
     const int low = larger(begin, x.inner_low), high = smaller(end, x.inner_high);
-    const bool inside = low == begin && high == end && 3 * pixels >= values_in<T>;
+    const int before = 3 * (low - begin), held = 3 * (high - low);
+    const T* rows[size];
+    T copies[size][count];  // of what is less than a register holds
     for (int i = 0; i < size; ++i) {
         const int at = smaller(larger(row + i - size / 2, y.inner_low), y.inner_high - 1);
-        const T* const from = row_of<T>(sample, at) + 3 * int64(low - x.held_low);
-        rows[i] = inside ? from : copies[i];
-        if (inside) continue;
-        T* const to = copies[i] + 3 * (low - begin);
-        memcpy(to, from, 3 * size_t(high - low) * sizeof(T));
-        for (T* p = to - 1; p >= copies[i]; --p) *p = p[3];
-        for (T* p = to + 3 * (high - low); p < copies[i] + all; ++p) *p = p[-3];
+        rows[i] = row_of<T>(sample, at) + 3 * int64(low - x.held_low);
+        if (held >= count) continue;
+        memset(copies[i], 0, sizeof copies[i]);
+        memcpy(copies[i], rows[i], size_t(held) * sizeof(T));
+        rows[i] = copies[i];
     }
-}
-
-template <class T, int size>
-DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* out) {
-    constexpr int count = values_in<T>, room = 3 * (MEDIANS + size - 1);
-    const int n = larger(3 * pixels, count), all = n + 3 * (size - 1);
-    T copies[size][room];
-    T columns[size][(room + 63) / 64 * 64] IN_LINES;
-    const T* rows[size];
-    window_rows<T, size>(sample, row, left, pixels, all, copies, rows);
-    for (int j = 0; j < all; j += count) {
-        const int at = smaller(j, all - count);  // the last ones may overlap those before
+    T* sorted[size];
+    for (int i = 0; i < size; ++i) sorted[i] = columns.memory[i] + columns.line;
+    for (int j = 0; j < held; j += count) {
+        const int at = larger(smaller(j, held - count), 0);  // the last ones may overlap those before
         Full<T> column[size];
 #pragma GCC unroll 8
         for (int i = 0; i < size; ++i) column[i] = load<Full<T> >(rows[i] + at);
         sort_some<size, 0, size - 1>(column);
 #pragma GCC unroll 8
-        for (int i = 0; i < size; ++i) store_full(columns[i] + at, column[i]);
+        for (int i = 0; i < size; ++i) store_full(sorted[i] + at, column[i]);
     }
+    for (int i = 0; i < size; ++i) {
+        for (int k = 1; k <= before; ++k) sorted[i][-k] = sorted[i][3 - k];
+        for (int k = held; k < all - before; ++k) sorted[i][k] = sorted[i][k - 3];
+        columns.smallest[i] = sorted[i] - before;
+    }
+}
+
+template <class T, int size>
+DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* out) {
+    constexpr int count = values_in<T>;
+    const int n = larger(3 * pixels, count);
+    Columns<T, size> columns;
+    sort_columns(sample, row, left, pixels, n + 3 * (size - 1), columns);
     for (int j = 0; j < n; j += count) {
         const int at = smaller(j, n - count);
         Full<T> window[size][size];
-        sort_rows<size, 0, T>(columns, at, window);
+        sort_rows<size, 0, T>(columns.smallest, at, window);
         store_full(out + at, median_of_sorted(window));
     }
 }
