@@ -3,6 +3,8 @@
 It is exact where each value is one of 256 levels: in a run that begins with a table, or that is first in its program
 while the pixels are still those of the source. The tables are made by running the operations, on the host, on all
 levels; so they hold the very bits that the operations would have made.
+
+Passes of such operations alone, from bytes to bytes, are left as they are: kernels/bytes.h does the same for them.
 """
 
 from __future__ import annotations
@@ -14,19 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.devices.host import HostProgram
-from cuaug.plan import Filter, Plan, Tables, Type, operations
+from cuaug.plan import Filter, Layout, Plan, Tables, Type, operations
 from cuaug.plan.layout import Neighbourhood, OpCode
 
 __all__ = ["folded"]
 
-# What an operation of one channel costs, in nanoseconds a pixel on one core: benchmarks/operations.py.
-_COSTS = {OpCode.SCALE: 0.45, OpCode.POSTERIZE: 0.7, OpCode.SOLARIZE: 0.35, OpCode.LUT: 2.9, OpCode.GAMMA: 6.6}
+# What an operation of one channel costs, in nanoseconds a pixel on one core with AVX2: benchmarks/operations.py. With
+# AVX-512 gamma costs as much as a table.
+_COSTS = {OpCode.SCALE: 0.2, OpCode.POSTERIZE: 0.35, OpCode.SOLARIZE: 0.2, OpCode.LUT: 1.4, OpCode.GAMMA: 2.5}
 _COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
 # Nothing else costs more than a table.
 _MAY_BE_WORTH = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
 # Making a table, in nanoseconds: a small image is done before that.
-_TABLE_COST = 20_000.0
+_TABLE_COST = 8_000.0
 
 
 def folded(tables: Tables) -> Tables:
@@ -68,7 +71,7 @@ def folded(tables: Tables) -> Tables:
 
 
 def _runs(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(K,) where each run that may become a table begins and ends, and how many pixels it is for."""
+    """(K,) where each run that may become a table begins and ends, and how many pixels would gain by that."""
     codes, rows = tables.ops["code"], tables.rows.reshape(-1)
     busy = np.flatnonzero(rows["op_end"] > rows["op_begin"])
     busy = busy[np.argsort(rows["op_begin"][busy])]
@@ -85,8 +88,12 @@ def _runs(tables: Tables) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray
     _, first = np.unique(stretch[may_begin], return_index=True)
     begins = may_begin[first]
     ends = np.searchsorted(stretch, stretch[begins], side="right")
-    of = busy[program[begins]]
-    return begins, ends, rows["y"]["out"][of].astype(np.int64) * rows["x"]["out"][of]
+    own = program[begins]
+    row = rows[busy[own]]
+    alone = (begins == firsts[own]) & (ends == lasts[own])
+    packed = (row["target_type"] == Type.UINT8) & (row["target_layout"] == Layout.HWC) & (row["target_channels"] == 3)
+    pixels = row["y"]["out"].astype(np.int64) * row["x"]["out"]
+    return begins, ends, np.where(alone & packed, 0, pixels)
 
 
 def _shows_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:

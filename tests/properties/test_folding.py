@@ -80,11 +80,11 @@ def codes(tables, sample=0):
 
 
 def test_what_becomes_a_table():
-    def after(*writes, source=Type.UINT8, n=1, side=100):
+    def after(*writes, source=Type.UINT8, target=Type.FLOAT32, layout=Layout.CHW, n=1, side=100):
         plan = Plan([side] * n, [side] * n, source_type=source)
         for write in writes:
             write(plan)
-        return folded(plan.tables(Type.FLOAT32))
+        return folded(plan.tables(target, layout))
 
     def gamma(plan):
         plan.append(operations.gamma(len(plan), plan.limit, 2.0))
@@ -94,6 +94,9 @@ def test_what_becomes_a_table():
 
     def table(plan):
         plan.lut(RAMP)
+
+    def gray(plan):
+        plan.append(operations.grayscale(len(plan)))
 
     def shrink(plan):
         plan.resize(90, 90)
@@ -110,6 +113,9 @@ def test_what_becomes_a_table():
     assert codes(after(gamma, source=Type.FLOAT32)) == [OpCode.GAMMA]
     assert codes(after(gamma, side=30)) == [OpCode.GAMMA, OpCode.SCALE], "the table would take longer to make"
     assert codes(after(shrink, lambda plan: plan.lut(np.zeros((3, 3, 256))), gamma, n=3), 2) == [OpCode.LUT]
+    packed = {"target": Type.UINT8, "layout": Layout.HWC}
+    assert codes(after(gamma, posterize, **packed)) == [OpCode.GAMMA, OpCode.POSTERIZE], "the kernels see to it"
+    assert codes(after(gamma, gray, **packed))[0] == OpCode.LUT, "here they cannot"
     shared = after(table, gamma, n=5)
     assert len(shared.luts) == 2 and all(codes(shared, i) == [OpCode.LUT] for i in range(5))
 
