@@ -67,8 +67,8 @@ struct Map {
     int from[3];
     uint8 table[3][256];
     bool bits, nothing, same;  // each level becomes (level & keep) ^ flip; itself; so in all channels
-    uint8 keep[96], flip[96];  // packed
-    uint8 blocks[16][16];      // the table of all channels in blocks: `found` says how
+    uint8 keep[3 * values_in<uint8>], flip[3 * values_in<uint8>];  // packed
+    uint8 blocks[16][16];  // the table of all channels in blocks: `found` says how
 };
 
 DEVICE bool by_bits(const uint8* table, uint8 keep, uint8 flip) {
@@ -84,7 +84,7 @@ DEVICE void recognise(Map& map) {
         const uint8 flip = map.table[c][0], keep = map.table[c][255] ^ flip;
         map.bits &= by_bits(map.table[c], keep, flip);
         map.nothing &= map.bits && keep == 255 && flip == 0;
-        for (int i = c; i < 96; i += 3) map.keep[i] = keep, map.flip[i] = flip;
+        for (int i = c; i < 3 * values_in<uint8>; i += 3) map.keep[i] = keep, map.flip[i] = flip;
     }
     map.same = memcmp(map.table[0], map.table[1], 256) == 0 && memcmp(map.table[0], map.table[2], 256) == 0;
     for (int i = 0; i < 256; ++i)
@@ -104,12 +104,23 @@ struct Table {
     }
 };
 
-// out[i] = the entry of in[i], by `find(levels, channel)` of 64 at a time; the first of them is of that channel.
+DEVICE __m512i load_some(const uint8* in, int64 count) {
+    return _mm512_maskz_loadu_epi8(count >= 64 ? ~uint64(0) : count > 0 ? (uint64(1) << count) - 1 : 0, in);
+}
+
+// out[i] = the entry of in[i], by `find(levels, channel)` of 64 at a time; the first of them is of that channel. The
+// next ones are loaded before these are stored: else a load waits for a store whose address is like its own, where
+// `out` lies a multiple of a page and a little more behind `in`.
 template <class Find>
 DEVICE void look_up(const uint8* in, int64 count, uint8* out, Find find) {
+    __m512i levels = load_some(in, count);
     for (int channel = 0; count > 0; count -= 64, in += 64, out += 64, channel = channel == 2 ? 0 : channel + 1) {
-        const uint64 some = count < 64 ? (uint64(1) << count) - 1 : ~uint64(0);
-        _mm512_mask_storeu_epi8(out, some, find(_mm512_maskz_loadu_epi8(some, in), channel));
+        const __m512i next = load_some(in + 64, count - 64), entries = find(levels, channel);
+        if (count >= 64)
+            _mm512_storeu_si512(out, entries);
+        else
+            _mm512_mask_storeu_epi8(out, (uint64(1) << count) - 1, entries);
+        levels = next;
     }
 }
 
@@ -183,14 +194,13 @@ DEVICE void apply(const Map& map, const uint8* pixels, int count, uint8* out) {
         return;
     }
     if (map.bits) {
-        typedef Many<uint8> Bytes;
-        constexpr int each = int(sizeof(Bytes));
-        Bytes keep[3], flip[3];
+        constexpr int each = values_in<uint8>;
+        Full<uint8> keep[3], flip[3];
         memcpy(keep, map.keep, sizeof keep);
         memcpy(flip, map.flip, sizeof flip);
         for (; i + 3 * each <= all; i += 3 * each)
             for (int k = 0; k < 3; ++k)
-                store_many(out + i + k * each, (load<Bytes>(pixels + i + k * each) & keep[k]) ^ flip[k]);
+                store_full(out + i + k * each, (load_full(pixels + i + k * each) & keep[k]) ^ flip[k]);
     }
     look_up(map, pixels + i, all - i, out + i);
 }
