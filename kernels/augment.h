@@ -14,6 +14,7 @@
 #include "bytes.h"
 #include "jpeg.h"
 #include "rolling.h"
+#include "warp.h"
 
 // The source columns that a tile's columns read together.
 DEVICE Span cover(const Span* spans, int count) {

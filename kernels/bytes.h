@@ -7,7 +7,7 @@
 #pragma once
 #include "median.h"
 #include "store.h"
-#include "warp.h"
+#include "points.h"
 
 #if defined(__CUDACC__)
 
@@ -193,7 +193,7 @@ DEVICE void make_columns(const Job& job, const Finish& finish, const Runs& runs,
 }
 
 // The first whole number that is not below `edge`.
-DEVICE int from_on(float edge) { return to_ints(-floor_of(-double(edge)), FAR); }
+DEVICE int from_on(float edge) { return limited_ints(-floor_of(-double(edge))); }
 
 // Covers what of the rectangle lies in this part of a tile.
 DEVICE void cover(const Sample& sample, const Op& op, const uint8* rgb, const Tile& part) {

@@ -2,8 +2,6 @@
 //   Colour       one pixel as such, with load, multiply-add and store
 //   Many<T>      as many values as 32 bytes hold; smaller and larger compare each, to_ints and to_floats convert
 //   Full<T>      as many as the widest register holds
-//   floor_to_ints     of points, limited to [-most, most]; a NaN becomes one of these
-//   split_at_centre   points into the pixel whose centre lies before them, limited to [-most, most], and the distance
 //
 // Tested through all that computes with pixels; that every instruction set makes the same bits, by tests/properties.
 #pragma once
@@ -11,9 +9,6 @@
 
 // To nearest, halves up; saturated. A NaN becomes 0.
 DEVICE uint8 to_uint8(float value) { return uint8(clamp(value, 255.0f) + 0.5f); }
-
-// Limited to [-most, most]; a NaN becomes one of these.
-DEVICE int to_ints(double value, double most) { return int(smaller(larger(value, -most), most)); }
 
 DEVICE int to_ints(float value) { return int(value); }
 DEVICE float to_floats(int value) { return float(value); }
@@ -63,13 +58,7 @@ DEVICE T load_full(const T* p) {
 DEVICE float full_of(float value) { return value; }
 constexpr int FULL = 1, MANY = 1;
 DEVICE float all_of(float value) { return value; }
-DEVICE double all_of(double value) { return value; }
 DEVICE int all_of(int value) { return value; }
-DEVICE int floor_to_ints(const double* at, double most) { return to_ints(floor_of(*at), most); }
-DEVICE void split_at_centre(const double* at, double most, int& before, float& behind) {
-    const double centred = *at - 0.5, below = floor_of(centred);
-    before = to_ints(below, most), behind = float(centred - below);
-}
 
 #else
 
@@ -91,7 +80,6 @@ DEVICE Many<T> load_many(const T* p) {
 DEVICE Many<uint8> smaller(Many<uint8> a, Many<uint8> b) { return a < b ? a : b; }
 DEVICE Many<uint8> larger(Many<uint8> a, Many<uint8> b) { return a > b ? a : b; }
 DEVICE Many<float> all_of(float value) { return Many<float>{} + value; }
-DEVICE Many<double> all_of(double value) { return Many<double>{} + value; }
 DEVICE Many<int> all_of(int value) { return Many<int>{} + value; }
 DEVICE Many<int> to_ints(Many<float> values) { return __builtin_convertvector(values, Many<int>); }
 DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(values, Many<float>); }
@@ -101,23 +89,6 @@ DEVICE Many<float> to_floats(Many<int> values) { return __builtin_convertvector(
 DEVICE Many<float> smaller(Many<float> a, Many<float> b) { return _mm256_min_ps(a, b); }
 DEVICE Many<float> larger(Many<float> a, Many<float> b) { return _mm256_max_ps(a, b); }
 DEVICE Many<float> floor_of(Many<float> values) { return _mm256_floor_ps(values); }
-DEVICE __m128i to_ints(__m256d values, double most) {
-    return _mm256_cvttpd_epi32(_mm256_min_pd(_mm256_max_pd(values, all_of(-most)), all_of(most)));
-}
-DEVICE Many<int> floor_to_ints(const double* at, double most) {
-    const __m256d low = _mm256_floor_pd(_mm256_loadu_pd(at)), high = _mm256_floor_pd(_mm256_loadu_pd(at + 4));
-    return Many<int>(_mm256_set_m128i(to_ints(high, most), to_ints(low, most)));
-}
-DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
-    __m128i whole[2];
-    __m128 rest[2];
-    for (int i = 0; i < 2; ++i) {
-        const __m256d centred = _mm256_loadu_pd(at + 4 * i) - all_of(0.5), below = _mm256_floor_pd(centred);
-        whole[i] = to_ints(below, most);
-        rest[i] = _mm256_cvtpd_ps(centred - below);
-    }
-    before = Many<int>(_mm256_set_m128i(whole[1], whole[0])), behind = _mm256_set_m128(rest[1], rest[0]);
-}
 #else
 #if defined(__SSE2__)
 // GCC takes vectors of two registers apart where they are compared.
@@ -141,17 +112,6 @@ DEVICE Many<float> larger(Many<float> a, Many<float> b) { return a > b ? a : b; 
 DEVICE Many<float> floor_of(Many<float> values) {
     for (int i = 0; i < 8; ++i) values[i] = floor_of(values[i]);
     return values;
-}
-DEVICE Many<int> floor_to_ints(const double* at, double most) {
-    Many<int> whole;
-    for (int i = 0; i < 8; ++i) whole[i] = to_ints(floor_of(at[i]), most);
-    return whole;
-}
-DEVICE void split_at_centre(const double* at, double most, Many<int>& before, Many<float>& behind) {
-    for (int i = 0; i < 8; ++i) {
-        const double centred = at[i] - 0.5, below = floor_of(centred);
-        before[i] = to_ints(below, most), behind[i] = float(centred - below);
-    }
 }
 #endif
 

@@ -28,40 +28,62 @@ DEVICE Colour weighted_sum(Taps<n>, const T* pixels, int64 pitch, const float* w
 // Two neighbouring packed pixels of bytes at each of those places: bytes 0 to 3, and from 4 on, of which two are
 // beyond.
 struct Pairs {
-    Many<uint32> low, high;
+    Full<uint32> low, high;
 };
 #if defined(__AVX2__)
-DEVICE Many<float> byte_of(const Pairs& pairs, int i) {
-    const char n = -1, k = char(i % 4);
-    const __m256i order = _mm256_setr_epi8(k, n, n, n, k + 4, n, n, n, k + 8, n, n, n, k + 12, n, n, n,  //
-                                           k, n, n, n, k + 4, n, n, n, k + 8, n, n, n, k + 12, n, n, n);
-    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(__m256i(i < 4 ? pairs.low : pairs.high), order));
+// Pixels do not go by way of memory: a load of what several stores wrote waits until they have left for the cache.
+// Point p's byte i becomes word p.
+#if defined(__AVX512VBMI__)
+DEVICE Full<float> widened(Full<uint32> words, __m128i bytes) {
+    const __m512i order = _mm512_broadcast_i32x4(bytes);
+    return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(__m512i(words), order));
 }
-// Not by way of memory: a load of what several stores wrote waits until they have left for the cache.
 DEVICE Pairs load_pairs(const uint8* pixels, const int64* first) {
     const auto pair = [&](int p) { return load<double>(pixels + first[p]); };
-    __m256d four[2];  // in an order that the shuffles undo
-    for (int i = 0; i < 2; ++i)
-        four[i] = _mm256_setr_pd(pair(2 * i), pair(2 * i + 1), pair(2 * i + 4), pair(2 * i + 5));
-    const __m256 a = _mm256_castpd_ps(four[0]), b = _mm256_castpd_ps(four[1]);
-    return {Many<uint32>(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(2, 0, 2, 0))),
-            Many<uint32>(_mm256_shuffle_ps(a, b, _MM_SHUFFLE(3, 1, 3, 1)))};
+    __m512 halves[2];  // in an order that the shuffles undo
+    for (int i = 0; i < 2; ++i) {
+        const int p = 2 * i;
+        halves[i] = _mm512_castpd_ps(_mm512_setr_pd(pair(p), pair(p + 1), pair(p + 4), pair(p + 5),  //
+                                                    pair(p + 8), pair(p + 9), pair(p + 12), pair(p + 13)));
+    }
+    return {Full<uint32>(_mm512_shuffle_ps(halves[0], halves[1], _MM_SHUFFLE(2, 0, 2, 0))),
+            Full<uint32>(_mm512_shuffle_ps(halves[0], halves[1], _MM_SHUFFLE(3, 1, 3, 1)))};
 }
 #else
-DEVICE Many<float> byte_of(const Pairs& pairs, int i) {
+DEVICE Full<float> widened(Full<uint32> words, __m128i bytes) {
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(__m256i(words), _mm256_broadcastsi128_si256(bytes)));
+}
+DEVICE Pairs load_pairs(const uint8* pixels, const int64* first) {
+    const auto pair = [&](int p) { return load<double>(pixels + first[p]); };
+    __m256 halves[2];  // in an order that the shuffles undo
+    for (int i = 0; i < 2; ++i) {
+        const int p = 2 * i;
+        halves[i] = _mm256_castpd_ps(_mm256_setr_pd(pair(p), pair(p + 1), pair(p + 4), pair(p + 5)));
+    }
+    return {Full<uint32>(_mm256_shuffle_ps(halves[0], halves[1], _MM_SHUFFLE(2, 0, 2, 0))),
+            Full<uint32>(_mm256_shuffle_ps(halves[0], halves[1], _MM_SHUFFLE(3, 1, 3, 1)))};
+}
+#endif
+DEVICE Full<float> byte_of(const Pairs& pairs, int i) {
+    const char n = -1, k = char(i % 4);
+    const __m128i bytes = _mm_setr_epi8(k, n, n, n, k + 4, n, n, n, k + 8, n, n, n, k + 12, n, n, n);
+    return widened(i < 4 ? pairs.low : pairs.high, bytes);
+}
+#else
+DEVICE Full<float> byte_of(const Pairs& pairs, int i) {
     return float_of((i < 4 ? pairs.low >> uint32(8 * i) : pairs.high >> uint32(8 * (i - 4))) & 255u);
 }
 DEVICE Pairs load_pairs(const uint8* pixels, const int64* first) {
     Pairs pairs;
-    for (int p = 0; p < MANY; ++p) {
+    for (int p = 0; p < FULL; ++p) {
         pairs.low[p] = load<uint32>(pixels + first[p]);
         pairs.high[p] = load<uint32>(pixels + first[p] + 4);
     }
     return pairs;
 }
 #endif
-DEVICE void sum_four(const uint8* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
-                     Many<float>* sums) {
+DEVICE void sum_four(const uint8* pixels, int64 pitch, const int64* first, const Full<float>* wy, const Full<float>* wx,
+                     Full<float>* sums) {
     const uint8* below = pixels + pitch;
     keep_in_register(below);
     const Pairs upper = load_pairs(pixels, first), lower = load_pairs(below, first);
@@ -71,30 +93,39 @@ DEVICE void sum_four(const uint8* pixels, int64 pitch, const int64* first, const
 }
 
 #if defined(__AVX2__)
-// Points p and p + 4 in the halves of a register. weighted_sum begins with 0, which makes 0 of -0; so does ending with
-// it.
-DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
-                     Many<float>* sums) {
-    Eight between[4];
+// load_each: four floats from each fourth place on. each_of: of fours, each one's value p, four times.
+#if defined(__AVX512VBMI__)
+DEVICE Full<float> load_each(const float* pixels, const int64* first) {
+    const __m512 half = _mm512_castps256_ps512(load_halves(pixels + first[0], first[4] - first[0]));
+    return Full<float>(_mm512_insertf32x8(half, load_halves(pixels + first[8], first[12] - first[8]), 1));
+}
+DEVICE Full<float> each_of(Full<float> fours, int p) { return _mm512_permutevar_ps(fours, _mm512_set1_epi32(p)); }
+#else
+DEVICE Full<float> load_each(const float* pixels, const int64* first) {
+    return load_halves(pixels + first[0], first[4] - first[0]);
+}
+DEVICE Full<float> each_of(Full<float> fours, int p) { return _mm256_permutevar_ps(fours, _mm256_set1_epi32(p)); }
+#endif
+// weighted_sum begins with 0, which makes 0 of -0; so does ending with it.
+DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Full<float>* wy, const Full<float>* wx,
+                     Full<float>* sums) {
+    Full<float> between[4];
 #pragma GCC unroll 4
     for (int p = 0; p < 4; ++p) {
-        const auto both = [&](Many<float> weights) { return _mm256_permutevar_ps(weights, _mm256_set1_epi32(p)); };
         const auto along = [&](const float* row) {
-            const int64 apart = first[p + 4] - first[p];
-            return both(wx[0]) * load_halves(row, apart) + both(wx[1]) * load_halves(row + 3, apart);
+            return each_of(wx[0], p) * load_each(row, first + p) + each_of(wx[1], p) * load_each(row + 3, first + p);
         };
-        const float* const pixel = pixels + first[p];
-        between[p] = both(wy[0]) * along(pixel) + both(wy[1]) * along(pixel + pitch) + Eight{};
+        between[p] = each_of(wy[0], p) * along(pixels) + each_of(wy[1], p) * along(pixels + pitch) + Full<float>{};
     }
-    Eight planes[4];
+    Full<float> planes[4];
     transpose_fours(between, planes);
 #pragma GCC unroll 3
     for (int c = 0; c < 3; ++c) sums[c] = planes[c];
 }
 #else
-DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Many<float>* wy, const Many<float>* wx,
-                     Many<float>* sums) {
-    for (int p = 0; p < MANY; ++p) {
+DEVICE void sum_four(const float* pixels, int64 pitch, const int64* first, const Full<float>* wy, const Full<float>* wx,
+                     Full<float>* sums) {
+    for (int p = 0; p < FULL; ++p) {
         const float down[2] = {wy[0][p], wy[1][p]}, across[2] = {wx[0][p], wx[1][p]};
         const Colour sum = weighted_sum(Taps<2>(), pixels + first[p], pitch, down, across);
         for (int c = 0; c < 3; ++c) sums[c][p] = sum[c];

@@ -7,21 +7,20 @@
 //
 // Tested against torch's grid_sample, cv2.warpAffine and warpPerspective, and tests/references/warp.py.
 #pragma once
+#include "points.h"
 #include "sampling.h"
 #include "taps.h"
 
-// Far outside is far enough: what `continued` and the taps add must not leave the range of int. A NaN is, too.
-constexpr double FAR = 1000000000.0;
-
 // Where in the source a strip's points lie, in pixels from index 0; pixel i covers [i, i + 1).
 struct Points {
-    double y[PIXELS], x[PIXELS];
+    double y[PIXELS] IN_LINES, x[PIXELS] IN_LINES;
 };
 
 // What lies s to the right and t below the first of four nodes.
-DEVICE double between(const double (&nodes)[2][2], double s, double t) {
-    const double upper = nodes[0][0] * (1 - s) + nodes[0][1] * s, lower = nodes[1][0] * (1 - s) + nodes[1][1] * s;
-    return upper * (1 - t) + lower * t;
+template <class Value>
+DEVICE Doubles between(const Value (&nodes)[2][2], Doubles s, double t) {
+    const Doubles upper = nodes[0][0] * (1.0 - s) + nodes[0][1] * s, lower = nodes[1][0] * (1.0 - s) + nodes[1][1] * s;
+    return upper * (1.0 - t) + lower * t;
 }
 
 // Moves points of one output row by the field, interpolated bilinearly between its nodes, which span the image from
@@ -46,7 +45,8 @@ DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
             const int j = 2 * cells[0] + k;
             const double nodes[2][2] = {{upper[j], upper[j + 2]}, {lower[j], lower[j + 2]}};
             double* const moved = k == 0 ? at.y : at.x;
-            FOR_PIXELS(p) moved[p] += between(nodes, s[p], t);
+            for (int p = 0; p < PIXELS; p += DOUBLES)
+                store_doubles(moved + p, load_doubles(moved + p) + between(nodes, load_doubles(s + p), t));
         }
         return;
     }
@@ -59,9 +59,10 @@ DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
         }
     for (int k = 0; k < 2; ++k) {
         double* const moved = k == 0 ? at.y : at.x;
-        FOR_PIXELS(p) {
-            const double own[2][2] = {{nodes[k][0][0][p], nodes[k][0][1][p]}, {nodes[k][1][0][p], nodes[k][1][1][p]}};
-            moved[p] += between(own, s[p], t);
+        for (int p = 0; p < PIXELS; p += DOUBLES) {
+            Doubles own[2][2];
+            for (int n = 0; n < 4; ++n) own[n / 2][n % 2] = to_doubles(nodes[k][n / 2][n % 2] + p);
+            store_doubles(moved + p, load_doubles(moved + p) + between(own, load_doubles(s + p), t));
         }
     }
 }
@@ -72,15 +73,16 @@ DEVICE void map(const Sample& sample, const float* tables, Points& at) {
     const double m0 = sample.matrix[0], m1 = sample.matrix[1], m2 = sample.matrix[2], m3 = sample.matrix[3];
     const double m4 = sample.matrix[4], m5 = sample.matrix[5], m6 = sample.matrix[6], m7 = sample.matrix[7];
     const double m8 = sample.matrix[8];
-    if (m6 == 0.0 && m7 == 0.0) FOR_PIXELS(p) {
-            const double y = at.y[p], x = at.x[p];
-            at.y[p] = m3 * x + m4 * y + m5, at.x[p] = m0 * x + m1 * y + m2;
+    const bool affine = m6 == 0.0 && m7 == 0.0;
+    for (int p = 0; p < PIXELS; p += DOUBLES) {
+        const Doubles y = load_doubles(at.y + p), x = load_doubles(at.x + p);
+        Doubles down = m3 * x + m4 * y + m5, across = m0 * x + m1 * y + m2;
+        if (!affine) {
+            const Doubles depth = m6 * x + m7 * y + m8;
+            down = down / depth, across = across / depth;
         }
-    else
-        FOR_PIXELS(p) {
-            const double y = at.y[p], x = at.x[p], depth = m6 * x + m7 * y + m8;
-            at.y[p] = (m3 * x + m4 * y + m5) / depth, at.x[p] = (m0 * x + m1 * y + m2) / depth;
-        }
+        store_doubles(at.y + p, down), store_doubles(at.x + p, across);
+    }
 }
 
 // A pixel as sampling sees it, inside the image or on its border.
@@ -106,30 +108,26 @@ DEVICE Colour seen_between(const Sample& sample, int y0, int x0, const float* wy
     return value;
 }
 
-template <int taps>
-DEVICE float tap_weight(int k, float fraction) {
-    if (taps == 2) return k == 0 ? 1.0f - fraction : 1.0f - (1.0f - fraction);
-    return cubic(float(k - 1) - fraction, -0.75f);
-}
-
 // Which pixels a strip's points lie between, along one axis: the first of the taps, and their weights.
 template <int taps>
 struct Neighbours {
-    int first[PIXELS];
-    float weights[taps][PIXELS];
+    int first[PIXELS] IN_LINES;
+    float weights[taps][PIXELS] IN_LINES;
 };
 
 template <int taps>
 DEVICE Neighbours<taps> neighbours_along(const double* at) {
     Neighbours<taps> found;
-    float fraction[PIXELS];
-    for (int p = 0; p < PIXELS; p += MANY) {
-        Many<int> before;
-        Many<float> behind;
-        split_at_centre(at + p, FAR, before, behind);
-        store_many(found.first + p, before - (taps / 2 - 1)), store_many(fraction + p, behind);
+    float fraction[PIXELS] IN_LINES;
+    for (int p = 0; p < PIXELS; p += FULL) {
+        split_at_centre(at + p, found.first + p, fraction + p);
+        if (taps != 2) continue;
+        const Full<float> right = load_full(fraction + p);
+        store_full(found.weights[0] + p, 1.0f - right), store_full(found.weights[1] + p, 1.0f - (1.0f - right));
     }
-    for (int k = 0; k < taps; ++k) FOR_PIXELS(p) found.weights[k][p] = tap_weight<taps>(k, fraction[p]);
+    if (taps == 2) return found;
+    FOR_PIXELS(p) found.first[p] -= taps / 2 - 1;
+    for (int k = 0; k < taps; ++k) FOR_PIXELS(p) found.weights[k][p] = cubic(float(k - 1) - fraction[p], -0.75f);
     return found;
 }
 
@@ -137,24 +135,26 @@ DEVICE Neighbours<taps> neighbours_along(const double* at) {
 // what is read beyond the last one; some beyond a border; all in a constant one.
 enum Where { INSIDE = 1, ACROSS = 2, FILLED = 4 };
 
-// Returns all that occurs.
+// Whether i lies in [low, low + count); count may be negative.
+DEVICE bool within(int i, int low, int count) { return uint32(i - low) < uint32(larger(count, 0)); }
+
+// Returns all that occurs; `where` is filled in if that is more than INSIDE.
 template <int taps>
 DEVICE int locate(const Sample& sample, const Neighbours<taps>& y, const Neighbours<taps>& x, int* where) {
     const int top = sample.y.inner_low, bottom = sample.y.inner_high;
     const int left = sample.x.inner_low, right = sample.x.inner_high;
-    int inside = 1, any = 0;
-    FOR_PIXELS(p) {
-        const int i = y.first[p], k = x.first[p];
-        const bool all = (i >= top) & (i <= bottom - taps) & (k >= left) & (k < right - taps);
-        where[p] = all ? INSIDE : ACROSS;
-        inside &= where[p];
-    }
+    const auto all_of = [&](int p) {
+        return within(y.first[p], top, bottom - top - taps + 1) & within(x.first[p], left, right - left - taps);
+    };
+    int inside = 1;
+    FOR_PIXELS(p) inside &= all_of(p);
     if (inside) return INSIDE;
     const int outside = sample.border_before == CONSTANT ? FILLED : ACROSS;
+    int any = 0;
     FOR_PIXELS(p) {
-        const int i = y.first[p], k = x.first[p];
-        const bool none = (i <= top - taps) | (i >= bottom) | (k <= left - taps) | (k >= right);
-        where[p] = none ? outside : where[p];
+        const bool some = within(y.first[p], top - taps + 1, bottom - top + taps - 1) &
+                          within(x.first[p], left - taps + 1, right - left + taps - 1);
+        where[p] = all_of(p) ? INSIDE : some ? ACROSS : outside;
         any |= where[p];
     }
     return any;
@@ -193,16 +193,16 @@ DEVICE void sum_inside(const T* image, int pitch, const int64* first, const Neig
 template <class T>
 DEVICE void sum_inside(const T* image, int pitch, const int64* first, const Neighbours<2>& y, const Neighbours<2>& x,
                        int, Strip& v) {
-    for (int p = 0; p < PIXELS; p += MANY) {
-        const Many<float> wy[2] = {load_many(y.weights[0] + p), load_many(y.weights[1] + p)};
-        const Many<float> wx[2] = {load_many(x.weights[0] + p), load_many(x.weights[1] + p)};
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> wy[2] = {load_full(y.weights[0] + p), load_full(y.weights[1] + p)};
+        const Full<float> wx[2] = {load_full(x.weights[0] + p), load_full(x.weights[1] + p)};
         // A row of points crosses many rows of the source, and returns to those below soon: no prefetcher foresees
         // that.
-        for (int i = 0; i < MANY; i += 4) __builtin_prefetch(image + first[p + i] + 8 * pitch);
-        Many<float> sums[3];
+        for (int i = 0; i < FULL; i += 4) __builtin_prefetch(image + first[p + i] + 8 * pitch);
+        Full<float> sums[3];
         sum_four(image, pitch, first + p, wy, wx, sums);
 #pragma GCC unroll 3
-        for (int c = 0; c < 3; ++c) store_many(v[c] + p, sums[c]);
+        for (int c = 0; c < 3; ++c) store_full(v[c] + p, sums[c]);
     }
 }
 
@@ -250,9 +250,9 @@ DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, Stri
 template <class T>
 DEVICE void nearest_pixels(const Sample& sample, const Points& at, int pixels, Strip& v) {
     Neighbours<1> y, x;
-    for (int p = 0; p < PIXELS; p += MANY) {
-        store_many(y.first + p, floor_to_ints(at.y + p, FAR));
-        store_many(x.first + p, floor_to_ints(at.x + p, FAR));
+    for (int p = 0; p < PIXELS; p += FULL) {
+        floor_to_ints(at.y + p, y.first + p);
+        floor_to_ints(at.x + p, x.first + p);
     }
     int where[PIXELS];
     int64 first[PIXELS];
@@ -286,7 +286,10 @@ DEVICE void warp_strip(const Sample& sample, const float* tables, int y, int x, 
     int column[PIXELS];
     const bool filled = !seen_strip(sample, sample.x, x, pixels, column) || row == -1;
     Points at;
-    FOR_PIXELS(p) at.y[p] = row + 0.5, at.x[p] = column[p] + 0.5;
+    for (int p = 0; p < PIXELS; p += DOUBLES) {
+        store_doubles(at.y + p, all_of(row + 0.5));
+        store_doubles(at.x + p, to_doubles(column + p) + 0.5);
+    }
     map(sample, tables, at);
     if (sample.filter == NEAREST) {
         nearest_pixels<T>(sample, at, pixels, v);
