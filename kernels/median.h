@@ -231,9 +231,9 @@ DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* o
 }
 
 // out = the medians around `pixels` source pixels of a row, at most MEDIANS, from column `left` on, packed. There is
-// room for a register.
+// room for a register. Not inlined: what it keeps on the stack made passes slower that take no medians.
 template <class T>
-DEVICE void take_medians(const Sample& sample, int row, int left, int pixels, T* out) {
+__attribute__((noinline)) static void take_medians(const Sample& sample, int row, int left, int pixels, T* out) {
     switch (sample.extent) {
         case 3: medians_of<T, 3>(sample, row, left, pixels, out); break;
         case 5: medians_of<T, 5>(sample, row, left, pixels, out); break;

@@ -104,23 +104,12 @@ struct Table {
     }
 };
 
-DEVICE __m512i load_some(const uint8* in, int64 count) {
-    return _mm512_maskz_loadu_epi8(count >= 64 ? ~uint64(0) : count > 0 ? (uint64(1) << count) - 1 : 0, in);
-}
-
-// out[i] = the entry of in[i], by `find(levels, channel)` of 64 at a time; the first of them is of that channel. The
-// next ones are loaded before these are stored: else a load waits for a store whose address is like its own, where
-// `out` lies a multiple of a page and a little more behind `in`.
+// out[i] = the entry of in[i], by `find(levels, channel)` of 64 at a time; the first of them is of that channel.
 template <class Find>
 DEVICE void look_up(const uint8* in, int64 count, uint8* out, Find find) {
-    __m512i levels = load_some(in, count);
     for (int channel = 0; count > 0; count -= 64, in += 64, out += 64, channel = channel == 2 ? 0 : channel + 1) {
-        const __m512i next = load_some(in + 64, count - 64), entries = find(levels, channel);
-        if (count >= 64)
-            _mm512_storeu_si512(out, entries);
-        else
-            _mm512_mask_storeu_epi8(out, (uint64(1) << count) - 1, entries);
-        levels = next;
+        const uint64 some = count < 64 ? (uint64(1) << count) - 1 : ~uint64(0);
+        _mm512_mask_storeu_epi8(out, some, find(_mm512_maskz_loadu_epi8(some, in), channel));
     }
 }
 
