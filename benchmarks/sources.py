@@ -226,9 +226,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", help="these sources, files among them")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
-    parser.add_argument("--limit", type=int, default=512, help="use this many files")
+    parser.add_argument("--limit", type=int, default=2048, help="use this many files")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
 
