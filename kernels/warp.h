@@ -61,6 +61,7 @@ DEVICE void displace(const Sample& sample, const float* tables, Points& at) {
         double* const moved = k == 0 ? at.y : at.x;
         for (int p = 0; p < PIXELS; p += DOUBLES) {
             Doubles own[2][2];
+            UNROLL
             for (int n = 0; n < 4; ++n) own[n / 2][n % 2] = to_doubles(nodes[k][n / 2][n % 2] + p);
             store_doubles(moved + p, load_doubles(moved + p) + between(own, load_doubles(s + p), t));
         }
@@ -143,18 +144,18 @@ template <int taps>
 DEVICE int locate(const Sample& sample, const Neighbours<taps>& y, const Neighbours<taps>& x, int* where) {
     const int top = sample.y.inner_low, bottom = sample.y.inner_high;
     const int left = sample.x.inner_low, right = sample.x.inner_high;
-    const auto all_of = [&](int p) {
+    const auto holds_all = [&](int p) {
         return within(y.first[p], top, bottom - top - taps + 1) & within(x.first[p], left, right - left - taps);
     };
     int inside = 1;
-    FOR_PIXELS(p) inside &= all_of(p);
+    FOR_PIXELS(p) inside &= holds_all(p);
     if (inside) return INSIDE;
     const int outside = sample.border_before == CONSTANT ? FILLED : ACROSS;
     int any = 0;
     FOR_PIXELS(p) {
         const bool some = within(y.first[p], top - taps + 1, bottom - top + taps - 1) &
                           within(x.first[p], left - taps + 1, right - left + taps - 1);
-        where[p] = all_of(p) ? INSIDE : some ? ACROSS : outside;
+        where[p] = holds_all(p) ? INSIDE : some ? ACROSS : outside;
         any |= where[p];
     }
     return any;

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cuaug import Batch, Loader
 from cuaug import transforms as T
-from tests.loader.launch import begin
+from tests.loader.launch import begin, leave
 from tests.loader.pictures import Memory, checksums
 
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.RandomErasing(1.0, value="random")]
@@ -87,7 +87,7 @@ def main(folder: Path) -> None:
             epochs.append({"length": len(loader), "batches": batches, "failed": loader.stats().failed})
     result["epochs"] = epochs
     (folder / f"{rank}.json").write_text(json.dumps(result))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

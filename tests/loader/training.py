@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from cuaug import Loader
 from cuaug import transforms as T
-from tests.loader.launch import begin, write
+from tests.loader.launch import begin, leave, write
 from tests.loader.pictures import checksums
 
 
@@ -61,7 +61,7 @@ def main(folder: Path, state: Path, photos: Path, steps: int) -> None:
         if rank == 0:
             write(state, json.dumps(loader.state_dict()))
     if dist.is_initialized():
-        dist.destroy_process_group()
+        leave()
 
 
 if __name__ == "__main__":
