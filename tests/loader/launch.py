@@ -85,8 +85,8 @@ def write(path: Path, text: str) -> None:
 def leave() -> NoReturn:
     """Ends a program that has used torch.distributed, its work done.
 
-    On a busy machine the threads of gloo abort one orderly exit of a dozen, also where nothing but PyTorch runs:
-    "terminate called without an active exception".
+    On a busy machine one orderly exit of a dozen aborts after DistributedDataParallel over gloo, also where nothing but
+    PyTorch was used: "terminate called without an active exception".
     """
     sys.stdout.flush()
     os._exit(0)
