@@ -13,6 +13,10 @@ struct JpegHeader {
 
 int big_endian_16(const unsigned char* at) { return at[0] << 8 | at[1]; }
 
+bool starts_frame(int marker) {
+    return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+}
+
 // The orientation in the first directory of a TIFF structure, which is what EXIF is everywhere: 1 also where there is
 // none, or it means nothing; 0 where the structure is damaged, or has the tag twice or as anything but one SHORT.
 int tiff_orientation(const unsigned char* data, int64_t size) {
@@ -74,7 +78,7 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
             if (++scans > most_scans) return odd;
             end = next_marker(data, size, end);
             if (end < 0) return odd;
-        } else if (marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc) {  // a frame
+        } else if (starts_frame(marker)) {
             if (at + 10 > size || found.components || length < 8 + 3 * data[at + 9]) return odd;
             found.height = big_endian_16(data + at + 5), found.width = big_endian_16(data + at + 7);
             found.components = data[at + 9];

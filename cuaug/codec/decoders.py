@@ -12,8 +12,9 @@ import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
-from cuaug.codec.header import Header
+from cuaug.codec.header import Header, JpegHeader
 from cuaug.codec.pixels import Pixels
+from cuaug.codec.restarts import Region, cut_out
 from cuaug.errors import DecodeError
 from cuaug.pages import pages
 
@@ -49,9 +50,10 @@ class HostDecoder:
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._small_in_a_row = 0
         self.decoded_by = ""
+        self._encoded = np.empty(0, dtype=np.uint8)
         self._allocate(3 << 18)
 
-    def decode(self, header: Header | Pixels, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
+    def decode(self, header: Header | Pixels, region: Region | None = None) -> np.ndarray:
         """The pixels of an image, or of one region of it.
 
         Args:
@@ -78,7 +80,7 @@ class HostDecoder:
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
-                stream = stream.get_sub_code_stream(region=nv().Region(y0, x0, y1, x1))
+                stream = self._part(header, (y0, x0, y1, x1))
             height, width = y1 - y0, x1 - x0
         if stream is not None:
             size = height * width * 3
@@ -93,6 +95,19 @@ class HostDecoder:
                 return self._pixels[:size].reshape(height, width, 3)
         self.decoded_by = "pillow"
         return pillow_decode(header, region)
+
+    def _part(self, header: Header, region: Region) -> Any:
+        """The code stream of a region that is not the whole picture."""
+        stream, data = header._stream, header._data
+        if isinstance(header, JpegHeader):
+            room = self._encoded if len(data) <= len(self._encoded) else np.empty(len(data), dtype=np.uint8)
+            if len(room) <= _KEEP_BYTES:
+                self._encoded = room
+            part = cut_out(data, region, (header.height, header.width), header._orientation, room)
+            if part is not None:
+                written, region = part
+                stream = nv().CodeStream(room[:written])
+        return stream.get_sub_code_stream(region=nv().Region(*region))
 
     def _make_room(self, size: int) -> None:
         capacity = len(self._pixels)

@@ -1,4 +1,4 @@
-"""Headers of damaged files, read with a library that has a sanitizer: run by test_walk_sanitized.py in a process.
+"""Damaged JPEGs, read and cut with a library that has a sanitizer: run by test_walk_sanitized.py in a process.
 
 Each file lies in an allocation of exactly its size, so that one byte too many is a byte out of bounds.
 """
@@ -20,6 +20,8 @@ LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
 def main(path: str, count: int) -> None:
     library = ctypes.CDLL(path)
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    library.cuaug_cut_jpeg.restype = ctypes.c_int64
     jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
     turned = jpeg_with(app1(tiff_block(6)))
     files = [turned[:n] for n in range(len(turned) + 1)]
@@ -42,11 +44,23 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (4 * n)).from_address(out)[3::4])
         for address in (*held, out):
             LIBC.free(address)
+    parts = sum(cut(library, rng, data) for data in files)
     for block in blocks:
         address = exact(bytes(block))
         library.cuaug_tiff_orientation(address, len(block))
         LIBC.free(address)
-    print(sound, "of", len(files), "files are sound")
+    print(sound, "of", len(files), "files are sound,", parts, "have a part to cut out")
+
+
+def cut(library: ctypes.CDLL, rng: random.Random, data: bytes) -> bool:
+    """Whether a part was cut out, for a region that lies in the pictures, or for any at all."""
+    top, left = rng.randrange(30), rng.randrange(45)
+    region = [top, left, top + 5, left + 5] if rng.random() < 0.9 else [rng.randrange(-70000, 70000) for _ in range(4)]
+    held, out, found = exact(data), exact(bytes(len(data))), exact(bytes(32))
+    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), out, found)
+    for address in (held, out, found):
+        LIBC.free(address)
+    return written > 0
 
 
 def exact(data: bytes) -> int:

@@ -1,4 +1,6 @@
-"""The library's look at JPEGs under AddressSanitizer and UndefinedBehaviorSanitizer, on damaged and cut files.
+"""The library's look at JPEGs, and what it cuts out of them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+The files are damaged, and end anywhere.
 
 And copies of it with one deliberate mistake each, which must be reported: otherwise the clean run would prove nothing.
 """
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pr
 def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
     """The exit status of reading so many damaged files' headers with these sources, and what was said."""
     source, library = folder / "headers.cpp", folder / "headers.so"
-    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_jpeg.h"\n')
+    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_restarts.h"\n')
     flags = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}"]
     subprocess.run([os.environ.get("CXX", "g++"), *flags, str(source), "-o", str(library)], check=True)
     environment = os.environ | {
@@ -39,24 +41,34 @@ def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
 
 def test_damaged_files(tmp_path):
     status, said = run(tmp_path, KERNEL_DIRECTORY, 3000)
-    found = re.search(r"(\d+) of (\d+) files are sound", said)
+    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) have a part", said)
     assert status == 0 and found, said[-5000:]
-    assert 100 < int(found[1]) < int(found[2]) - 3000
+    assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("file", "right", "wrong"),
     [
-        ("if (at + 10 > size || found", "if (found"),
-        ("if (end > size) return 0;", ""),
-        ("if (directory + 2 > size) return 0;", ""),
-        ("end = data + size - 1;", "end = data + size;"),
-        ("for (int64_t at = 2; at + 2 <= size &&", "for (int64_t at = 2; at + 1 <= size &&"),
-        ("memcpy(out + 4 * i, &header, sizeof header);", "memcpy(out + 4 * i + 1, &header, sizeof header);"),
+        ("host_jpeg.h", "if (at + 10 > size || found", "if (found"),
+        ("host_jpeg.h", "if (end > size) return 0;", ""),
+        ("host_jpeg.h", "if (directory + 2 > size) return 0;", ""),
+        ("host_jpeg.h", "end = data + size - 1;", "end = data + size;"),
+        ("host_jpeg.h", "for (int64_t at = 2; at + 2 <= size &&", "for (int64_t at = 2; at + 1 <= size &&"),
+        (
+            "host_jpeg.h",
+            "memcpy(out + 4 * i, &header, sizeof header);",
+            "memcpy(out + 4 * i + 1, &header, sizeof header);",
+        ),
+        ("host_restarts.h", "if (length < 2 || end > size) return false;", "if (length < 2) return false;"),
+        (
+            "host_restarts.h",
+            "memcpy(out, data, size_t(in.begin));",
+            "memcpy(out, data, size_t(in.begin)), out[size] = 0;",
+        ),
     ],
-    ids=["frame", "entries", "directory", "scan", "marker", "result"],
+    ids=["frame", "entries", "directory", "scan", "marker", "result", "segment", "part"],
 )
-def test_a_wrong_access_is_reported(tmp_path, right, wrong):
-    status, said = run(tmp_path, patched(tmp_path / "kernels", "host_jpeg.h", right, wrong), 300)
+def test_a_wrong_access_is_reported(tmp_path, file, right, wrong):
+    status, said = run(tmp_path, patched(tmp_path / "kernels", file, right, wrong), 300)
     assert status != 0 and "ERROR: AddressSanitizer" in said, said[-5000:]

@@ -1,0 +1,63 @@
+"""Regions of JPEGs with restart markers: the part of the file that holds one, as a JPEG of its own.
+
+Decoders read entropy-coded data from its first byte on, so a region costs them all that is above it and beside it,
+which is most of what decoding costs. What lies between two restart markers can be decoded alone: such a region costs
+what it holds. The pixels are the same, bit for bit. Some cameras write such files; `cuaug prepare` makes them of the
+others, without loss.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._native import address, library
+from cuaug.codec.exif import swaps_axes
+
+__all__ = ["Region", "cut_out"]
+
+Region = tuple[int, int, int, int]
+"""y0, x0, y1, x1 in pixels, the ends excluded."""
+
+_UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
+
+
+def cut_out(
+    data: bytes, region: Region, size: tuple[int, int], orientation: int, room: NDArray[np.uint8]
+) -> tuple[int, Region] | None:
+    """Writes the smallest part of a JPEG that decodes to the same pixels of a region.
+
+    Args:
+        data: the JPEG.
+        region: in pixels as displayed, that is after the orientation was applied.
+        size: (height, width) as displayed.
+        orientation: EXIF's, which applies to the part too.
+        room: (as many as `data` or more,) for the part.
+
+    Returns:
+        how many bytes of `room` the part takes, and where the region lies in it, as displayed; None where it has no
+        restart markers at the right places, or all of it is needed.
+    """
+    stored = np.array(_turned(region, size, orientation, back=True), dtype=np.int64)
+    cut = np.empty(4, dtype=np.int64)
+    written = library.cuaug_cut_jpeg(data, len(data), address(stored), address(room), address(cut))
+    if not written:
+        return None
+    top, left, bottom, right = cut.tolist()
+    y0, x0, y1, x1 = stored.tolist()
+    within = y0 - top, x0 - left, y1 - top, x1 - left
+    return written, _turned(within, (bottom - top, right - left), orientation)
+
+
+def _turned(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:
+    """Where a region of a picture as stored, of this height and width, is displayed; or `back`, from as displayed."""
+    y0, x0, y1, x1 = region
+    height, width = size
+    if back and swaps_axes(orientation):
+        y0, x0, y1, x1 = x0, y0, x1, y1
+        height, width = width, height
+    if orientation in _UPSIDE_DOWN:
+        y0, y1 = height - y1, height - y0
+    if orientation in _MIRRORED:
+        x0, x1 = width - x1, width - x0
+    return (x0, y0, x1, y1) if not back and swaps_axes(orientation) else (y0, x0, y1, x1)
