@@ -6,8 +6,10 @@ What another command needs is imported when that command runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cuaug import __version__, doctor
@@ -28,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add_argument("--require-cuda", action="store_true", help="exit status 1 unless loading on a GPU works too")
     _add_preview(commands)
     _add_profile(commands)
+    _add_prepare(commands)
     given = parser.parse_args(arguments)
     if given.command is None:
         parser.print_help()
@@ -40,6 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from cuaug.timing import profile
 
         return profile(given, sys.stdout, sys.stderr)
+    if given.command == "prepare":
+        from cuaug.prepare import prepare
+
+        return prepare(given, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not given.require_cuda) else 1
@@ -93,6 +100,25 @@ def _add_profile(commands: Any) -> None:
     command.add_argument("--prefetch", type=_at_least_1, help="as for `Loader`")
     command.add_argument("--html", metavar="FILE", help="write every thread's timeline as a page")
     command.add_argument("--trace", metavar="FILE", help="write it for ui.perfetto.dev")
+
+
+def _add_prepare(commands: Any) -> None:
+    text = "give JPEGs restart markers, without loss, so that crops of them decode faster"
+    command = commands.add_parser(
+        "prepare",
+        help=text,
+        description=f"{text.capitalize()}. Files keep their names, and stay JPEGs for everybody; those in tars too. "
+        "All else is copied. Files that are there already are left alone, so it may be called again. Needs jpegtran, "
+        "which comes with libjpeg-turbo. Exit status: 0, or 1 with one line that says what is wrong.",
+    )
+    command.add_argument(
+        "source", type=Path, metavar="SOURCE", help="a folder with all that is below, a picture, a tar"
+    )
+    command.add_argument("target", type=Path, metavar="TARGET", help="the folder to write to")
+    command.add_argument("--threads", type=_at_least_1, default=os.cpu_count() or 1, help="(default: %(default)s)")
+    command.add_argument(
+        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="which to run (default: %(default)s)"
+    )
 
 
 def _at_least_1(text: str) -> int:

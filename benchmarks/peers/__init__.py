@@ -1,7 +1,7 @@
 """The contenders: one small class per loader, all with the same task and the same way to run an epoch.
 
     task.py            what is asked for, and the interface
-    ours.py            cuaug
+    ours.py            cuaug, and cuaug from prepared files
     dali.py            DALI's CPU pipeline
     spdl.py            SPDL's pipeline of threads
     workers.py         a torch `DataLoader` with worker processes, and what its datasets share, for
@@ -22,7 +22,7 @@ from baseline import IMAGENET_MEAN, IMAGENET_STD, random_crop_box
 from peers.albumentations import Albumentations
 from peers.dali import Dali
 from peers.opencv import OpenCV
-from peers.ours import Cuaug
+from peers.ours import Cuaug, CuaugPrepared
 from peers.pillow import Pillow
 from peers.spdl import Spdl
 from peers.task import CHAINS, Contender, Task
@@ -30,5 +30,5 @@ from peers.task import CHAINS, Contender, Task
 __all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task", "random_crop_box"]
 
 CONTENDERS: dict[str, type[Contender]] = {
-    kind.name.lower(): kind for kind in (Cuaug, Dali, Pillow, OpenCV, Albumentations, Spdl)
+    kind.name.lower(): kind for kind in (Cuaug, CuaugPrepared, Dali, Pillow, OpenCV, Albumentations, Spdl)
 }

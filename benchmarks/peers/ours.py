@@ -1,13 +1,17 @@
-"""cuaug."""
+"""cuaug, from the files that all others read, and from the same after `cuaug prepare`."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from peers.task import Batch, Contender, Task
 
-__all__ = ["Cuaug", "chain"]
+__all__ = ["Cuaug", "CuaugPrepared", "chain"]
 
 
 def chain(task: Task) -> list[Any]:
@@ -47,3 +51,30 @@ class Cuaug(Contender):
 
     def close(self) -> None:
         self.loader.close()
+
+
+class CuaugPrepared(Cuaug):
+    name = "cuaug-prepared"
+    chains = ("classification", "heavy")  # detection wants whole pictures
+
+    def __init__(self, task: Task) -> None:
+        super().__init__(dataclasses.replace(task, samples=tuple(_prepared(task.samples))))
+
+    @classmethod
+    def missing(cls) -> str | None:
+        return super().missing() or (None if shutil.which("jpegtran") else "no jpegtran (libjpeg-turbo-progs)")
+
+
+def _prepared(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
+    """The same pictures from a folder beside theirs, which is written unless it is there; read once, as theirs are."""
+    from cuaug.prepare import prepare_files
+
+    source = Path(samples[0][0]).parent
+    target = source.with_name(source.name + "-prepared")
+    kept = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.kept]
+    if kept:
+        raise AssertionError(f"{len(kept)} pictures stayed as they were, such as {kept[0]}")
+    for path, label in samples:
+        prepared = target / Path(path).relative_to(source)
+        prepared.read_bytes()
+        yield str(prepared), label

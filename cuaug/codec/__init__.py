@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
+from cuaug.codec.exif import file_format
 from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, JpegHeader, read_header, read_jpeg_headers
 from cuaug.codec.pixels import Pixels
 
@@ -28,6 +29,7 @@ __all__ = [
     "JpegHeader",
     "Pixels",
     "codec_version",
+    "file_format",
     "gpu_decodes",
     "nv",
     "read_header",

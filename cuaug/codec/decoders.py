@@ -50,7 +50,6 @@ class HostDecoder:
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._small_in_a_row = 0
         self.decoded_by = ""
-        self._encoded = np.empty(0, dtype=np.uint8)
         self._allocate(3 << 18)
 
     def decode(self, header: Header | Pixels, region: Region | None = None) -> np.ndarray:
@@ -80,7 +79,7 @@ class HostDecoder:
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
-                stream = self._part(header, (y0, x0, y1, x1))
+                stream = _part(header, (y0, x0, y1, x1))
             height, width = y1 - y0, x1 - x0
         if stream is not None:
             size = height * width * 3
@@ -96,19 +95,6 @@ class HostDecoder:
         self.decoded_by = "pillow"
         return pillow_decode(header, region)
 
-    def _part(self, header: Header, region: Region) -> Any:
-        """The code stream of a region that is not the whole picture."""
-        stream, data = header._stream, header._data
-        if isinstance(header, JpegHeader):
-            room = self._encoded if len(data) <= len(self._encoded) else np.empty(len(data), dtype=np.uint8)
-            if len(room) <= _KEEP_BYTES:
-                self._encoded = room
-            part = cut_out(data, region, (header.height, header.width), header._orientation, room)
-            if part is not None:
-                written, region = part
-                stream = nv().CodeStream(room[:written])
-        return stream.get_sub_code_stream(region=nv().Region(*region))
-
     def _make_room(self, size: int) -> None:
         capacity = len(self._pixels)
         if size > capacity:
@@ -123,6 +109,16 @@ class HostDecoder:
         self._small_in_a_row = 0
         self._pixels = pages(capacity)
         self._image = nv().as_image(self._pixels.reshape(1, capacity // 3, 3))  # 28 us: once per buffer, not per image
+
+
+def _part(header: Header, region: Region) -> Any:
+    """The code stream of a region that is not the whole picture."""
+    if isinstance(header, JpegHeader):
+        part = cut_out(header._data, region, (header.height, header.width), header._orientation)
+        if part is not None:
+            data, region = part
+            return nv().CodeStream(data).get_sub_code_stream(region=nv().Region(*region))
+    return header._stream.get_sub_code_stream(region=nv().Region(*region))
 
 
 class CudaDecoder:

@@ -23,30 +23,29 @@ _UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
 
 
 def cut_out(
-    data: bytes, region: Region, size: tuple[int, int], orientation: int, room: NDArray[np.uint8]
-) -> tuple[int, Region] | None:
-    """Writes the smallest part of a JPEG that decodes to the same pixels of a region.
+    data: bytes, region: Region, size: tuple[int, int], orientation: int
+) -> tuple[NDArray[np.uint8], Region] | None:
+    """The smallest part of a JPEG that decodes to the same pixels of a region, as a JPEG.
 
     Args:
         data: the JPEG.
         region: in pixels as displayed, that is after the orientation was applied.
         size: (height, width) as displayed.
         orientation: EXIF's, which applies to the part too.
-        room: (as many as `data` or more,) for the part.
 
     Returns:
-        how many bytes of `room` the part takes, and where the region lies in it, as displayed; None where it has no
-        restart markers at the right places, or all of it is needed.
+        the part's bytes, and where the region lies in its picture, as displayed; None where the file has no restart
+        markers at the right places, or all of it is needed.
     """
     stored = np.array(_turned(region, size, orientation, back=True), dtype=np.int64)
-    cut = np.empty(4, dtype=np.int64)
+    room, cut = np.empty(len(data), dtype=np.uint8), np.empty(4, dtype=np.int64)
     written = library.cuaug_cut_jpeg(data, len(data), address(stored), address(room), address(cut))
     if not written:
         return None
     top, left, bottom, right = cut.tolist()
     y0, x0, y1, x1 = stored.tolist()
     within = y0 - top, x0 - left, y1 - top, x1 - left
-    return written, _turned(within, (bottom - top, right - left), orientation)
+    return room[:written], _turned(within, (bottom - top, right - left), orientation)
 
 
 def _turned(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:
