@@ -1,6 +1,6 @@
 """Stand-ins for all of CUDA: host memory, one stream, kernels run by the host build.
 
-`tests/test_cuda_dry_run.py` tests with them what is around the kernels; `benchmarks/gpu_python.py` measures it.
+`tests/dry_run/` tests with them what is around the kernels; `benchmarks/gpu_python.py` measures it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs on the CUDA device with all of CUDA replaced: launches, passes, tiles, addresses, memory.
 
-The pipeline around them is tested in `test_cuda_dry_run.py`, what a GPU adds in `tests/cuda/`.
+The pipeline around them is tested in `tests/dry_run/`, what a GPU adds in `tests/cuda/`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,11 @@
+"""The CUDA pipeline with all of CUDA replaced: host memory, one stream, kernels run by the host build.
+
+This shows that the Python around the kernels is right: slots, memory, order, who is told of which stream. Programs by
+themselves are tested in `tests/test_cuda_program.py`; what a GPU adds, `tests/cuda/` tests.
+"""
+
+from __future__ import annotations
+
+from cuaug import transforms as T
+
+CHAIN = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.RandomErasing(p=0.5), T.Normalize([0.5] * 3, [0.2] * 3)]

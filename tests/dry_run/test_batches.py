@@ -1,0 +1,121 @@
+"""Batches of the CUDA pipeline are those of the CPU, also where files are damaged or cached."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug.devices import cuda
+from cuaug.errors import DecodeError, DeviceError
+from tests.dry_run import CHAIN
+from tests.fake_cuda import FakeDecoder
+from tests.helpers import assert_same
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_loader_equals_the_cpu_loader(loader_on, pictures, layout):
+    options = {"batch_size": 8, "shuffle": True, "seed": 3, "layout": layout, "dtype": torch.float16}
+    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    for _ in range(2):
+        for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
+            assert got.stride() == want.stride() and got_labels.tolist() == labels.tolist()
+            assert_same(got, want)
+
+
+def test_every_batch_is_waited_for(loader_on, pictures, fake):
+    batches = list(loader_on(True, pictures, CHAIN, batch_size=10))
+    assert len(batches) == len(fake.torch.consumer.waited) == 4
+
+
+def test_jpegs_are_the_gpus(loader_on, tmp_path):
+    for name in ("a.jpg", "b.jpg", "c.png"):
+        Image.new("RGB", (30, 20)).save(tmp_path / name)
+    loader = loader_on(True, [str(tmp_path / name) for name in ("a.jpg", "b.jpg", "c.png")], CHAIN)
+    list(loader)
+    assert loader.stats().decoded_by == {"gpu": 2, "cpu": 1}
+
+
+@pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16))], ids=["one of a batch", "all of a batch"])
+def test_bad_images_are_left_out(loader_on, pictures, bad):
+    for i in bad:
+        path = Path(pictures[i])
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    options = {"batch_size": 8, "on_error": "skip"}
+    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    seen = []
+    for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
+        assert_same(got, want)
+        seen += got_labels.tolist()
+        assert got_labels.tolist() == labels.tolist()
+    assert seen == [i for i in range(37) if i not in bad]
+    with pytest.raises(DecodeError, match=f"sample {min(bad)}"):
+        list(loader_on(True, pictures, CHAIN, batch_size=8))
+
+
+@pytest.mark.parametrize("bad", [{3, 11}, set(range(8, 16)), {0, 8, 9}], ids=["some", "all of a batch", "early"])
+@pytest.mark.parametrize("cut", [0.0, 0.5], ids=["no picture", "truncated"])
+def test_bad_images_are_replaced(loader_on, pictures, bad, cut):
+    for i in bad:
+        path = Path(pictures[i])
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * cut)])
+    options = {"batch_size": 8, "on_error": "replace", "shuffle": True, "last_batch": "pad"}
+    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    for got, want in zip(gpu, cpu, strict=True):
+        assert_same(got.images, want.images)
+        assert got.indices.equal(want.indices) and got.valid.equal(want.valid) and got.labels.equal(want.labels)
+        assert len(got.images) == 8
+
+
+@pytest.mark.parametrize("where", ["host", "disk", "device"])
+@pytest.mark.parametrize("short_side", [None, 40])
+@pytest.mark.parametrize("limit_bytes", [50_000, 10**8])
+def test_decoded_caches(loader_on, fake, pictures, tmp_path, monkeypatch, where, short_side, limit_bytes):
+    """Each epoch looks as on the CPU with the same cache, and the second decodes nothing that was kept."""
+
+    def cache() -> cuaug.DecodedCache:
+        directory = tmp_path / f"cache{len(list(tmp_path.iterdir()))}" if where == "disk" else None
+        return cuaug.DecodedCache(short_side, limit_bytes=limit_bytes, directory=directory, on_device=where == "device")
+
+    host_only = cuaug.DecodedCache(short_side, limit_bytes=limit_bytes)
+    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    with monkeypatch.context() as patch:
+        opened = cuaug.DecodedCache.open
+        patch.setattr(
+            cuaug.DecodedCache,
+            "open",
+            lambda self, n, contents, source, device: opened(self, n, contents, device=torch.device("cuda")),
+        )
+        gpu = loader_on(True, pictures, CHAIN, batch_size=8, cache=cache())
+        cpu = loader_on(False, pictures, CHAIN, batch_size=8, cache=host_only)
+    for epoch in range(3):
+        for got, want in zip(gpu, cpu, strict=True):
+            assert_same(got.images, want.images)
+            assert got.labels.equal(want.labels)
+        if epoch == 0 and limit_bytes > 10**6:
+            monkeypatch.setattr(FakeDecoder, "decode", _nothing)
+    assert gpu.cache.stats.samples == 37 or limit_bytes < 10**6
+    assert 0 < gpu.cache.stats.bytes <= limit_bytes
+
+
+def _nothing(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
+    assert not headers, "decoded again"
+    return []
+
+
+def test_a_failing_producer_raises_where_the_batch_is_taken(loader_on, pictures, monkeypatch):
+    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    monkeypatch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        next(iter(loader))
+
+
+def test_a_forked_process_is_told_so(fake, loader_on, pictures):
+    fake.torch.cuda._is_in_bad_fork = lambda: True
+    assert "forked" in cuda.unavailable(torch.device("cuda"))
+    with pytest.raises(DeviceError, match="spawn"):
+        loader_on(True, pictures, CHAIN)

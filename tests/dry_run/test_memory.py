@@ -1,0 +1,132 @@
+"""What memory the CUDA pipeline asks for, and when it uses it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import transforms as T
+from cuaug.devices import cuda
+from cuaug.pipeline import cuda as pipeline
+from tests.dry_run import CHAIN
+from tests.fake_cuda import FakeDecoder, FakeEvent
+
+
+class Decoded:
+    """A source of pixels."""
+
+    def __init__(self, paths: list[str]) -> None:
+        self.arrays = [np.asarray(Image.open(path)) for path in paths]
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int) -> Any:
+        return self.arrays[index], index
+
+
+BARRIERS = [
+    T.Resize((24, 24)),
+    T.ColorJitter(0.4, 0.4),
+    T.GaussianBlur(3),
+    T.RandomEqualize(p=1),
+    T.Normalize(0.5, 0.2),
+]
+
+
+@pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
+@pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
+def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
+    """Nothing pinned is asked for, and of the device just each batch's images, from torch's allocator."""
+    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", 4 << 10)
+    files = Decoded(pictures) if decoded else pictures
+    loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
+    for _ in range(12):  # five batches each: so that every batch has been in both arenas
+        list(loader)
+    fake.torch.asked.clear()
+    sizes = sorted(len(batch.images) for _ in range(4) for batch in loader)
+    assert sorted(fake.torch.asked) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
+
+
+class Pending(FakeEvent):
+    """Has not passed before somebody waits for it."""
+
+    pending = False
+
+    def record(self, stream: Any = None) -> None:
+        super().record(stream)
+        self.pending = True
+
+    def synchronize(self) -> None:
+        self.pending = False
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, monkeypatch, waits):
+    """Of uploads and slots; and the event comes after the last launch. Without the wait, this test would tell."""
+    fake.torch.cuda.Event = Pending
+    if not waits:
+        monkeypatch.setattr(Pending, "synchronize", lambda self: None)
+    used: list[str] = []
+
+    def checked(what: str, work: Any) -> Any:
+        def run(self: Any, *arguments: Any, **options: Any) -> Any:
+            producer = loader._pipeline.producer
+            arena = producer._arenas[(producer._turn - 1) % pipeline._ARENAS]
+            assert what != "upload" or self in (arena.work, arena.pixels)
+            assert not arena.free.pending, f"{what} in memory that is still in use"
+            used.append(what)
+            return work(self, *arguments, **options)
+
+        return run
+
+    monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
+    monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
+    monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
+    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    if not waits:
+        with pytest.raises(AssertionError, match="memory that is still in use"):
+            list(loader)
+        return
+    assert len(list(loader)) == 5
+    assert used.count("decode") == used.count("launch") == 5 and used.count("upload") >= 5
+    assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
+
+
+def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
+    """Of tables; and one more where pictures come decoded: then of all of them."""
+    copies = []
+    copy = torch.Tensor.copy_
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
+    png = [path for path in pictures if path.endswith("png")]
+    for files, uploads in ((png[:16], 1), (Decoded(png[:16]), 2)):
+        loader = loader_on(True, files, CHAIN, batch_size=8)
+        copies.clear()
+        assert len(list(loader)) == 2 and len(copies) == 2 * uploads
+
+
+def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
+    """The largest image of every batch takes the same slot, so one giant per batch makes one giant slot."""
+    monkeypatch.setattr(pipeline, "_KEEP_BYTES", 3 * 4000)
+    paths = []
+    for i in range(32):
+        side = (10, 10, 10, 90)[(i * 7 + i // 4) % 4]
+        paths.append(str(tmp_path / f"{i}.png"))
+        Image.new("RGB", (side, side)).save(paths[-1])
+    loader = loader_on(True, paths, [T.Resize((8, 8))], batch_size=4)
+    list(loader)
+    producer = loader._pipeline.producer
+    held = [slot.memory.nelement() for arena in producer._arenas for slot in arena.slots]
+    assert sorted(held) == [339] * 6 + [90 * 90 * 3] * 2
+    wrapped = producer.decoder.wrapped
+    list(loader)
+    assert producer.decoder.wrapped == wrapped
+    small = tmp_path / "small.png"
+    Image.new("RGB", (10, 10)).save(small)
+    loader.source.paths[:] = [str(small)] * 32
+    list(loader)
+    assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._KEEP_BYTES

@@ -1,0 +1,67 @@
+"""How decoding is shared out between the hardware engine and the multiprocessors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cuaug.errors import LoaderError
+from cuaug.pipeline import cuda as pipeline
+from tests.dry_run import CHAIN
+from tests.fake_cuda import FakeDecoder
+from tests.helpers import assert_same
+
+
+@pytest.mark.parametrize(
+    ("options", "want"),
+    [({}, (0.65, 2)), ({"load_hint": 0.9}, (0.9, 2)), ({"load_hint": 0, "decode_threads": 5}, (0.0, 5))],
+)
+def test_the_split_is_as_given_and_the_same_in_every_run(loader_on, pictures, options, want):
+    for _ in range(2):
+        list(loader_on(True, pictures, CHAIN, batch_size=8, **options))
+    assert FakeDecoder.made == [want] * 2
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, **options)
+    because = "as given" if options else "the default"
+    assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
+
+
+def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypatch):
+    """Each candidate decodes batches; the fastest one is kept, and the same pixels come out meanwhile."""
+    clock, decode = [0.0], FakeDecoder.decode
+
+    def timed(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
+        hint = {id(d): h for d, h in alive}[id(self)]
+        clock[0] += sum(header.height * header.width for header in headers) * (1.0 + abs(hint - 0.8))
+        return decode(self, headers, slots, stream)
+
+    alive: list[tuple[FakeDecoder, float]] = []
+    make = FakeDecoder.__init__
+
+    def made(self: FakeDecoder, *arguments: Any, **options: Any) -> None:
+        make(self, *arguments, **options)
+        alive.append((self, options["load_hint"]))
+
+    monkeypatch.setattr(FakeDecoder, "__init__", made)
+    monkeypatch.setattr(FakeDecoder, "decode", timed)
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
+    options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
+    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    epochs = 0
+    assert gpu.stats().setup.split_because == "still trying"
+    while gpu.stats().setup.split_because != "chosen by trying" and epochs < 50:
+        epochs += 1
+        for got, want in zip(gpu, cpu, strict=True):
+            assert_same(got.images, want.images)
+    assert (gpu.stats().setup.load_hint, gpu.stats().setup.decode_threads) == (0.8, 3)
+    assert cpu.stats().setup.load_hint is None and {hint for hint, _ in FakeDecoder.made} >= {0.5, 0.65, 0.8, 1.0}
+    assert FakeDecoder.made[-1] == (0.8, 3)
+    decoders = len(alive)
+    list(gpu)
+    assert len(alive) == decoders
+
+
+@pytest.mark.parametrize("wrong", [-0.1, 1.5, "fast", True, float("nan")])
+def test_a_load_hint_that_is_none(loader_on, pictures, wrong):
+    with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
+        loader_on(True, pictures, CHAIN, load_hint=wrong)
