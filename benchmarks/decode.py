@@ -1,6 +1,6 @@
 """JPEG decoding alone, on one thread, from bytes in memory: milliseconds per image, wall clock and processor.
 
-Whole pictures to RGB; the regions that RandomResizedCrop draws, by those that can decode a region, the same for both;
+Whole pictures to RGB; the regions that RandomResizedCrop draws, by those that can decode a region, the same for all;
 and pictures scaled to 1/2 and 1/4 while decoding (in the DCT), by those that can. Where the scaled rows take about as
 long as the whole picture, entropy decoding binds, and a decoder that scales would gain nothing.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import io
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -36,8 +37,10 @@ def one_by_one(decode: Callable[[bytes], np.ndarray]) -> Decode:
     return lambda pictures, boxes: (decode(data) for data in pictures)
 
 
-def cuaug_decoders() -> dict[str, Decode]:
+def cuaug_decoders(pictures: Sequence[bytes]) -> dict[str, Decode]:
+    """Of prepared pictures too, where jpegtran is installed."""
     from cuaug.codec import HostDecoder, read_header
+    from cuaug.prepare import with_restarts
 
     decoder = HostDecoder()
 
@@ -45,7 +48,15 @@ def cuaug_decoders() -> dict[str, Decode]:
         for data, (left, top, right, bottom) in zip(pictures, boxes, strict=True):
             yield decoder.decode(read_header(data), (top, left, bottom, right))
 
-    return {"cuaug": one_by_one(lambda data: decoder.decode(read_header(data))), "cuaug, region": region}
+    def whole(data: bytes) -> np.ndarray:
+        return decoder.decode(read_header(data))
+
+    found = {"cuaug": one_by_one(whole), "cuaug, region": region}
+    if shutil.which("jpegtran"):
+        prepared = {data: with_restarts(data) for data in pictures}
+        found["cuaug-prepared"] = one_by_one(lambda data: whole(prepared[data]))
+        found["cuaug-prepared, region"] = lambda some, boxes: region([prepared[data] for data in some], boxes)
+    return found
 
 
 def pillow_decoders() -> dict[str, Decode]:
@@ -180,16 +191,16 @@ def main() -> None:
         pictures = [Path(path).read_bytes() for path, _ in task.samples]
         random.seed(0)
         boxes = [random_crop_box(*Image.open(io.BytesIO(data)).size) for data in pictures]
-        decoders = cuaug_decoders() | dali_decoders(pictures, boxes) | pillow_decoders() | opencv_decoders()
+        decoders = cuaug_decoders(pictures) | dali_decoders(pictures, boxes) | pillow_decoders() | opencv_decoders()
         decoders |= simplejpeg_decoders()
         for who, decode in decoders.items():
             check(who, decode, pictures, boxes)
         rows = result["sets"][name] = measure(decoders, pictures, boxes, args.repetitions)
-        print(f"  {'':17}{'ms':>8}{'min - max':>16}{'CPU ms':>9}{'images/s':>10}")
+        print(f"  {'':24}{'ms':>8}{'min - max':>16}{'CPU ms':>9}{'images/s':>10}")
         for who, row in rows.items():
             ms = row["ms"]
             print(
-                f"  {who:17}{ms['median']:8.2f}{ms['min']:9.2f} -{ms['max']:5.2f}{row['cpu_ms']['median']:9.2f}"
+                f"  {who:24}{ms['median']:8.2f}{ms['min']:9.2f} -{ms['max']:5.2f}{row['cpu_ms']['median']:9.2f}"
                 f"{row['images_per_second']['median']:10.0f}",
                 flush=True,
             )

@@ -4,7 +4,8 @@ RandomResizedCrop(224), flip, normalise to float16, from files of about 500 x 37
 
 - the decoder alone, over a grid of `load_hint` (the hardware engine's share) and CPU threads, with the spread of its
   batches: the tail, not the mean, decides whether training waits;
-- the loader with `--loader-threads` threads, by `load_hint`, and with "auto": what it picks, and how fast that is;
+- the loader with `--loader-threads` threads, by `load_hint`, and with "auto": what it picks, and how fast that is; and
+  at the best of these, from files with restart markers, of which it decodes parts;
 - the best of these against DALI's best over `hw_decoder_load` and ways to crop, in turns: ratios within one turn.
 
     python benchmarks/gpu_loader.py --out results/gpu_loader.json
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from PIL import Image
 from report import circumstances, spread, write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
@@ -29,6 +31,7 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import CudaDecoder, read_header
+from cuaug.prepare import restart_interval
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE, MOST_TUNING_EPOCHS = 224, 30
@@ -181,6 +184,17 @@ def sweep_loader(paths: list[str], args: argparse.Namespace) -> list[dict[str, A
     return rows
 
 
+def marked(paths: list[str], folder: Path) -> list[str]:
+    """The same photos with restart markers as `cuaug prepare` sets them; by Pillow, since jpegtran may not be there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    targets = [folder / Path(path).name for path in paths]
+    for path, target in zip(paths, targets, strict=True):
+        if not target.exists():
+            picture: Any = Image.open(path)
+            picture.save(target, quality="keep", optimize=True, restart_marker_blocks=restart_interval(picture))
+    return [str(target) for target in targets]
+
+
 def against_dali(paths: list[str], args: argparse.Namespace, best: dict[str, Any]) -> dict[str, Any]:
     """Both at their best, in turns."""
     tried = []
@@ -252,12 +266,17 @@ def main() -> None:
         keep(decoder=grid)
     print(f"the loader, {args.loader_threads} threads:")
     rows = sweep_loader(paths, args)
+    best = max(rows, key=lambda row: row["images_per_second"]["median"])
+    split = {"load_hint": best["load_hint"], "decode_threads": best["decode_threads"]}
+    feed = Ours(marked(paths, folder.with_name(folder.name + "-marked")), args.batch_size, args.loader_threads, **split)
+    rows.append({"restart_markers": True} | split | measured(feed, args.epochs))
+    feed.close()
+    line(f"restart markers, load_hint {split['load_hint']:g}", rows[-1])
     keep(loader=rows)
     if reason := no_dali():
         print(reason)
         keep(dali=reason)
     else:
-        best = max(rows, key=lambda row: row["images_per_second"]["median"])
         keep(dali=against_dali(paths, args, best))
 
 

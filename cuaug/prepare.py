@@ -25,7 +25,7 @@ from PIL import Image
 from cuaug.codec import JpegHeader, file_format, read_header
 from cuaug.errors import DecodeError
 
-__all__ = ["Prepared", "prepare", "prepare_files", "with_restarts"]
+__all__ = ["Prepared", "prepare", "prepare_files", "restart_interval", "with_restarts"]
 
 _APART = 64
 """Pixels from one restart marker to the next, about. Each costs some four bytes, a hundredth of a picture or two, which
@@ -87,7 +87,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
     except DecodeError as error:
         raise ValueError(error.cause) from error
     before = _decoded(data)
-    command = [jpegtran, "-copy", "all", "-optimize", "-restart", f"{_interval(before)}B"]
+    command = [jpegtran, "-copy", "all", "-optimize", "-restart", f"{restart_interval(before)}B"]
     try:
         done = subprocess.run(command, input=data, capture_output=True)
     except FileNotFoundError as error:
@@ -114,7 +114,7 @@ def _decoded(data: bytes) -> Any:
     return picture
 
 
-def _interval(picture: Any) -> int:
+def restart_interval(picture: Any) -> int:
     """How many MCUs from one restart marker to the next: a part of a row of them, so that intervals are rectangles."""
     factors = [across for _, across, _, _ in picture.layer]
     mcu = 8 * (max(factors) if len(factors) > 1 else 1)

@@ -9,6 +9,7 @@ namespace {
 struct JpegHeader {
     int32_t height, width, components;  // as stored; 0 where no frame header tells
     int32_t orientation;                // 1 to 8; 0: the markers or the EXIF are not as an encoder writes them
+    int32_t restarts;                   // MCUs between restart markers; 0: there are none
 };
 
 int big_endian_16(const unsigned char* at) { return at[0] << 8 | at[1]; }
@@ -53,8 +54,8 @@ int64_t next_marker(const unsigned char* data, int64_t size, int64_t at) {
 // Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
 // that has no business there may be gray, as a success, where Pillow refuses the file.
 JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_scans) {
-    const JpegHeader odd = {0, 0, 0, 0};
-    JpegHeader found = {0, 0, 0, 1};
+    const JpegHeader odd = {0, 0, 0, 0, 0};
+    JpegHeader found = {0, 0, 0, 1, 0};
     if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return odd;
     int scans = 0, missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
     bool exif = false;
@@ -83,6 +84,8 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
             found.height = big_endian_16(data + at + 5), found.width = big_endian_16(data + at + 7);
             found.components = data[at + 9];
             if (marker == 0xc0 || marker == 0xc1 || marker == 0xc9) missing = found.components;
+        } else if (marker == 0xdd && !scans && length == 4 && end <= size) {
+            found.restarts = big_endian_16(data + at + 4);
         } else if (marker == 0xe1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {
             if (exif || scans || end > size) return odd;
             exif = true;
@@ -98,12 +101,12 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
 
 extern "C" {
 
-// sizes [n]: bytes of each file. out [n, 4]: the fields of its JpegHeader.
+// sizes [n]: bytes of each file. out [n, 5]: the fields of its JpegHeader.
 EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int32_t most_scans,
                                int32_t* out) {
     for (int64_t i = 0; i < n; ++i) {
         const JpegHeader header = jpeg_header(files[i], sizes[i], most_scans);
-        memcpy(out + 4 * i, &header, sizeof header);
+        memcpy(out + 5 * i, &header, sizeof header);
     }
 }
 

@@ -73,8 +73,11 @@ def codec_version() -> str:
     return nv().__version__
 
 
-def open_streams(files: Sequence[bytes]) -> list[Any]:
-    """The CodeStream of each file; None where nvImageCodec cannot open it. While it does, other threads run."""
+def open_streams(files: Sequence[Any]) -> list[Any]:
+    """The CodeStream of each file, bytes or a uint8 array; None where nvImageCodec cannot open it.
+
+    While it does, other threads run.
+    """
     make_stream = nv().CodeStream
     try:
         return list(map(make_stream, files))

@@ -14,7 +14,7 @@ from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import Header, JpegHeader
 from cuaug.codec.pixels import Pixels
-from cuaug.codec.restarts import Region, cut_out
+from cuaug.codec.restarts import Region
 from cuaug.errors import DecodeError
 from cuaug.pages import pages
 
@@ -79,7 +79,9 @@ class HostDecoder:
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
-                stream = _part(header, (y0, x0, y1, x1))
+                part = header.part(region) if isinstance(header, JpegHeader) else None
+                alone, within = part or (header, region)
+                stream = alone._stream.get_sub_code_stream(region=nv().Region(*within))
             height, width = y1 - y0, x1 - x0
         if stream is not None:
             size = height * width * 3
@@ -109,16 +111,6 @@ class HostDecoder:
         self._small_in_a_row = 0
         self._pixels = pages(capacity)
         self._image = nv().as_image(self._pixels.reshape(1, capacity // 3, 3))  # 28 us: once per buffer, not per image
-
-
-def _part(header: Header, region: Region) -> Any:
-    """The code stream of a region that is not the whole picture."""
-    if isinstance(header, JpegHeader):
-        part = cut_out(header._data, region, (header.height, header.width), header._orientation)
-        if part is not None:
-            data, region = part
-            return nv().CodeStream(data).get_sub_code_stream(region=nv().Region(*region))
-    return header._stream.get_sub_code_stream(region=nv().Region(*region))
 
 
 class CudaDecoder:

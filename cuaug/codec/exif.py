@@ -78,21 +78,22 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """The heights, widths, numbers of components and orientations of some files; the sizes as stored.
+def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    """The heights, widths, numbers of components, orientations and restart intervals of some files.
 
-    The orientation is 0 where it is no JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes
-    them: one that has no business in a scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a
-    success, where Pillow refuses the file. Other threads run meanwhile.
+    The sizes are as stored, the intervals in MCUs and 0 without restart markers. The orientation is 0 where it is no
+    JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes them: one that has no business in a
+    scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a success, where Pillow refuses the file.
+    Other threads run meanwhile.
     """
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
     data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
     data += _BYTES_AT
-    headers = np.empty((n, 4), dtype=np.int32)
+    headers = np.empty((n, 5), dtype=np.int32)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, address(headers))
-    heights, widths, components, turns = headers.T.tolist()
-    return heights, widths, components, turns
+    heights, widths, components, turns, restarts = headers.T.tolist()
+    return heights, widths, components, turns, restarts
 
 
 def _jpeg(data: bytes) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
 from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
+from cuaug.codec.restarts import Region, cut_out
 from cuaug.errors import DecodeError
 
 __all__ = ["DEFAULT_MAX_PIXELS", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
@@ -23,17 +24,19 @@ class Header:
     Attributes:
         height, width: the size in pixels as displayed, that is after the EXIF orientation when it is applied.
         for_gpu: whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone.
+        restarts: MCUs from one restart marker to the next; 0 where there are none, and of what is a part already.
     """
 
-    __slots__ = ("_data", "_orientation", "_stream", "height", "width")
+    __slots__ = ("_data", "_orientation", "_stream", "height", "restarts", "width")
 
     for_gpu = False
 
-    def __init__(self, height: int, width: int, data: bytes, stream: Any, applied: int) -> None:
+    def __init__(self, height: int, width: int, data: Any, stream: Any, applied: int, restarts: int = 0) -> None:
         self.height = height
         self.width = width
         self._data = data
         self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
+        self.restarts = restarts
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
 
     def __repr__(self) -> str:
@@ -46,6 +49,22 @@ class JpegHeader(Header):
     __slots__ = ()
 
     for_gpu = True
+
+    def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
+        """The part of the file that holds a region, as a JPEG of its own, and where the region lies in its picture.
+
+        None where restart markers do not let it be decoded alone, or all of the file is needed.
+        """
+        if not self.restarts:
+            return None
+        cut = cut_out(self._data, region, (self.height, self.width), self._orientation)
+        if cut is None:
+            return None
+        data, (height, width), within = cut
+        (stream,) = open_streams([data])
+        if stream is None:
+            return None
+        return JpegHeader(height, width, data.data, stream, self._orientation), within
 
 
 def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> Header:
@@ -71,7 +90,7 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
 
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
     """
-    heights, widths, components, turns = jpeg_headers(files)
+    heights, widths, components, turns, restarts = jpeg_headers(files)
     # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
     common = [
         turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
@@ -80,10 +99,10 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
     all_common = all(common)
     if not all_common:
         files = list(compress(files, common))
-        heights, widths, turns = (list(compress(each, common)) for each in (heights, widths, turns))
+        heights, widths, turns, restarts = (list(compress(each, common)) for each in (heights, widths, turns, restarts))
     for i in [i for i, turn in enumerate(turns) if turn != 1]:
         heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
-    headers = map(JpegHeader, heights, widths, files, open_streams(files), turns)
+    headers = map(JpegHeader, heights, widths, files, open_streams(files), turns, restarts)
     return list(headers) if all_common else [next(headers) if one else None for one in common]
 
 
@@ -99,7 +118,7 @@ def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
     form = file_format(data)
     turn = orientation(data, form)
     if form == "jpeg":
-        (height,), (width,), (components,), _ = jpeg_headers([data])
+        (height,), (width,), (components,), _, _ = jpeg_headers([data])
         if components:
             _check_size(height, width, max_pixels)
     elif turn is not None:

@@ -24,7 +24,7 @@ _UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
 
 def cut_out(
     data: bytes, region: Region, size: tuple[int, int], orientation: int
-) -> tuple[NDArray[np.uint8], Region] | None:
+) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
     """The smallest part of a JPEG that decodes to the same pixels of a region, as a JPEG.
 
     Args:
@@ -34,8 +34,8 @@ def cut_out(
         orientation: EXIF's, which applies to the part too.
 
     Returns:
-        the part's bytes, and where the region lies in its picture, as displayed; None where the file has no restart
-        markers at the right places, or all of it is needed.
+        the part's bytes, its picture's height and width as displayed, and where the region lies in that; None where the
+        file has no restart markers at the right places, or all of it is needed.
     """
     stored = np.array(_turned(region, size, orientation, back=True), dtype=np.int64)
     room, cut = np.empty(len(data), dtype=np.uint8), np.empty(4, dtype=np.int64)
@@ -44,8 +44,9 @@ def cut_out(
         return None
     top, left, bottom, right = cut.tolist()
     y0, x0, y1, x1 = stored.tolist()
-    within = y0 - top, x0 - left, y1 - top, x1 - left
-    return room[:written], _turned(within, (bottom - top, right - left), orientation)
+    height, width = bottom - top, right - left
+    within = _turned((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
+    return room[:written], (width, height) if swaps_axes(orientation) else (height, width), within
 
 
 def _turned(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:

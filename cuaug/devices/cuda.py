@@ -183,6 +183,7 @@ class CudaProgram:
         sources: NDArray[np.uint64],
         target: torch.Tensor,
         *,
+        pitches: NDArray[np.int64] | None = None,
         skip: NDArray[np.bool_] | None = None,
         workspace: Workspace | None = None,
     ) -> int:
@@ -191,6 +192,8 @@ class CudaProgram:
         Args:
             sources: (N,) device addresses of whole images, each (H, W, 3) packed, of the type the plan was made for.
             target: (N, ...) finished images, contiguous, of the type and layout that the tables give.
+            pitches: (N,) bytes from one row to the next, where sources are not packed: of a picture that is there in
+                part, `sources` has where its first pixel would be.
             skip: (N,) samples to leave out, if any; their part of `target` is not written.
             workspace: memory to work in, which no queued work uses any more; None: new.
 
@@ -207,6 +210,8 @@ class CudaProgram:
         rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
         if skip is not None:
             rows["active"][:, skip] = 0
+        if pitches is not None:
+            rows["pitch"][0] = pitches
         step = target.stride(0) * target.element_size()
         finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         _address(rows, sources, finals, workspace)

@@ -147,7 +147,9 @@ class _Producer:
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
 
-    def produce(self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+    def produce(
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts | None
+    ) -> None:
         if not self._ready:
             self._prepare()
         arena = self._arenas[self._turn % _ARENAS]
@@ -160,30 +162,41 @@ class _Producer:
                 clock.at("decode")
                 arena.times.begin(job.number)
                 try:
-                    addresses, failed = self._pictures(job, good, items, planned, arena)
+                    addresses, failed = self._pictures(job, good, items, planned, parts, arena)
+                    if parts is not None:
+                        addresses -= parts.missing
                     clock.at("augment")
                     arena.times.decoded()
                     tables, views = planned.tables, planned.views
                     images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
                     program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                     skip = failed.repeat(views) if failed.any() else None
-                    program.run(addresses.repeat(views), target, skip=skip, workspace=arena.work)
+                    pitches = None if parts is None else parts.pitches.repeat(views)
+                    program.run(addresses.repeat(views), target, pitches=pitches, skip=skip, workspace=arena.work)
                     arena.times.end()
                 finally:
                     arena.free.record(self.stream)
             job.ran(images, good)
 
     def _pictures(
-        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, arena: _Arena
+        self,
+        job: _CudaJob,
+        good: NDArray[np.int64],
+        items: list[Item],
+        planned: Planned,
+        parts: _Parts | None,
+        arena: _Arena,
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
         if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
             places, headers = np.arange(len(items)), cast(list[Header], items)
-            sizes = 3 * planned.sources[0] * planned.sources[1]
         else:
             places, headers = _sorted_out(items, addresses, arrays)
+        if all_encoded and parts is None:
+            sizes = 3 * planned.sources[0] * planned.sources[1]
+        else:
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
         slots, addresses[places] = self._slots(arena, sizes)
         kinds = [header.for_gpu for header in headers]
@@ -289,14 +302,52 @@ def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor
     return memory.view(-1)[: size.height * size.width * 3].view(size.height, size.width, 3)
 
 
+class _Parts:
+    """Where pictures are of which only the part with the region is decoded.
+
+    Attributes:
+        pitches: (n,) bytes from one row of what is decoded to the next.
+        missing: (n,) bytes that would be before it, were the picture whole.
+    """
+
+    def __init__(self, planned: Planned) -> None:
+        self.pitches = 3 * planned.sources[1]
+        self.missing = np.zeros(len(self.pitches), dtype=np.uint64)
+
+    def cut(self, i: int, header: JpegHeader, region: tuple[int, int, int, int]) -> JpegHeader:
+        """The header of the i-th picture's part, or its own."""
+        part = header.part(region)
+        if part is None:
+            return header
+        alone, (y0, x0, _, _) = part
+        self.pitches[i] = 3 * alone.width
+        self.missing[i] = (region[0] - y0) * 3 * alone.width + 3 * (region[1] - x0)
+        return alone
+
+
 class _CudaJob(Job):
     """A batch in device memory."""
 
     pipeline: CudaPipeline
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+        cuttable = [i for i, item in enumerate(items) if type(item) is JpegHeader and item.restarts]
+        if not cuttable:
+            self._produce(good, items, planned, None)
+            return
+        regions, parts = planned.regions().tolist(), _Parts(planned)
+
+        def cut(some: range) -> None:
+            with self._recorder.at("parse", batch=self.number) as clock:
+                self._workers.doing(clock)
+                for i in cuttable[some.start : some.stop]:
+                    items[i] = parts.cut(i, cast(JpegHeader, items[i]), regions[i])
+
+        self._each_part(len(cuttable), cut, lambda: self._produce(good, items, planned, parts))
+
+    def _produce(self, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts | None) -> None:
         producer = self.pipeline.producer
-        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned))
+        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned, parts))
 
     def _queued(self) -> None:
         self._ready = torch.cuda.Event()

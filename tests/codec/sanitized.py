@@ -38,10 +38,10 @@ def main(path: str, count: int) -> None:
     for start in range(0, len(files), 7):
         held = [exact(data) for data in files[start : start + 7]]
         n = len(held)
-        out = exact(bytes(16 * n))
+        out = exact(bytes(20 * n))
         sizes = (ctypes.c_int64 * n)(*map(len, files[start : start + 7]))
         library.cuaug_jpeg_headers((ctypes.c_void_p * n)(*held), sizes, n, 500, ctypes.c_void_p(out))
-        sound += sum(value > 0 for value in (ctypes.c_int32 * (4 * n)).from_address(out)[3::4])
+        sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
     parts = sum(cut(library, rng, data) for data in files)

@@ -42,7 +42,7 @@ def restarted(height: int, width: int, sampling: int, interval: int, orientation
 def cut(data: bytes, region: tuple[int, int, int, int]) -> tuple[bytes, tuple[int, int, int, int]] | None:
     header = read_header(data)
     found = cut_out(data, region, (header.height, header.width), header._orientation)
-    return None if found is None else (found[0].tobytes(), found[1])
+    return None if found is None else (found[0].tobytes(), found[2])
 
 
 def within(pixels: np.ndarray, region: tuple[int, int, int, int]) -> np.ndarray:

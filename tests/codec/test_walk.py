@@ -20,12 +20,12 @@ TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 
 
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-ODD = [0, 0, 0, 0]
+ODD = [0, 0, 0, 0, 0]
 
 
 def told(data: bytes) -> list[int]:
-    """[height, width, components, orientation]; zeros where the markers or the EXIF are not as they should be."""
-    frame, turn, blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, None, 2
+    """[height, width, components, orientation, restart interval]; zeros where markers or EXIF are odd."""
+    frame, turn, restarts, blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, 0, None, 2
     if data[:3] != b"\xff\xd8\xff":
         return ODD
     try:
@@ -35,7 +35,7 @@ def told(data: bytes) -> list[int]:
                 at += 1
                 continue
             if marker == 0xD9:
-                return [*frame, turn] if scans and not missing else ODD
+                return [*frame, turn, restarts] if scans and not missing else ODD
             if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in TABLES):
                 return ODD
             length = data[at + 2] << 8 | data[at + 3]
@@ -53,6 +53,8 @@ def told(data: bytes) -> list[int]:
                 frame = [data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8], data[at + 9]]
                 if marker in (0xC0, 0xC1, 0xC9):
                     missing = data[at + 9]
+            elif marker == 0xDD and not scans and length == 4:
+                restarts = data[at + 4] << 8 | data[at + 5]
             elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
                 blocks += 1
                 turn = orientation(data[at + 10 : end]) if end <= len(data) else 0
@@ -90,7 +92,7 @@ def test_where_bytes_of_another_class_are():
 
     data = Named(encoded())
     data.name = "its own attributes come after its bytes"
-    assert library_told(data) == library_told(bytes(data)) == [16, 24, 3, 1]
+    assert library_told(data) == library_told(bytes(data)) == [16, 24, 3, 1, 0]
 
 
 def encoded(**options) -> bytes:
@@ -115,7 +117,10 @@ BYTES = st.sampled_from(
 @pytest.mark.parametrize("data", FILES)
 def test_encoders_files_are_sound(data):
     found = told(data)
-    assert found == [16, 24, 3, 6 if b"Exif" in data else 1] and library_told(data) == found
+    assert (
+        found == [16, 24, 3, 6 if b"Exif" in data else 1, 1 if b"\xff\xdd" in data else 0]
+        and library_told(data) == found
+    )
     # From every place on it is cut, it has no end; what follows the end is nobody's business.
     assert not any(map(any, jpeg_headers([data[:n] for n in range(len(data))])))
     assert library_told(data + b"\xff\xff\xe1") == found
@@ -159,7 +164,7 @@ def test_of_exif_both_think_the_same(data, block):
 def test_nvimagecodec_reads_the_same_size(data, file):
     """Of what is sound, wherever it can read one: it is not asked."""
     cut = damage(data, file)
-    height, width, components, turn = library_told(cut)
+    height, width, components, turn, _ = library_told(cut)
     if turn and height * width:
         try:
             stream = nv().CodeStream(cut)
@@ -172,12 +177,12 @@ def test_nvimagecodec_reads_the_same_size(data, file):
 def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
     assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [told(data) for data in files]
-    assert jpeg_headers([]) == ([], [], [], [])
+    assert jpeg_headers([]) == ([], [], [], [], [])
 
 
 def test_as_many_scans_as_are_allowed():
     head = bytes([0xFF, 0xD8, 0xFF, 0xC2, 0, 11, 8, 0, 1, 0, 1, 1, 1, 0x11, 0])
-    for scans, found in ((MAX_SCANS, [1, 1, 1, 1]), (MAX_SCANS + 1, ODD)):
+    for scans, found in ((MAX_SCANS, [1, 1, 1, 1, 0]), (MAX_SCANS + 1, ODD)):
         data = head + bytes([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0, 7]) * scans + b"\xff\xd9"
         assert library_told(data) == found == told(data)
 

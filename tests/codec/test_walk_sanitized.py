@@ -57,8 +57,8 @@ def test_damaged_files(tmp_path):
         ("host_jpeg.h", "for (int64_t at = 2; at + 2 <= size &&", "for (int64_t at = 2; at + 1 <= size &&"),
         (
             "host_jpeg.h",
-            "memcpy(out + 4 * i, &header, sizeof header);",
-            "memcpy(out + 4 * i + 1, &header, sizeof header);",
+            "memcpy(out + 5 * i, &header, sizeof header);",
+            "memcpy(out + 5 * i + 1, &header, sizeof header);",
         ),
         ("host_restarts.h", "if (length < 2 || end > size) return false;", "if (length < 2) return false;"),
         (

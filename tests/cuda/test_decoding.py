@@ -10,6 +10,7 @@ import torch
 from PIL import Image, ImageOps
 
 from cuaug import Loader
+from cuaug.transforms import CenterCrop
 from tests.loader.pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
@@ -62,6 +63,24 @@ def test_exif(value):
     image.save(out, "JPEG", exif=exif, quality=92, subsampling="4:4:4")
     want = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))))
     assert_near(decoded(out.getvalue())[0], want, f"orientation {value}")
+
+
+@pytest.mark.parametrize("value", [1, 6, 7])
+@pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
+def test_parts_of_files_with_restart_markers(value, subsampling):
+    """Only what holds the crop is decoded; `load_hint` has it done by the one and by the other."""
+    image = Image.fromarray(photo(375, 500))
+    exif = Image.Exif()
+    exif[0x0112] = value
+    out = io.BytesIO()
+    image.save(out, "JPEG", exif=exif, quality=92, subsampling=subsampling, restart_marker_blocks=1)
+    whole = ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue())))
+    left, top = (whole.width - 90) // 2, (whole.height - 70) // 2
+    want = np.asarray(whole)[top : top + 70, left : left + 90]
+    for load_hint in (0.0, 1.0):
+        got = decoded(*[out.getvalue()] * 3, transforms=[CenterCrop((70, 90))], load_hint=load_hint)
+        for one in got:
+            assert_near(one, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
 
 
 def test_png_is_exact():
