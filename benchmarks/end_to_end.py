@@ -25,6 +25,8 @@ from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, Contender, Task
 from photos import write_photos
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
 
+#: Who is compared with all others, and under which name in the results.
+OWN = {"cuaug": "cuaug_to_this", "cuaug-prepared": "cuaug_prepared_to_this"}
 SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, height, files
 
 
@@ -153,7 +155,7 @@ def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict
 
 
 def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
-    """Medians, ranges, and cuaug's ratio to each peer: per repetition, then the median of those."""
+    """Medians, ranges, and cuaug's ratios to each peer: per repetition, then the median of those."""
     rates = {name: [value.images_per_second for value in values] for name, values in turns.items()}
     summary: dict[str, Any] = {}
     for name, values in rates.items():
@@ -162,19 +164,22 @@ def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
             "images_per_second": spread(values) | {"all": [round(value, 1) for value in values]},
             "cpu_seconds_per_1000_images": spread(processor) | {"all": [round(value, 3) for value in processor]},
         }
-        if "cuaug" in rates and name != "cuaug":
-            ratios = [ours / theirs for ours, theirs in zip(rates["cuaug"], values, strict=True)]
-            summary[name]["cuaug_to_this"] = spread(ratios) | {"all": [round(ratio, 3) for ratio in ratios]}
+        for own, key in OWN.items():
+            if own in rates and name not in OWN:
+                ratios = [ours / theirs for ours, theirs in zip(rates[own], values, strict=True)]
+                summary[name][key] = spread(ratios) | {"all": [round(ratio, 3) for ratio in ratios]}
     return summary
 
 
 def table(summary: dict[str, Any]) -> str:
     """The summary as text."""
-    lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{'cuaug':>11}{'min - max':>15}{'CPU s / 1000':>15}"]
+    heads = "".join(f"{own:>15}{'min - max':>15}" for own in OWN)
+    lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{heads}{'CPU s / 1000':>15}"]
     for name, row in summary.items():
-        rate, ratio = row["images_per_second"], row.get("cuaug_to_this")
+        rate = row["images_per_second"]
         line = f"  {name:15}{rate['median']:10.0f}{rate['min']:9.0f} -{rate['max']:5.0f}"
-        line += f"{ratio['median']:10.2f}x{ratio['min']:8.2f} -{ratio['max']:5.2f}" if ratio else " " * 26
+        for ratio in map(row.get, OWN.values()):
+            line += f"{ratio['median']:14.2f}x{ratio['min']:8.2f} -{ratio['max']:5.2f}" if ratio else " " * 30
         lines.append(line + f"{row['cpu_seconds_per_1000_images']['median']:15.2f}")
     return "\n".join(lines)
 
@@ -207,7 +212,7 @@ def run(name: str, args: argparse.Namespace) -> None:
         path = args.out / f"end_to_end_{name}.json"
         write_json(path, result)
         rows = result["contenders"].items()
-        bars = [Bar(CONTENDERS[who].name, row["images_per_second"], who == "cuaug") for who, row in rows]
+        bars = [Bar(CONTENDERS[who].name, row["images_per_second"], who in OWN) for who, row in rows]
         bar_plot(path.with_suffix(".svg"), suite.title, f"images/s, {args.threads} threads or workers", bars)
         print(f"written to {path}")
 
