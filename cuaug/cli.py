@@ -6,7 +6,6 @@ What another command needs is imported when that command runs.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,7 +114,7 @@ def _add_prepare(commands: Any) -> None:
         "source", type=Path, metavar="SOURCE", help="a folder with all that is below, a picture, a tar"
     )
     command.add_argument("target", type=Path, metavar="TARGET", help="the folder to write to")
-    command.add_argument("--threads", type=_at_least_1, default=os.cpu_count() or 1, help="(default: %(default)s)")
+    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
     command.add_argument(
         "--jpegtran", default="jpegtran", metavar="PROGRAM", help="which to run (default: %(default)s)"
     )

@@ -24,6 +24,7 @@ from PIL import Image
 
 from cuaug.codec import JpegHeader, file_format, read_header
 from cuaug.errors import DecodeError
+from cuaug.pipeline.choices import allowed_cpus
 
 __all__ = ["Prepared", "prepare", "prepare_files", "restart_interval", "with_restarts"]
 
@@ -206,7 +207,8 @@ def prepare(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """The command: says what became of the files, and returns the exit status."""
     total = Prepared()
     try:
-        for done in prepare_files(options.source, options.target, threads=options.threads, jpegtran=options.jpegtran):
+        threads = options.threads or allowed_cpus()[0]
+        for done in prepare_files(options.source, options.target, threads=threads, jpegtran=options.jpegtran):
             for name, why in done.kept:
                 print(f"cuaug prepare: {name} is kept as it was: {why}", file=errors)
             total.add(done)
