@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ _APART = 64
 """Pixels from one restart marker to the next, about. Each costs some four bytes, a hundredth of a picture or two, which
 coding it optimally gives back; with more between them, regions hold more that is not needed."""
 _TASKS_AT_ONCE = 1000
+_TELL_SECONDS = 10.0
 
 
 @dataclass
@@ -205,13 +207,16 @@ def _prepare_bytes(data: bytes, name: str, jpegtran: str, done: Prepared) -> byt
 
 def prepare(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """The command: says what became of the files, and returns the exit status."""
-    total = Prepared()
+    total, told = Prepared(), time.monotonic()
     try:
         threads = options.threads or allowed_cpus()[0]
         for done in prepare_files(options.source, options.target, threads=threads, jpegtran=options.jpegtran):
             for name, why in done.kept:
                 print(f"cuaug prepare: {name} is kept as it was: {why}", file=errors)
             total.add(done)
+            if time.monotonic() - told > _TELL_SECONDS:
+                told = time.monotonic()
+                print(f"so far: {total}", file=errors)
     except (OSError, tarfile.TarError) as error:
         print(f"cuaug prepare: {error}", file=errors)
         return 1

@@ -107,6 +107,13 @@ def test_a_run_goes_on_where_another_ended(stand_in, photos, tmp_path, capsys):
     assert (target / "cats" / "no suffix").read_bytes() == MARKED and not list(target.rglob("*.part"))
 
 
+def test_progress_is_told(stand_in, photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("cuaug.prepare._TELL_SECONDS", -1.0)
+    assert main(["prepare", str(photos), str(tmp_path / "prepared"), "--jpegtran", stand_in.path]) == 0
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 4 and all(line.startswith("so far: ") for line in told) and "2 JPEGs with" in told[-1]
+
+
 def test_a_tar(stand_in, tmp_path, capsys):
     source, target = tmp_path / "shard-0.tar", tmp_path / "prepared"
     members = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}

@@ -12,7 +12,7 @@ import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
-from cuaug.codec.header import Header, JpegHeader
+from cuaug.codec.header import Header
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.restarts import Region
 from cuaug.errors import DecodeError
@@ -36,6 +36,7 @@ class HostDecoder:
             somewhat faster, and colours differ by up to 24 levels beside sharp edges.
 
     Attributes:
+        in_part: whether the last image was decoded from a part of its file, by its restart markers.
         decoded_by: who decoded the last image: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
     """
 
@@ -50,6 +51,7 @@ class HostDecoder:
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._small_in_a_row = 0
         self.decoded_by = ""
+        self.in_part = False
         self._allocate(3 << 18)
 
     def decode(self, header: Header | Pixels, region: Region | None = None) -> np.ndarray:
@@ -71,15 +73,16 @@ class HostDecoder:
         y0, x0, y1, x1 = region or (0, 0, height, width)
         if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
             raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {height} x {width} pixels")
+        self.in_part = False
         if isinstance(header, Pixels):
             self.decoded_by = "source"
             return header.array[y0:y1, x0:x1]
-        stream = header._stream
+        stream, part = header._stream, None
         if region is not None:
             if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
-                part = header.part(region) if isinstance(header, JpegHeader) else None
+                part = header.part(region)
                 alone, within = part or (header, region)
                 stream = alone._stream.get_sub_code_stream(region=nv().Region(*within))
             height, width = y1 - y0, x1 - x0
@@ -93,6 +96,7 @@ class HostDecoder:
                 done = None
             if done is not None and self._image.shape == (height, width, 3):
                 self.decoded_by = "cpu"
+                self.in_part = part is not None
                 return self._pixels[:size].reshape(height, width, 3)
         self.decoded_by = "pillow"
         return pillow_decode(header, region)

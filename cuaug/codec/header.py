@@ -39,19 +39,8 @@ class Header:
         self.restarts = restarts
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
 
-    def __repr__(self) -> str:
-        return f"Header(height={self.height}, width={self.width})"
-
-
-class JpegHeader(Header):
-    """That of a JPEG which nvImageCodec decodes."""
-
-    __slots__ = ()
-
-    for_gpu = True
-
     def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
-        """The part of the file that holds a region, as a JPEG of its own, and where the region lies in its picture.
+        """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
 
         None where restart markers do not let it be decoded alone, or all of the file is needed.
         """
@@ -65,6 +54,17 @@ class JpegHeader(Header):
         if stream is None:
             return None
         return JpegHeader(height, width, data.data, stream, self._orientation), within
+
+    def __repr__(self) -> str:
+        return f"Header(height={self.height}, width={self.width})"
+
+
+class JpegHeader(Header):
+    """That of a JPEG which nvImageCodec decodes."""
+
+    __slots__ = ()
+
+    for_gpu = True
 
 
 def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> Header:

@@ -341,7 +341,9 @@ class _CudaJob(Job):
             with self._recorder.at("parse", batch=self.number) as clock:
                 self._workers.doing(clock)
                 for i in cuttable[some.start : some.stop]:
-                    items[i] = parts.cut(i, cast(JpegHeader, items[i]), regions[i])
+                    whole = cast(JpegHeader, items[i])
+                    items[i] = parts.cut(i, whole, regions[i])
+                    clock.count("parts", items[i] is not whole)
 
         self._each_part(len(cuttable), cut, lambda: self._produce(good, items, planned, parts))
 

@@ -58,6 +58,7 @@ class Stats:
         decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
             format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
             tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
+        parts: how many of these from the part of their file that holds what is needed, thanks to restart markers.
         ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
         setup: the device, the threads and the prefetching, and why.
     """
@@ -68,6 +69,7 @@ class Stats:
     begun: int
     seconds: dict[str, float]
     decoded_by: dict[str, int]
+    parts: int
     ready: tuple[int, ...]
     setup: Setup
 
@@ -86,6 +88,7 @@ class Stats:
             begun=self.begun - earlier.begun,
             seconds={name: value - earlier.seconds[name] for name, value in self.seconds.items()},
             decoded_by=dict(Counter(self.decoded_by) - Counter(earlier.decoded_by)),
+            parts=self.parts - earlier.parts,
             ready=tuple(now - before for now, before in zip(self.ready, earlier.ready, strict=True)),
         )
 
@@ -235,7 +238,7 @@ class Recorder:
         return Clock(self, stage, batch, lane, sample)
 
     def add(self, numbers: dict[Any, int]) -> None:
-        """Adds to the totals: nanoseconds of stages; "samples", "batches", "failed" and "begun"; pairs for the rest."""
+        """Adds to the totals: nanoseconds of stages, and numbers: by the names of Stats' attributes, or as pairs."""
         self._waiting.append(numbers)
         if len(self._waiting) > _MOST_WAITING:
             self._add_up()
@@ -274,6 +277,7 @@ class Recorder:
             begun=totals["begun"],
             seconds={stage: totals[stage] / 1e9 for stage in stages(self.setup.device)},
             decoded_by={name[1]: number for name, number in totals.items() if name[0] == "decoded_by"},
+            parts=totals["parts"],
             ready=tuple(totals["ready", count] for count in range(self.setup.prefetch + 1)),
             setup=self.setup,
         )

@@ -121,7 +121,8 @@ def _lines(stats: Stats) -> Iterator[str]:
         times = ", ".join(f"{count}: {n}" for count, n in enumerate(stats.ready) if n)
         yield f"batches ready when it asked: {mean:.1f} in the mean; how often how many: {times}"
     if stats.decoded_by:
-        yield "decoded by: " + ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
+        whom = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
+        yield f"decoded by: {whom}" + (f"; {stats.parts} from a part of the file" if stats.parts else "")
 
 
 def _row(stage: str, seconds: float, per_image: float, total: float) -> str:

@@ -30,6 +30,7 @@ def measured(device: str = "cpu", threads: int = 2, ready: tuple[int, ...] = (8,
         begun=1000,
         seconds=dict.fromkeys(stages(device), 0.0) | seconds,
         decoded_by={"cpu": 1000},
+        parts=0,
         ready=ready,
         setup=Setup(device, threads, 2),
     )
