@@ -106,9 +106,10 @@ def _add_prepare(commands: Any) -> None:
     command = commands.add_parser(
         "prepare",
         help=text,
-        description=f"{text[0].upper()}{text[1:]}. Files keep their names, and stay JPEGs for everybody; those in tars too. "
-        "All else is copied. Files that are there already are left alone, so it may be called again. Needs jpegtran, "
-        "which comes with libjpeg-turbo. Exit status: 0, or 1 with one line that says what is wrong.",
+        description="Gives JPEGs restart markers, without loss, so that crops of them decode faster. Files keep their "
+        "names, and stay JPEGs for everybody; those in tars too. All else is copied. Files that are there already are "
+        "left alone, so that a run that was ended can go on. Needs jpegtran, which comes with libjpeg-turbo. Exit status: "
+        "0, or 1 with one line that says what is wrong.",
     )
     command.add_argument(
         "source", type=Path, metavar="SOURCE", help="a folder with all that is below, a picture, a tar"
