@@ -108,7 +108,7 @@ def _add_prepare(commands: Any) -> None:
         help=text,
         description="Gives JPEGs restart markers, without loss, so that crops of them decode faster. Files keep their "
         "names, and stay JPEGs for everybody; those in tars too. All else is copied. Files that are there already are "
-        "left alone, so that a run that was ended can go on. Needs jpegtran, which comes with libjpeg-turbo. Exit status: "
+        "left alone, so that a run that was ended can go on. Needs jpegtran, of libjpeg-turbo. Exit status: "
         "0, or 1 with one line that says what is wrong.",
     )
     command.add_argument(
