@@ -148,7 +148,7 @@ class _Producer:
                 del self._arenas, self.decoder
 
     def produce(
-        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts | None
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts
     ) -> None:
         if not self._ready:
             self._prepare()
@@ -162,16 +162,15 @@ class _Producer:
                 clock.at("decode")
                 arena.times.begin(job.number)
                 try:
-                    addresses, failed = self._pictures(job, good, items, planned, parts, arena)
-                    if parts is not None:
-                        addresses -= parts.missing
+                    addresses, failed = self._pictures(job, good, items, parts, arena)
+                    addresses -= parts.missing
                     clock.at("augment")
                     arena.times.decoded()
                     tables, views = planned.tables, planned.views
                     images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
                     program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                     skip = failed.repeat(views) if failed.any() else None
-                    pitches = None if parts is None else parts.pitches.repeat(views)
+                    pitches = parts.pitches.repeat(views)
                     program.run(addresses.repeat(views), target, pitches=pitches, skip=skip, workspace=arena.work)
                     arena.times.end()
                 finally:
@@ -179,24 +178,15 @@ class _Producer:
             job.ran(images, good)
 
     def _pictures(
-        self,
-        job: _CudaJob,
-        good: NDArray[np.int64],
-        items: list[Item],
-        planned: Planned,
-        parts: _Parts | None,
-        arena: _Arena,
+        self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], parts: _Parts, arena: _Arena
     ) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Where each sample's pixels are, (height, width, 3) uint8, and which of them could not be decoded."""
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
         if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
-            places, headers = np.arange(len(items)), cast(list[Header], items)
+            places, headers, sizes = np.arange(len(items)), cast(list[Header], items), parts.sizes
         else:
             places, headers = _sorted_out(items, addresses, arrays)
-        if all_encoded and parts is None:
-            sizes = 3 * planned.sources[0] * planned.sources[1]
-        else:
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
         slots, addresses[places] = self._slots(arena, sizes)
         kinds = [header.for_gpu for header in headers]
@@ -303,16 +293,19 @@ def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor
 
 
 class _Parts:
-    """Where pictures are of which only the part with the region is decoded.
+    """How much of each picture is decoded: all, but for JPEGs of which the part that holds the region can be cut out.
 
     Attributes:
-        pitches: (n,) bytes from one row of what is decoded to the next.
-        missing: (n,) bytes that would be before it, were the picture whole.
+        sizes: (n,) bytes that are decoded.
+        pitches: (n,) bytes from one row of them to the next.
+        missing: (n,) bytes by which the whole picture would begin before them.
     """
 
     def __init__(self, planned: Planned) -> None:
-        self.pitches = 3 * planned.sources[1]
-        self.missing = np.zeros(len(self.pitches), dtype=np.uint64)
+        heights, widths = planned.sources
+        self.pitches = 3 * widths
+        self.sizes = heights * self.pitches
+        self.missing = np.zeros(len(widths), dtype=np.uint64)
 
     def cut(self, i: int, header: JpegHeader, region: tuple[int, int, int, int]) -> JpegHeader:
         """The header of the i-th picture's part, or its own."""
@@ -320,8 +313,9 @@ class _Parts:
         if part is None:
             return header
         alone, (y0, x0, _, _) = part
-        self.pitches[i] = 3 * alone.width
-        self.missing[i] = (region[0] - y0) * 3 * alone.width + 3 * (region[1] - x0)
+        self.pitches[i] = pitch = 3 * alone.width
+        self.sizes[i] = alone.height * pitch
+        self.missing[i] = (region[0] - y0) * pitch + 3 * (region[1] - x0)
         return alone
 
 
@@ -331,11 +325,9 @@ class _CudaJob(Job):
     pipeline: CudaPipeline
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+        parts = _Parts(planned)
         cuttable = [i for i, item in enumerate(items) if type(item) is JpegHeader and item.restarts]
-        if not cuttable:
-            self._produce(good, items, planned, None)
-            return
-        regions, parts = planned.regions().tolist(), _Parts(planned)
+        regions = planned.regions().tolist() if cuttable else []
 
         def cut(some: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:
@@ -345,11 +337,14 @@ class _CudaJob(Job):
                     items[i] = parts.cut(i, whole, regions[i])
                     clock.count("parts", items[i] is not whole)
 
-        self._each_part(len(cuttable), cut, lambda: self._produce(good, items, planned, parts))
+        def produce() -> None:
+            producer = self.pipeline.producer
+            self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned, parts))
 
-    def _produce(self, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts | None) -> None:
-        producer = self.pipeline.producer
-        self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned, parts))
+        if cuttable:
+            self._each_part(len(cuttable), cut, produce)
+        else:
+            produce()
 
     def _queued(self) -> None:
         self._ready = torch.cuda.Event()
