@@ -49,6 +49,7 @@ with open(folder / "calls", "a") as calls:
 if not answer.exists():
     sys.exit("Premature end of JPEG file\\nnot known")
 if answer.read_bytes() == b"interrupted":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a shell started in its background
     os.kill(os.getpid(), signal.SIGINT)
 sys.stdout.buffer.write(answer.read_bytes())
 """

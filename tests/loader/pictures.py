@@ -52,8 +52,8 @@ def noisy_jpeg(height: int, width: int) -> bytes:
 
 
 @functools.cache
-def slow_to_decode(passes: int = 200) -> bytes:
-    """A JPEG of 3000 x 3000 pixels whose last refinement is sent again and again; each pass takes some 10 ms."""
+def slow_to_decode(passes: int = 450) -> bytes:
+    """A JPEG of 3000 x 3000 pixels whose last refinement is sent again and again; each pass takes 3 to 10 ms."""
     out = io.BytesIO()
     Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
     data = out.getvalue()
