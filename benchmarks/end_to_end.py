@@ -79,7 +79,8 @@ def check(contender: Contender) -> None:
     shape = (task.batch_size, 3, task.size, task.size)
     seen: list[int] = []
     for images, labels in contender.epoch():
-        if tuple(images.shape) != shape or images.dtype != torch.float32 or not images.is_contiguous():
+        packed = images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)
+        if tuple(images.shape) != shape or images.dtype != torch.float32 or not packed:
             raise AssertionError(f"{contender.name}: {tuple(images.shape)} {images.dtype}, wanted {shape} float32")
         mean, std, low, high = (float(value) for value in (images.mean(), images.std(), images.min(), images.max()))
         floor, ceiling = -max(IMAGENET_MEAN) / min(IMAGENET_STD), (1 - min(IMAGENET_MEAN)) / min(IMAGENET_STD)

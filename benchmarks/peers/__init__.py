@@ -4,6 +4,7 @@
     ours.py            cuaug, and cuaug from prepared files
     dali.py            DALI's CPU pipeline
     spdl.py            SPDL's pipeline of threads
+    ffcv.py            FFCV's, from its own format
     workers.py         a torch `DataLoader` with worker processes, and what its datasets share, for
     pillow.py, opencv.py, albumentations.py
 
@@ -21,6 +22,7 @@ from baseline import IMAGENET_MEAN, IMAGENET_STD, random_crop_box
 
 from peers.albumentations import Albumentations
 from peers.dali import Dali
+from peers.ffcv import Ffcv
 from peers.opencv import OpenCV
 from peers.ours import Cuaug, CuaugPrepared
 from peers.pillow import Pillow
@@ -30,5 +32,5 @@ from peers.task import CHAINS, Contender, Task
 __all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task", "random_crop_box"]
 
 CONTENDERS: dict[str, type[Contender]] = {
-    kind.name.lower(): kind for kind in (Cuaug, CuaugPrepared, Dali, Pillow, OpenCV, Albumentations, Spdl)
+    kind.name.lower(): kind for kind in (Cuaug, CuaugPrepared, Dali, Pillow, OpenCV, Albumentations, Spdl, Ffcv)
 }
