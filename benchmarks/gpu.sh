@@ -71,6 +71,8 @@ SHOW=32 step "benchmark: kernels, targets" 60 0 "$PYTHON" benchmarks/gpu_kernels
 SHOW=70 step "benchmark: loader, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
 SHOW=20 step "benchmark: training step" 180 0 "$PYTHON" benchmarks/training_step.py --threads 6 --data "$DATA" \
     --out "$OUT"
+SHOW=14 step "benchmark: batches, Kornia, torchvision" 90 0 "$PYTHON" benchmarks/batch_augmentation.py --device cuda \
+    --out "$OUT/batch_augmentation.json"
 SHOW=8 step "benchmark: Python a sample" 60 0 "$PYTHON" benchmarks/gpu_python.py --data "$DATA" \
     --out "$OUT/gpu_python.json"
 if "$PYTHON" -c 'import kornia' 2>/dev/null; then

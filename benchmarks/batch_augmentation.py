@@ -1,0 +1,120 @@
+"""Augmentation of a batch that is a tensor already, on the device: cuaug beside Kornia and torchvision.
+
+uint8 (N, 3, 375, 500) to normalised float32 (N, 3, 224, 224): RandomResizedCrop and a flip, and the same with
+ColorJitter. cuaug and Kornia draw for each image. torchvision draws once for a batch; called for each image, it draws for
+each. Kornia crops by slices, its default, or by resampling. Who is not installed is left out, and the result says why.
+Timed, in turns: one call from the tensor to the finished batch, until the device has done it.
+
+    python benchmarks/batch_augmentation.py --out results/batch_augmentation.json       # --device cpu or cuda
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from report import circumstances, print_spreads, spread, take_turns, write_json
+from torch import Tensor
+
+from cuaug import transforms as T
+
+HEIGHT, WIDTH, SIZE = 375, 500, 224
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+JITTER = (0.4, 0.4, 0.4, 0.1)
+CHAINS = ("crop, flip, normalise", "crop, flip, jitter, normalise")
+Augment = Callable[[Tensor], Tensor]
+
+
+def by_cuaug(jitter: bool) -> dict[str, Augment]:
+    colours = [T.ColorJitter(*JITTER)] if jitter else []
+    return {"cuaug": T.Compose([T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), *colours, T.Normalize(MEAN, STD)])}
+
+
+def by_kornia(jitter: bool) -> dict[str, Augment]:
+    from kornia import augmentation as K
+
+    def chain(mode: str) -> Augment:
+        colours = [K.ColorJitter(*JITTER, p=1.0)] if jitter else []
+        crop = K.RandomResizedCrop((SIZE, SIZE), scale=(0.08, 1.0), cropping_mode=mode)
+        steps = K.AugmentationSequential(crop, K.RandomHorizontalFlip(), *colours, K.Normalize(MEAN, STD))
+        return lambda images: steps(images.float() / 255.0)
+
+    return {f"Kornia, {mode}": chain(mode) for mode in ("slice", "resample")}
+
+
+def by_torchvision(jitter: bool) -> dict[str, Augment]:
+    from torchvision.transforms import v2
+
+    colours = [v2.ColorJitter(*JITTER)] if jitter else []
+    crop = [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), *colours]
+    steps = v2.Compose([*crop, v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)])
+    return {
+        "torchvision, one draw": steps,
+        "torchvision, image by image": lambda images: torch.stack([steps(image) for image in images]),
+    }
+
+
+def check(name: str, images: Tensor, wanted: int) -> None:
+    mean, std = float(images.mean()), float(images.std())
+    if images.shape != (wanted, 3, SIZE, SIZE) or images.dtype != torch.float32:
+        raise AssertionError(f"{name}: {tuple(images.shape)} {images.dtype}")
+    if not (-1.0 < mean < 1.0 and 0.2 < std < 2.0):  # NaN fails, too
+        raise AssertionError(f"{name}: mean {mean:.2f}, standard deviation {std:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch-size", type=int, help="default: 32, with a GPU 256")
+    parser.add_argument("--calls", type=int, help="in a turn; default: 2, with a GPU 10")
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="write the result here as JSON")
+    args = parser.parse_args()
+    cuda = args.device == "cuda"
+    size, calls = args.batch_size or (256 if cuda else 32), args.calls or (10 if cuda else 2)
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.randint(0, 256, (size, 3, HEIGHT // 25, WIDTH // 25), generator=generator, dtype=torch.uint8)
+    images = coarse.repeat_interleave(25, 2).repeat_interleave(25, 3).to(args.device)
+
+    result: dict[str, Any] = circumstances(["torch", "cuaug", "kornia", "torchvision"])
+    result["device"] = torch.cuda.get_device_name() if cuda else f"cpu, {torch.get_num_threads()} threads"
+    result["settings"] = {"batch_size": size, "calls": calls, "repetitions": args.repetitions}
+    result["left_out"], result["ms"], result["cuaug_to_this"] = {}, {}, {}
+    for jitter, chain in enumerate(CHAINS):
+        contenders: dict[str, Augment] = {}
+        for make in (by_cuaug, by_kornia, by_torchvision):
+            try:
+                contenders |= make(bool(jitter))
+            except ImportError as error:
+                result["left_out"][make.__name__.removeprefix("by_")] = str(error)
+
+        def timed(augment: Augment) -> Callable[[], None]:
+            def call() -> None:
+                augment(images)
+                if cuda:
+                    torch.cuda.synchronize()
+
+            return call
+
+        for name, augment in contenders.items():
+            check(name, augment(images), size)
+        times = take_turns({name: (calls, timed(augment)) for name, augment in contenders.items()}, args.repetitions)
+        result["ms"][chain] = {name: spread(values) for name, values in times.items()}
+        result["cuaug_to_this"][chain] = {
+            name: spread([theirs / ours for ours, theirs in zip(times["cuaug"], values, strict=True)])
+            for name, values in times.items()
+        }
+        print(f"{chain}: ms for {size} images on {result['device']}")
+        print_spreads(result["ms"][chain])
+    for name, why in result["left_out"].items():
+        print(f"{name} is left out: {why}")
+    if args.out:
+        write_json(args.out, result)
+        print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    main()
