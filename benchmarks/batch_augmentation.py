@@ -1,9 +1,9 @@
 """Augmentation of a batch that is a tensor already, on the device: cuaug beside Kornia and torchvision.
 
 uint8 (N, 3, 375, 500) to normalised float32 (N, 3, 224, 224): RandomResizedCrop and a flip, and the same with
-ColorJitter. cuaug and Kornia draw for each image. torchvision draws once for a batch; called for each image, it draws for
-each. Kornia crops by slices, its default, or by resampling. Who is not installed is left out, and the result says why.
-Timed, in turns: one call from the tensor to the finished batch, until the device has done it.
+ColorJitter. cuaug and Kornia draw for each image. torchvision draws once for a batch; called for each image, it draws
+for each. Kornia crops by slices, its default, or by resampling. Who is not installed is left out, and the result says
+why. Timed, in turns: one call from the tensor to the finished batch, until the device has done it.
 
     python benchmarks/batch_augmentation.py --out results/batch_augmentation.json       # --device cpu or cuda
 """

@@ -38,6 +38,19 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
     return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
+// planes: address of the first of three, which begin `apart` bytes from each other. out [pixels, 3]: their values, of
+// one byte or four each, pixel by pixel.
+EXPORT void cuaug_interleave(int isa, const void* planes, int64_t apart, int64_t pixels, int bytes, void* out) {
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) return avx512::interleave(planes, apart, pixels, bytes, out);
+#endif
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) return avx2::interleave(planes, apart, pixels, bytes, out);
+#endif
+    (void)isa;
+    baseline::interleave(planes, apart, pixels, bytes, out);
+}
+
 // out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32
 // bits.
 EXPORT void cuaug_draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,

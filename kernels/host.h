@@ -15,6 +15,7 @@ struct Image {
             const Image& image, void* target, int tile_rows, int tile_columns);                                       \
     void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
               int64_t count, double low, double span, double* out);                                                   \
+    void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out);                         \
     void sizes(int64_t* out);                                                                                         \
     }
 CUAUG_DECLARE(baseline)

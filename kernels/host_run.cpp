@@ -120,6 +120,16 @@ bool exceeds_caches(const Sample& sample, int64 samples) {
     return samples * sample.y.out * sample.x.out * sample.target_channels * bytes > MOST_CACHED;
 }
 
+// out = the values of three planes in turn.
+template <class T>
+void interleave_values(const void* planes, int64_t apart, int64_t pixels, void* out) {
+    const T* const red = static_cast<const T*>(planes);
+    const T* const green = red + apart / int64_t(sizeof(T));
+    const T* const blue = green + apart / int64_t(sizeof(T));
+    T* __restrict const to = static_cast<T*>(out);
+    for (int64_t i = 0; i < pixels; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
+}
+
 // The image that one pass leaves for the next: where, bytes a row, and type.
 struct Left {
     uint64 address;
@@ -192,6 +202,13 @@ void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_
             out[i * count + k] = low + block.word[number % 4] * (1.0 / 4294967296.0) * span;
         }
     }
+}
+
+void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out) {
+    if (bytes == 1)
+        interleave_values<uint8>(planes, apart, pixels, out);
+    else
+        interleave_values<float>(planes, apart, pixels, out);
 }
 
 void sizes(int64_t* out) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from PIL import Image
 
 import cuaug
 from cuaug import functional as F
+from cuaug import interop
 from cuaug import transforms as T
+from cuaug._native import BEST_ISA
 
 H, W = 9, 12
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, H, W, 3), dtype=np.uint8)
@@ -69,6 +72,38 @@ def test_tensors_with_any_strides(name):
     before = data.clone()
     same_tensor(CROP(data), data, cropped(data.movedim(-3, -1).double().numpy()))
     assert data.equal(before)
+
+
+VIEWS = {
+    "as they lie": lambda images: images,
+    "columns left out": lambda images: images[..., 2:],
+    "rows left out": lambda images: images[:, :, 1:],
+    "every other row": lambda images: images[:, :, ::2],
+    "every other column": lambda images: images[..., ::2],
+    "lying on the side": lambda images: images.transpose(-1, -2),
+    "every other channel": lambda images: images.repeat_interleave(2, 1)[:, ::2],
+    "channels last": lambda images: images.contiguous(memory_format=torch.channels_last),
+    "one image again and again": lambda images: images[:1].expand(3, -1, -1, -1),
+}
+
+
+@given(
+    st.sampled_from(list(VIEWS)),
+    st.sampled_from([torch.uint8, torch.float16, torch.float32, torch.float64]),
+    st.sampled_from([1, 3]),
+    st.integers(1, 3),
+    st.integers(2, 9) | st.integers(30, 40),
+    st.integers(4, 9) | st.integers(30, 140),
+)
+def test_planes_become_packed_pixels(name, dtype, channels, n, height, width):
+    """With each instruction set, whatever lies between the planes."""
+    values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, channels, height, width)))
+    images = VIEWS[name](values.to(dtype))
+    wanted = images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).to(torch.uint8 if dtype == torch.uint8 else torch.float32)
+    for isa in range(BEST_ISA + 1):
+        with mock.patch.object(interop, "BEST_ISA", isa):
+            packed = interop.open_images(images).images
+        assert packed.is_contiguous() and packed.dtype == wanted.dtype and torch.equal(packed, wanted)
 
 
 def test_channels_last_batches_stay_channels_last():
