@@ -31,7 +31,7 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import CudaDecoder, read_header
-from cuaug.prepare import restart_interval
+from cuaug.codec.jpegtran import restart_interval
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 SIZE, MOST_TUNING_EPOCHS = 224, 30

@@ -106,6 +106,14 @@ def test_planes_become_packed_pixels(name, dtype, channels, n, height, width):
         assert packed.is_contiguous() and packed.dtype == wanted.dtype and torch.equal(packed, wanted)
 
 
+def test_a_default_device_is_not_where_pixels_go():
+    """torch makes what it is not told a device for elsewhere then."""
+    images = torch.arange(2 * 3 * 5 * 7, dtype=torch.uint8).view(2, 3, 5, 7)
+    with torch.device("meta"):
+        packed = interop.open_images(images).images
+    assert packed.device.type == "cpu" and torch.equal(packed, images.permute(0, 2, 3, 1))
+
+
 def test_channels_last_batches_stay_channels_last():
     data = torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2)
     assert data.is_contiguous(memory_format=torch.channels_last)

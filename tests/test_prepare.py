@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -31,7 +33,7 @@ needs_jpegtran = pytest.mark.skipif(shutil.which("jpegtran") is None, reason="jp
 
 
 class StandIn:
-    """A program that answers as told, and with status 2 to everything else.
+    """A program that answers as told, as jpegtran would to the sample that it is tried with, and else with status 1.
 
     Attributes:
         path: of the program.
@@ -55,13 +57,15 @@ sys.stdout.buffer.write(answer.read_bytes())
 """
         Path(self.path).write_text(text)
         os.chmod(self.path, 0o755)
+        sample = Image.linear_gradient("L")
+        self.answer(encode(sample, "JPEG"), encode(sample, "JPEG", restart_marker_blocks=8))
 
     def answer(self, data: bytes, with_this: bytes) -> None:
         (self.folder / hashlib.sha1(data).hexdigest()).write_bytes(with_this)
 
     def calls(self) -> list[str]:
-        path = self.folder / "calls"
-        return path.read_text().splitlines() if path.exists() else []
+        """The arguments of all calls but the first, with the sample."""
+        return (self.folder / "calls").read_text().splitlines()[1:]
 
 
 @pytest.fixture
@@ -81,31 +85,105 @@ def photos(tmp_path):
     (folder / "cats" / "no suffix").write_bytes(PLAIN)
     (folder / "labels.csv").write_text("cats/a.jpg,0\n")
     (folder / "b.png").write_bytes(encode(RGB, "PNG"))
+    (folder / "empty").mkdir()
     return folder
 
 
-def test_a_folder(stand_in, photos, tmp_path, capsys):
-    target = tmp_path / "prepared"
-    assert main(["prepare", str(photos), str(target), "--jpegtran", stand_in.path, "--threads", "2"]) == 0
-    told = capsys.readouterr().out
+@pytest.fixture
+def prepared(stand_in, tmp_path, capsys):
+    """Prepares a folder or a tar: the exit status, the target, and what was said on standard output and error."""
+
+    def run(source: Path) -> tuple[int, Path, str, str]:
+        target = tmp_path / "prepared"
+        status = main(["prepare", str(source), str(target), "--jpegtran", stand_in.path, "--threads", "2"])
+        told = capsys.readouterr()
+        return status, target, told.out, told.err
+
+    return run
+
+
+def test_a_folder(prepared, stand_in, photos):
+    os.chmod(photos / "cats" / "a.jpg", 0o640)
+    os.utime(photos / "cats" / "a.jpg", (1234567, 1234567))
+    status, target, told, errors = prepared(photos)
+    assert status == 0 and not errors
     assert told.startswith(f"{target}: 2 JPEGs with restart markers, ") and "2 other files copied" in told
     assert stand_in.calls() == ["-copy all -optimize -restart 2B"] * 2
-    names = {str(path.relative_to(target)) for path in target.rglob("*") if path.is_file()}
-    assert names == {"cats/a.jpg", "cats/no suffix", "labels.csv", "b.png"}
+    names = {str(path.relative_to(target)) for path in target.rglob("*")}
+    assert names == {"cats", "cats/a.jpg", "cats/no suffix", "empty", "labels.csv", "b.png"}
     assert (target / "cats" / "a.jpg").read_bytes() == MARKED == (target / "cats" / "no suffix").read_bytes()
     for same in ("labels.csv", "b.png"):
         assert (target / same).read_bytes() == (photos / same).read_bytes()
+    is_like = (target / "cats" / "a.jpg").stat()
+    assert (is_like.st_mode & 0o777, is_like.st_mtime) == (0o640, 1234567)
 
 
-def test_a_run_goes_on_where_another_ended(stand_in, photos, tmp_path, capsys):
-    target = tmp_path / "prepared"
-    (target / "cats").mkdir(parents=True)
-    (target / "cats" / "a.jpg").write_bytes(b"there before")
-    (target / "cats" / "no suffix.part").write_bytes(b"what was being written")
-    assert main(["prepare", str(photos), str(target), "--jpegtran", stand_in.path]) == 0
-    assert "1 JPEGs with" in (told := capsys.readouterr().out) and "1 files there already" in told
+def test_a_run_goes_on_where_another_ended(prepared, photos, tmp_path):
+    (tmp_path / "prepared" / "cats").mkdir(parents=True)
+    (tmp_path / "prepared" / "cats" / "a.jpg").write_bytes(b"there before")
+    status, target, told, _ = prepared(photos)
+    assert status == 0 and "1 JPEGs with" in told and "1 files there already" in told
     assert (target / "cats" / "a.jpg").read_bytes() == b"there before"
-    assert (target / "cats" / "no suffix").read_bytes() == MARKED and not list(target.rglob("*.part"))
+    assert (target / "cats" / "no suffix").read_bytes() == MARKED
+
+
+def test_names_of_any_kind(prepared, photos):
+    """Files are written under other names until they are whole: none that is in the way of another, or too long."""
+    names = ["a.jpg.part", "a.part.jpg", "n" * 251 + ".jpg", os.fsdecode(b"\xff\xfe.jpg")]
+    for name in names:
+        (photos / "cats" / name).write_bytes(PLAIN)
+    status, target, told, _ = prepared(photos)
+    assert status == 0 and "6 JPEGs with" in told
+    assert {path.name for path in (target / "cats").iterdir()} == {"a.jpg", "no suffix", *names}
+
+
+def test_links(prepared, photos, tmp_path):
+    """They are copied as what they link to."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.jpg").write_bytes(PLAIN)
+    (photos / "dogs").symlink_to(tmp_path / "elsewhere")
+    (photos / "d.jpg").symlink_to(tmp_path / "elsewhere" / "c.jpg")
+    status, target, told, _ = prepared(photos)
+    assert status == 0 and "4 JPEGs with" in told
+    assert (target / "dogs" / "c.jpg").read_bytes() == MARKED == (target / "d.jpg").read_bytes()
+    assert not (target / "dogs").is_symlink() and not (target / "d.jpg").is_symlink()
+
+
+def test_a_link_to_a_folder_around_it(prepared, photos):
+    (photos / "cats" / "up").symlink_to(photos)
+    status, _, _, errors = prepared(photos)
+    assert status == 1 and "cats/up is a link to a folder in which it lies itself" in errors
+
+
+def test_what_cannot_be_read_is_told(prepared, photos):
+    """The rest is done."""
+    (photos / "gone.jpg").symlink_to(photos / "nowhere")
+    status, target, told, errors = prepared(photos)
+    assert status == 1 and "2 JPEGs with" in told and "1 not readable" in told
+    assert errors.count("\n") == 1 and f"{photos / 'gone.jpg'} cannot be read" in errors
+    assert (target / "b.png").exists() and not (target / "gone.jpg").exists()
+
+
+def test_a_folder_that_cannot_be_read(prepared, photos, monkeypatch):
+    scan = os.scandir
+
+    def refused(path: str) -> object:
+        if str(path).endswith("cats"):
+            raise PermissionError(13, "Permission denied", path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    status, _, _, errors = prepared(photos)
+    assert status == 1 and "Permission denied" in errors and "cats" in errors
+
+
+def test_a_program_that_never_works(photos, tmp_path, capsys):
+    """It is tried first: otherwise all would stay as it was, and count as done."""
+    program = tmp_path / "jpegtran"
+    program.write_text("#!/bin/sh\necho cannot open libjpeg.so >&2\nexit 127\n")
+    os.chmod(program, 0o755)
+    assert main(["prepare", str(photos), str(tmp_path / "prepared"), "--jpegtran", str(program)]) == 1
+    assert "cannot open libjpeg.so" in capsys.readouterr().err and not (tmp_path / "prepared").exists()
 
 
 def test_progress_is_told(stand_in, photos, tmp_path, capsys, monkeypatch):
@@ -115,25 +193,104 @@ def test_progress_is_told(stand_in, photos, tmp_path, capsys, monkeypatch):
     assert len(told) == 4 and all(line.startswith("so far: ") for line in told) and "2 JPEGs with" in told[-1]
 
 
-def test_a_tar(stand_in, tmp_path, capsys):
-    source, target = tmp_path / "shard-0.tar", tmp_path / "prepared"
-    members = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}
-    with tarfile.open(source, "w") as tar:
-        tar.addfile(directory := tarfile.TarInfo("x"))
-        for name, data in members.items():
+# --- tars ------------------------------------------------------------------------------------------------------------
+
+MEMBERS = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}
+
+
+def write_tar(path: Path, **pax: str) -> Path:
+    with tarfile.open(path, "w") as tar:
+        directory = tarfile.TarInfo("x")
+        directory.type = tarfile.DIRTYPE
+        tar.addfile(directory)
+        for name, data in MEMBERS.items():
             member = tarfile.TarInfo(name)
             member.size, member.mtime = len(data), 1234567
+            member.pax_headers = {key: value.format(size=len(data)) for key, value in pax.items()}
             tar.addfile(member, io.BytesIO(data))
-    assert main(["prepare", str(source), str(target), "--jpegtran", stand_in.path]) == 0
-    assert "2 JPEGs with restart markers" in capsys.readouterr().out
+    return path
+
+
+@pytest.mark.parametrize("pax", [{}, {"size": "{size}", "comment": "kept"}], ids=["plain", "sizes in PAX records"])
+def test_a_tar(prepared, tmp_path, pax):
+    status, target, told, errors = prepared(write_tar(tmp_path / "shard-0.tar", **pax))
+    assert status == 0 and "2 JPEGs with restart markers" in told and not errors
     with tarfile.open(target / "shard-0.tar") as tar:
-        assert tar.getnames() == [directory.name, *members]
+        assert tar.getnames() == ["x", *MEMBERS] and tar.getmembers()[0].isdir()
         read = {member.name: tar.extractfile(member).read() for member in tar.getmembers()[1:]}
         assert {member.mtime for member in tar.getmembers()[1:]} == {1234567}
-    assert read == {name: MARKED if name.endswith("jpg") else data for name, data in members.items()}
+        assert {member.pax_headers.get("comment") for member in tar.getmembers()[1:]} == {pax.get("comment")}
+    assert read == {name: MARKED if name.endswith("jpg") else data for name, data in MEMBERS.items()}
 
 
-OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, subsampling=2)
+def test_a_tar_with_links_and_names_of_any_kind(prepared, tmp_path):
+    path = tmp_path / "a.tar"
+    odd = os.fsdecode(b"\xff\xfe.jpg")
+    with tarfile.open(path, "w", encoding="utf-8", errors="surrogateescape") as tar:
+        for name in (odd, "n" * 180 + ".jpg"):
+            member = tarfile.TarInfo(name)
+            member.size = len(PLAIN)
+            tar.addfile(member, io.BytesIO(PLAIN))
+        for name, kind in (("hard.jpg", tarfile.LNKTYPE), ("soft.jpg", tarfile.SYMTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, odd
+            tar.addfile(member)
+    status, target, told, _ = prepared(path)
+    assert status == 0 and "2 JPEGs with" in told
+    with tarfile.open(target / "a.tar", encoding="utf-8", errors="surrogateescape") as tar:
+        assert tar.getnames() == [odd, "n" * 180 + ".jpg", "hard.jpg", "soft.jpg"]
+        assert tar.extractfile("hard.jpg").read() == MARKED and tar.getmember("soft.jpg").linkname == odd
+
+
+def damaged_tar(how: str, path: Path) -> None:
+    write_tar(path)
+    data = bytearray(path.read_bytes())
+    second = data.index(b"0001.cls")
+    if how == "a damaged header":
+        data[second + 150] ^= 1
+    elif how == "cut in a header":
+        data = data[: second + 100]
+    elif how == "two archives":
+        data = data * 2
+    elif how == "compressed":
+        data = bytearray(gzip.compress(bytes(data)))
+    elif how == "empty":
+        data = bytearray()
+    else:  # a type that tarfile passes over, with data
+        data[second + 156 : second + 157] = b"D"
+        data[second + 148 : second + 156] = b"        "
+        data[second + 148 : second + 156] = b"%06o\0 " % sum(data[second : second + 512])
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "how", ["a damaged header", "cut in a header", "two archives", "compressed", "empty", "another type"]
+)
+def test_a_tar_that_would_lose_something(prepared, tmp_path, how):
+    """It is copied as it is, and told of by name."""
+    path = tmp_path / "a.tar"
+    damaged_tar(how, path)
+    status, target, told, errors = prepared(path)
+    assert status == 0 and "0 JPEGs with" in told and "1 kept as they were" in told
+    assert errors.count("\n") == 1 and f"{path} is kept as it was: " in errors
+    assert (target / "a.tar").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("form", ["gnu", "posix"])
+def test_a_sparse_member(prepared, tmp_path, form):
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 20)
+    path = tmp_path / "a.tar"
+    subprocess.run(["tar", "-S", f"--format={form}", "-cf", path, "-C", tmp_path, "sparse"], check=True)
+    status, target, _, errors = prepared(path)
+    assert status == 0 and "sparse" in errors and (target / "a.tar").read_bytes() == path.read_bytes()
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+SEVERAL = encode(LARGE, "MPO", save_all=True, append_images=[LARGE.rotate(180)])
+OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, subsampling=2, restart_marker_blocks=2)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +304,23 @@ OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, sub
         (TURNED, OTHER, "jpegtran would change the picture"),
         (TURNED, MARKED, "jpegtran would change the picture"),
         (TURNED, b"", "damaged: "),
+        (TURNED, encode(LARGE, "JPEG", quality=85, subsampling=2, progressive=True), "does not set restart markers"),
+        (TURNED, PLAIN, "does not set restart markers"),
+        (SEVERAL, None, "MPO, a file of several pictures"),
     ],
-    ids=["no end", "cut short", "no picture", "CMYK", "it fails", "other pixels", "other EXIF", "nothing"],
+    ids=[
+        "no end",
+        "cut short",
+        "no picture",
+        "CMYK",
+        "it fails",
+        "other pixels",
+        "other EXIF",
+        "nothing",
+        "progressive",
+        "no markers",
+        "several pictures",
+    ],
 )
 def test_what_stays_as_it_is(stand_in, tmp_path, capsys, data, answer, why):
     """It is copied, and told of by name."""
@@ -163,6 +335,13 @@ def test_what_stays_as_it_is(stand_in, tmp_path, capsys, data, answer, why):
     assert "1 JPEGs with restart markers" in told.out and "1 kept as they were" in told.out
     assert told.err.count("\n") == 1 and str(source / "a.jpg") in told.err and why in told.err
     assert (target / "a.jpg").read_bytes() == data and (target / "b.jpg").read_bytes() == MARKED
+
+
+@pytest.mark.parametrize("more", [b"\0\0\0", b"a video \xff\xd9 and its end", PLAIN])
+def test_what_follows_a_picture_stays(prepared, photos, more):
+    (photos / "cats" / "a.jpg").write_bytes(PLAIN + more)
+    _, target, told, _ = prepared(photos)
+    assert "2 JPEGs with" in told and (target / "cats" / "a.jpg").read_bytes() == MARKED + more
 
 
 def test_an_interruption_writes_nothing(stand_in, photos, tmp_path, capsys):

@@ -12,7 +12,7 @@ import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
 from cuaug.codec._pillow import pillow_decode
-from cuaug.codec.header import Header
+from cuaug.codec.header import NARROW, Header
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.restarts import Region
 from cuaug.errors import DecodeError
@@ -20,9 +20,6 @@ from cuaug.pages import pages
 
 __all__ = ["CudaDecoder", "HostDecoder"]
 
-_NARROW = 8
-"""Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
-cropped row is only a few pixels wide, so the region would differ from the picture by some levels."""
 _KEEP_BYTES = 64 << 20
 _ORIENTATION = attrgetter("_orientation")
 _PATIENCE = 256
@@ -79,7 +76,7 @@ class HostDecoder:
             return header.array[y0:y1, x0:x1]
         stream, part = header._stream, None
         if region is not None:
-            if stream is not None and min(y1 - y0, x1 - x0) < _NARROW:
+            if stream is not None and min(y1 - y0, x1 - x0) < NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
                 part = header.part(region)

@@ -12,7 +12,11 @@ from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, 
 from cuaug.codec.restarts import Region, cut_out
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_PIXELS", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
+__all__ = ["DEFAULT_MAX_PIXELS", "NARROW", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
+
+NARROW = 8
+"""Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
+picture, or a cropped row of it, is a few pixels wide, so the region would differ from the picture by some levels."""
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
@@ -42,9 +46,10 @@ class Header:
     def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
         """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
 
-        None where restart markers do not let it be decoded alone, or all of the file is needed.
+        None where restart markers do not let it be decoded alone, all of the file is needed, or the region is narrow.
         """
-        if not self.restarts:
+        y0, x0, y1, x1 = region
+        if not self.restarts or min(y1 - y0, x1 - x0) < NARROW:
             return None
         cut = cut_out(self._data, region, (self.height, self.width), self._orientation)
         if cut is None:

@@ -19,7 +19,7 @@ from cuaug.sources._labels import Decoders, by_extension, decoded, fields_of
 from cuaug.sources._shards import Paths, Shards, expand
 from cuaug.sources.files import EXTENSIONS
 
-__all__ = ["TarShards"]
+__all__ = ["TarShards", "members"]
 
 _BLOCK = 512
 # Members up to this size that are no images go into the fingerprint by what they hold, others by their size.
@@ -163,7 +163,7 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
     fields: dict[str, int] = {}
     rows: dict[tuple[int, int], tuple[int, int]] = {}
     digest = hashlib.sha256()
-    for name, offset, size in _members(path, file):
+    for name, offset, size in members(path, file):
         folder, slash, base = name.rpartition("/")
         key, dot, field = base.partition(".")
         if not key or not dot or _META.match(name):  # such as ._0001.jpg, README and __info__
@@ -192,7 +192,7 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
 _IMAGE_FIELDS = tuple(ending.removeprefix(".") for ending in EXTENSIONS)
 
 
-def _members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
+def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
     """(name, offset of the data, size) of each file in the archive.
 
     The headers are tarfile's to read, the way from one to the next is not: it would stop quietly at a damaged one.

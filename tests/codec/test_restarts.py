@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import HostDecoder, read_header
+from cuaug.codec.header import NARROW
 from cuaug.codec.restarts import cut_out
 from tests.codec.pictures import FORMATS, app1, as_pillow, encode, photo, tiff_block
 
@@ -106,6 +107,9 @@ def test_what_is_cut_out(data, sampling, orientation, interval):
     assert Image.open(io.BytesIO(part)).size == (right - left, bottom - top)
     np.testing.assert_array_equal(within(displayed(stored[top:bottom, left:right], orientation), inner), wanted)
     assert read_header(part)._orientation == orientation
+    if min(region[2] - region[0], region[3] - region[1]) < NARROW:
+        assert header.part(region) is None  # at the right edge it may be too narrow for libjpeg to smooth chroma
+        return
     np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
 
 
