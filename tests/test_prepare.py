@@ -363,9 +363,10 @@ def test_an_interruption_writes_nothing(stand_in, photos, tmp_path, capsys):
         (["{photos}/missing", "{target}"], "missing"),
     ],
 )
-def test_what_is_wrong_is_one_line(photos, tmp_path, capsys, arguments, says):
+def test_what_is_wrong_is_one_line(stand_in, photos, tmp_path, capsys, arguments, says):
     arguments = [argument.format(photos=photos, target=tmp_path / "prepared") for argument in arguments]
-    assert main(["prepare", *arguments]) == 1
+    program = [] if "--jpegtran" in arguments else ["--jpegtran", stand_in.path]
+    assert main(["prepare", *arguments, *program]) == 1
     errors = capsys.readouterr().err
     assert errors.startswith("cuaug prepare: ") and says in errors and errors.count("\n") == 1
 
