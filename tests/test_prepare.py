@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from PIL.TiffImagePlugin import IFDRational
 
 import cuaug
 from cuaug import transforms as T
@@ -213,7 +214,12 @@ def write_tar(path: Path, **pax: str) -> Path:
 
 @pytest.mark.parametrize("pax", [{}, {"size": "{size}", "comment": "kept"}], ids=["plain", "sizes in PAX records"])
 def test_a_tar(prepared, tmp_path, pax):
-    status, target, told, errors = prepared(write_tar(tmp_path / "shard-0.tar", **pax))
+    source = write_tar(tmp_path / "shard-0.tar", **pax)
+    os.chmod(source, 0o640)
+    os.utime(source, (7654321, 7654321))
+    status, target, told, errors = prepared(source)
+    is_like = (target / "shard-0.tar").stat()
+    assert (is_like.st_mode & 0o777, is_like.st_mtime) == (0o640, 7654321)
     assert status == 0 and "2 JPEGs with restart markers" in told and not errors
     with tarfile.open(target / "shard-0.tar") as tar:
         assert tar.getnames() == ["x", *MEMBERS] and tar.getmembers()[0].isdir()
@@ -342,6 +348,20 @@ def test_what_follows_a_picture_stays(prepared, photos, more):
     (photos / "cats" / "a.jpg").write_bytes(PLAIN + more)
     _, target, told, _ = prepared(photos)
     assert "2 JPEGs with" in told and (target / "cats" / "a.jpg").read_bytes() == MARKED + more
+
+
+def test_exif_without_a_value(prepared, stand_in, photos):
+    """Zero divided by zero equals nothing, not even itself."""
+    exif = Image.Exif()
+    exif[0x011A] = IFDRational(0, 0)
+    data, marked = (
+        encode(LARGE, "JPEG", quality=85, subsampling=2, exif=exif, **options)
+        for options in ({}, {"restart_marker_blocks": 2})
+    )
+    (photos / "cats" / "a.jpg").write_bytes(data)
+    stand_in.answer(data, marked)
+    _, target, told, _ = prepared(photos)
+    assert "2 JPEGs with" in told and (target / "cats" / "a.jpg").read_bytes() == marked
 
 
 def test_an_interruption_writes_nothing(stand_in, photos, tmp_path, capsys):
