@@ -109,7 +109,7 @@ def _add_prepare(commands: Any) -> None:
         description="Gives JPEGs restart markers, without loss, so that crops of them decode faster. Files keep their "
         "names, and stay JPEGs for everybody; those in tars too. All else is copied. Files that are there already are "
         "left alone, so that a run that was ended can go on. Needs jpegtran, of libjpeg-turbo. Exit status: "
-        "0, or 1 with one line that says what is wrong.",
+        "0, or 1 where something could not be read or written, which is said.",
     )
     command.add_argument(
         "source", type=Path, metavar="SOURCE", help="a folder with all that is below, a picture, a tar"

@@ -134,18 +134,24 @@ def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
 
 def _prepare_tar(source: Path, target: str, jpegtran: str) -> Prepared:
     """It stays as it is unless all of it, and nothing else, comes out again: tarfile stops quietly at damage."""
-    done, written = Prepared(), {"encoding": "utf-8", "errors": "surrogateescape"}
+    done = Prepared()
     try:
         names = _names(source)
-        with tarfile.open(source, "r:", **written) as old, tarfile.open(target, "w", **written) as new:  # type: ignore[call-overload]
+        with (
+            tarfile.open(source, "r:", encoding="utf-8", errors="surrogateescape") as old,
+            tarfile.open(target, "w", encoding="utf-8", errors="surrogateescape") as new,
+        ):
             for member in old:
-                member.pax_headers.pop("size", None)  # which would be believed more than the new one
+                # A size among these would be believed more than the new one.
+                member.pax_headers = {key: value for key, value in member.pax_headers.items() if key != "size"}
                 if not member.isreg():
                     if not (member.isdir() or member.issym() or member.islnk()):
                         raise LoaderError(f"{member.name!r} is of a type that cannot be copied, {member.type!r}")
                     new.addfile(member)
                     continue
-                data = _prepare_bytes(old.extractfile(member).read(), f"{source}: {member.name}", jpegtran, done)
+                file = old.extractfile(member)
+                assert file is not None  # of a regular member it is not
+                data = _prepare_bytes(file.read(), f"{source}: {member.name}", jpegtran, done)
                 member.size = len(data)
                 new.addfile(member, io.BytesIO(data))
         if _names(Path(target)) != names:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug.devices import HostProgram, folded
 from cuaug.plan import Layout, Plan, Tables, Type
-from tests.tolerances import EXACT, Tolerance
+from tests.tolerances import EXACT, NOISE, RARE_NOISE, Tolerance
 
 #: Where `run` runs plans: the `device` fixture sets it for each test of tests/properties.
 current_device = "cpu"
@@ -117,6 +117,12 @@ def assert_close(got: Any, want: Any, tolerance: Tolerance) -> None:
             f"{(far > tolerance.most).sum()} of {far.size} values differ by more than {tolerance.most} "
             f"({tolerance.reason}); the most at {tuple(map(int, at))}: {got[at]}, wanted {want[at]}"
         )
+
+
+def assert_same_noise(got: Any, want: Any) -> None:
+    """In units of its deviation: one value in a million may be further off than the others."""
+    assert_close(got, want, RARE_NOISE)
+    assert (np.abs(got - want) > NOISE.most).sum() <= 1 + np.size(got) / 10_000
 
 
 def assert_same(got: Any, want: Any) -> None:

@@ -44,7 +44,7 @@ VALUES = Tolerance(2e-5, "float32 against float64, of values up to 3 in size")
 NORMALIZE = Tolerance(1e-5, "relative to 1 / std: one float32 product and sum instead of a difference and a quotient")
 NOISE = Tolerance(2e-5, "relative to std: float32 logarithm, root and cosine against float64")
 RARE_NOISE = Tolerance(
-    2.5e-4, "as NOISE; one value in a million has a radius below 0.0014, in which the rounding of 1 - 2^-25 k shows"
+    2.5e-4, "as NOISE; next to 0 the radius is the root of what float32 leaves of 1 - u: off by sqrt(2 * 2^-25) at most"
 )
 FLIPPED_RESIZE = Tolerance(1e-5, "a mirrored centre is another double, and the taps are added in the other order")
 GRID_SAMPLE = Tolerance(2e-4, "places in double against grid_sample's, which are normalised to [-1, 1] first")

@@ -35,7 +35,8 @@ from cuaug import transforms as T
 from cuaug.codec import HostDecoder, read_header
 from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, peak_bytes
-from tests.codec.mutations import ORIGINALS, mutate
+from tests.codec.mutations import mutate
+from tests.codec.originals import ORIGINALS
 
 __all__ = ["Case", "Fuzzer", "case"]
 

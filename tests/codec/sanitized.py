@@ -9,7 +9,8 @@ import ctypes
 import random
 import sys
 
-from tests.codec.mutations import ORIGINALS, mutate
+from tests.codec.mutations import mutate
+from tests.codec.originals import ORIGINALS
 from tests.codec.pictures import app1, jpeg_with, tiff_block
 
 LIBC = ctypes.CDLL(None)

@@ -20,7 +20,8 @@ import pytest
 
 from cuaug.codec import HostDecoder
 from tests.codec.fuzzer import Case, Fuzzer, case
-from tests.codec.mutations import KINDS, ORIGINALS, join, mutate, split
+from tests.codec.mutations import KINDS, join, mutate, split
+from tests.codec.originals import ORIGINALS
 from tests.codec.pictures import JPEG, PNG
 
 ROOT = Path(__file__).parents[2]

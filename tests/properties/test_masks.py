@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.plan import Type, operations
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.helpers import assert_same, assert_same_noise, plan_for, run_one
 from tests.references import masks as reference
 from tests.strategies import images, sizes
 
@@ -43,7 +42,7 @@ def test_noise(image, rectangle, key, mean, std):
     plan.append(operations.erase_with_noise(1, rectangle, as_keys(key), mean, std))
     got = run_one(plan, image)
     want = reference.erase_with_noise(image.astype(np.float64), rectangle, key, mean, std)
-    assert_close(got / max(std, 1), want / max(std, 1), tolerances.RARE_NOISE)
+    assert_same_noise(got / max(std, 1), want / max(std, 1))
     outside = ~reference.inside(*image.shape[:2], rectangle)
     assert_same(got[outside], image[outside])
 
