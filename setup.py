@@ -21,7 +21,7 @@ from setuptools.command.build_py import build_py
 KERNELS = Path(__file__).parent / "kernels"
 # No contraction into fused multiply-adds and no reassociation: every processor computes the same bits. Nobody looks at
 # errno or at floating-point exceptions, without which a choice between two results does not need a branch.
-FLAGS = ["-O3", "-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"]
+FLAGS = ["-O3", "-std=c++17", "-pthread", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"]
 FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
 # All is one translation unit of small functions: GCC would stop inlining them when it has grown by 40 percent.
 FLAGS += ["--param", "inline-unit-growth=100"]

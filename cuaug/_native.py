@@ -35,7 +35,10 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_best_isa.argtypes = []
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
-    lib.cuaug_interleave.argtypes, lib.cuaug_interleave.restype = [i32, pointer, i64, i64, i32, pointer], None
+    lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
+    lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64, i64]
+    lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
+    lib.cuaug_interleave.restype = None
     lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]

@@ -17,6 +17,7 @@ import torch
 from cuaug._native import BEST_ISA, library
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
+from cuaug.threads import threads_for
 
 __all__ = ["Opened", "dtype_of", "open_images", "type_of"]
 
@@ -193,8 +194,15 @@ def _packed(stack: torch.Tensor) -> torch.Tensor:
         return stack.contiguous()
     packed = torch.empty(stack.shape, dtype=stack.dtype, device="cpu")
     size = stack.element_size()
-    for image, to in zip(stack, packed, strict=True):
-        library.cuaug_interleave(
-            BEST_ISA, image.data_ptr(), image.stride(2) * size, height * width, size, to.data_ptr()
-        )
+    library.cuaug_interleave(
+        BEST_ISA,
+        threads_for(2 * packed.nbytes),
+        stack.data_ptr(),
+        len(stack),
+        stack.stride(0) * size,
+        stack.stride(3) * size,
+        height * width,
+        size,
+        packed.data_ptr(),
+    )
     return packed

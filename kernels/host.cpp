@@ -1,6 +1,7 @@
 // The C interface of the host build, called from cuaug/_native.py. `isa` is one of cuaug_best_isa()'s values: the
 // widest instruction set that this processor and this build both have.
 #include "host.h"
+#include "host_threads.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -38,17 +39,33 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
     return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
-// planes: address of the first of three, which begin `apart` bytes from each other. out [pixels, 3]: their values, of
-// one byte or four each, pixel by pixel.
-EXPORT void cuaug_interleave(int isa, const void* planes, int64_t apart, int64_t pixels, int bytes, void* out) {
+// As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each, into targets that lie
+// target_bytes apart.
+EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,
+                           const float* tables, const char* images, int64_t image_bytes, int64_t pitch, int views,
+                           char* targets, int64_t target_bytes, int64_t row_bytes) {
+    return on_threads(samples, threads, [=](int64_t i) {
+        return cuaug_run(isa, static_cast<const char*>(rows) + i * row_bytes, samples, passes, ops, tables, nullptr,
+                         images + i / views * image_bytes, pitch, 0, 0, targets + i * target_bytes, 0, 0);
+    });
+}
+
+// planes: address of the first image's first of three, which begin `apart` bytes from each other; images, image_bytes
+// from each other. out [images, pixels, 3]: their values, of one byte or four each, pixel by pixel.
+EXPORT void cuaug_interleave(int isa, int threads, const char* planes, int64_t images, int64_t image_bytes,
+                             int64_t apart, int64_t pixels, int bytes, char* out) {
+    on_threads(images, threads, [=](int64_t i) {
+        const void* const from = planes + i * image_bytes;
+        void* const to = out + i * 3 * pixels * bytes;
 #ifdef CUAUG_HAS_AVX512
-    if (isa == 2) return avx512::interleave(planes, apart, pixels, bytes, out);
+        if (isa == 2) return avx512::interleave(from, apart, pixels, bytes, to), 0;
 #endif
 #ifdef CUAUG_HAS_AVX2
-    if (isa == 1) return avx2::interleave(planes, apart, pixels, bytes, out);
+        if (isa == 1) return avx2::interleave(from, apart, pixels, bytes, to), 0;
 #endif
-    (void)isa;
-    baseline::interleave(planes, apart, pixels, bytes, out);
+        (void)isa;
+        return baseline::interleave(from, apart, pixels, bytes, to), 0;
+    });
 }
 
 // out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32

@@ -217,6 +217,18 @@ def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, cha
     return out.tobytes()
 
 
+def run_stack(write, images: np.ndarray, isa: str, threads: int) -> list[bytes]:
+    """On a stack of images at once, whose last one ends with its allocation."""
+    plan = Plan([images.shape[1]] * len(images), [images.shape[2]] * len(images))
+    write(plan)
+    tables = plan.tables(Type.FLOAT32, Layout.HWC)
+    (h, *_), (w, *_) = tables.sizes()
+    out = np.empty((len(images), h, w, 3), dtype=np.float32)
+    program = HostProgram(tables, isa=isa)
+    program.run_stack(images, out.ctypes.data, out.strides[0], views=1, threads=threads)
+    return [one.tobytes() for one in out]
+
+
 def main(every: int, isas: list[str]) -> None:
     """Runs each `every`-th plan."""
     count = number = 0
@@ -252,6 +264,11 @@ def main(every: int, isas: list[str]) -> None:
         for write in (*ALWAYS.values(), lambda p: p.resize(9, 80, filter=Filter.BICUBIC)):
             run(write, wild, Type.FLOAT32, target, Layout.CHW, 3, isas[0], None)
             count += 1
+    for write in (every_statistic, bytes_alone, lambda p: p.resize(9, 80)):
+        pictures = np.stack([image(31, 45, Type.UINT8)] * 5)
+        if len({one for isa in isas for threads in (1, 3) for one in run_stack(write, pictures, isa, threads)}) != 1:
+            wrong.append("a stack's images: threads or instruction sets show")
+        count += 1
     # At the end, so that a sanitizer has seen every plan also where a mistake shows in the results.
     assert not wrong, wrong[:5]
     print(count, "plans")

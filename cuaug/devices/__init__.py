@@ -14,6 +14,7 @@ import torch
 from cuaug.devices.folding import folded
 from cuaug.devices.host import HostProgram
 from cuaug.plan import Tables
+from cuaug.threads import threads_for
 
 __all__ = ["HostProgram", "folded", "run"]
 
@@ -31,8 +32,10 @@ def run(tables: Tables, images: torch.Tensor, target: torch.Tensor, *, views: in
         with torch.cuda.device(images.device):
             CudaProgram(tables).run(addresses, target)
         return
-    program = HostProgram(tables)
-    array = images.numpy()
-    step = target.stride(0) * target.element_size()
-    for i in range(len(images) * views):
-        program.run(i, array[i // views], target.data_ptr() + i * step)
+    HostProgram(tables).run_stack(
+        images.numpy(),
+        target.data_ptr(),
+        target.stride(0) * target.element_size(),
+        views=views,
+        threads=threads_for(images.nbytes + target.nbytes),
+    )

@@ -59,3 +59,31 @@ class HostProgram:
         )
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
+
+    def run_stack(
+        self, images: NDArray[np.generic], targets: int, target_bytes: int, *, views: int, threads: int
+    ) -> None:
+        """Runs every pass of all samples.
+
+        Args:
+            images: (N, H, W, 3) as for `run`, any distance apart; each is that of `views` samples.
+            targets: address of the first finished image; `target_bytes` from one to the next.
+            threads: at most this many share the samples.
+        """
+        status = library.cuaug_run_stack(
+            self._isa,
+            threads,
+            self._rows,
+            self._samples,
+            self._passes,
+            self._ops,
+            self._luts,
+            address(images),
+            *images.strides[:2],
+            views,
+            targets,
+            target_bytes,
+            self._row_bytes,
+        )
+        if status:
+            raise MemoryError(f"no memory for the intermediate images of a batch of {self._samples} samples")
