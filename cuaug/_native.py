@@ -39,7 +39,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
     lib.cuaug_interleave.restype = None
-    lib.cuaug_draw.argtypes = [u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
+    lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
     lib.cuaug_jpeg_headers.restype = None

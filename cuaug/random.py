@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug._native import address, library
+from cuaug._native import BEST_ISA, address, library
 
 __all__ = ["STAND_IN_POSITION", "Draws", "mixed"]
 
@@ -87,7 +87,7 @@ class Draws:
         plain = isinstance(low, (int, float)) and isinstance(high, (int, float))
         begin, span = (float(low), float(high) - float(low)) if plain else (0.0, 1.0)  # type: ignore[arg-type]
         place = self._position, self._draw, columns
-        library.cuaug_draw(*self._key, address(self.indices), n, *place, begin, span, address(out))
+        library.cuaug_draw(BEST_ISA, *self._key, address(self.indices), n, *place, begin, span, address(out))
         self._draw += columns
         if plain:
             return out

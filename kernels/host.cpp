@@ -70,8 +70,15 @@ EXPORT void cuaug_interleave(int isa, int threads, const char* planes, int64_t i
 
 // out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32
 // bits.
-EXPORT void cuaug_draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
-                       int64_t count, double low, double span, double* out) {
+EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position,
+                       uint32_t first, int64_t count, double low, double span, double* out) {
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) return avx512::draw(key0, key1, index, n, position, first, count, low, span, out);
+#endif
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) return avx2::draw(key0, key1, index, n, position, first, count, low, span, out);
+#endif
+    (void)isa;
     baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
 }
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug._native import library
+from cuaug import random
+from cuaug._native import BEST_ISA, library
 from cuaug.random import Draws
 from tests.references import philox as reference
 
@@ -27,21 +30,24 @@ def test_known_answers_of_the_reference(counter, key, answer):
     np.testing.assert_array_equal(reference.philox(counter, key), np.array(answer, np.uint32))
 
 
+@pytest.mark.parametrize("isa", range(BEST_ISA + 1))
 @pytest.mark.parametrize(("counter", "key", "answer"), [case for case in reference.KNOWN_ANSWERS if case[0][3] < 2**30])
-def test_known_answers_of_the_kernels(counter, key, answer):
+def test_known_answers_of_the_kernels(counter, key, answer, isa):
     """The library counts draws, four to a block: the counter's last word is below 2**30."""
     index = np.array([counter[0] | counter[1] << 32], dtype=np.uint64).view(np.int64)
     out = np.empty((1, 4))
-    library.cuaug_draw(*key, index.ctypes.data, 1, counter[2], counter[3] * 4, 4, 0.0, 1.0, out.ctypes.data)
+    library.cuaug_draw(isa, *key, index.ctypes.data, 1, counter[2], counter[3] * 4, 4, 0.0, 1.0, out.ctypes.data)
     np.testing.assert_array_equal(out * 2.0**32, [answer])
 
 
-@given(integers64, integers64, st.lists(integers64, min_size=1, max_size=5), st.integers(0, 3), st.data())
-def test_draws_are_the_references(seed, epoch, indices, position, data):
+@pytest.mark.parametrize("isa", range(BEST_ISA + 1))
+@given(integers64, integers64, st.lists(integers64, min_size=1, max_size=40), st.integers(0, 3), st.data())
+def test_draws_are_the_references(isa, seed, epoch, indices, position, data):
     draws, first = positioned(seed, epoch, indices, position), 0
     for count in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)):
         want = reference.draws(seed, epoch, indices, position, first, count)
-        np.testing.assert_array_equal(draws.uniform(count), want)
+        with mock.patch.object(random, "BEST_ISA", isa):
+            np.testing.assert_array_equal(draws.uniform(count), want)
         first += count
 
 

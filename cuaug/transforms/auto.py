@@ -85,26 +85,54 @@ class Augment(Transform):
         return magnitudes(self._wide, bins)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        numbers = _numbers_of(params["operation"])
-        for number, magnitude in zip(numbers.T, params["magnitude"].T, strict=True):
-            self._step(plan, number if where is None else np.where(where, number, 0), magnitude)
+        number, magnitude = _numbers_of(params["operation"]), params["magnitude"]
+        if where is not None:
+            number = np.where(where[:, None], number, 0)
+        steps = number.shape[1]
+        # What all steps need is made at once, step after step; the programs are written one step at a time.
+        made = _Made(plan, number.T.reshape(-1), magnitude.T.reshape(-1), steps)
+        for k in range(steps):
+            step = slice(k * len(plan), (k + 1) * len(plan))
+            if made.acts[step].any():
+                plan.append(made.points[step], made.acts[step])
+            if made.sharper[step].any():
+                plan.stencil(made.taps[step], frame=1, saturate=True, where=made.sharper[step])
+            if made.moved[step].any():
+                plan.warp(made.matrices[step], *plan.sizes, **self.how, where=made.moved[step])
 
-    def _step(self, plan: Plan, number: NDArray[np.int64], magnitude: Array) -> None:
-        """The operation of this number on each sample, (N,)."""
-        order, ends = np.argsort(number, kind="stable"), np.cumsum(np.bincount(number, minlength=len(_NAMES))).tolist()
+
+class _Made:
+    """What operations do, by number and magnitude, (steps * N,) each: the plan's N samples as often as there are steps.
+
+    Attributes:
+        points, acts: (steps * N,) `OP` rows, and which are any.
+        taps, sharper: (..., 9, 3) of Sharpness, and which are any; none at all where nothing is sharpened.
+        matrices, moved: (..., 3, 3), the identity where nothing moves, and which are not; likewise.
+    """
+
+    def __init__(self, plan: Plan, number: NDArray[np.int64], magnitude: Array, steps: int) -> None:
+        count = len(number)
+        order, ends = number.argsort(kind="stable"), np.bincount(number, minlength=len(_NAMES)).cumsum().tolist()
         groups = zip(GREATEST, [0, *ends], ends, strict=False)
         rows = {name: order[begin:end] for name, begin, end in groups if end > begin}
 
         points = [(i, _POINTS[name](len(i), plan.limit, magnitude[i])) for name, i in rows.items() if name in _POINTS]
-        if points:
-            plan.append(*operations.scattered(len(plan), points))
+        self.points, self.acts = operations.scattered(count, points)
+        self.sharper, self.moved = np.zeros(count, dtype=bool), _MOVES[number] & (magnitude != 0.0)
+        self.taps, self.matrices = np.zeros((0, 9, 3)), np.zeros((0, 3, 3))
         if (i := rows.get("Sharpness")) is not None:
-            taps, sharper = np.zeros((len(plan), 9, 3)), np.zeros(len(plan), dtype=bool)
-            taps[i], sharper[i] = sharpness_taps(1.0 + magnitude[i]), True
-            plan.stencil(taps, frame=1, saturate=True, where=sharper)
-        moved = _MOVES[number] & (magnitude != 0.0)
-        if moved.any():
-            plan.warp(_matrices(plan, rows, magnitude), *plan.sizes, **self.how, where=moved)
+            self.taps = np.zeros((count, 9, 3))
+            self.taps[i], self.sharper[i] = sharpness_taps(1.0 + magnitude[i]), True
+        if self.moved.any():
+            self.matrices = np.zeros((count, 3, 3))
+            self.matrices[:, [0, 1, 2], [0, 1, 2]] = 1.0
+            # A shear leaves the upper left corner where it is, a rotation the middle.
+            for kind, (row, column, sign) in _ENTRIES.items():
+                if (i := rows.get(kind)) is not None:
+                    self.matrices[i, row, column] = sign * magnitude[i]
+            if (i := rows.get("Rotate")) is not None:
+                middle = np.tile(plan.sizes[::-1], steps)[:, i].T / 2.0
+                self.matrices[i] = matrices.about(matrices.rotation(magnitude[i]), middle, middle)
 
 
 def _numbers_of(name: NDArray[np.str_]) -> NDArray[np.int64]:
@@ -112,21 +140,6 @@ def _numbers_of(name: NDArray[np.str_]) -> NDArray[np.int64]:
     place = np.minimum(np.searchsorted(_NAMES[_SORTED], name), len(_NAMES) - 1)
     numbers = _SORTED[place]
     return np.where(_NAMES[numbers] == name, numbers, 0)
-
-
-def _matrices(plan: Plan, rows: dict[str, NDArray[np.intp]], magnitude: Array) -> Array:
-    """(N, 3, 3): what each sample's operation does to places; the identity where it moves nothing."""
-    matrix = np.zeros((len(plan), 3, 3))
-    matrix[:, [0, 1, 2], [0, 1, 2]] = 1.0
-    # A shear leaves the upper left corner where it is, a rotation the middle.
-    for kind, (row, column, sign) in _ENTRIES.items():
-        if kind in rows:
-            matrix[rows[kind], row, column] = sign * magnitude[rows[kind]]
-    if "Rotate" in rows:
-        turned = rows["Rotate"]
-        middle = np.stack(plan.sizes[::-1], axis=1)[turned] / 2.0
-        matrix[turned] = matrices.about(matrices.rotation(magnitude[turned]), middle, middle)
-    return matrix
 
 
 def _bins(num_magnitude_bins: int) -> int:

@@ -59,10 +59,11 @@ class ColorJitter(Transform):
         spans = {name: factor_span(name, value) for name, value in given.items()}
         # What changes nothing is not drawn.
         self._spans = {name: bounds for name, bounds in spans.items() if bounds != factor_span(name, 0.0)}
+        self._bounds = [[bounds[end] for bounds in self._spans.values()] for end in (0, 1)]
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
-        params = {name: draws.uniform(None, *bounds) for name, bounds in self._spans.items()}
-        return {"order": draws.permutation(len(self._spans)), **params}
+        factors = draws.uniform(len(self._spans), *self._bounds)
+        return {"order": draws.permutation(len(self._spans)), **dict(zip(self._spans, factors.T, strict=True))}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if not self._spans:
