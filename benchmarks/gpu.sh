@@ -3,10 +3,13 @@
 #
 #   benchmarks/gpu.sh OUT [WHEELS]
 #
-# OUT: directory for results (log.txt, summary.json, *.json, *.xml). WHEELS: directory of wheels to install first, without
-# an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing.
-# Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step does not stop the
-# others; the summary comes last, and the exit status is 0 if every step passed. SECONDS_IN_ALL (default 1200) limits all;
+# OUT: directory for results (log.txt, summary.json, and *.json and *.svg of the benchmarks). WHEELS: directory of wheels
+# to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where
+# they are missing. Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step
+# does not stop the others; the summary comes last, and the exit status is 0 if every step passed.
+#
+# SECONDS_IN_ALL (default 1200) limits all: steps that find no time left say so. STEPS, a regular expression, chooses some
+# by their names, beside those that install: with "doctor|tests|check" and then "benchmark" two runs do what one does.
 # CUAUG_COMMIT names the commit where there is no git history to ask.
 set -uo pipefail
 
@@ -30,17 +33,17 @@ NAMES=() CODES=() TIMES=()
 step() {
     local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code part
     shift 3
+    [[ $name =~ ^install || $name =~ ${STEPS:-.} ]] || return 0
     part=$(mktemp)
     ((left < seconds)) && seconds=$left
     echo "=== $name" | tee -a "$LOG"
     if ((seconds < 5)); then
-        echo "no time left" | tee "$part"
+        echo "no time left" | tee -a "$LOG" >"$part"
         code=124
     else
-        timeout --kill-after=5 "$seconds" "$@" >"$part" 2>&1
-        code=$?
+        timeout --kill-after=5 "$seconds" "$@" 2>&1 | tee -a "$LOG" >"$part"
+        code=${PIPESTATUS[0]}
     fi
-    cat "$part" >>"$LOG"
     if ((code == wanted)); then tail -n "${SHOW:-3}" "$part"; else tail -n 25 "$part"; fi
     NAMES+=("$name") TIMES+=($((SECONDS - begin)))
     if ((code == wanted)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $wanted"); else CODES+=("$code"); fi
@@ -55,16 +58,22 @@ if [[ -n $WHEELS ]]; then
         $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
 fi
 step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
-SHOW=20 step "doctor" 90 0 "$PYTHON" -m cuaug doctor --require-cuda
-# The GPU's part of the suite, then the rest of it as on a machine without one.
-SHOW=5 step "tests on the GPU" 240 0 env CUAUG_REQUIRE_CUDA=1 "$PYTHON" -m pytest -m cuda -p no:cacheprovider --timeout 120 $XDIST \
-    --tb=short -r fE --junitxml="$OUT/tests_gpu.xml"
-DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5)
+SHOW=20 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
+# The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.
+TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
+for room in "kernels tests/cuda/test_kernels.py tests/properties" "decoder tests/cuda/test_decoding.py tests/codec" \
+    "CUDA tests/cuda" "loader tests/loader" "rest tests --ignore=tests/cuda --ignore=tests/loader --ignore=tests/properties --ignore=tests/codec"; do
+    read -r name where <<<"$room"
+    # shellcheck disable=SC2086  # several paths, and options
+    SHOW=5 step "tests on the GPU: $name" 150 0 env CUAUG_REQUIRE_CUDA=1 CUAUG_FAILURES="$OUT/failures.txt" \
+        "${TEST[@]}" -m cuda --timeout 120 $XDIST $where
+done
+DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5 --report-api-errors no)
 RUN=("$PYTHON" -m tests.cuda.sanitize_driver)
-step "memcheck" 60 0 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 4
-step "memcheck finds a planted mistake" 40 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
-step "racecheck" 60 0 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 8
-step "racecheck finds a planted mistake" 40 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
+step "memcheck" 120 0 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 4
+step "memcheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
+step "racecheck" 120 0 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 8
+step "racecheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
 DATA=$(dirname "$SITE")/bench-data
 SHOW=32 step "benchmark: kernels, targets" 60 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
     --out "$OUT/gpu_kernels.json"
@@ -80,8 +89,7 @@ if "$PYTHON" -c 'import kornia' 2>/dev/null; then
 else
     echo "=== benchmark: launches: skipped, Kornia is not importable here" | tee -a "$LOG"
 fi
-SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "$PYTHON" -m pytest -m "not cuda and not slow" \
-    -p no:cacheprovider $XDIST --tb=short -r fE --junitxml="$OUT/tests_cpu.xml"
+SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "${TEST[@]}" -m "not cuda and not slow" $XDIST
 
 echo
 echo "=== summary, after $SECONDS s"

@@ -142,8 +142,16 @@ def _open_array(tensor: torch.Tensor | None, array: Any, convert: Callable[[torc
 def _open_cupy(array: Any) -> Opened:
     import cupy
 
+    def to_cupy(result: torch.Tensor) -> Any:
+        # DLPack has CuPy's current stream wait for torch's. That the other way round torch keeps the memory until that
+        # stream is done with it is not DLPack's business.
+        with torch.cuda.device(result.device):
+            if stream := cupy.cuda.get_current_stream().ptr:
+                result.record_stream(torch.cuda.ExternalStream(stream))
+            return cupy.from_dlpack(result)
+
     tensor = torch.from_dlpack(cupy.ascontiguousarray(array)) if _numpy_supported(array) else None
-    return _open_array(tensor, array, cupy.from_dlpack)
+    return _open_array(tensor, array, to_cupy)
 
 
 def _open_pil(image: Any) -> Opened:

@@ -34,6 +34,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(cuda_is_missing())
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Also writes failures at once into the file of CUAUG_FAILURES: the summary never comes where time runs out."""
+    to = os.environ.get("CUAUG_FAILURES")
+    if to and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        with open(to, "a") as file:
+            file.write(f"\n=== {report.nodeid}, {report.when}\n{report.longreprtext}\n")
+
+
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -18,7 +18,7 @@ import torch
 
 from cuaug._native import BEST_ISA, library
 from cuaug.codec import HostDecoder
-from cuaug.devices import cuda
+from cuaug.devices import cuda, streams
 from cuaug.errors import DecodeError
 from cuaug.pipeline import cuda as pipeline
 from cuaug.pipeline import gpu_times
@@ -59,9 +59,12 @@ class FakeRanges:
 
 
 class FakeStream:
-    cuda_stream = 7
+    """As torch.cuda.Stream; `given_back` are those that nobody uses any more."""
 
-    def __init__(self, device: Any = None, priority: int = 0) -> None:
+    cuda_stream = 7
+    given_back: ClassVar[list[FakeStream]] = []
+
+    def __init__(self) -> None:
         self.waited: list[Any] = []
 
     def wait_event(self, event: Any) -> None:
@@ -85,7 +88,6 @@ class FakeTorch:
         self.cuda = SimpleNamespace(
             nvtx=self.ranges,
             Event=FakeEvent,
-            Stream=FakeStream,
             current_stream=lambda device: self.consumer,
             device=lambda device: contextlib.nullcontext(),
             set_device=lambda device: None,
@@ -183,6 +185,8 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     replace(gpu_times, "torch", fake.torch)
     FakeDecoder.made.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
+    replace(streams, "take", lambda device: FakeStream())
+    replace(streams, "give_back", FakeStream.given_back.append)
     replace(torch.Tensor, "record_stream", lambda self, stream: None)
     replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
     replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)

@@ -72,7 +72,7 @@ class DeviceStore:
             block = max(room, min(_BLOCK_BYTES, self._limit_bytes - self._bytes))
             try:
                 self._free = torch.empty(block, dtype=torch.uint8, device=self._device)
-            except torch.OutOfMemoryError:
+            except torch.cuda.OutOfMemoryError:
                 log.warning(
                     "the decoded cache takes no more samples: the GPU has no memory beyond %d bytes", self._bytes
                 )

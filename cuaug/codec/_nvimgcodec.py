@@ -94,15 +94,22 @@ def decoder_options(fancy_upsampling: bool) -> str:
     return f":fancy_upsampling={int(fancy_upsampling)}"
 
 
+# What decoded, by the process and its device: a decoder takes long to make.
+_decodes: dict[tuple[int, int], str] = {}
+
+
 def gpu_decodes(device_id: int) -> tuple[bool, str]:
     """Whether this GPU decodes JPEGs, found out by decoding one with the CPU backends left out.
 
     Without nvJPEG, nvImageCodec silently decodes on the CPU: only a trial tells. Creates a CUDA context where there is
-    a device, none otherwise.
+    a device, none otherwise. A device that did is not tried again.
 
     Returns:
         (True, what decoded) or (False, why not), the text being one line for a person.
     """
+    place = os.getpid(), device_id
+    if place in _decodes:
+        return True, _decodes[place]
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -120,6 +127,7 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
             kinds = codec.BackendKind
             decoder = codec.Decoder(
                 device_id=device_id,
+                max_num_cpu_threads=1,
                 backends=[codec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)],
             )
             image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
@@ -130,4 +138,5 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
         return False, f"nvImageCodec cannot use device {device_id}: {type(error).__name__}: {error}"
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
-    return True, f"nvImageCodec {codec_version()} decodes JPEG on device {device_id}"
+    _decodes[place] = f"nvImageCodec {codec_version()} decodes JPEG on device {device_id}"
+    return True, _decodes[place]

@@ -3,6 +3,7 @@
 host.py     the compiled kernels, on the calling thread
 cuda.py     the same kernels through NVRTC and CuPy
 nvrtc.py    how they are compiled for a GPU
+streams.py  CUDA streams that nobody else gets
 folding.py  what runs as one table instead of several operations
 """
 

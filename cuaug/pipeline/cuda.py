@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
+from cuaug.devices import streams
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
@@ -117,9 +118,7 @@ class _Producer:
 
     def _prepare(self) -> None:
         torch.cuda.set_device(self.device)
-        # The lowest priority that there is, which is also the default stream's: no stream can stand back behind that.
-        # Training goes first where it runs on a stream of priority -1 (docs/cuda.md).
-        self.stream = torch.cuda.Stream(self.device, priority=0)
+        self.stream = streams.take(self.device)
         self._open_decoder(self.splits.split)
         self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
         self._ready = True
@@ -146,6 +145,7 @@ class _Producer:
             self._ready = False
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
+            streams.give_back(self.stream)
 
     def produce(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts

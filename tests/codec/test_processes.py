@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from cuaug.codec import CudaDecoder, HostDecoder, codec_version, gpu_decodes, read_header
+from cuaug.codec import CudaDecoder, HostDecoder, _nvimgcodec, codec_version, gpu_decodes, read_header
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -104,6 +104,13 @@ def cupy():
 def test_gpu_decodes_says_why_not():
     able, text = gpu_decodes(0)
     assert isinstance(able, bool) and text and "\n" not in text
+
+
+def test_a_device_that_decodes_is_tried_once_in_a_process(monkeypatch):
+    monkeypatch.setitem(_nvimgcodec._decodes, (os.getpid(), 99), "decodes")
+    assert gpu_decodes(99) == (True, "decodes")
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert not gpu_decodes(99)[0]
 
 
 @pytest.mark.cuda

@@ -214,7 +214,8 @@ def test_reserved_memory_is_flat_over_epochs():
                 images.float().mean()
             torch.cuda.synchronize()
             reserved.append(torch.cuda.memory_reserved())
-    assert reserved[-1] == reserved[9], reserved
+    # Slots grow for ever rarer combinations of sizes in a batch; torch reserves 2 MB at a time.
+    assert reserved[-1] <= reserved[9] + (4 << 20), reserved
 
 
 def test_after_warm_up_no_memory_is_asked_for():
@@ -251,6 +252,20 @@ def test_where_one_engine_decodes_all_neighbours_change_nothing(tmp_path, load_h
         with Loader(paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", load_hint=load_hint) as loader:
             seen.append(torch.cat([images for images, _ in loader]))
     assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
+
+
+def test_each_loader_has_a_stream_of_its_own():
+    """None of the 32 that torch hands out in turns; a closed loader's is the next one's."""
+    torchs = {torch.cuda.Stream(priority=priority).cuda_stream for priority in (0, -1) for _ in range(32)}
+    used = []
+    for _ in range(2):
+        loaders = [Loader(Memory(8), [T.CenterCrop(4)], batch_size=4, device="cuda") for _ in range(2)]
+        for loader in loaders:
+            list(loader)
+        used.append({loader._pipeline.producer.stream.cuda_stream for loader in loaders})
+        for loader in loaders:
+            loader.close()
+    assert used[0] == used[1] and len(used[0]) == 2 and not used[0] & (torchs | {0})
 
 
 def test_close_gives_the_memory_back():

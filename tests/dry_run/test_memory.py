@@ -13,7 +13,7 @@ from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
-from tests.fake_cuda import FakeDecoder, FakeEvent
+from tests.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
 
 class Decoded:
@@ -130,3 +130,15 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
     loader.source.paths[:] = [str(small)] * 32
     list(loader)
     assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._KEEP_BYTES
+
+
+def test_a_closed_loaders_stream_is_given_back_once(loader_on, pictures, fake):
+    FakeStream.given_back.clear()
+    loaders = [loader_on(True, pictures, CHAIN, batch_size=8) for _ in range(2)]
+    for loader in loaders:
+        list(loader)
+    streams = [loader._pipeline.producer.stream for loader in loaders]
+    assert streams[0] is not streams[1] and not FakeStream.given_back
+    for loader in (*loaders, *loaders):
+        loader.close()
+    assert FakeStream.given_back == streams

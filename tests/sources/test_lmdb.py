@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import lmdb
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
@@ -18,6 +17,8 @@ from cuaug.sources import Lmdb
 from cuaug.sources.lmdb_environment import _open
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import split_value, write_environment
+
+lmdb = pytest.importorskip("lmdb")
 
 ITEMS = {b"a": b"1", b"b/x": b"2", b"\xff\x00": b"3"}
 

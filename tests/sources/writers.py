@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import fsspec
 import h5py
-import lmdb
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -186,6 +186,7 @@ def write_tfrecords(folder: Path, these: list[Sample]) -> None:
 
 
 def write_environment(path: Path, items: Mapping[bytes, bytes]) -> None:
+    lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(path), map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
         for key, value in items.items():
             transaction.put(key, value)
