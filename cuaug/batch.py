@@ -116,9 +116,9 @@ def collate(labels: Sequence[Any]) -> Any:
     elif isinstance(first, torch.Tensor):
         if all(isinstance(label, torch.Tensor) and label.shape == first.shape for label in labels):
             return torch.stack(list(labels))
-    elif isinstance(first, (numbers.Number, np.generic, np.ndarray, list)):
+    elif isinstance(first, (numbers.Number, np.generic, np.ndarray, list)) and not isinstance(first, (str, bytes)):
         with contextlib.suppress(ValueError, TypeError):  # of different shapes, or not numbers
-            return torch.from_numpy(np.asarray(labels))
+            return _native(np.asarray(labels))
         if isinstance(first, list) and all(isinstance(label, list) and _holds_text(label) for label in labels):
             return list(labels)
     elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
@@ -137,12 +137,25 @@ def none_of(labels: Any) -> Any:
     if isinstance(labels, tuple):
         fields = [none_of(field) for field in labels]
         return type(labels)(*fields) if hasattr(labels, "_fields") else tuple(fields)
-    return labels[:0]
+    try:
+        return None if labels is None else labels[:0]
+    except (TypeError, IndexError) as error:
+        raise LoaderError(
+            f"every sample of a batch is damaged, and what collate_fn made of one, {labels!r:.100}, has no part [:0] "
+            "that would be none's: on_error='replace' leaves no batch empty"
+        ) from error
 
 
 def _as_tensor(value: Any) -> Any:
-    is_array = isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
-    return torch.from_numpy(np.ascontiguousarray(value)) if is_array else value
+    """A copy, for the consumer to write to: the source or a cache may keep what it gave."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return _native(np.array(value))
+    return value.clone() if isinstance(value, torch.Tensor) else list(value) if type(value) is list else value
+
+
+def _native(array: np.ndarray) -> torch.Tensor:
+    """torch knows the processor's byte order only."""
+    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
 
 
 def _holds_text(label: list[Any]) -> bool:

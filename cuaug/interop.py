@@ -162,6 +162,8 @@ def _open_pil(image: Any) -> Opened:
         raise TransformError(f"a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need")
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode == "La":
+        image = image.convert("LA")  # which alone leads on
     mode = "L" if image.mode in ("1", "L") else "RGB"
     pixels = torch.from_numpy(np.array(image if image.mode == mode else image.convert(mode)))
 
@@ -169,6 +171,8 @@ def _open_pil(image: Any) -> Opened:
         result = result[0]
         if result.ndim == 4:  # several images of this one
             return tuple(finish(view[None]) for view in result)
+        if result.ndim != 3:  # a Lambda's, which are no images
+            return result
         if result.dtype != torch.uint8:
             return result.permute(2, 0, 1).contiguous()  # a PIL image cannot hold it
         return Image.fromarray(result[..., 0].numpy() if result.shape[-1] == 1 else result.numpy())

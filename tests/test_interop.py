@@ -361,3 +361,16 @@ def test_functional_takes_what_compose_takes():
     np.testing.assert_array_equal(np.asarray(F.horizontal_flip(Image.fromarray(PIXELS[0]))), want)
     tensor = torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1)
     np.testing.assert_array_equal(F.horizontal_flip(tensor).permute(1, 2, 0).numpy(), want)
+
+
+def test_what_is_no_image_any_more():
+    """A Lambda at the end may make anything of a batch; of a PIL image, its only entry comes back."""
+    chain = T.Compose([T.Resize(4), T.Lambda(lambda images: images.float().mean((1, 2, 3)))])
+    image = Image.new("RGB", (6, 6), (30, 30, 30))
+    for one in (image, np.asarray(image), torch.full((3, 6, 6), 30, dtype=torch.uint8)):
+        assert float(chain(one)) == 30
+
+
+def test_gray_with_premultiplied_alpha():
+    image = Image.new("LA", (6, 4), (200, 255)).convert("La")
+    assert T.RandomHorizontalFlip(1)(image).getpixel((0, 0)) == (200, 200, 200)

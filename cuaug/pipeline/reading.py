@@ -100,7 +100,9 @@ class Reader:
                 path = os.fspath(data)
                 data = _read(path)
         except OSError as error:
-            raise DecodeError(error.strerror or str(error) or type(error).__name__, path=path) from error
+            what = error.strerror or str(error) or type(error).__name__
+            elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
+            raise DecodeError(what + elsewhere, path=path) from error
         return data, label
 
     def parse(
@@ -150,17 +152,20 @@ class Reader:
     def path(self, index: int) -> str | None:
         """The sample's name, where the source knows one."""
         named = getattr(self.source, "path", None)
-        return None if named is None else os.fspath(named(index))
+        return os.fspath(named(index)) if callable(named) else None
 
     def _label(self, index: int) -> Any:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
         label = getattr(self.source, "label", None)
-        return _checked(self.source.read(index), index)[1] if label is None else label(index)
+        return label(index) if callable(label) else _checked(self.source.read(index), index)[1]
 
 
 def _read(path: str) -> bytes:
     """A file's bytes. `open` asks twice as much of the system, and for each answer waits for the interpreter."""
-    file = os.open(path, os.O_RDONLY)
+    try:
+        file = os.open(path, os.O_RDONLY)
+    except ValueError as error:  # a null byte, or what no file name can hold
+        raise DecodeError(f"no file has such a name: {error}", path=path) from error
     try:
         size = os.fstat(file).st_size
         data = os.read(file, size)

@@ -6,6 +6,7 @@ import io
 import logging
 import pickle
 import struct
+import sys
 import traceback
 
 import numpy as np
@@ -131,6 +132,58 @@ def test_max_pixels():
         assert len(list(loader)) == 1
     with Loader(Bytes(jpeg(40, 60)), max_pixels=2399) as loader, pytest.raises(DecodeError, match="max_pixels=2399"):
         list(loader)
+
+
+@pytest.mark.parametrize("name", ["a\0.jpg", "a\ud800.jpg"])
+def test_names_that_no_file_has(name):
+    class Named(Memory):
+        def read(self, index):
+            return (name, 1) if index == 1 else super().read(index)
+
+    with Loader(Named(3), batch_size=3, on_error="skip") as loader:
+        assert [labels.tolist() for _, labels in loader] == [[0, 2]]
+    with Loader(Named(3), batch_size=3) as loader, pytest.raises(DecodeError, match=r"sample 1.*(null|surrogates)"):
+        list(loader)
+
+
+def test_the_file_that_a_source_could_not_read_is_named(tmp_path):
+    class Reading(Memory):
+        def read(self, index):
+            return (tmp_path / "missing.bin").read_bytes(), index
+
+    with Loader(Reading(2)) as loader, pytest.raises(DecodeError, match=r"sample 0.*No such file.*missing\.bin"):
+        list(loader)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+def test_an_error_of_a_source_says_which_sample():
+    class Broken(Memory):
+        def read(self, index):
+            return {}["k1"] if index == 5 else super().read(index)
+
+    with Loader(Broken(8), batch_size=4) as loader, pytest.raises(KeyError, match="k1") as caught:
+        list(loader)
+    assert caught.value.__notes__ == ["while reading sample 5"]
+
+
+def test_a_source_may_have_a_path_and_a_label_of_its_own():
+    """Attributes that are no methods are none of the loader's business."""
+    source = Memory(4, damaged=[2])
+    source.path, source.label = "/data/x", 7
+    with Loader(source, batch_size=4, on_error="skip", cache="decoded") as loader:
+        for _ in range(2):
+            assert [labels.tolist() for _, labels in loader] == [[0, 1, 3]]
+
+
+@pytest.mark.parametrize("made", [None, torch.tensor(3), 5])
+def test_what_collate_fn_makes_of_a_batch_without_samples(made):
+    options = {"batch_size": 2, "on_error": "skip", "collate_fn": lambda labels: made}
+    with Loader(Memory(4, damaged=[0, 1]), **options) as loader:
+        if made is None:
+            assert [labels for _, labels in loader] == [None, None]
+        else:
+            with pytest.raises(LoaderError, match=r"every sample of a batch is damaged.*made of one, .*[35]"):
+                list(loader)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from PIL import Image
 from cuaug import DecodedCache, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from cuaug.sources import Coco
+from tests.loader.pictures import Memory
 
 COUNT, SIDE = 14, 64
 
@@ -188,3 +189,31 @@ def test_collate():
     assert stacked["mask"].shape == (2, 3, 4) and stacked["label"].tolist() == [1, 1]
     with pytest.raises(LoaderError, match="labels of one batch do not make a tensor"):
         collate([labels[0], 3])
+
+
+@pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
+def test_what_a_batch_holds_is_the_consumers(cache, kind):
+    """Written to, neither the source's labels, nor a cache's, nor the same sample's next ones change."""
+
+    class Labelled(Memory):
+        def read(self, index):
+            return super().read(index)[0], target
+
+    target = {"boxes": np.array([[0.0, 0.0, 2.0, 2.0]]), "labels": kind([3])}
+    with Loader(Labelled(1), sampler=[0, 0], batch_size=2, device="cpu", cache=cache) as loader:
+        for _ in range(3):
+            ((_, targets),) = loader
+            assert [list(target["labels"]) for target in targets] == [[3], [3]]
+            for target_of_one in targets:
+                target_of_one["labels"][0] += 1
+                target_of_one["boxes"][:] = 0
+    assert list(target["labels"]) == [3] and target["boxes"].max() == 2
+
+
+def test_collate_keeps_text_and_takes_any_byte_order():
+    assert collate(list(np.array(["cat", "dog"]))) == ["cat", "dog"]
+    ends = np.arange(3, dtype=">f4")
+    assert torch.equal(collate([ends, ends]), torch.arange(3.0).expand(2, 3))
+    (made,) = collate([{"boxes": np.zeros((1, 4)), "scores": ends}])
+    assert torch.equal(made["scores"], torch.arange(3.0))
