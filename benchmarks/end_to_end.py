@@ -46,7 +46,7 @@ class Suite:
 SUITES = {
     "classification": Suite("RandomResizedCrop(224), flip, normalise; 500 x 375", "500x375"),
     "1080p": Suite("RandomResizedCrop(224), flip, normalise; 1920 x 1080", "1920x1080", batch_size=64, repetitions=3),
-    "heavy": Suite("with ColorJitter, RandAugment, RandomErasing; 500 x 375", "500x375", "heavy", limit=1024),
+    "heavy": Suite("with ColorJitter, RandAugment, RandomErasing; 500 x 375", "500x375", "heavy"),
     "detection": Suite(
         "Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=192
     ),
