@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, TransformError
 
 if TYPE_CHECKING:
-    from cuaug import functional, sources, transforms
+    from cuaug import cache, functional, prepare, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.loader import Loader
@@ -36,12 +36,15 @@ __all__ = [
     "ShardSampler",
     "TransformError",
     "WeightedSampler",
+    "cache",
     "collate",
     "functional",
+    "prepare",
     "sources",
     "transforms",
 ]
 
+_MODULES = ("cache", "functional", "prepare", "sources", "transforms")
 _HOMES = {
     "Batch": "cuaug.batch",
     "DecodedCache": "cuaug.cache",
@@ -54,7 +57,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("functional", "sources", "transforms"):
+    if name in _MODULES:
         return importlib.import_module(f"cuaug.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'cuaug' has no attribute {name!r}")

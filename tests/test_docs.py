@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,26 @@ def test_tests_that_are_named_exist(document):
 def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_names_exist_after_import_cuaug():
+    """Each in modules of its own: what another name has imported must not help."""
+    pattern = r"(?<!from )\bcuaug(?:\.[A-Za-z]\w*)+"
+    names = {name for path in DOCUMENTS for name in re.findall(pattern, path.read_text())}
+    assert len(names) >= 10
+    program = (
+        "import functools, sys, torch\n"
+        "for name in sys.argv[1:]:\n"
+        "    for module in [module for module in sys.modules if module.split('.')[0] == 'cuaug']:\n"
+        "        del sys.modules[module]\n"
+        "    import cuaug\n"
+        "    try:\n"
+        "        functools.reduce(getattr, name.split('.')[1:], cuaug)\n"
+        "    except AttributeError as error:\n"
+        "        print(f'{name}: {error}')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *sorted(names)], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 def test_every_promise_and_every_trap_has_its_tests():
