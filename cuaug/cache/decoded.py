@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from cuaug.cache.device import DevicePixels, DeviceStore
 from cuaug.cache.disk import DiskStore
-from cuaug.cache.forks import ForkSafeLock
 from cuaug.cache.identity import differences, identity
 from cuaug.cache.limits import CacheStats, default_limit_bytes, positive
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
+from cuaug.forks import ForkSafeLock
 
 __all__ = ["DecodedCache"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuaug.cache.forks import ForkSafeLock
 from cuaug.cache.identity import differences, identity
 from cuaug.cache.limits import CacheStats, default_limit_bytes, positive
 from cuaug.errors import LoaderError
+from cuaug.forks import ForkSafeLock
 
 __all__ = ["EncodedCache"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from cuaug.cache.forks import ForkSafeLock
+from cuaug.forks import ForkSafeLock
 from cuaug.pipeline.choices import Setup
 from cuaug.pipeline.verdict import table, verdict
 
