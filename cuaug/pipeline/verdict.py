@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cuaug.pipeline.stages import CONSUMER, WORK
+
 if TYPE_CHECKING:
     from cuaug.pipeline.stats import Stats
 
@@ -23,8 +25,8 @@ _MUCH = 0.2
 # Of those who work: less, and none of them is what the rest waits for.
 _BUSY = 0.6
 
-_CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
-_DOING = {
+# What a stage is called where it binds.
+_NAMES = {
     "read": "reading",
     "parse": "parsing headers",
     "plan": "planning",
@@ -66,17 +68,17 @@ def verdict(stats: Stats) -> str:
             f"the time, but the consumer {waits}; {stats.setup.prefetch} batches ahead are too few"
         )
     stage = max(most.stages, key=stats.seconds.__getitem__)
-    share = stats.seconds[stage] / sum(stats.seconds[stage] for stage in most.stages)
+    share = stats.seconds[stage] / (most.count * total)
     each = _duration(stats.seconds[stage] / max(stats.begun, 1))
     whose = "its" if most.count == 1 else "their"
-    return f"{_DOING[stage]} binds: {each} per image on {most.name}, {share:.0%} of {whose} time; the consumer {waits}"
+    return f"{_NAMES[stage]} binds: {each} per image on {most.name}, {share:.0%} of {whose} time; the consumer {waits}"
 
 
 def _workers(stats: Stats) -> list[_Who]:
     threads = stats.setup.threads
     name = f"{threads} thread{'s' * (threads > 1)}"
     if stats.setup.device == "cpu":
-        return [_Who(name, threads, ("read", "parse", "plan", "decode", "augment", "targets", "finish"))]
+        return [_Who(name, threads, WORK)]
     return [
         _Who(name, threads, ("read", "parse", "plan", "targets")),
         _Who("the producer thread", 1, ("decode", "augment", "finish")),
@@ -92,7 +94,7 @@ def _busy(stats: Stats, who: _Who) -> float:
 
 def _total(stats: Stats) -> float:
     """The consumer's time."""
-    return sum(stats.seconds[stage] for stage in _CONSUMER)
+    return sum(stats.seconds[stage] for stage in CONSUMER)
 
 
 def table(stats: Stats) -> str:
@@ -114,7 +116,7 @@ def _lines(stats: Stats) -> Iterator[str]:
         if who.stages[0] == "decode":
             yield _row("wait_for_gpu", seconds["wait_for_gpu"], seconds["wait_for_gpu"] / max(stats.begun, 1), total)
     yield "consumer"
-    for stage in _CONSUMER:
+    for stage in CONSUMER:
         yield _row(stage, seconds[stage], seconds[stage] / max(stats.samples, 1), total)
     if asked := sum(stats.ready):
         mean = sum(count * times for count, times in enumerate(stats.ready)) / asked

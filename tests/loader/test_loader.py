@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from cuaug import Loader
 from cuaug import transforms as T
-from cuaug.pipeline.stats import stages
+from cuaug.pipeline.stages import stages
 from tests.loader.pictures import Bytes, Memory, color_of, numbers_of, photo, write_photos
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}

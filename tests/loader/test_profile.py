@@ -19,7 +19,8 @@ from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.pipeline.choices import Setup
 from cuaug.pipeline.profile import Profile
-from cuaug.pipeline.stats import Recorder, stages
+from cuaug.pipeline.stages import stages
+from cuaug.pipeline.stats import Recorder
 from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- what is counted -------------------------------------------------------------------------------------------------
