@@ -1,4 +1,4 @@
-# Everything is set up in .venv, from a bare checkout: Debian-like, Python 3.10 or newer with pip, make and g++.
+# Everything is set up in .venv, from a bare checkout: Debian-like, Python 3.10 or newer with venv, make and g++.
 #
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
@@ -45,4 +45,4 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data
+	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data preview.png
