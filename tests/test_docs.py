@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
@@ -51,6 +54,29 @@ def test_names_exist_after_import_cuaug():
     )
     done = subprocess.run([sys.executable, "-c", program, *sorted(names)], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_say_where_they_lead(document):
+    for label, target in re.findall(r"\[`?([^\]`]+\.\w+)`?\]\(([^)#]+)[^)]*\)", document.read_text()):
+        assert label.split("/")[-1] == target.split("/")[-1], f"{document.name}: [{label}]({target})"
+
+
+def test_the_readmes_programs_run(tmp_path):
+    """One after the other, as they are read, on a few photos in a folder for each class."""
+    photo = np.zeros((40, 60, 3), np.uint8)
+    for name in ("cat", "dog"):
+        folder = tmp_path / "photos" / "train" / name
+        folder.mkdir(parents=True)
+        for number in range(3):
+            Image.fromarray(photo).save(folder / f"{number}.jpg")
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(programs) >= 3
+    program = "\n".join(["from PIL import Image", "image = Image.new('RGB', (60, 40))", *programs])
+    command = [sys.executable, "-c", program]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_promise_and_every_trap_has_its_tests():
