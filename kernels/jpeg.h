@@ -6,7 +6,7 @@
 // barriers: samples; rows forwards; columns forwards, quantised, and columns back; rows back; pixels. Blocks that
 // tiles share are made by each.
 //
-// Scratch (cuaug/devices/cuda.py sizes it by the same sum): one plane of luma, two of chroma, of 64 *
+// Scratch (for CUDA, host_scratch.h sizes it by the same sum): one plane of luma, two of chroma, of 64 *
 // blocks_over(rows) * blocks_over(columns) samples; chroma's rows and columns are n / 2 + 3 of the tile's n. A sample
 // is an integer on CUDA and a byte on the host, whose threads make a block of 8 x 8 as a whole, in registers.
 //

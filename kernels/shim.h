@@ -1,7 +1,16 @@
-// The one place where the CUDA build (NVRTC) and the host build (any C++17 compiler) differ; besides registers.h,
-// planes.h and philox.h, where the host build does PIXELS at a time by hand.
+// Where the CUDA build (NVRTC) and the host build (any C++17 compiler) begin to differ. This folder is one source for
+// both, written against what this file defines (below). The host build also has faster paths of its own, behind
+// __CUDACC__:
+//   whole passes      bytes.h with colours.h, packed.h and runs.h: bytes to bytes; rolling.h: filters whose rows are
+//                     kept as floats. On CUDA these say that they do nothing, and the common way is taken
+//   PIXELS at a time  registers.h, planes.h, points.h, taps.h, philox.h, dct.h and store.h by hand, and what median.h
+//                     and warp.h do for several pixels at once
+//   other memory      cells.h: tables of cells joined; jpeg.h and jpeg_samples.h: samples as bytes, whole blocks
+// They make the same bits. tests/properties compares the instruction sets with each other and those paths with the
+// common ones; tests/test_scratch.py compares the host build with the branch for CUDA, compiled for the host and run
+// with one thread a block.
 //
-// Everything else in this folder is written once, against what this file defines:
+// Defined here:
 //   KERNEL, DEVICE    function qualifiers
 //   UNROLL            before a loop over an array that CUDA has to keep in registers; NO_UNROLL before a long one
 //   IN_LINES          behind an array that is read a register at a time: it begins with a line of the host's cache, so
@@ -15,7 +24,7 @@
 //   raise_to          the largest value of many threads
 //   add_counts        a counter that many blocks add to; count_one: that the threads of one sample share
 //
-// The host build has three forms: one thread a block, so that block-stride loops become plain loops (shipped), and
+// The host build has two forms: one thread a block, so that block-stride loops become plain loops (shipped), and
 // CUAUG_BLOCK_THREADS real threads a block with a real barrier (for ThreadSanitizer).
 #pragma once
 

@@ -79,6 +79,12 @@ def test_the_readmes_programs_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_shim_names_every_file_that_branches():
+    comment = (ROOT / "kernels" / "shim.h").read_text().partition("#pragma once")[0]
+    branching = {path.name for path in (ROOT / "kernels").glob("*.h") if "__CUDACC__" in path.read_text()}
+    assert branching - {"shim.h"} <= set(re.findall(r"\w+\.h", comment))
+
+
 def test_every_promise_and_every_trap_has_its_tests():
     promises = re.split(r"^## ", (ROOT / "docs" / "promises.md").read_text(), flags=re.MULTILINE)[1:]
     assert len(promises) == 10
