@@ -3,9 +3,10 @@
 uint8 (N, 3, 375, 500) to normalised float32 (N, 3, 224, 224): RandomResizedCrop and a flip, and the same with
 ColorJitter. cuaug and Kornia draw for each image. torchvision draws once for a batch; called for each image, it draws
 for each. Kornia crops by slices, its default, or by resampling. Who is not installed is left out, and the result says
-why. Timed, in turns: one call from the tensor to the finished batch, until the device has done it.
+why. On the CPU all of them share torch's threads. Timed, in turns: one call from the tensor to the finished batch,
+until the device has done it.
 
-    python benchmarks/batch_augmentation.py --out results/batch_augmentation.json       # --device cpu or cuda
+    python benchmarks/batch_augmentation.py --out benchmarks/results/batch_augmentation.json    # --device cpu or cuda
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ batch was given, after flushing the L2 cache), a whole `CudaProgram.run` on the 
 time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
 chain on an H200: under 0.15 ms, and over half of a copy's bandwidth.
 
-    python benchmarks/gpu_kernels.py --out results/gpu_kernels.json
+    python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ RandomResizedCrop(224), flip, normalise to float16, from files of about 500 x 37
   at the best of these, from files with restart markers, of which it decodes parts;
 - the best of these against DALI's best over `hw_decoder_load` and ways to crop, in turns: ratios within one turn.
 
-    python benchmarks/gpu_loader.py --out results/gpu_loader.json
+    python benchmarks/gpu_loader.py --out benchmarks/results/gpu_loader.json
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ they run too.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
-    python benchmarks/gpu_python.py --out results/gpu_python.json      # --profile for the functions that take the time
+    python benchmarks/gpu_python.py --out benchmarks/results/gpu_python.json    # --profile: what takes the time
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ Each library is seeded as its documentation says:
 Where one file is left out, cuaug gets a sampler without it: a sample is its index in the source, and a source without
 the file numbers those after it anew. The peers get a list without it and are compared by file.
 
-    pip install ".[bench]" torchdata
+    pip install ".[bench]"
     python benchmarks/reproducibility.py --out benchmarks/results/reproducibility.json
 
 Exits with 1 if cuaug misses a sample in any row, or a control does not hold.
