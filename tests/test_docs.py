@@ -79,6 +79,15 @@ def test_the_readmes_programs_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_the_map_has_everything():
+    tree = (ROOT / "README.md").read_text().partition("## How it works")[2].partition("## Development")[0]
+    parts = [path for path in (ROOT / "cuaug").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    assert len(parts) > 20
+    for path in parts:
+        name = path.name if path.suffix else f"{path.name}/"
+        assert name.startswith("__") or name in tree, f"README.md, How it works: {name}"
+
+
 def test_shim_names_every_file_that_branches():
     comment = (ROOT / "kernels" / "shim.h").read_text().partition("#pragma once")[0]
     branching = {path.name for path in (ROOT / "kernels").glob("*.h") if "__CUDACC__" in path.read_text()}
