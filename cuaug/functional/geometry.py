@@ -208,7 +208,7 @@ def elastic(
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
         rows, columns = (np.minimum(own, own[-1] - 1) for own in nodes)
         field = moves[:, rows][:, :, columns, ::-1] * [heights[0] / 2.0, widths[0] / 2.0]
-        plan.warp(np.eye(3), heights, widths, **how, field=np.broadcast_to(field, (len(plan), *field.shape[1:])))
+        plan.warp(np.eye(3), heights, widths, **how, field=field if len(field) > 1 else field[0])
 
     return apply(image, write)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
+from cuaug.plan import Plan
 from cuaug.random import Draws
 from cuaug.transforms.elastic import _MOST_MULTIPLICATIONS, _product
 from tests import helpers
@@ -124,6 +125,16 @@ def test_functional_elastic_is_torchvisions(h, w, seed):
     both = F.elastic(stack, torch.cat([displacement, torch.zeros_like(displacement)]))
     assert_close(both[0], want, GRID_SAMPLE)
     assert_close(both[1], image.flip(2), EXACT)
+
+
+def test_functional_elastic_has_one_field_for_all(monkeypatch):
+    stack, displacement = np.stack([noise(9, 14, seed) for seed in range(3)]), np.random.rand(1, 9, 14, 2)
+    shapes: list[tuple[int, ...]] = []
+    warp = Plan.warp
+    monkeypatch.setattr(Plan, "warp", lambda *a, **k: (shapes.append(k["field"].shape), warp(*a, **k))[1])
+    one = F.elastic(stack, displacement)
+    assert_close(one, F.elastic(stack, displacement.repeat(3, axis=0)), EXACT)
+    assert [len(shape) for shape in shapes] == [3, 4]
 
 
 def test_functional_elastic_of_another_size():
