@@ -23,7 +23,7 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     DataLoader draws anew each epoch, tells their draws apart.
     """
     if generator is None:
-        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64)), 0
+        return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device="cpu")), 0
     seed = torch.randint(0, 2**63 - 1, (), dtype=torch.int64, generator=generator, device=generator.device)
     worker = torch.utils.data.get_worker_info()
     return int(seed), 0 if worker is None else worker.seed

@@ -18,6 +18,7 @@ __all__ = ["TABLE_FLOATS", "Barrier", "Passes", "Where"]
 
 #: The look-up tables' size: whatever else the kernels read as floats lies among them.
 TABLE_FLOATS = 3 * 256
+_MOST_FLOATS = 2**31 - 1  # rows count them by int: kernels/plan.h
 
 Where = NDArray[np.bool_] | None
 
@@ -115,6 +116,11 @@ class Passes:
     def _add_values(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Puts the rows of `values`, (n, k), among the look-up tables; returns where each begins, in floats."""
         first = sum(map(len, self._luts)) * TABLE_FLOATS
+        if first + values.size > _MOST_FLOATS:
+            raise TransformError(
+                f"fields and filters of a batch take {_MOST_FLOATS} floats at most, not {first + values.size}: "
+                "make smaller batches"
+            )
         flat = np.zeros(-(-values.size // TABLE_FLOATS) * TABLE_FLOATS, dtype=np.float32)
         flat[: values.size] = values.reshape(-1)
         self._luts.append(flat.reshape(-1, 3, 256))

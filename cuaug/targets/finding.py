@@ -17,7 +17,7 @@ from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind, tv_kind_of
 
-__all__ = ["Group", "holds_targets", "may_hold_targets"]
+__all__ = ["Group", "holds_targets", "may_hold_targets", "may_move"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
@@ -138,6 +138,15 @@ def holds_targets(label: Any) -> bool:
         tv_kind(value) in ("BoundingBoxes", "KeyPoints") or (key != "mask" and _is_named(label, key, value))
         for key, value in label.items()
     )
+
+
+def may_move(label: Any) -> bool:
+    """Whether a label has anything that moves with its image, at any depth."""
+    if tv_kind(label) is not None:
+        return True
+    if not isinstance(label, tuple) and not _is_mapping(label):
+        return False
+    return any(_is_named(label, key, value) or may_move(value) for key, value in _items(label))
 
 
 def _is_mapping(value: Any) -> bool:

@@ -27,7 +27,10 @@ Where = NDArray[np.bool_] | None
 
 
 class Transform:
-    """Base of all transforms. A subclass keeps each argument of `__init__` under its own name."""
+    """Base of all transforms. A subclass keeps each argument of `__init__` under its own name.
+
+    Arguments are read when it is made: to change one, make another. Only a chain's `transforms` may be edited.
+    """
 
     #: How many images it makes of each, whatever comes after it in a chain.
     views: int = 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import textwrap
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, Plan, Record, Script
@@ -24,11 +25,13 @@ class Compose(Transform):
     """Several transforms, one after the other, in as few passes over the pixels as they allow.
 
     Args:
-        transforms: the chain.
+        transforms: the chain; `transforms` of what is made may be edited.
         generator: a `torch.Generator` that calls draw their seed from; None: torch's default one, so that
             `torch.manual_seed` and a DataLoader's worker seeds decide.
         box_format: "xyxy", "xywh" or "cxcywh": of boxes in targets that do not tell it.
         mask_fill: what masks in targets show where there is no image.
+
+    Both count for all of the chain, also where a chain within it says them.
 
     Calling it takes and returns what you have: a torch tensor, (C, H, W) or (N, C, H, W), CPU or CUDA; a NumPy or CuPy
     array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Every image of a
@@ -43,6 +46,9 @@ class Compose(Transform):
         TransformError: a type, shape or size that does not fit, named.
     """
 
+    #: The transforms of which stages were made last, and these.
+    _staged: tuple[list[Transform], list[Compose | BatchTransform]] = [], []
+
     def __init__(
         self,
         transforms: Sequence[Transform],
@@ -53,20 +59,37 @@ class Compose(Transform):
     ) -> None:
         self.transforms = members(transforms)
         self.generator = generator
-        self.box_format = box_format
-        self.mask_fill = arguments.whole("mask_fill", mask_fill)
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TransformError(f"generator is a torch.Generator or None, not {generator!r}")
         if box_format not in BOX_FORMATS:
             raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
+        self.box_format = self._agreed("box_format", box_format)
+        self.mask_fill = self._agreed("mask_fill", arguments.whole("mask_fill", mask_fill))
         self.views = int(np.prod([transform.views for transform in self.transforms]))
         if sum(transform.views > 1 for transform in self.transforms) > 1:
             raise TransformError("only one transform of a chain can make several images of one")
 
-    @cached_property
+    def _agreed(self, name: str, value: Any) -> Any:
+        """What this chain and those within it say that is not the default."""
+        said = {value, *(getattr(chain, name) for chain in _chains(self.transforms))} - {_DEFAULTS[name]}
+        if len(said) > 1:
+            one, other = sorted(said)[:2]
+            raise TransformError(f"{name} is one for a chain and those within it, not both {one!r} and {other!r}")
+        return said.pop() if said else _DEFAULTS[name]
+
+    @property
     def stages(self) -> list[Compose | BatchTransform]:
         """The chain as it runs: what is planned together, then in turn functions of whole batches, and plans."""
+        leaves, (known, stages) = _leaves(self.transforms), self._staged
+        if not stages or len(leaves) != len(known) or not all(map(operator.is_, leaves, known)):
+            stages = self._in_stages()
+            self._staged = leaves, stages
+        return stages
+
+    def _in_stages(self) -> list[Compose | BatchTransform]:
         stages: list[Compose | BatchTransform] = []
         together: list[Transform] = []
-        for transform in _flat(self.transforms):
+        for transform in _flat(members(self.transforms)):
             if (stage := transform.stage()) is not None:
                 stages += [Compose(together), stage] if together or not stages else [stage]
                 together = []
@@ -115,7 +138,11 @@ class Compose(Transform):
             TransformError: parameters of another chain, or for another number of images.
         """
         told: Sequence[Any] = params if np.ndim(image) == 4 else [params]
-        if np.ndim(image) == 4 and (len(told) != len(image) or any(isinstance(steps, Mapping) for steps in told)):
+        if not all(isinstance(steps, Sequence) and all(isinstance(s, Mapping) for s in steps) for steps in told):
+            raise TransformError(
+                "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
+            )
+        if np.ndim(image) == 4 and len(told) != len(image):
             raise TransformError(f"params are those of {len(told)} images, but there are {len(image)} images")
         record = Record(Script(told))
         result = self._run(image, target, record)
@@ -140,6 +167,7 @@ class Compose(Transform):
     def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
+        from cuaug.targets import may_move
         from cuaug.transforms.running import run_chain
 
         if len(target) > 1:
@@ -147,6 +175,8 @@ class Compose(Transform):
         is_batch = getattr(image, "ndim", 3) == 4
         if is_batch and target and not isinstance(target[0], list):
             raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
+        if not is_batch and target and isinstance(target[0], list) and any(map(may_move, target[0])):
+            raise TransformError("the target of one image is a dict or a tuple; a list goes with a batch")
         targets = (target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
         made, targets = run_chain(self.stages, image, targets, self.how_targets_are, seed, epoch, record)
@@ -154,15 +184,13 @@ class Compose(Transform):
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
-        state = self.__dict__.copy()
+        state = {name: value for name, value in self.__dict__.items() if name != "_staged"}
         if self.generator is not None:
             state["generator"] = self.generator.get_state().numpy().tobytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["generator"] is not None:
-            import torch
-
             generator = torch.Generator()
             generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
             state = {**state, "generator": generator}
@@ -172,6 +200,23 @@ class Compose(Transform):
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
         how = "".join(f", {name}={value!r}" for name, value in self.how_targets_are.items() if value != _DEFAULTS[name])
         return f"Compose([\n{inner},\n]{how})" if self.transforms else f"Compose([]{how})"
+
+
+def _chains(transforms: Iterable[Any]) -> Iterator[Compose]:
+    """Chains within the chain, also within what chooses; what is within one of them it speaks for."""
+    for transform in transforms:
+        if isinstance(transform, Compose):
+            yield transform
+        elif isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
+            yield from _chains(within)
+
+
+def _leaves(transforms: Sequence[Transform]) -> list[Transform]:
+    """The chain's transforms, and in place of chains within it theirs."""
+    leaves: list[Transform] = []
+    for transform in transforms:
+        leaves += _leaves(transform.transforms) if isinstance(transform, Compose) else [transform]
+    return leaves
 
 
 def _flat(transforms: Sequence[Transform]) -> list[Transform]:

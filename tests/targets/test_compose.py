@@ -46,6 +46,44 @@ def test_box_format_and_mask_fill():
     assert eval(repr(chain), vars(T)).how_targets_are == chain.how_targets_are
 
 
+XYWH = {"box_format": "xywh", "mask_fill": 255}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda chain: T.Compose([chain]),
+        lambda chain: T.Compose([T.Compose([chain])], box_format="xywh"),
+        lambda chain: T.Compose([T.RandomApply([chain], 1)]),
+        lambda chain: T.Compose([T.RandomChoice([T.SomeOf([T.RandomOrder([chain])])]), T.Lambda(lambda x: x)]),
+    ],
+)
+def test_what_a_chain_within_the_chain_says_of_targets_counts(wrap):
+    chain = wrap(T.Compose([T.RandomHorizontalFlip(1), T.Pad((1, 0, 0, 0))], **XYWH))
+    target = {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": np.ones((4, 9), np.uint8)}
+    moved = chain(np.zeros((4, 9, 3), np.uint8), target)[1]
+    assert moved["boxes"] == [[7, 1, 2, 2]] and moved["mask"][0, 0] == 255
+    assert chain.how_targets_are == XYWH
+
+
+def test_chains_within_each_other_do_not_contradict():
+    inner = [T.Compose([], box_format=name) for name in ("xywh", "cxcywh")]
+    for within, outer in ((inner, "xyxy"), (inner[:1], "cxcywh"), ([T.RandomApply(inner)], "xyxy")):
+        with pytest.raises(TransformError, match=r"box_format is one .* not both '(xywh|cxcywh)' and '(xywh|cxcywh)'"):
+            T.Compose(within, box_format=outer)
+    with pytest.raises(TransformError, match=r"mask_fill is one .* not both 7 and 255"):
+        T.Compose([T.Compose([], mask_fill=255)], mask_fill=7)
+
+
+def test_one_image_has_no_list_of_targets():
+    image, target = np.zeros((20, 30, 3), np.uint8), {"boxes": BOXES}
+    for given in ([target], [3, (1, {"deep": target})], [{"mask": np.zeros((20, 30))}]):
+        with pytest.raises(TransformError, match="target of one image is a dict or a tuple; a list goes with a batch"):
+            T.RandomHorizontalFlip(1)(image, given)
+    for label in ([1, 2], [], [{"bbox": [1, 2, 3, 4]}], ["boxes"], [{"mask": "1.png"}]):
+        assert T.RandomHorizontalFlip(1)(image, label)[1] is label
+
+
 def test_functions_of_batches_in_between():
     """What comes after one moves targets too."""
     chain = T.Compose([T.Pad((10, 0, 0, 0)), T.Lambda(lambda images: images), T.Pad((0, 5, 0, 0))])

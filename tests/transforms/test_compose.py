@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +78,13 @@ def test_what_does_not_fit_changes_nothing():
     np.testing.assert_array_equal(plan.tables().rows, untouched.tables().rows)
 
 
+def test_fields_beyond_what_offsets_reach():
+    plan = Plan([8, 8], [8, 8])
+    plan._luts.append(np.broadcast_to(np.float32(0), (2**31 // 768, 3, 256)))  # as if earlier fields took 8.6 GB
+    with pytest.raises(TransformError, match=r"fields and filters .* 2147483647 floats.* smaller batches"):
+        plan.warp(np.eye(3), 8, 8, field=np.zeros((2, 30, 30, 2), np.float32))
+
+
 # --- nesting ---------------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +150,44 @@ def test_a_nested_generator_is_not_asked():
     first, second, third = (compose(images) for compose in outer)
     np.testing.assert_array_equal(first, second)
     assert (third != first).any()
+
+
+def test_a_chain_may_be_edited():
+    """As in `transform.transforms[0] = T.RandomCrop(32, padding=4)`, also in a chain within the chain or a copy."""
+    images = stack(2)
+    chain = T.Compose([T.CenterCrop(9), T.Compose([T.Pad(1)])])
+    assert chain(images).shape == (2, 11, 11, 3)
+    chain.transforms[0] = T.CenterCrop(7)
+    assert chain(images).shape == (2, 9, 9, 3)
+    for again in (chain, copy.deepcopy(chain), pickle.loads(pickle.dumps(chain))):
+        inner = again.transforms[1]
+        inner.transforms.append(T.Lambda(lambda x: x[..., :5]))
+        assert again(images).shape == (2, 9, 5, 3)
+        inner.transforms.pop()
+        assert again(images).shape == (2, 9, 9, 3)
+    chain.transforms.append(len)
+    with pytest.raises(TransformError, match="is not a cuaug transform"):
+        chain(images)
+
+
+def test_a_chain_that_nobody_edits_is_staged_once():
+    chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
+    assert chain.stages is chain.stages
+    assert not any("stage" in name for name in chain.__getstate__())
+
+
+def test_a_generator_is_torchs():
+    for generator in (42, np.random.default_rng(0)):
+        with pytest.raises(TransformError, match=r"generator is a torch.Generator or None, not (42|Generator)"):
+            T.Compose([], generator=generator)
+
+
+def test_torchs_default_device_is_not_asked():
+    torch.manual_seed(3)
+    want = T.RandomHorizontalFlip()(stack())
+    torch.manual_seed(3)
+    with torch.device("meta"):
+        np.testing.assert_array_equal(T.RandomHorizontalFlip()(stack()), want)
 
 
 def test_repr_of_chains():

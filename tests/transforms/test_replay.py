@@ -97,8 +97,10 @@ def test_what_does_not_fit_is_refused():
     _, params = chain.trace(x)
     with pytest.raises(TransformError, match="those of 2 images, but there are 3"):
         chain.replay(params[:2], x)
-    with pytest.raises(TransformError, match="those of 2 images, but there are 3"):
-        chain.replay(params[0], x)
+    second = "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
+    for given, images in ((params[0], x), (params, x[0]), (chain.trace(x), x), (chain.trace(x[0]), x[0]), ("ab", x[0])):
+        with pytest.raises(TransformError, match=second):
+            chain.replay(given, images)
     with pytest.raises(TransformError, match=r"step 1 of image 0 was a RandomRotation .* but is a RandomErasing"):
         T.Compose([T.RandomCrop(20), T.RandomErasing()]).replay(params, x)
     with pytest.raises(TransformError, match="have a step 1, but the chain only 1 steps"):
