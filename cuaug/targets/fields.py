@@ -35,6 +35,16 @@ class Field:
             raise TransformError(f"{name} is {allowed}, but was given {error}") from None
         self._array = self._value.array
 
+    @property
+    def array(self) -> Array:
+        """What was given."""
+        return self._array
+
+    def _shape_empty(self, shape: tuple[int, ...]) -> None:
+        """Gives what is of no instances, as an empty list is, the shape that it would have."""
+        if self._array.shape == (0,):
+            self._array = self._array.reshape(shape)
+
     def _refuse(self, what: str) -> TransformError:
         return TransformError(f"{self.name} is {self._allowed}, not {what}")
 
@@ -57,7 +67,7 @@ class Boxes(Field):
     def __init__(self, given: Any, name: str, format: str) -> None:
         super().__init__(given, name, f"(K, 4) finite numbers, {format}")
         self.format = format
-        self._array = self._array.reshape(-1, 4) if self._array.shape == (0,) else self._array
+        self._shape_empty((0, 4))
         self._check_shape(self._array.ndim == 2 and self._array.shape[1] == 4)
         self.count = len(self._array)
 
@@ -141,6 +151,7 @@ class Keypoints(Field):
 
     def __init__(self, given: Any, name: str) -> None:
         super().__init__(given, name, "(P, 2), (P, 3), (K, P, 2) or (K, P, 3) finite numbers: x, y and maybe COCO's v")
+        self._shape_empty((0, 0, 2))
         array = self._array
         self._check_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
         self.count = len(array) if array.ndim == 3 else None
@@ -174,6 +185,8 @@ class Masks(Field):
     def __init__(self, given: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int) -> None:
         shapes = " or ".join({2: "(H, W)", 3: "(K, H, W)"}[dim] for dim in dims)
         super().__init__(given, name, f"{shapes} numbers, H x W as its image's {size[0]} x {size[1]}")
+        if 3 in dims:
+            self._shape_empty((0, *size))
         array = self._array
         self._check_shape(array.ndim in dims and array.shape[-2:] == size)
         self.count = len(array) if array.ndim == 3 else None

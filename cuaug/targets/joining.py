@@ -61,7 +61,7 @@ class Part:
         return self.array("masks") != 0
 
     def array(self, key: Any) -> Array:
-        return Value(self._target[key]).array
+        return self.fields[key].array if key in self.fields else Value(self._target[key]).array
 
     def like(self, key: Any, array: Array, size: Size) -> Any:
         """What replaces the value of this key."""
@@ -199,9 +199,11 @@ def _concatenated(values: Sequence[Any], size: Size) -> Any:
     first = values[0]
     if isinstance(first, list):
         return [row for value in values for row in value]
+    # What has no rows may be of another shape and type.
+    some = [value for value in values if len(value)] or [first]
     if isinstance(first, torch.Tensor):
-        return Value(first).like(np.concatenate([Value(value).array for value in values]), size)
-    return np.concatenate([np.asarray(value) for value in values])
+        return Value(first).like(np.concatenate([Value(value).array for value in some]), size)
+    return np.concatenate([np.asarray(value) for value in some])
 
 
 def _bounds(masks: Bools) -> Array:

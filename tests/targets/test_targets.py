@@ -109,6 +109,14 @@ def test_no_boxes(empty):
     assert len(got["boxes"]) == 0 and type(got["boxes"]) is type(empty)
 
 
+@pytest.mark.parametrize("empty", [np.zeros(0), torch.zeros(0), [], ()])
+@pytest.mark.parametrize("key", ["masks", "keypoints"])
+def test_no_instances(key, empty):
+    got = moved({"boxes": [], key: empty}, flip)
+    assert len(got[key]) == 0 and type(got[key]) is type(empty)
+    assert getattr(got[key], "dtype", None) == getattr(empty, "dtype", None)
+
+
 # --- keypoints --------------------------------------------------------------------------------------------------------
 
 
