@@ -48,6 +48,16 @@ inline void flip(Axis& axis) {
     axis.step = -axis.step;
 }
 
+// The longest that rows and columns may be, and the farthest that they may reach.
+constexpr int64 LONGEST = 2147483647;
+
+inline bool can_pad(const Axis& axis, int64 before, int64 after) {
+    const Range shown(axis);
+    const int64 longer = most(before, after);
+    if (longer > LONGEST || axis.out + before + after > LONGEST) return false;
+    return most(-shown.low, shown.high) + longer <= LONGEST;
+}
+
 // Padding continues what is visible now: pixels that a crop has cut off do not come back.
 inline void pad(Axis& axis, int64 before, int64 after) {
     const Range shown(axis);

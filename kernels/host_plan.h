@@ -61,12 +61,7 @@ EXPORT int64_t cuaug_transpose(Writing* plan, const int64_t* which, int64_t n) {
 
 // sides [4, n]: top, left, bottom, right.
 EXPORT int64_t cuaug_pad(Writing* plan, const int64_t* which, int64_t n, const int64_t* sides) {
-    const Some some = {*plan, which, n};
-    for (int64_t i = 0; i < n; ++i) {
-        pad(down(some.row(i)), sides[i], sides[2 * n + i]);
-        pad(across(some.row(i)), sides[n + i], sides[3 * n + i]);
-    }
-    return 0;
+    return pad({*plan, which, n}, sides, sides + n, sides + 2 * n, sides + 3 * n);
 }
 
 // size [2, n]: height, width.

@@ -23,7 +23,8 @@ struct Writing {
 // What a function gives that has changed nothing: more passes than there is room for would begin. Else it gives how
 // many have begun.
 constexpr int64 NEEDS_ROOM = -1;
-// What it gives that has changed nothing because that cannot be: a window that does not lie in its image, or no size.
+// What it gives that has changed nothing because that cannot be: a window that does not lie in its image, or a size
+// that no image has.
 constexpr int64 UNFIT = -2;
 
 // Chosen samples of a plan: those numbered `which`, in ascending order, or the first n where it is null.
@@ -85,7 +86,8 @@ inline bool mirrored(const Sample& row) { return row.y.step < 0 || row.x.step < 
 inline int64 misfit(const Some& some, const int64* top, const int64* left, const int64* height, const int64* width) {
     for (int64 i = 0; i < some.n; ++i) {
         const bool fits = top[i] >= 0 && left[i] >= 0 && height[i] >= 1 && width[i] >= 1;
-        if (!fits || top[i] + height[i] > down(some.row(i)).out || left[i] + width[i] > across(some.row(i)).out)
+        // Subtracted, as a sum may be more than 64 bits hold.
+        if (!fits || top[i] > down(some.row(i)).out - height[i] || left[i] > across(some.row(i)).out - width[i])
             return i;
     }
     return -1;
@@ -102,6 +104,17 @@ inline int64 crop(const Some& some, const int64* top, const int64* left, const i
     return begun;
 }
 
+inline int64 pad(const Some& some, const int64* top, const int64* left, const int64* bottom, const int64* right) {
+    for (int64 i = 0; i < some.n; ++i)
+        if (!can_pad(down(some.row(i)), top[i], bottom[i]) || !can_pad(across(some.row(i)), left[i], right[i]))
+            return UNFIT;
+    for (int64 i = 0; i < some.n; ++i) {
+        pad(down(some.row(i)), top[i], bottom[i]);
+        pad(across(some.row(i)), left[i], right[i]);
+    }
+    return 0;
+}
+
 inline int64 flip(const Some& some, bool vertical) {
     const int64 begun = begin_where_positional(some);
     if (begun == NEEDS_ROOM) return begun;
@@ -116,12 +129,17 @@ inline int64 transpose(const Some& some) {
     return begun;
 }
 
+inline bool are_sizes(int64 n, const int64* height, const int64* width) {
+    for (int64 i = 0; i < n; ++i)
+        if (least(height[i], width[i]) < 1 || most(height[i], width[i]) > LONGEST) return false;
+    return true;
+}
+
 // Images of the new size stay as they are. Reasons: operations; a resampling of another kind.
 inline int64 resize(const Some& some, const int64* height, const int64* width, int filter, bool antialias,
                     float clamp) {
     const Writing& plan = some.plan;
-    for (int64 i = 0; i < some.n; ++i)
-        if (height[i] < 1 || width[i] < 1) return UNFIT;
+    if (!are_sizes(some.n, height, width)) return UNFIT;
     const auto fits = [&](int64 i) {
         return down(some.row(i)).out == height[i] && across(some.row(i)).out == width[i];
     };
@@ -158,6 +176,7 @@ inline int64 resize(const Some& some, const int64* height, const int64* width, i
 // the points of that output, (x, y, 1), to those of the source. Reasons: operations; another resampling.
 inline int64 warp(const Some& some, const int64* height, const int64* width, double* onto) {
     const Writing& plan = some.plan;
+    if (!are_sizes(some.n, height, width)) return UNFIT;
     const int64 begun = begin_passes(some, [&](int64 i) {
         if (plan.ops[some[i]] != NO_OPS) return 0;
         return plan.bound[some[i]] || shows_padding(some.row(i)) ? 1 : -1;

@@ -14,10 +14,12 @@ from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
 from cuaug.plan.passes import Passes, Where
 from cuaug.plan.points import mirror, scaling, shift, swap
-from cuaug.plan.rows import POINTWISE, POSITIONAL
+from cuaug.plan.rows import POINTWISE, POSITIONAL, UNFIT
 
-__all__ = ["Moves"]
+__all__ = ["LONGEST", "Moves"]
 
+#: The longest side that an image may have, in pixels: kernels/geometry.h.
+LONGEST = 2**31 - 1
 # Why a crop, flip or transposition begins a pass, and why a resampling does.
 _FIXED_PLACES = ("an operation that knows where its pixels stand comes before geometry",)
 _RESAMPLED = ("pixel operations come before a resampling", "a second resampling of another kind")
@@ -99,7 +101,8 @@ class Moves(Passes):
 
         i = self._at(chosen)
         now["border_after"][i], now["fill_after"][i] = border, color
-        rows.change(library.cuaug_pad, chosen, address(sides))
+        if rows.change(library.cuaug_pad, chosen, address(sides)) == UNFIT:
+            raise TransformError(f"padding by up to {sides.max()}: an image cannot reach beyond {LONGEST} pixels")
         self._follow(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
@@ -118,7 +121,7 @@ class Moves(Passes):
         # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
         clamp = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
         if not self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), filter, antialias, clamp):
-            raise TransformError(f"resize to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
+            raise _refused_size("resize", size)
         if self.points is not None:
             changed = (old != size).any(axis=0)
             self._follow(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
@@ -154,12 +157,11 @@ class Moves(Passes):
         self.check_channels("fill", fill)
         chosen = self._choose(where)
         size = self._per_sample(chosen, height, width)
-        if size.min(initial=1) < 1:
-            raise TransformError(f"warp to {size[0].min()} x {size[1].min()}: both sides must be at least 1 pixel")
         matrix = np.asarray(matrix, dtype=np.float64)
         i, onto = self._at(chosen), np.empty((len(chosen), 3, 3))
         wanted = matrix[i] if matrix.ndim == 3 else np.broadcast_to(matrix, onto.shape)
-        self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), address(onto))
+        if not self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), address(onto)):
+            raise _refused_size("warp", size)
         now = self._rows.now
         now["matrix"][i] = (onto @ wanted).reshape(-1, 9)
         now["border_before"][i], now["fill_before"][i] = border, np.asarray(fill, dtype=np.float32)
@@ -205,3 +207,9 @@ class Moves(Passes):
         if self.points is not None:
             heights, widths = self._rows.sizes(chosen)
             self.points.move(chosen, matrix(), heights, widths, bends=bends, back=back)
+
+
+def _refused_size(what: str, size: NDArray[np.int64]) -> TransformError:
+    """Of (2, K) heights and widths the first that no image has."""
+    height, width = size[:, ((size < 1) | (size > LONGEST)).any(axis=0).argmax()]
+    return TransformError(f"{what} to {height} x {width}: both sides are from 1 to {LONGEST} pixels")

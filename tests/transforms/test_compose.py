@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.apply import apply
-from cuaug.plan import Plan, Tables, operations
+from cuaug.plan import Plan, Tables, Type, operations
 from cuaug.random import Draws
+from tests import helpers
 from tests.references import color, masks, sampling
 from tests.references.transforms import YUV
 from tests.transforms.test_every import run, stack
@@ -72,10 +73,36 @@ def test_what_does_not_fit_changes_nothing():
     plan = Plan([30, 40], [50, 60])
     with pytest.raises(TransformError, match="crop of 31 x 5 at row 0, column 0 does not fit an image of 30 x 50"):
         plan.crop(0, 0, 31, 5)
-    with pytest.raises(TransformError, match="resize to 0 x 7: both sides must be at least 1 pixel"):
+    with pytest.raises(TransformError, match="resize to 0 x 7: both sides are from 1 to 2147483647 pixels"):
         plan.resize([0, 7], 7)
     untouched = Plan([30, 40], [50, 60])
     np.testing.assert_array_equal(plan.tables().rows, untouched.tables().rows)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda plan: plan.crop(2**63 - 1, 1, 5, 5),
+        lambda plan: plan.crop(0, 1, 5, 2**63 - 1),
+        lambda plan: plan.resize(2**31, 5),
+        lambda plan: plan.warp(np.eye(3), 5, 2**32 + 5),
+        lambda plan: plan.pad(2**32, 0, 0, 0),
+        lambda plan: plan.pad(2**30, 0, 2**30, 0),
+        lambda plan: (plan.pad(2**30, 0, 0, 0), plan.crop(0, 0, 5, 2**30 + 3), plan.pad(2**30, 0, 0, 0)),
+        lambda plan: (plan.transpose(), plan.pad(0, 2**31 - 8, 0, 0)),
+    ],
+)
+def test_sizes_beyond_what_rows_count(write):
+    with pytest.raises(TransformError, match=r"does not fit|from 1 to 2147483647|beyond 2147483647 pixels"):
+        write(Plan([9, 9], [9, 9]))
+
+
+def test_the_largest_padding():
+    plan = Plan([9], [9])
+    plan.pad(10**9, 10**9, 10**9, 10**9)
+    plan.crop(10**9, 10**9, 9, 9)
+    image = stack(1, 9, 9)
+    np.testing.assert_array_equal(helpers.run(plan, list(image), Type.UINT8)[0], image[0])
 
 
 def test_fields_beyond_what_offsets_reach():
