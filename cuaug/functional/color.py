@@ -19,6 +19,7 @@ from cuaug.transforms import (
     RandomSolarize,
     arguments,
 )
+from cuaug.transforms.color import jittered
 
 __all__ = [
     "adjust_brightness",
@@ -53,7 +54,7 @@ def adjust_contrast(image: Any, contrast_factor: float) -> Any:
 
 def adjust_saturation(image: Any, saturation_factor: float) -> Any:
     """Blended with the gray image: 0 is gray, 1 the image."""
-    return apply(image, lambda plan: plan.append(operations.saturation(len(plan), plan.limit, saturation_factor)))
+    return apply(image, lambda plan: plan.append(jittered(plan, "saturation", saturation_factor)))
 
 
 def adjust_gamma(image: Any, gamma: float, gain: float = 1.0) -> Any:

@@ -116,6 +116,8 @@ class _Made:
         groups = zip(GREATEST, [0, *ends], ends, strict=False)
         rows = {name: order[begin:end] for name, begin, end in groups if end > begin}
 
+        if plan.channels == 1:
+            rows.pop("Color", None)  # one channel has no saturation
         points = [(i, _POINTS[name](len(i), plan.limit, magnitude[i])) for name, i in rows.items() if name in _POINTS]
         self.points, self.acts = operations.scattered(count, points)
         self.sharper, self.moved = np.zeros(count, dtype=bool), _MOVES[number] & (magnitude != 0.0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
@@ -14,7 +14,7 @@ from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
-__all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale", "factor_span"]
+__all__ = ["LUT", "ColorJitter", "ConvertColor", "Grayscale", "RandomGrayscale", "factor_span", "jittered"]
 
 #: Each of `ColorJitter`'s changes, by its argument's name.
 JITTERS = {
@@ -36,6 +36,13 @@ def factor_span(name: str, value: float | Sequence[float]) -> tuple[float, float
             raise TransformError(f"{name} is {allowed}, or (lower, upper), not {value!r}")
         value = (none - amount if name == "hue" else max(low, none - amount), none + amount)
     return arguments.span(name, value, low=low, high=high)
+
+
+def jittered(plan: Plan, name: str, factor: ArrayLike) -> NDArray[Any]:
+    """The rows of one of JITTERS. One channel has no saturation: luma's weights do not quite add up to 1."""
+    if name == "saturation" and plan.channels == 1:
+        return operations.scale(len(plan), 1.0)
+    return JITTERS[name](len(plan), plan.limit, factor)
 
 
 class ColorJitter(Transform):
@@ -68,7 +75,7 @@ class ColorJitter(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if not self._spans:
             return
-        steps = [JITTERS[name](len(plan), plan.limit, params[name]) for name in self._spans]
+        steps = [jittered(plan, name, params[name]) for name in self._spans]
         for ops in operations.shuffled(steps, params["order"]):
             plan.append(ops, where)
 
@@ -87,7 +94,7 @@ class Grayscale(Transform):
                 "Grayscale(num_output_channels=1) changes the number of channels, which all images of a batch share: "
                 "inside RandomApply use num_output_channels=3"
             )
-        plan.append(operations.grayscale(len(plan)), where)
+        _make_gray(plan, where)
         plan.channels = self.num_output_channels
 
 
@@ -98,6 +105,11 @@ class RandomGrayscale(RandomTransform):
         self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        _make_gray(plan, where)
+
+
+def _make_gray(plan: Plan, where: Where) -> None:
+    if plan.channels == 3:
         plan.append(operations.grayscale(len(plan)), where)
 
 

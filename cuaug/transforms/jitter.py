@@ -13,7 +13,7 @@ from cuaug.plan import Plan, operations
 from cuaug.random import Draws
 from cuaug.transforms import arguments, illuminants
 from cuaug.transforms.base import RandomTransform, Transform, Where
-from cuaug.transforms.color import JITTERS, factor_span
+from cuaug.transforms.color import JITTERS, factor_span, jittered
 
 __all__ = [
     "PlanckianJitter",
@@ -33,14 +33,14 @@ class _Jitter(RandomTransform):
     """One of ColorJitter's four changes, with probability p."""
 
     def _set(self, name: str, value: Factor, p: float) -> None:
-        self._make, self._bounds = JITTERS[name], factor_span(name, value)
+        self._name, self._bounds = name, factor_span(name, value)
         self.p = arguments.probability("p", p)
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
         return {"factor": draws.uniform(None, *self._bounds)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.append(self._make(len(plan), plan.limit, params["factor"]), where)
+        plan.append(jittered(plan, self._name, params["factor"]), where)
 
 
 class RandomBrightness(_Jitter):
@@ -122,7 +122,7 @@ class RandomPhotometricDistort(Transform):
         brightness, contrast, saturation, hue, exchange = acts.T
 
         def step(name: str, chosen: Any) -> None:
-            plan.append(JITTERS[name](len(plan), plan.limit, params[name]), chosen)
+            plan.append(jittered(plan, name, params[name]), chosen)
 
         step("brightness", brightness)
         step("contrast", contrast & before)

@@ -12,6 +12,7 @@ import pytest
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
+from cuaug.apply import apply
 from tests.transforms.test_geometry import params
 
 COLORS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
@@ -83,6 +84,26 @@ def test_gray_images_stay_gray():
     got = T.ColorJitter(0, 0, 0.5, 0.5)(gray)
     assert got.shape == gray.shape and np.abs(got.astype(int) - gray).max() <= 1
     assert T.RandomGrayscale(1)(gray).shape == gray.shape
+
+
+def test_one_channel_has_no_saturation():
+    """As in torchvision, though the weights of luma add up to 0.9999."""
+    gray = np.random.default_rng(0).random((20, 9, 9), dtype=np.float32)
+    for transform in (
+        T.Grayscale(),
+        T.RandomGrayscale(1),
+        T.RandomSaturation((3, 3)),
+        T.ColorJitter(saturation=(3, 3), hue=0.1),
+        T.RandomPhotometricDistort((1, 1), (1, 1), p=1),
+    ):
+        np.testing.assert_array_equal(transform(gray[0]), gray[0])
+    np.testing.assert_array_equal(T.Grayscale(3)(gray[0]), np.stack([gray[0]] * 3, axis=-1))
+    np.testing.assert_array_equal(F.rgb_to_grayscale(gray[0]), gray[0])
+    np.testing.assert_array_equal(F.adjust_saturation(gray[0], 0.3), gray[0])
+    after = T.Compose([T.Grayscale(), T.RandomSaturation((0, 0))])
+    np.testing.assert_array_equal(after(COLORS / np.float32(255)), T.Grayscale()(COLORS / np.float32(255)))
+    color = {"operation": np.array([["Color"]]), "magnitude": np.array([[0.9]])}
+    np.testing.assert_array_equal(apply(gray[0], lambda plan: T.RandAugment().write(plan, None, **color)), gray[0])
 
 
 def test_random_grayscale_with_probability_p():
