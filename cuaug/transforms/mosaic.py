@@ -82,7 +82,9 @@ class Mosaic(BatchTransform):
             raise TransformError(
                 f"{self!r} leaves some images as they are, {size[0]} x {size[1]}: p is 1, or output_size as large"
             )
-        fill = torch.tensor(self.fill, dtype=images.dtype, device=images.device).reshape(-1, 1, 1)
+        # As padding is: rounded and saturated.
+        color = self.fill if images.is_floating_point() else np.clip(np.floor(np.add(self.fill, 0.5)), 0, 255)
+        fill = torch.tensor(color, dtype=images.dtype, device=images.device).reshape(-1, 1, 1)
         if len(fill) not in (1, images.shape[1]):
             raise TransformError(f"fill has a number for each channel, {images.shape[1]}, not {self.fill!r}")
         made = fill.expand(len(acts), images.shape[1], height, width).clone()

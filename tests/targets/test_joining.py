@@ -175,6 +175,22 @@ def test_small_boxes_and_empty_masks_are_dropped():
     assert target["boxes"] == []
 
 
+@pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(1)])
+def test_images_without_instances(transform):
+    some = {"boxes": [[1.0, 2.0, 5.0, 6.0]], "masks": np.ones((1, 8, 8), np.uint8), "keypoints": np.ones((1, 2, 3))}
+    none = {"boxes": [], "masks": np.zeros(0, np.uint8), "keypoints": np.zeros(0)}
+    for batch in ([some, none], [none, some], [none, none]):
+        for target in transform(np.zeros((2, 8, 8, 3), np.uint8), batch)[1]:
+            assert len(target["boxes"]) == len(target["masks"]) == len(target["keypoints"])
+
+
+@pytest.mark.parametrize("fill", [114.6, 114.4, 300, -1, (0.5, 1.5, 254.7)])
+def test_a_mosaic_is_filled_as_padding_is(fill):
+    for image in (np.zeros((1, 8, 8, 3), np.uint8), np.zeros((1, 8, 8, 3), np.float32)):
+        corner = T.Mosaic((20, 20), fill=fill)(image)[0, -1, -1]
+        assert corner.tolist() == T.Pad(1, fill)(image)[0, 0, 0].tolist()
+
+
 def test_mosaics_of_some():
     x, targets = painted(60, 12, 14, 1)
     made, mixed = T.Mosaic(p=0.5)(x, targets)
