@@ -223,8 +223,8 @@ inline void lay_grid(Sample& row, Op& op) {
     const int64 more = height % rows == 0 && width % columns == 0 ? 0 : 1;
     row.grid = {int(rows), int(columns), int(height / rows + more), int(width / columns + more)};
     const int64 area = int64(row.grid.height) * row.grid.width;
-    const int64 cut = most(int64(clip_limit * double(area) / 256.0), 1);
-    op.a[2] = float(clip_limit > 0.0 ? least(cut, area) : area);
+    const double cut = clip_limit * double(area) / 256.0;
+    op.a[2] = float(clip_limit > 0.0 && cut < double(area) ? most(int64(cut), 1) : area);
     op.a[3] = 255.0f / float(area);
 }
 

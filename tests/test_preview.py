@@ -197,7 +197,7 @@ def test_an_expression_sees_what_is_documented():
     [
         ("[T.RandomResizdCrop(9)]", "has no attribute 'RandomResizdCrop'"),
         ("[T.Resize(9)", "SyntaxError"),
-        ("[T.Resize(-1)]", "size is an integer of at least 1"),
+        ("[T.Resize(-1)]", "size is an integer from 1"),
         ("print", "transforms is a sequence of transforms, not <built-in function print>"),
         ("[len]", "is not a cuaug transform"),
         ("nowhere.py", "No such file or directory"),

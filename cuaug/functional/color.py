@@ -6,7 +6,6 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from cuaug.apply import apply
@@ -14,7 +13,10 @@ from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
 from cuaug.transforms import (
     CLAHE,
+    LUT,
+    ConvertColor,
     Grayscale,
+    Normalize,
     RandomPosterize,
     RandomSolarize,
     arguments,
@@ -43,35 +45,40 @@ __all__ = [
 
 
 def adjust_brightness(image: Any, brightness_factor: float) -> Any:
-    """Values times the factor, saturated."""
-    return apply(image, lambda plan: plan.append(operations.brightness(len(plan), plan.limit, brightness_factor)))
+    """Values times the factor, 0 or more, saturated."""
+    factor = arguments.number("brightness_factor", brightness_factor, 0)
+    return apply(image, lambda plan: plan.append(operations.brightness(len(plan), plan.limit, factor)))
 
 
 def adjust_contrast(image: Any, contrast_factor: float) -> Any:
-    """Blended with the image's mean gray level: 0 is that gray, 1 the image."""
-    return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, contrast_factor)))
+    """Blended with the image's mean gray level: a factor of 0 is that gray, 1 the image, 2 twice as far from it."""
+    factor = arguments.number("contrast_factor", contrast_factor, 0)
+    return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, factor)))
 
 
 def adjust_saturation(image: Any, saturation_factor: float) -> Any:
-    """Blended with the gray image: 0 is gray, 1 the image."""
-    return apply(image, lambda plan: plan.append(jittered(plan, "saturation", saturation_factor)))
+    """Blended with the gray image: a factor of 0 is gray, 1 the image, 2 twice as far from it. Gray images stay."""
+    factor = arguments.number("saturation_factor", saturation_factor, 0)
+    return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
 
 
 def adjust_gamma(image: Any, gamma: float, gain: float = 1.0) -> Any:
-    """gain * v ** gamma with black as 0 and white as 1, saturated."""
-    for name, value in (("gamma", gamma), ("gain", gain)):
-        arguments.span(name, (value, value))
-    return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, gamma, gain)))
+    """gain * v ** gamma with black as 0 and white as 1, saturated; both are 0 or more."""
+    power, factor = arguments.number("gamma", gamma, 0), arguments.number("gain", gain, 0)
+    return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, power, factor)))
 
 
 def posterize(image: Any, bits: int) -> Any:
-    """The upper `bits` bits of each level; floats in [0, 1] become the lower end of each of 2**bits equal steps."""
-    return apply(image, lambda plan: RandomPosterize(bits).write(plan, None))
+    """The upper `bits` bits, 0 to 8, of each level; floats in [0, 1] become the lower end of each of 2**bits equal
+    steps."""
+    chain = RandomPosterize(bits)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def solarize(image: Any, threshold: float) -> Any:
-    """Values inverted from `threshold` on, which is in the image's units."""
-    return apply(image, lambda plan: RandomSolarize(threshold).write(plan, None))
+    """Values inverted from `threshold` on, which is in the image's units, up to white."""
+    chain = RandomSolarize(threshold)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def invert(image: Any) -> Any:
@@ -91,13 +98,12 @@ def equalize(image: Any) -> Any:
 
 def clahe(image: Any, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> Any:
     """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
-    arguments.span("clip_limit", (clip_limit, clip_limit))
-    chain = CLAHE(tile_grid_size=tile_grid_size)
-    return apply(image, lambda plan: chain.write(plan, None, clip_limit=clip_limit))
+    limit, chain = arguments.number("clip_limit", clip_limit, 0), CLAHE(tile_grid_size=tile_grid_size)
+    return apply(image, lambda plan: chain.write(plan, None, clip_limit=limit))
 
 
 def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
-    """Channel c of the result is channel permutation[c]."""
+    """Channel c of the result is channel permutation[c]; the permutation is of 0, 1 and 2, or (0,) of gray images."""
     order = arguments.values(permutation, operator.index)
 
     def write(plan: Plan) -> None:
@@ -111,33 +117,38 @@ def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
 
 def adjust_hue(image: Any, hue_factor: float) -> Any:
     """The hue turned by the factor, in parts of the full circle, [-0.5, 0.5]."""
-    arguments.span("hue_factor", (hue_factor, hue_factor), low=-0.5, high=0.5)
-    return apply(image, lambda plan: plan.append(operations.hue(len(plan), plan.limit, hue_factor)))
+    turn = arguments.number("hue_factor", hue_factor, -0.5, 0.5)
+    return apply(image, lambda plan: plan.append(operations.hue(len(plan), plan.limit, turn)))
 
 
 def rgb_to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
-    """Gray by ITU-R BT.601 luma, in 1 channel or 3."""
-
-    return apply(image, lambda plan: Grayscale(num_output_channels).write(plan, None))
+    """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images stay, in as many channels."""
+    chain = Grayscale(num_output_channels)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def convert_color(image: Any, source: str = "RGB", target: str = "YUV") -> Any:
-    """RGB to full-range BT.601 YUV, or back."""
-    from cuaug.transforms import ConvertColor
-
-    return apply(image, lambda plan: ConvertColor(source, target).write(plan, None))
+    """RGB to full-range BT.601 YUV, or back; see `ConvertColor`."""
+    chain = ConvertColor(source, target)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def matrix(image: Any, values: ArrayLike) -> Any:
     """values[:, :3] @ (r, g, b) + values[:, 3], saturated; `values` is (3, 4), in the image's units."""
-    return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, np.asarray(values))))
+    numbers = arguments.array("values", values, (3, 4))
+    return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, numbers)))
 
 
 def lut(image: Any, table: ArrayLike) -> Any:
-    """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels."""
-    return apply(image, lambda plan: plan.lut(table))
+    """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels; see `LUT`."""
+    chain = LUT(table)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def normalize(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
-    """(v - mean) / std for each channel, of values in [0, 1] (uint8 images are scaled to that)."""
-    return apply(image, lambda plan: plan.normalize(mean, std))
+    """(v - mean) / std for each channel, of values in [0, 1] (uint8 images are scaled to that); std is above 0.
+
+    uint8 images become float32, PIL images a float32 (C, H, W) tensor.
+    """
+    chain = Normalize(mean, std)
+    return apply(image, lambda plan: chain.write(plan, None))

@@ -9,7 +9,8 @@ import numpy as np
 
 from cuaug.apply import apply
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, operations
+from cuaug.plan import LONGEST, Plan, operations
+from cuaug.plan.filters import MEDIAN_SIZES
 from cuaug.transforms import (
     GaussianBlur,
     GaussianNoise,
@@ -31,15 +32,19 @@ __all__ = [
 
 
 def adjust_sharpness(image: Any, sharpness_factor: float) -> Any:
-    """Blended with a smoothed image: 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
-    return apply(image, lambda plan: RandomAdjustSharpness(sharpness_factor).write(plan, None))
+    """Blended with a smoothed image: a factor of 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
+    chain = RandomAdjustSharpness(sharpness_factor)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def gaussian_blur(image: Any, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None) -> Any:
-    """Blurred by a Gaussian; `kernel_size` and `sigma` are numbers, or (x, y). None: 0.15 * kernel_size + 0.35."""
+    """Blurred by a Gaussian; `kernel_size`, odd, and `sigma`, above 0, are numbers, or (x, y), in pixels.
+
+    A sigma of None is 0.15 * kernel_size + 0.35.
+    """
     sizes = GaussianBlur(kernel_size).kernel_size
     sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.values(sigma, float))
-    if len(sigmas) not in (1, 2) or min(sigmas) <= 0.0:
+    if len(sigmas) not in (1, 2) or not all(0.0 < value < float("inf") for value in sigmas):
         raise TransformError(f"sigma is a number above 0, or (x, y) of two, not {sigma!r}")
     across, down = (blur.gaussian_weights(size, value)[0] for size, value in zip(sizes, (sigmas * 2)[:2], strict=True))
     return apply(image, lambda plan: plan.convolve(down, across))
@@ -53,33 +58,50 @@ def motion_blur(
     padding_mode: str = "constant",
     interpolation: Any = "nearest",
 ) -> Any:
-    """Blurred along a line of `kernel_size` pixels at `angle` degrees; see `MotionBlur`."""
+    """Blurred along a line of `kernel_size` pixels, odd and at least 3, at `angle` degrees; see `MotionBlur`.
+
+    `direction` is from -1 to 1.
+    """
+    one = {
+        "size": arguments.whole("kernel_size", kernel_size, 3),
+        "angle": arguments.number("angle", angle),
+        "direction": arguments.number("direction", direction, -1, 1),
+    }
     chain = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
 
     def write(plan: Plan) -> None:
         chain.write(plan, None, **{name: np.full(len(plan), value) for name, value in one.items()})
 
-    one = {"size": kernel_size, "angle": angle, "direction": direction}
     return apply(image, write)
 
 
 def median_blur(image: Any, kernel_size: int) -> Any:
     """The median of each channel in 3, 5 or 7 pixels on a side."""
-    return apply(image, lambda plan: plan.median(kernel_size))
+    size = arguments.whole("kernel_size", kernel_size)
+    if size not in MEDIAN_SIZES:
+        raise TransformError(f"kernel_size is one of 3, 5 and 7, not {kernel_size!r}")
+    return apply(image, lambda plan: plan.median(size))
 
 
 def jpeg(image: Any, quality: int) -> Any:
     """Encoded as JPEG at a quality of 1 ... 100 (baseline, 4:2:0), and decoded again."""
-    return apply(image, lambda plan: plan.jpeg(quality))
+    number = arguments.whole("quality", quality, 1, 100)
+    return apply(image, lambda plan: plan.jpeg(number))
 
 
 def gaussian_noise(image: Any, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> Any:
     """A normal draw added to each pixel and channel; mean and sigma are parts of white. Torch's generator draws."""
-    return GaussianNoise(mean, sigma, clip)(image)
+    return GaussianNoise(arguments.number("mean", mean), arguments.number("sigma", sigma, 0), clip)(image)
 
 
 def erase(image: Any, top: int, left: int, height: int, width: int, value: Any = 0) -> Any:
-    """`value`, a number or one per channel, in the rectangle."""
-    rectangle = (top, left, top + height, left + width)
+    """`value`, a number or one per channel, in what of the rectangle lies in the image."""
+    y, x = (arguments.whole(name, place, -LONGEST, LONGEST) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 0, LONGEST) for name, side in (("height", height), ("width", width)))
     color = arguments.color("value", value)
-    return apply(image, lambda plan: plan.append(operations.erase(len(plan), rectangle, color)))
+
+    def write(plan: Plan) -> None:
+        plan.check_channels("value", color)
+        plan.append(operations.erase(len(plan), (y, x, y + h, x + w), color))
+
+    return apply(image, write)

@@ -9,7 +9,7 @@ import numpy as np
 
 from cuaug.apply import apply
 from cuaug.errors import TransformError
-from cuaug.plan import Plan
+from cuaug.plan import LONGEST, Plan
 from cuaug.transforms import (
     CenterCrop,
     RandomAffine,
@@ -43,7 +43,7 @@ def resize(
     size: int | Sequence[int] | None,
     interpolation: Any = "bilinear",
     max_size: int | None = None,
-    antialias: bool = True,
+    antialias: bool | None = True,
 ) -> Any:
     """Resizes to (height, width), or with one number to that shorter side, the longer in proportion, as `Resize`."""
     chain = Resize(size, interpolation, max_size, antialias)
@@ -51,8 +51,15 @@ def resize(
 
 
 def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:
-    """The window of height x width whose first pixel is (top, left)."""
-    return apply(image, lambda plan: plan.crop(top, left, height, width))
+    """The window of height x width whose first pixel is (top, left). It must lie in the image."""
+    window = _window(top, left, height, width)
+    return apply(image, lambda plan: plan.crop(*window))
+
+
+def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int, int]:
+    y, x = (arguments.whole(name, place, 0, LONGEST) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 1, LONGEST) for name, side in (("height", height), ("width", width)))
+    return y, x, h, w
 
 
 def resized_crop(
@@ -63,15 +70,15 @@ def resized_crop(
     width: int,
     size: int | Sequence[int],
     interpolation: Any = "bilinear",
-    antialias: bool = True,
+    antialias: bool | None = True,
 ) -> Any:
-    """The window, resized to `size`; sampling stops at the window's edge."""
-    h, w = arguments.pair("size", size)
-    filter = arguments.interpolation(interpolation)
+    """The window, as for `crop`, resized to `size`; sampling stops at the window's edge."""
+    window, (h, w) = _window(top, left, height, width), arguments.pair("size", size)
+    filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
 
     def write(plan: Plan) -> None:
-        plan.crop(top, left, height, width)
-        plan.resize(h, w, filter=filter, antialias=antialias)
+        plan.crop(*window)
+        plan.resize(h, w, filter=filter, antialias=smooth)
 
     return apply(image, write)
 
@@ -88,11 +95,13 @@ def vertical_flip(image: Any) -> Any:
 
 def center_crop(image: Any, output_size: int | Sequence[int]) -> Any:
     """The pixels in the middle, (height, width) or one number for both; smaller images are padded with 0 first."""
-    return apply(image, lambda plan: CenterCrop(output_size).write(plan, None))
+    chain = CenterCrop(output_size)
+    return apply(image, lambda plan: chain.write(plan, None))
 
 
 def five_crop(image: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
-    """The corners (upper left, upper right, lower left, lower right) and the middle: five images of `size`."""
+    """The corners (upper left, upper right, lower left, lower right) and the middle: a tuple of five images of `size`,
+    which is at most the image's."""
     height, width = arguments.pair("size", size)
 
     def corner(down: int, across: int) -> Any:
@@ -106,14 +115,16 @@ def five_crop(image: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
 
 
 def ten_crop(image: Any, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[Any, ...]:
-    """`five_crop` of the image and of its mirror image, left and right or with `vertical_flip` top and bottom."""
+    """`five_crop` of the image and of its mirror image, left and right or with `vertical_flip` top and bottom: ten."""
+    arguments.flag("vertical_flip", vertical_flip)
     mirrored = apply(image, lambda plan: plan.flip(vertical=vertical_flip))
     return five_crop(image, size) + five_crop(mirrored, size)
 
 
 def rot90(image: Any, k: int = 1) -> Any:
     """Turned by `k` quarters of the circle, counter-clockwise, as `numpy.rot90`."""
-    return apply(image, lambda plan: plan.rot90(arguments.whole("k", k)))
+    turns = arguments.whole("k", k) % 4
+    return apply(image, lambda plan: plan.rot90(turns))
 
 
 def rotate(
@@ -126,6 +137,7 @@ def rotate(
     padding_mode: str = "constant",
 ) -> Any:
     """Turned counter-clockwise by `angle` degrees; the arguments are those of `transforms.RandomRotation`."""
+    angle = arguments.number("angle", angle)
     chain = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
     return apply(image, lambda plan: chain.write(plan, None, angle=np.full(len(plan), angle)))
 
@@ -143,8 +155,9 @@ def affine(
 ) -> Any:
     """Sheared by `shear` degrees along x, or (x, y), scaled, turned clockwise by `angle` degrees around `center`, and
     shifted by `translate` (x, y) pixels; `center` is (x, y) in pixels from the upper left corner, None the middle."""
-    shears = arguments.values(shear, float)
-    if len(shears) == 1:  # as torchvision: a number is along x, a list of one along both
+    angle, scale = arguments.number("angle", angle), arguments.number("scale", scale, 1e-6)
+    shears: Any = arguments.values(shear, float) or shear
+    if isinstance(shears, tuple) and len(shears) == 1:  # as torchvision: a number is along x, a list of one along both
         shears = (shears[0], shears[0] if isinstance(shear, Sequence) else 0.0)
     chain = RandomAffine((angle, angle), None, (scale, scale), None, interpolation, fill, center, padding_mode)
     moves = arguments.point("translate", translate), arguments.point("shear", shears)
@@ -174,16 +187,14 @@ def perspective(
         TransformError: not four corners, or three of them on a line.
     """
     if coefficients is not None:
-        numbers = arguments.values(coefficients, float)
-        if len(numbers) != 8:
-            raise TransformError(f"coefficients are eight numbers, not {coefficients!r}")
-        matrix = np.append(numbers, 1.0).reshape(3, 3)
+        matrix = np.append(arguments.array("coefficients", coefficients, (8,)), 1.0).reshape(3, 3)
     else:
-        corners = [np.asarray(points, dtype=np.float64) for points in (startpoints, endpoints)]
-        for name, points in zip(("startpoints", "endpoints"), corners, strict=True):
-            if points.shape != (4, 2) or not matrices.regular(points[None]).all():
-                raise TransformError(f"{name} are four (x, y), no three of them on a line, not {points.tolist()}")
-        matrix = matrices.perspective(corners[0][None], corners[1][None])[0]
+        named = {"startpoints": startpoints, "endpoints": endpoints}
+        corners = {name: arguments.array(name, points, (4, 2))[None] for name, points in named.items()}
+        for name, points in corners.items():
+            if not matrices.regular(points).all():
+                raise TransformError(f"{name} are four (x, y), no three of them on a line, not {points[0].tolist()}")
+        matrix = matrices.perspective(*corners.values())[0]
     how = Warp(interpolation, fill, padding_mode).how
     return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, **how))
 
@@ -198,7 +209,7 @@ def elastic(
     """Each pixel shows what lies `displacement` away from it: (1, H, W, 2) for all images, or (N, H, W, 2), x before y,
     in halves of the width and of the height, as torchvision has it."""
     how = Warp(interpolation, fill, padding_mode).how
-    moves = np.asarray(displacement, dtype=np.float64)
+    moves = arguments.array("displacement", displacement)
 
     def write(plan: Plan) -> None:
         heights, widths = plan.sizes
@@ -214,6 +225,7 @@ def elastic(
 
 
 def pad(image: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant") -> Any:
-    """Pixels added on the sides: one number, (left/right, top/bottom), or (left, top, right, bottom)."""
+    """Pixels added on the sides: one number, (left/right, top/bottom), or (left, top, right, bottom), 0 or more each;
+    see `Pad`."""
     sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))

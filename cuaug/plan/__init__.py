@@ -13,6 +13,7 @@ layout.py      the rows of it, mirrored in kernels/plan.h
 
 from cuaug.plan import operations
 from cuaug.plan.layout import Border, Filter, Layout, Type
+from cuaug.plan.moves import LONGEST
 from cuaug.plan.plan import Plan
 from cuaug.plan.points import BOX_FORMATS, Points
 from cuaug.plan.record import Record, Script
@@ -20,6 +21,7 @@ from cuaug.plan.tables import Tables
 
 __all__ = [
     "BOX_FORMATS",
+    "LONGEST",
     "Border",
     "Filter",
     "Layout",

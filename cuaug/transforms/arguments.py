@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug.errors import TransformError
-from cuaug.plan import Border, Filter
+from cuaug.plan import LONGEST, Border, Filter
 
 __all__ = [
+    "LONGEST",
     "InterpolationMode",
     "ShownByName",
+    "antialias",
+    "array",
     "border",
+    "channels",
     "color",
     "either_way",
+    "flag",
     "interpolation",
     "number",
+    "one_of",
     "one_or_span",
     "pair",
     "point",
@@ -59,55 +69,86 @@ _BORDERS = {
 def interpolation(value: Any) -> Filter:
     """A name, an `InterpolationMode` (torchvision's too), or Pillow's number."""
     name = getattr(value, "value", value)
-    name = _PIL_FILTERS.get(name, name) if isinstance(name, int) else name
-    if name not in _FILTERS:
-        raise TransformError(f"interpolation is one of {', '.join(map(repr, _FILTERS))}, not {value!r}")
-    return _FILTERS[name]
+    name = _PIL_FILTERS.get(name) if isinstance(name, int) else name
+    return _FILTERS[one_of("interpolation", name if isinstance(name, str) else value, _FILTERS)]
 
 
 def border(padding_mode: str) -> Border:
-    if padding_mode not in _BORDERS:
-        raise TransformError(f"padding_mode is one of {', '.join(map(repr, _BORDERS))}, not {padding_mode!r}")
-    return _BORDERS[padding_mode]
+    return _BORDERS[one_of("padding_mode", padding_mode, _BORDERS)]
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise TransformError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+    return value
+
+
+def flag(name: str, value: bool) -> bool:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TransformError(f"{name} is True or False, not {value!r}")
+    return bool(value)
+
+
+def antialias(value: bool | None) -> bool:
+    """None is True, as in older code for torchvision."""
+    return True if value is None else flag("antialias", value)
 
 
 def values(value: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
     """One number or several as a tuple, each made a Python number by `kind`; empty where that cannot be done."""
-    if isinstance(value, str):
+    if isinstance(value, (str, bytes)):
         return ()
+    several = isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
     try:
-        return tuple(kind(v) for v in (value if isinstance(value, Iterable) else (value,)))
-    except (TypeError, ValueError):
+        return tuple(kind(v) for v in (value if several else (value,)))
+    except (TypeError, ValueError, OverflowError):
         return ()
+
+
+def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64]:
+    """Finite numbers of one of these shapes; of any where there are none."""
+    try:
+        made = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        made = None
+    if made is not None and (not shapes or made.shape in shapes) and np.isfinite(made).all():
+        return made
+    of_shape = f" of shape {' or '.join(map(str, shapes))}" if shapes else ""
+    what = made.shape if made is not None and made.ndim and made.shape not in shapes else f"{value!r:.100}"
+    raise TransformError(f"{name} takes finite numbers{of_shape}, not {what}")
 
 
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
     numbers = values(value, operator.index)
-    if len(numbers) not in (1, 2) or min(numbers) < 1:
-        raise TransformError(f"{name} is an integer of at least 1, or (height, width) of two, not {value!r}")
+    if len(numbers) not in (1, 2) or not 1 <= min(numbers) <= max(numbers) <= LONGEST:
+        raise TransformError(f"{name} is an integer{_bounds(1, LONGEST)}, or (height, width) of two, not {value!r}")
     return numbers[0], numbers[-1]
 
 
 def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
     numbers = values(padding, operator.index)
-    if len(numbers) not in (1, 2, 4) or min(numbers) < 0:
+    if len(numbers) not in (1, 2, 4) or not 0 <= min(numbers) <= max(numbers) <= LONGEST:
         raise TransformError(
-            f"padding is one integer, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each, "
-            f"not {padding!r}"
+            "padding is one integer, (left/right, top/bottom) or (left, top, right, bottom),"
+            f"{_bounds(0, LONGEST)} each, not {padding!r}"
         )
     left, top, right, bottom = (numbers * 4)[:4]
     return left, top, right, bottom
 
 
+def channels(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
+    """One number for all channels, or one for each."""
+    numbers = values(value, float)
+    if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
+        raise TransformError(f"{name} is a number or a sequence of 3, not {value!r}")
+    return numbers
+
+
 def color(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
     """A number, or one per channel, in the image's units; None is 0."""
-    if value is None:
-        return 0.0
-    numbers = values(value, float)
-    if len(numbers) not in (1, 3):
-        raise TransformError(f"{name} is a number or a sequence of 3, not {value!r}")
+    numbers = (0.0,) if value is None else channels(name, value)
     return numbers if len(numbers) == 3 else numbers[0]
 
 
@@ -121,10 +162,10 @@ def probability(name: str, value: float) -> float:
 def span(
     name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")
 ) -> tuple[float, float]:
-    """(lower, upper) with low <= lower <= upper <= high."""
+    """(lower, upper), finite, with low <= lower <= upper <= high."""
     numbers = values(value, float)
-    if len(numbers) != 2 or not low <= numbers[0] <= numbers[1] <= high:
-        raise TransformError(f"{name} is (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}")
+    if len(numbers) != 2 or not _in_order(numbers, low, high):
+        raise TransformError(f"{name} is (lower, upper){_bounds(low, high)}, in that order, not {value!r}")
     return numbers[0], numbers[1]
 
 
@@ -143,18 +184,28 @@ def one_or_span(
 ) -> tuple[float, float]:
     """(lower, upper) as `span`; one number is both."""
     numbers = values(value, float)
-    if len(numbers) not in (1, 2) or not low <= numbers[0] <= numbers[-1] <= high:
-        raise TransformError(
-            f"{name} is a number or (lower, upper) within [{low:g}, {high:g}], in that order, not {value!r}"
-        )
+    if len(numbers) not in (1, 2) or not _in_order(numbers, low, high):
+        raise TransformError(f"{name} is a number or (lower, upper){_bounds(low, high)}, in that order, not {value!r}")
     return numbers[0], numbers[-1]
 
 
-def number(name: str, value: float) -> float:
+def number(name: str, value: float, low: float = -float("inf"), high: float = float("inf")) -> float:
+    """A finite number from `low` to `high`."""
     numbers = values(value, float)
-    if len(numbers) != 1 or not abs(numbers[0]) < float("inf"):
-        raise TransformError(f"{name} is a number, not {value!r}")
+    if len(numbers) != 1 or not _in_order(numbers, low, high):
+        raise TransformError(f"{name} is a number{_bounds(low, high)}, not {value!r}")
     return numbers[0]
+
+
+def _in_order(numbers: tuple[Any, ...], low: float, high: float) -> bool:
+    return low <= numbers[0] <= numbers[-1] <= high and all(map(math.isfinite, numbers))
+
+
+def _bounds(low: float, high: float) -> str:
+    """What a message says of them."""
+    if math.isinf(high):
+        return "" if math.isinf(low) else f" of at least {low:.10g}"
+    return f" up to {high:.10g}" if math.isinf(low) else f" from {low:.10g} to {high:.10g}"
 
 
 def positive(name: str, value: float) -> float:
@@ -164,17 +215,17 @@ def positive(name: str, value: float) -> float:
     return numbers[0]
 
 
-def point(name: str, value: Sequence[float] | None) -> tuple[float, float] | None:
-    """(x, y), or None."""
-    numbers = () if value is None else values(value, float)
-    if value is not None and len(numbers) != 2:
+def point(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """(x, y)."""
+    numbers = values(value, float)
+    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
         raise TransformError(f"{name} is two numbers, (x, y), not {value!r}")
-    return (numbers[0], numbers[1]) if numbers else None
+    return numbers[0], numbers[1]
 
 
-def whole(name: str, value: Any, low: int | None = None) -> int:
-    """An integer, of at least `low`."""
+def whole(name: str, value: Any, low: float = -float("inf"), high: float = float("inf")) -> int:
+    """An integer from `low` to `high`."""
     numbers = values(value, operator.index)
-    if len(numbers) != 1 or (low is not None and numbers[0] < low):
-        raise TransformError(f"{name} is an integer{'' if low is None else f' of at least {low}'}, not {value!r}")
-    return numbers[0]
+    if len(numbers) != 1 or not low <= numbers[0] <= high:
+        raise TransformError(f"{name} is an integer{_bounds(low, high)}, not {value!r}")
+    return int(numbers[0])

@@ -164,10 +164,8 @@ class AutoAugment(Augment):
         fill: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(interpolation, fill)
-        values = [known.value for known in AutoAugmentPolicy]
-        if getattr(policy, "value", policy) not in values:
-            raise TransformError(f"policy is one of {', '.join(map(repr, values))}, not {policy!r}")
-        self.policy = AutoAugmentPolicy(getattr(policy, "value", policy))
+        known = [one.value for one in AutoAugmentPolicy]
+        self.policy = AutoAugmentPolicy(arguments.one_of("policy", getattr(policy, "value", policy), known))
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         policy = sub_policies(self.policy)

@@ -109,8 +109,7 @@ class GaussianBlur(Transform):
         if len(numbers) not in (1, 2) or any(n < 1 or n % 2 == 0 for n in numbers):
             raise TransformError(f"kernel_size is an odd number of at least 1, or (x, y) of two, not {kernel_size!r}")
         self.kernel_size = numbers[0], numbers[-1]
-        one_or_two = arguments.values(sigma, float)
-        self.sigma = arguments.span("sigma", one_or_two * 2 if len(one_or_two) == 1 else sigma)
+        self.sigma = arguments.one_or_span("sigma", sigma)
         if self.sigma[0] == 0.0:
             raise TransformError(f"sigma is above 0, not {sigma!r}")
 
@@ -126,10 +125,7 @@ class RandomAdjustSharpness(RandomTransform):
     """Blends with a smoothed image: factor 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
-        numbers = arguments.values(sharpness_factor, float)
-        if len(numbers) != 1 or not 0.0 <= numbers[0] < float("inf"):
-            raise TransformError(f"sharpness_factor is 0 or more, not {sharpness_factor!r}")
-        self.sharpness_factor = numbers[0]
+        self.sharpness_factor = arguments.number("sharpness_factor", sharpness_factor, 0)
         self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -222,7 +218,7 @@ class Downscale(RandomTransform):
         self.scale_range = arguments.span("scale_range", scale_range, high=1.0)
         if self.scale_range[0] == 0.0:
             raise TransformError(f"scale_range is above 0, not {scale_range!r}")
-        if set(interpolation_pair) != {"downscale", "upscale"}:
+        if not isinstance(interpolation_pair, Mapping) or set(interpolation_pair) != {"downscale", "upscale"}:
             raise TransformError(f"interpolation_pair has 'downscale' and 'upscale', not {interpolation_pair!r}")
         self.interpolation_pair = dict(interpolation_pair)
         self._filters = [arguments.interpolation(interpolation_pair[name]) for name in ("downscale", "upscale")]

@@ -35,8 +35,8 @@ class SanitizeBoundingBoxes(Transform):
     """
 
     def __init__(self, min_size: float = 1.0, min_area: float = 1.0, min_visibility: float = 0.0) -> None:
-        self.min_size = arguments.span("min_size", (min_size, np.inf))[0]
-        self.min_area = arguments.span("min_area", (min_area, np.inf))[0]
+        self.min_size = arguments.number("min_size", min_size, 0)
+        self.min_area = arguments.number("min_area", min_area, 0)
         self.min_visibility = arguments.probability("min_visibility", min_visibility)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

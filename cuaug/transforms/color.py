@@ -31,7 +31,7 @@ def factor_span(name: str, value: float | Sequence[float]) -> tuple[float, float
     numbers = arguments.values(value, float)
     if len(numbers) == 1:
         (amount,) = numbers
-        if not 0 <= amount <= high:
+        if not 0 <= amount <= high or amount == float("inf"):
             allowed = "from 0 to 0.5" if name == "hue" else "0 or more"
             raise TransformError(f"{name} is {allowed}, or (lower, upper), not {value!r}")
         value = (none - amount if name == "hue" else max(low, none - amount), none + amount)
@@ -84,9 +84,9 @@ class Grayscale(Transform):
     """Gray by ITU-R BT.601 luma; `num_output_channels` 1, or 3 equal ones."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
-        if num_output_channels not in (1, 3):
+        self.num_output_channels = arguments.whole("num_output_channels", num_output_channels)
+        if self.num_output_channels not in (1, 3):
             raise TransformError(f"num_output_channels is 1 or 3, not {num_output_channels!r}")
-        self.num_output_channels = num_output_channels
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if self.num_output_channels != plan.channels and where is not None:
@@ -120,9 +120,7 @@ class LUT(Transform):
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table = np.array(table, dtype=np.float32)
-        if self.table.shape not in ((256,), (3, 256)):
-            raise TransformError(f"table is (256,) or (3, 256), not {self.table.shape}")
+        self.table = arguments.array("table", table, (256,), (3, 256)).astype(np.float32)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.lut(self.table, where)
@@ -140,7 +138,7 @@ class ConvertColor(Transform):
     """Converts between "RGB" and "YUV" (full-range BT.601, U and V around mid-gray: 128, or 0.5 for floats)."""
 
     def __init__(self, source: str = "RGB", target: str = "YUV") -> None:
-        if {source, target} != {"RGB", "YUV"}:
+        if not isinstance(source, str) or not isinstance(target, str) or {source, target} != {"RGB", "YUV"}:
             raise TransformError(f"ConvertColor goes from 'RGB' to 'YUV' or back, not from {source!r} to {target!r}")
         self.source = source
         self.target = target

@@ -61,9 +61,7 @@ class Compose(Transform):
         self.generator = generator
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TransformError(f"generator is a torch.Generator or None, not {generator!r}")
-        if box_format not in BOX_FORMATS:
-            raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
-        self.box_format = self._agreed("box_format", box_format)
+        self.box_format = self._agreed("box_format", arguments.one_of("box_format", box_format, BOX_FORMATS))
         self.mask_fill = self._agreed("mask_fill", arguments.whole("mask_fill", mask_fill))
         self.views = int(np.prod([transform.views for transform in self.transforms]))
         if sum(transform.views > 1 for transform in self.transforms) > 1:

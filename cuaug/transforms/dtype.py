@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from cuaug.errors import TransformError
 from cuaug.interop import type_of
 from cuaug.plan import Plan, Type
+from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
 
 __all__ = ["Normalize", "ToDtype"]
@@ -49,10 +49,7 @@ class Normalize(Transform):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
         self.inplace = inplace
-        self.mean = [float(v) for v in np.atleast_1d(mean)]
-        self.std = [float(v) for v in np.atleast_1d(std)]
-        if len(self.mean) not in (1, 3) or len(self.std) not in (1, 3):
-            raise TransformError(f"mean and std have 1 or 3 entries, not {len(self.mean)} and {len(self.std)}")
+        self.mean, self.std = list(arguments.channels("mean", mean)), list(arguments.channels("std", std))
         if min(self.std) <= 0.0:
             raise TransformError(f"std must be above 0 in every channel, not {self.std}")
 

@@ -121,14 +121,14 @@ class RandomResizedCrop(Transform):
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
         interpolation: Any = "bilinear",
-        antialias: bool = True,
+        antialias: bool | None = True,
     ) -> None:
         self.size = arguments.pair("size", size)
         self.scale = arguments.span("scale", scale)
         self.ratio = arguments.span("ratio", ratio, low=1e-6)
         self._log_ratio = np.log(self.ratio).tolist()
         self.interpolation = interpolation
-        self.antialias = antialias
+        self.antialias = arguments.antialias(antialias)
         self._filter = arguments.interpolation(interpolation)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class TenCrop(FiveCrop):
 
     def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
         super().__init__(size)
-        self.vertical_flip = vertical_flip
+        self.vertical_flip = arguments.flag("vertical_flip", vertical_flip)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         mirrored = np.arange(len(plan)) % self.views >= 5
@@ -222,7 +222,7 @@ class Rot90(Transform):
         self.k = arguments.whole("k", k)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.rot90(self.k, where)
+        plan.rot90(self.k % 4, where)
 
 
 class RandomRot90(RandomTransform):

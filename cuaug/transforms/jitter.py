@@ -174,11 +174,9 @@ class PlanckianJitter(RandomTransform):
     """
 
     def __init__(self, mode: str = "blackbody", select_from: int | Sequence[int] | None = None, p: float = 0.5) -> None:
-        self.mode = mode
+        self.mode = arguments.one_of("mode", mode, illuminants.MODES)
         self.select_from = select_from
         self.p = arguments.probability("p", p)
-        if mode not in illuminants.MODES:
-            raise TransformError(f"mode is one of {', '.join(map(repr, illuminants.MODES))}, not {mode!r}")
         last = len(illuminants.gains(mode)) - 1
         self._numbers = range(last + 1) if select_from is None else arguments.values(select_from, operator.index)
         if not self._numbers or min(self._numbers) < 0 or max(self._numbers) > last:

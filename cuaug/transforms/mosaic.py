@@ -63,7 +63,7 @@ class Mosaic(BatchTransform):
     ) -> None:
         self.output_size = None if output_size is None else arguments.pair("output_size", output_size)
         self.start_ratio_range = arguments.span("start_ratio_range", start_ratio_range, low=-1.0, high=1.0)
-        self.min_bbox_size = arguments.span("min_bbox_size", (min_bbox_size, np.inf))[0]
+        self.min_bbox_size = arguments.number("min_bbox_size", min_bbox_size, 0)
         self.fill = arguments.color("fill", fill)
         self.p = arguments.probability("p", p)
 

@@ -20,7 +20,6 @@ __all__ = [
     "RandomInvert",
     "RandomPosterize",
     "RandomSolarize",
-    "bit_count",
     "grid_size",
 ]
 
@@ -52,18 +51,11 @@ class RandomPosterize(RandomTransform):
     """
 
     def __init__(self, bits: int, p: float = 0.5) -> None:
-        self.bits = bit_count(bits)
+        self.bits = arguments.whole("bits", bits, 0, 8)
         self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.posterize(len(plan), plan.limit, self.bits), where)
-
-
-def bit_count(bits: Any) -> int:
-    numbers = arguments.values(bits, operator.index)
-    if len(numbers) != 1 or not 0 <= numbers[0] <= 8:
-        raise TransformError(f"bits is an integer from 0 to 8, not {bits!r}")
-    return int(numbers[0])
 
 
 class RandomSolarize(RandomTransform):

@@ -27,9 +27,9 @@ def _upright(tall: NDArray[np.bool_], short: Sizes, long: Sizes) -> dict[str, Si
 class _Resizes(Transform):
     """Resamples to what `make_params` finds."""
 
-    def __init__(self, interpolation: Any, antialias: bool) -> None:
+    def __init__(self, interpolation: Any, antialias: bool | None) -> None:
         self.interpolation = interpolation
-        self.antialias = antialias
+        self.antialias = arguments.antialias(antialias)
         self._filter = arguments.interpolation(interpolation)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -45,7 +45,7 @@ class Resize(_Resizes):
         interpolation: "nearest", "bilinear" or "bicubic".
         max_size: with a single number: the longer side is at most this, the shorter in proportion. With None: the
             longer side is this.
-        antialias: widen the filter when shrinking, as Pillow does.
+        antialias: widen the filter when shrinking, as Pillow does. None is True.
     """
 
     def __init__(
@@ -53,18 +53,17 @@ class Resize(_Resizes):
         size: int | Sequence[int] | None,
         interpolation: Any = "bilinear",
         max_size: int | None = None,
-        antialias: bool = True,
+        antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
         self._pair = None if size is None else arguments.pair("size", size)
         self._shorter = size is not None and len(arguments.values(size, int)) == 1
         self.size = self._pair[0] if self._shorter and self._pair else self._pair
-        self.max_size = max_size
+        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
         if self._pair is None:
-            if max_size is None:
+            if self.max_size is None:
                 raise TransformError("size is None: then max_size must be given")
-            arguments.pair("max_size", max_size)
-        elif max_size is not None and (not self._shorter or max_size <= self._pair[0]):
+        elif self.max_size is not None and (not self._shorter or self.max_size <= self._pair[0]):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -99,10 +98,12 @@ class RandomResize(_Resizes):
         interpolation, antialias: as for `Resize`.
     """
 
-    def __init__(self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool = True) -> None:
+    def __init__(
+        self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
+    ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = arguments.whole("min_size", min_size, low=1)
-        self.max_size = arguments.whole("max_size", max_size, low=self.min_size + 1)
+        self.min_size = arguments.whole("min_size", min_size, 1, arguments.LONGEST)
+        self.max_size = arguments.whole("max_size", max_size, self.min_size + 1, arguments.LONGEST)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = draws.integers(self.min_size, self.max_size - 1)
@@ -129,13 +130,13 @@ class RandomShortestSize(_Resizes):
         min_size: int | Sequence[int],
         max_size: int | None = None,
         interpolation: Any = "bilinear",
-        antialias: bool = True,
+        antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
         self.min_size = list(arguments.values(min_size, operator.index))
         if not self.min_size or min(self.min_size) < 1:
             raise TransformError(f"min_size is a length of at least 1 pixel, or several, not {min_size!r}")
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, low=1)
+        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = np.array(self.min_size)[draws.integers(0, len(self.min_size) - 1)]
@@ -159,7 +160,7 @@ class ScaleJitter(_Resizes):
         target_size: int | Sequence[int],
         scale_range: Sequence[float] = (0.1, 2.0),
         interpolation: Any = "bilinear",
-        antialias: bool = True,
+        antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
         self.target_size = arguments.pair("target_size", target_size)

@@ -70,7 +70,7 @@ class RandomRotation(Warp):
         super().__init__(interpolation, fill, padding_mode)
         self.degrees = arguments.either_way("degrees", degrees)
         self.expand = expand
-        self.center = arguments.point("center", center)
+        self.center = None if center is None else arguments.point("center", center)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return {"angle": draws.uniform(None, *self.degrees)}
@@ -110,12 +110,12 @@ class RandomAffine(Warp):
     ) -> None:
         super().__init__(interpolation, fill, padding_mode)
         self.degrees = arguments.either_way("degrees", degrees)
-        self.translate = arguments.point("translate", translate)
+        self.translate = None if translate is None else arguments.point("translate", translate)
         if self.translate is not None and not all(0.0 <= part <= 1.0 for part in self.translate):
             raise TransformError(f"translate is two parts of the image's size, from 0 to 1, not {translate!r}")
         self.scale = None if scale is None else arguments.span("scale", scale, low=1e-6)
         self.shear = None if shear is None else self._shears(shear)
-        self.center = arguments.point("center", center)
+        self.center = None if center is None else arguments.point("center", center)
 
     @staticmethod
     def _shears(shear: float | Sequence[float]) -> tuple[float, ...]:

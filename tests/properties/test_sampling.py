@@ -269,5 +269,5 @@ def test_what_does_not_fit_is_refused():
         plan.crop(0, 2, 5, 3)
     with pytest.raises(TransformError, match="0 or more"):
         plan.pad(0, -1, 0, 0)
-    with pytest.raises(TransformError, match="at least 1"):
+    with pytest.raises(TransformError, match="resize to 0 x 3: both sides are from 1"):
         plan.resize(0, 3)

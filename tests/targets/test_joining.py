@@ -275,8 +275,8 @@ def test_arguments_that_do_not_fit():
     for make, message in (
         (lambda: T.Mosaic(0), "output_size .* not 0"),
         (lambda: T.Mosaic(start_ratio_range=(0.7, 0.3)), r"start_ratio_range .* not \(0.7, 0.3\)"),
-        (lambda: T.Mosaic(start_ratio_range=(-2, 0)), r"start_ratio_range .*\[-1, 1\].* not \(-2, 0\)"),
-        (lambda: T.Mosaic(min_bbox_size=-1), r"min_bbox_size .* not \(-1, inf\)"),
+        (lambda: T.Mosaic(start_ratio_range=(-2, 0)), r"start_ratio_range .* from -1 to 1, .* not \(-2, 0\)"),
+        (lambda: T.Mosaic(min_bbox_size=-1), "min_bbox_size .* not -1"),
         (lambda: T.Mosaic(p=2), "p is a probability"),
         (lambda: T.CopyPaste(-1), "p is a probability"),
     ):

@@ -282,8 +282,8 @@ def test_a_perspective_with_the_origin_infinitely_far_away():
     ("arguments", "message"),
     [
         (([[0, 0], [1, 0], [2, 0], [0, 9]], SQUARE), "startpoints are four .* no three of them on a line"),
-        ((SQUARE, SQUARE[:3]), "endpoints are four"),
-        ((None, None, "bilinear", None, [1, 2]), r"coefficients are eight numbers, not \[1, 2\]"),
+        ((SQUARE, SQUARE[:3]), r"endpoints takes .* \(4, 2\), not \(3, 2\)"),
+        ((None, None, "bilinear", None, [1, 2]), r"coefficients takes .* \(8,\), not \(2,\)"),
     ],
 )
 def test_corners_that_make_no_perspective(arguments, message):

@@ -1,0 +1,153 @@
+"""Arguments that do not fit: each is refused by name, with its value and what was allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cuaug import TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+
+NAN, INF, LONG = float("nan"), float("inf"), 2**31
+IMAGE = np.zeros((8, 9, 3), np.uint8)
+SQUARE = [(0, 0), (9, 0), (9, 9), (0, 9)]
+
+TRANSFORMS = [
+    (lambda: T.Normalize(NAN, 1), "mean is a number or a sequence of 3, not nan"),
+    *[(lambda v=v: T.Normalize(0, v), f"std .* not {v!r}") for v in (NAN, INF, None, "x")],
+    *[(lambda v=v: T.GaussianBlur(3, v), f"sigma .* not {v}") for v in (INF, NAN)],
+    (lambda: T.RandomRotation(1, center=(NAN, 0)), r"center is two numbers, \(x, y\), not \(nan, 0\)"),
+    *[(lambda v=v: T.Pad(1, v), f"fill is a number or a sequence of 3, not {v}") for v in (NAN, INF)],
+    (lambda: T.RandomErasing(value=NAN), "value .* not nan"),
+    *[(lambda v=v: T.Resize(8, max_size=v), f"max_size is an integer .* not {v!r}") for v in (NAN, 20.7, "x", LONG)],
+    *[(lambda v=v: T.Resize(None, max_size=v), f"max_size is an integer .* not {v!r}") for v in (0, 20.7)],
+    *[(lambda v=v: T.Resize(v), f"size is an integer from 1 to 2147483647, .* not {v}") for v in (LONG, 10**30)],
+    (lambda: T.Pad(LONG), "padding is .* from 0 to 2147483647 each, not 2147483648"),
+    *[(lambda v=v: T.Resize(8, v), "interpolation is one of .*, not") for v in ([], {}, np.zeros(2), True)],
+    *[(lambda v=v: T.Pad(1, padding_mode=v), "padding_mode is one of .*, not") for v in ([], np.zeros(2))],
+    *[(lambda v=v: T.ConvertColor(v), "from 'RGB' to 'YUV' or back, not from") for v in ([], np.zeros(2))],
+    (lambda: T.PlanckianJitter([]), r"mode is one of 'blackbody', 'CIED', not \[\]"),
+    (lambda: T.AutoAugment(np.zeros(2)), "policy is one of .*, not array"),
+    (lambda: T.Compose([], box_format=[]), r"box_format is one of .*, not \[\]"),
+    *[(lambda v=v: T.Downscale(interpolation_pair=v), f"interpolation_pair .* not {v}") for v in (3, None)],
+    *[(lambda v=v: T.Resize(8, antialias=v), f"antialias is True or False, not {v!r}") for v in (1, "warn", 0.0)],
+    (lambda: T.RandomResizedCrop(8, antialias="warn"), "antialias is True or False, not 'warn'"),
+    (lambda: T.TenCrop(8, None), "vertical_flip is True or False, not None"),
+    (lambda: T.LUT("abc"), r"table takes finite numbers of shape \(256,\) or \(3, 256\), not 'abc'"),
+    (lambda: T.LUT(np.full(256, NAN)), r"table takes finite numbers .*, not array\(\[nan"),
+    (lambda: T.ColorJitter(INF), "brightness is 0 or more, .* not inf"),
+    (lambda: T.CLAHE(INF), r"clip_limit .* not \(1.0, inf\)"),
+    (lambda: T.Mosaic(min_bbox_size=INF), "min_bbox_size is a number of at least 0, not inf"),
+    (lambda: T.RandomGamma((0, INF)), r"gamma is \(lower, upper\) of at least 0, in that order, not \(0, inf\)"),
+    (lambda: T.SanitizeBoundingBoxes(-1), "min_size is a number of at least 0, not -1"),
+]  # fmt: skip
+
+FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("resize", {"size": 8, "antialias": "warn"}, "antialias is True or False, not 'warn'"),
+    ("resized_crop", {"top": 0.5, "left": 0, "height": 4, "width": 4, "size": 4}, "top is an integer .* not 0.5"),
+    ("resized_crop", {"top": 0, "left": 0, "height": 4, "width": 4, "size": 4, "antialias": 2}, "antialias .* not 2"),
+    ("crop", {"top": 1.9, "left": 1, "height": 5, "width": 5}, "top is an integer from 0 to 2147483647, not 1.9"),
+    ("crop", {"top": 0, "left": "x", "height": 5, "width": 5}, "left is an integer .* not 'x'"),
+    ("crop", {"top": -1, "left": 0, "height": 5, "width": 5}, "top is an integer from 0 .* not -1"),
+    ("crop", {"top": 2**70, "left": 0, "height": 5, "width": 5}, "top is an integer .* not 1180"),
+    ("crop", {"top": 0, "left": 0, "height": 0, "width": 5}, "height is an integer from 1 to 2147483647, not 0"),
+    ("rot90", {"k": 0.5}, "k is an integer, not 0.5"),
+    ("rotate", {"angle": NAN}, "angle is a number, not nan"),
+    ("ten_crop", {"size": 4, "vertical_flip": "x"}, "vertical_flip is True or False, not 'x'"),
+    ("affine", {"angle": 0, "translate": (NAN, 0), "scale": 1, "shear": 0}, r"translate is two .* not \(nan, 0\)"),
+    ("affine", {"angle": 0, "translate": None, "scale": 1, "shear": 0}, "translate is two .* not None"),
+    ("affine", {"angle": 0, "translate": (0, 0), "scale": 0, "shear": 0}, "scale is a number of at least 1e-06, not 0"),
+    ("affine", {"angle": 0, "translate": (0, 0), "scale": 1, "shear": INF}, "shear is .* not .inf"),
+    ("affine", {"angle": 0, "translate": (0, 0), "scale": 1, "shear": "x"}, "shear is .* not 'x'"),
+    ("perspective", {"startpoints": "x", "endpoints": SQUARE}, "startpoints takes .* not 'x'"),
+    ("perspective", {"startpoints": SQUARE, "endpoints": [(NAN, 0), *SQUARE[1:]]}, "endpoints takes .* not .*nan"),
+    ("perspective", {"startpoints": None, "endpoints": None}, "startpoints takes .* not None"),
+    ("perspective", {"startpoints": None, "endpoints": None, "coefficients": [NAN] * 8},
+     "coefficients takes .* not .nan"),
+    ("elastic", {"displacement": "x"}, "displacement takes finite numbers, not 'x'"),
+    *[(f"adjust_{name}", {f"{name}_factor": v}, f"{name}_factor is a number of at least 0, not ")
+      for name in ("brightness", "contrast", "saturation", "sharpness") for v in (-1, NAN, INF, "x", [], (1, 2))],
+    ("adjust_hue", {"hue_factor": 0.7}, "hue_factor is a number from -0.5 to 0.5, not 0.7"),
+    ("adjust_gamma", {"gamma": -1}, "gamma is a number of at least 0, not -1"),
+    ("adjust_gamma", {"gamma": 1, "gain": INF}, "gain is a number of at least 0, not inf"),
+    ("clahe", {"clip_limit": -1}, "clip_limit is a number of at least 0, not -1"),
+    ("matrix", {"values": np.eye(3)}, r"values takes finite numbers of shape \(3, 4\), not \(3, 3\)"),
+    ("matrix", {"values": "x"}, "values takes finite numbers .* not 'x'"),
+    ("lut", {"table": "a"}, "table takes finite numbers .* not 'a'"),
+    ("normalize", {"mean": 0, "std": 0}, "std must be above 0"),
+    ("normalize", {"mean": [1, 2], "std": 1}, r"mean is a number or a sequence of 3, not \[1, 2\]"),
+    ("gaussian_blur", {"kernel_size": 3, "sigma": NAN}, "sigma is a number above 0, .* not nan"),
+    ("gaussian_noise", {"sigma": -1}, "sigma is a number of at least 0, not -1"),
+    ("motion_blur", {"kernel_size": (3, 7), "angle": 0}, r"kernel_size is an integer of at least 3, not \(3, 7\)"),
+    ("motion_blur", {"kernel_size": 3, "angle": "x"}, "angle is a number, not 'x'"),
+    ("motion_blur", {"kernel_size": 3, "angle": 0, "direction": 2}, "direction is a number from -1 to 1, not 2"),
+    ("median_blur", {"kernel_size": 4}, "kernel_size is one of 3, 5 and 7, not 4"),
+    *[("jpeg", {"quality": v}, f"quality is an integer from 1 to 100, not {v!r}") for v in (None, 0, 50.9, "x")],
+    ("erase", {"top": None, "left": 0, "height": 1, "width": 1}, "top is an integer .* not None"),
+    ("erase", {"top": 0, "left": 0, "height": -1, "width": 1}, "height is an integer from 0 to 2147483647, not -1"),
+    ("posterize", {"bits": 9}, "bits is an integer from 0 to 8, not 9"),
+    ("solarize", {"threshold": "x"}, "threshold is a number, not 'x'"),
+    ("permute_channels", {"permutation": "abc"}, "permutation is an order of 0 ... 2, not 'abc'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "message"), TRANSFORMS)
+def test_transforms_refuse(make, message):
+    with pytest.raises(TransformError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(("name", "given", "message"), FUNCTIONS, ids=lambda value: value if type(value) is str else "")
+def test_functions_refuse(name, given, message):
+    with pytest.raises(TransformError, match=message) as caught:
+        getattr(F, name)(IMAGE, **given)
+    assert "lower" not in str(caught.value), "a function takes one number"
+
+
+def test_functions_look_at_arguments_first():
+    for name, given, message in FUNCTIONS:
+        if name != "permute_channels":  # depends on the image's
+            with pytest.raises(TransformError, match=message):
+                getattr(F, name)("no image", **given)
+
+
+def test_numbers_of_every_kind():
+    """NumPy's and torch's scalars and arrays of one."""
+    for kind in (np.float32, np.array, torch.tensor):
+        assert T.RandomHorizontalFlip(kind(0.25)).p == 0.25
+        assert T.Normalize(kind(0.5), kind(0.25)).std == [0.25]
+        assert T.RandomSolarize(kind(2.0)).threshold == 2.0
+    assert T.Resize(np.int64(7)).size == 7 and T.Resize(torch.tensor([7, 8])).size == (7, 8)
+
+
+def test_antialias_may_be_none():
+    """As in torchvision before 0.17, where it stood for True on what is no tensor."""
+    image = np.random.default_rng(0).integers(0, 256, (40, 40, 3), dtype=np.uint8)
+    want = F.resize(image, 9)
+    for got in (
+        T.Resize(9, antialias=None)(image),
+        T.RandomResizedCrop(9, (1, 1), (1, 1), antialias=None)(image),
+        F.resize(image, 9, antialias=None),
+        F.resized_crop(image, 0, 0, 40, 40, 9, antialias=None),
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_erasing_three_values_needs_three_channels():
+    with pytest.raises(TransformError, match="value has 3 entries, one per channel, but the images have 1"):
+        F.erase(IMAGE[..., 0], 0, 0, 1, 1, (1, 2, 3))
+
+
+def test_a_limit_beyond_every_count_limits_nothing():
+    image = np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)
+    np.testing.assert_array_equal(F.clahe(image, 1e30), F.clahe(image, 0))
+
+
+def test_what_of_a_rectangle_lies_outside_is_left_out():
+    want = IMAGE.copy()
+    want[:2, 5:] = 9
+    np.testing.assert_array_equal(F.erase(IMAGE, -3, 5, 5, 2**31 - 1, 9), want)
