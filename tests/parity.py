@@ -355,6 +355,8 @@ Otherwise than in torchvision,
 - `MixUp` and `CutMix` mix with the next sample, not the one before in the batch, and `MixUp` takes uint8 too;
 - `CopyPaste`'s boxes end behind the last pixel of a mask, not at it, and its `blending` is a soft edge; in
   torchvision's scripts it makes the hard edge two pixels wider;
+- `SanitizeBoundingBoxes`, `MixUp` and `CutMix` have no `labels_getter`: what has a row for each box is found, and mixed
+  is the label itself; `fill` is of images alone, not a dict by type: masks have the chain's `mask_fill`;
 - `AugMix` rounds the mean; torchvision cuts its fraction off: uint8 images get darker by half a level on average.
 """
 

@@ -1,7 +1,8 @@
 """The operations with explicit parameters, on images in hand. Nothing here is random but `gaussian_noise`.
 
 Each function takes and returns what `cuaug.transforms.Compose` does: a torch tensor, (C, H, W) or (N, C, H, W); a
-NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are torchvision's.
+NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are torchvision's. An argument
+that does not fit is a `TransformError`, which names it and what was allowed.
 """
 
 from cuaug.functional.color import (

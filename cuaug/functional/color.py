@@ -122,7 +122,7 @@ def adjust_hue(image: Any, hue_factor: float) -> Any:
 
 
 def rgb_to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
-    """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images stay, in as many channels."""
+    """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images keep their values."""
     chain = Grayscale(num_output_channels)
     return apply(image, lambda plan: chain.write(plan, None))
 

@@ -16,7 +16,7 @@ from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.moves import LONGEST
 from cuaug.plan.plan import Plan
 from cuaug.plan.points import BOX_FORMATS, Points
-from cuaug.plan.record import Record, Script
+from cuaug.plan.record import Record, Script, Where
 from cuaug.plan.tables import Tables
 
 __all__ = [
@@ -31,5 +31,6 @@ __all__ = [
     "Script",
     "Tables",
     "Type",
+    "Where",
     "operations",
 ]

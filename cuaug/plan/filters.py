@@ -15,7 +15,8 @@ from cuaug._native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan.geometry import packed_taps
 from cuaug.plan.layout import Border, Neighbourhood
-from cuaug.plan.passes import Passes, Where
+from cuaug.plan.passes import Passes
+from cuaug.plan.record import Where
 
 __all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
 

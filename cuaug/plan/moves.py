@@ -12,8 +12,9 @@ from cuaug._native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
-from cuaug.plan.passes import Passes, Where
+from cuaug.plan.passes import Passes
 from cuaug.plan.points import mirror, scaling, shift, swap
+from cuaug.plan.record import Where
 from cuaug.plan.rows import POINTWISE, POSITIONAL, UNFIT
 
 __all__ = ["LONGEST", "Moves"]

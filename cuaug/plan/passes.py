@@ -12,15 +12,14 @@ from cuaug._native import library
 from cuaug.errors import TransformError
 from cuaug.plan.layout import Type
 from cuaug.plan.points import Points
+from cuaug.plan.record import Where
 from cuaug.plan.rows import UNFIT, Rows
 
-__all__ = ["TABLE_FLOATS", "Barrier", "Passes", "Where"]
+__all__ = ["TABLE_FLOATS", "Barrier", "Passes"]
 
 #: The look-up tables' size: whatever else the kernels read as floats lies among them.
 TABLE_FLOATS = 3 * 256
 _MOST_FLOATS = 2**31 - 1  # rows count them by int: kernels/plan.h
-
-Where = NDArray[np.bool_] | None
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from cuaug.plan import operations
 from cuaug.plan.filters import Filters
 from cuaug.plan.layout import OP, Layout, Type
 from cuaug.plan.moves import Moves
-from cuaug.plan.passes import Where
-from cuaug.plan.record import Record
+from cuaug.plan.record import Record, Where
 from cuaug.plan.rows import RAW_OP, seen_as
 from cuaug.plan.tables import Tables
 

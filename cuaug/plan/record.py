@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Record", "Script", "Step"]
+__all__ = ["Record", "Script", "Step", "Where"]
 
+#: Of N samples those that are meant, (N,); None: all.
 Where = NDArray[np.bool_] | None
 
 

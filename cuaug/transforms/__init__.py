@@ -11,7 +11,7 @@ Compose([
 from cuaug.transforms.arguments import InterpolationMode
 from cuaug.transforms.augmix import AugMix
 from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from cuaug.transforms.base import BatchTransform, RandomApply, RandomTransform, Transform
+from cuaug.transforms.base import BatchTransform, RandomTransform, Transform
 from cuaug.transforms.blur import (
     JPEG,
     Downscale,
@@ -21,7 +21,7 @@ from cuaug.transforms.blur import (
     RandomAdjustSharpness,
 )
 from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.choices import RandomChoice, RandomOrder, SomeOf
+from cuaug.transforms.choices import RandomApply, RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype

@@ -90,7 +90,7 @@ def flag(name: str, value: bool) -> bool:
 
 
 def antialias(value: bool | None) -> bool:
-    """None is True, as in older code for torchvision."""
+    """None, which older code for torchvision has, is True."""
     return True if value is None else flag("antialias", value)
 
 

@@ -8,7 +8,7 @@ a `BatchTransform`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, Record
+from cuaug.plan import Plan, Record, Where
 from cuaug.random import Draws
-from cuaug.transforms import arguments
 
-__all__ = ["BatchTransform", "RandomApply", "RandomTransform", "Transform", "Where", "members"]
-
-Where = NDArray[np.bool_] | None
+__all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
 
 
 class Transform:
@@ -155,17 +152,3 @@ def members(transforms: Iterable[Transform]) -> list[Transform]:
                 "wrap a function of your own, of a batch of images, in Lambda"
             )
     return chain
-
-
-class RandomApply(Transform):
-    """Applies all of `transforms` to a sample, or none, with probability p; decided for each sample."""
-
-    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
-        self.transforms = members(transforms)
-        self.p = arguments.probability("p", p)
-
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
-        draws.next_transform()
-        acts = draws.bernoulli(self.p)
-        for transform in self.transforms:
-            transform.plan(plan, draws, acts if where is None else acts & where)

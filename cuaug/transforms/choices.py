@@ -1,4 +1,4 @@
-"""Chains that choose: one of several transforms, some of them, or all in an order of chance, decided for each sample.
+"""Chains that choose: all or none of their transforms, one, some, or all in an order of chance, for each sample.
 
 A choice costs no launch: each member is planned once for every turn it may have, for the samples that take it then.
 Members draw from positions of their own whether or not they act, so a sample's result depends on nothing beside it.
@@ -21,7 +21,21 @@ from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
 
-__all__ = ["RandomChoice", "RandomOrder", "SomeOf"]
+__all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf"]
+
+
+class RandomApply(Transform):
+    """Applies all of `transforms` to a sample, or none, with probability p; decided for each sample."""
+
+    def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
+        self.transforms = members(transforms)
+        self.p = arguments.probability("p", p)
+
+    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+        draws.next_transform()
+        acts = draws.bernoulli(self.p)
+        for transform in self.transforms:
+            transform.plan(plan, draws, acts if where is None else acts & where)
 
 
 class _Choice(Transform):
