@@ -67,6 +67,8 @@ def motion_blur(
         "angle": arguments.number("angle", angle),
         "direction": arguments.number("direction", direction, -1, 1),
     }
+    if one["size"] % 2 == 0:
+        raise TransformError(f"kernel_size is an odd number, not {kernel_size!r}")
     chain = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
 
     def write(plan: Plan) -> None:
