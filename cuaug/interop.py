@@ -36,7 +36,7 @@ def type_of(dtype: torch.dtype) -> Type:
     Raises:
         TransformError: for any but uint8, float16, bfloat16 and float32.
     """
-    if dtype not in _TYPES:
+    if not isinstance(dtype, torch.dtype) or dtype not in _TYPES:
         raise TransformError(f"dtype is one of {', '.join(map(str, _TYPES))}, not {dtype!r}")
     return _TYPES[dtype]
 

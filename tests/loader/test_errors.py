@@ -202,6 +202,7 @@ def test_what_collate_fn_makes_of_a_batch_without_samples(made):
         ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
         ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
         ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
+        ({"dtype": []}, TransformError, r"dtype is one of .*not \[\]"),
         ({"dtype": torch.float64}, TransformError, "not torch.float64"),
         *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
         ({"transforms": lambda image: image}, TransformError, "not a cuaug transform"),
