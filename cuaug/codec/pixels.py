@@ -46,7 +46,7 @@ class Pixels:
             array = array[:, :, None]
         if array.shape[2] == 1:
             array = np.repeat(array, 3, axis=2)
-        packed = array.strides[1:] == (3, 1) or self.width == 1
+        packed = array.strides[2] == 1 and (array.strides[1] == 3 or self.width == 1)
         self.array: NDArray[np.uint8] = array if packed and array.strides[0] >= 0 else np.ascontiguousarray(array)
 
     def __repr__(self) -> str:

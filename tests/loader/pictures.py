@@ -112,3 +112,16 @@ class Bytes:
 
     def read(self, index: int) -> tuple[bytes, int]:
         return self.data[index], index
+
+
+class Arrays:
+    """Decoded pictures, labelled by their index."""
+
+    def __init__(self, *arrays: np.ndarray) -> None:
+        self.arrays = arrays
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def read(self, index: int) -> tuple[np.ndarray, int]:
+        return self.arrays[index], index

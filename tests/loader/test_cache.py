@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
 from cuaug import transforms as T
 from cuaug.codec import HostDecoder, read_header
-from tests.loader.pictures import Memory, numbers_of, photo, write_photos
+from tests.loader.pictures import Arrays, Memory, numbers_of, photo, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
 
@@ -64,17 +64,6 @@ def shrunk(path: str, short_side: int) -> np.ndarray:
     """The picture as the docs say that it is cached: decoded, and resized if its short side is longer."""
     pixels = HostDecoder().decode(read_header(Path(path).read_bytes())).copy()
     return functional.resize(pixels, short_side) if min(pixels.shape[:2]) > short_side else pixels
-
-
-class Arrays:
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self.arrays = arrays
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return self.arrays[index], index
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.pipeline.stages import stages
-from tests.loader.pictures import Bytes, Memory, color_of, numbers_of, photo, write_photos
+from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
 
@@ -147,6 +147,19 @@ def test_a_source_gives_a_path_or_bytes(tree, as_type):
     with Loader(Source()) as loader:
         ((images, labels),) = loader
     assert numbers_of(images) == [0] and labels.tolist() == [5]
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize(
+    "view",
+    [lambda a: a[..., ::-1], lambda a: a[::-1], lambda a: a[:, ::-1], lambda a: a.copy("F"), lambda a: a[::2]],
+    ids=["channels reversed", "rows reversed", "columns reversed", "Fortran's order", "every second row"],
+)
+def test_arrays_that_lie_in_any_way(view, width):
+    array = view(photo(8, 5)[:, :width].copy())
+    with Loader(Arrays(array)) as loader:
+        ((images, _),) = loader
+    np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), array)
 
 
 # --- what the images are ---------------------------------------------------------------------------------------------
