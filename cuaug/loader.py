@@ -13,8 +13,8 @@ import torch
 
 from cuaug import state
 from cuaug.batch import Batch, collate
-from cuaug.cache import DecodedCache, EncodedCache
-from cuaug.codec import DEFAULT_MAX_PIXELS, codec_version
+from cuaug.cache import DecodedCache, EncodedCache, open_cache
+from cuaug.codec import DEFAULT_MAX_PIXELS
 from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.interop import type_of
@@ -174,7 +174,9 @@ class Loader:
             None if prefetch is None else _integer("prefetch", prefetch, 1),
         )
         self.threads, self.prefetch = self._setup.threads, self._setup.prefetch
-        self.cache = self._open_cache(cache, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling)
+        self.cache = open_cache(
+            cache, self.source, self.device, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling
+        )
         reader = Reader(
             self.source,
             encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
@@ -256,30 +258,6 @@ class Loader:
     def _fingerprint(self) -> str | None:
         fingerprint = getattr(self.source, "fingerprint", None)
         return None if fingerprint is None else fingerprint()
-
-    def _open_cache(self, cache: Any, **decoding: bool) -> EncodedCache | DecodedCache | None:
-        if isinstance(cache, str):
-            cache = {"encoded": EncodedCache, "decoded": DecodedCache}[
-                _one_of("cache", cache, ("encoded", "decoded"))
-            ]()
-        if cache is None:
-            return None
-        contents: dict[str, Any] = {"source": self._fingerprint}
-        if self._fingerprint is None:
-            if isinstance(cache, DecodedCache) and cache.directory is not None:
-                raise LoaderError(
-                    f"a cache in {cache.directory!r} would not notice another data set: the source "
-                    f"{type(self.source).__name__} has no fingerprint()"
-                )
-            contents["source"] = f"{type(self.source).__name__} object {id(self.source):#x}"
-        if isinstance(cache, EncodedCache):
-            cache.open(len(self.source), contents, source=self.source)
-        elif isinstance(cache, DecodedCache):
-            contents |= {**decoding, "decoder": codec_version(), "device": self.device.type}
-            cache.open(len(self.source), contents, source=self.source, device=self.device)
-        else:
-            raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
-        return cache
 
     def _go_to(self, epoch: int, start: int) -> None:
         self.epoch, self._start, self._consumed = epoch, start, (epoch, start)

@@ -20,5 +20,15 @@ from cuaug.cache.device import DevicePixels
 from cuaug.cache.encoded import EncodedCache
 from cuaug.cache.estimate import SizeEstimate, estimate, shrunken_size
 from cuaug.cache.limits import CacheStats
+from cuaug.cache.opening import open_cache
 
-__all__ = ["CacheStats", "DecodedCache", "DevicePixels", "EncodedCache", "SizeEstimate", "estimate", "shrunken_size"]
+__all__ = [
+    "CacheStats",
+    "DecodedCache",
+    "DevicePixels",
+    "EncodedCache",
+    "SizeEstimate",
+    "estimate",
+    "open_cache",
+    "shrunken_size",
+]

@@ -1,9 +1,10 @@
-"""A digest of which samples a source has, and of their labels, that is the same wherever the data set lies."""
+"""Digests: of which samples a source has and of their labels, wherever they lie; and of where its files do lie."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,15 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.sources._columns import Columns
+from cuaug.sources._urls import is_url
 
-__all__ = ["fingerprint", "once", "relative"]
+__all__ = ["fingerprint", "once", "origin", "relative"]
 
 S = TypeVar("S")
+T = TypeVar("T")
 
 # Raise it when the same data set would get another fingerprint: states from before are then refused.
 _VERSION = 1
 # Items that are joined before they are hashed: few enough for memory, many enough for speed.
 _CHUNK = 65_536
+# How many of a source's files are asked when they were written: enough to notice a data set that was made anew.
+_LOOKED_AT = 1000
 
 
 def fingerprint(kind: str, *parts: Any) -> str:
@@ -37,18 +42,43 @@ def fingerprint(kind: str, *parts: Any) -> str:
 
 def relative(paths: Sequence[str]) -> list[str]:
     """The paths as seen from the deepest folder that they have in common."""
-    low, high = min(paths), max(paths)  # what these two begin with, all between them begin with
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
-    below = low.rfind("/", 0, same) + 1
+    below = len(_folder(paths))
     return [path[below:] for path in paths]
 
 
-def once(method: Callable[[S], str]) -> Callable[[S], str]:
+def origin(paths: Sequence[str], *parts: Any) -> str:
+    """The deepest folder that files have in common, as it lies on this machine, and a digest.
+
+    The digest is of when up to 1,000 of the files, throughout them, were written, of their sizes, and of other plain
+    data. Data sets of the same names and labels have one fingerprint and different origins.
+    """
+    folder = _folder(paths)
+    written = [_written(path) for path in paths[:: -(-len(paths) // _LOOKED_AT)]]
+    return f"{folder if is_url(folder) else os.path.realpath(folder)} {fingerprint('origin', written, *parts)}"
+
+
+def _folder(paths: Sequence[str]) -> str:
+    """The deepest that they have in common, with its slash; empty for none."""
+    low, high = min(paths), max(paths)  # what these two begin with, all between them begin with
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    return low[: low.rfind("/", 0, same) + 1]
+
+
+def _written(path: str) -> tuple[int, int]:
+    """A file's size in bytes and its time of change in nanoseconds; zeros for none, or a url."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
+def once(method: Callable[[S], T]) -> Callable[[S], T]:
     """A method without arguments whose result is kept on its object."""
     name = f"_{method.__name__}_once"
 
     @functools.wraps(method)
-    def kept(self: S) -> str:
+    def kept(self: S) -> T:
         if name not in self.__dict__:
             self.__dict__[name] = method(self)
         return self.__dict__[name]

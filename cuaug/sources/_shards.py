@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from cuaug.errors import LoaderError
+from cuaug.sources._fingerprint import origin
 from cuaug.sources._index import Index, Stamp
 from cuaug.sources._process import PerProcess
 
@@ -112,6 +113,10 @@ class Shards:
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    def origin(self) -> str:
+        """The shards' common folder, and a digest of when up to 1,000 of them were written."""
+        return origin(self.paths)
 
     def _place(self, index: int) -> tuple[int, int]:
         """(shard, number within it) of a sample."""

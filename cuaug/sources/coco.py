@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import fingerprint, once
+from cuaug.sources._fingerprint import fingerprint, once, origin
 
 __all__ = ["Coco"]
 
@@ -123,6 +123,10 @@ class Coco:
         """A digest of the images' names and all that the labels are made of."""
         parts = [self._columns[name] for name in sorted(self._columns)]
         return fingerprint("coco", self._names, self.categories, self._begin, self._ids, *parts, self._segment_bytes)
+
+    def origin(self) -> str:
+        """The images' folder, and a digest of when up to 1,000 of them were written."""
+        return origin([self.path(i) for i in range(len(self))])
 
     def _masks(self, mine: slice, height: int, width: int) -> NDArray[np.uint8]:
         tools = need("pycocotools.mask", "coco")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 from cuaug.sources import _urls
-from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 
 __all__ = ["EXTENSIONS", "Files", "split_pairs"]
 
@@ -98,6 +98,10 @@ class Files:
     def fingerprint(self) -> str:
         """A digest of the paths below their common folder, the labels and the names of the classes."""
         return fingerprint("files", relative(self.paths), self.labels, self.classes)
+
+    def origin(self) -> str:
+        """The paths' common folder, and a digest of when up to 1,000 of the files were written."""
+        return origin(self.paths)
 
     def _check_urls(self) -> None:
         _urls.check(path for path in self.paths if _urls.is_url(path))

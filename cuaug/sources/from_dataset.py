@@ -6,14 +6,15 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import LoaderError
-from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import fields_of
 from cuaug.sources._process import PerProcess
 
@@ -95,19 +96,21 @@ class FromDataset:
         return f"{self._name}[{index}]"
 
     @once
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | None:
         """A digest of what the Dataset says of itself: `fingerprint()`; or else its type, its length, and its
-        `samples`, (path, label) pairs as torchvision has them, or `targets`, where there are such."""
-        own = getattr(self.dataset, "fingerprint", None)
-        if callable(own):
-            return str(own())
-        about: list[Any] = [self._name, len(self), self.classes]
-        samples = getattr(self.dataset, "samples", None)
-        if isinstance(samples, list) and len(samples) == len(self) and _are_pairs(samples):
-            about += [relative([os.fspath(path) for path, _ in samples]), [label for _, label in samples]]
-        else:
-            about.append(getattr(self.dataset, "targets", None))
-        return fingerprint("dataset", *about)
+        `samples`, (path, label) pairs as torchvision has them, or `targets`. Of a Subset it is of the Dataset within
+        and the indices, of a ConcatDataset of its parts. None where one of these says nothing."""
+        return _fingerprint(self.dataset)
+
+    def origin(self) -> str | None:
+        """The common folder of the Dataset's `samples`, and a digest of when up to 1,000 of them were written. None
+        where it has neither such nor a `fingerprint()` of its own: `targets` do not tell which pictures they are of."""
+        samples = [_samples(part) for part in _parts(self.dataset)]
+        if None in samples:
+            return None
+        paths = [path for pairs in samples for path, _ in pairs or ()]
+        options = [self._image, self.tensor_layout]
+        return origin(paths, *options) if paths else fingerprint("origin", *options)
 
     def _of_mapping(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
         missing = [name for name in (self._image, *self._fields) if name not in item]
@@ -141,6 +144,48 @@ class FromDataset:
             "or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor (C, H, W), hence without ToTensor or other "
             "transforms that make floats"
         )
+
+
+def _fingerprint(dataset: Any) -> str | None:
+    if _knows_itself(dataset):
+        return str(dataset.fingerprint())
+    if isinstance(dataset, Subset):
+        inner = _fingerprint(dataset.dataset)
+        return None if inner is None else fingerprint("subset", inner, dataset.indices)
+    if isinstance(dataset, ConcatDataset):
+        parts = [_fingerprint(part) for part in dataset.datasets]
+        return None if None in parts else fingerprint("concatenated", parts)
+    classes = getattr(dataset, "classes", None)
+    about = [type(dataset).__name__, len(dataset), list(classes) if isinstance(classes, (list, tuple)) else None]
+    samples, targets = _samples(dataset), getattr(dataset, "targets", None)
+    if samples is not None:
+        return fingerprint("dataset", *about, relative([path for path, _ in samples]), [label for _, label in samples])
+    return None if targets is None else fingerprint("dataset", *about, targets)
+
+
+def _parts(dataset: Any) -> Iterator[Any]:
+    """The Datasets that Subsets and ConcatDatasets are made of, but for those that know themselves."""
+    if _knows_itself(dataset):
+        return
+    if isinstance(dataset, Subset):
+        yield from _parts(dataset.dataset)
+    elif isinstance(dataset, ConcatDataset):
+        for part in dataset.datasets:
+            yield from _parts(part)
+    else:
+        yield dataset
+
+
+def _knows_itself(dataset: Any) -> bool:
+    return callable(getattr(dataset, "fingerprint", None))
+
+
+def _samples(dataset: Any) -> list[tuple[str, Any]] | None:
+    """Its (path, label) pairs, one for each item, where it has them as torchvision does."""
+    samples = getattr(dataset, "samples", None)
+    if not isinstance(samples, list) or len(samples) != len(dataset) or not _are_pairs(samples):
+        return None
+    return [(os.fspath(path), label) for path, label in samples]
 
 
 def _are_pairs(samples: Sequence[Any]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import fields_of
 from cuaug.sources._process import PerProcess
 
@@ -94,6 +94,10 @@ class Hdf5:
         shape = [self.images, list(dataset.shape), self.fields, self._is_dict]
         labels = (rows for column in of_labels for rows in _in_parts(column))
         return fingerprint("hdf5", relative([self._path]), shape, labels)
+
+    def origin(self) -> str:
+        """The file's folder, and a digest of when it was written."""
+        return origin([self._path], self.channels_first)
 
     def _check_images(self, dataset: Any) -> bool:
         """Whether the images are encoded."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import fingerprint, once, relative
+from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 
 __all__ = ["Lmdb"]
 
@@ -92,6 +92,10 @@ class Lmdb:
         some = self.keys[:: -(-len(self.keys) // _LOOKED_AT)] if self._decode is not None else []
         return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value, some))
 
+    def origin(self) -> str:
+        """The file's folder, and a digest of when it was written."""
+        return origin([_file(self._path)])
+
     def _value(self, key: bytes) -> bytes | None:
         try:
             with self._opened().begin() as transaction:
@@ -167,6 +171,10 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+def _file(path: str) -> str:
+    return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
+
+
 def _environment(path: str) -> Any:
     """The environment at a path, open.
 
@@ -174,8 +182,7 @@ def _environment(path: str) -> Any:
         LoaderError: there is none, or it is damaged.
     """
     lmdb = need("lmdb", "lmdb")
-    in_folder = os.path.isdir(path)
-    file = os.path.join(path, "data.mdb") if in_folder else path
+    file = _file(path)
     try:
         status = os.stat(file)
         identity = status.st_dev, status.st_ino
@@ -183,7 +190,7 @@ def _environment(path: str) -> Any:
             environment = _open.get(identity)
             if environment is None:
                 environment = lmdb.open(
-                    path, subdir=in_folder, readonly=True, lock=False, readahead=False, max_spare_txns=64
+                    path, subdir=file != path, readonly=True, lock=False, readahead=False, max_spare_txns=64
                 )
                 _open[identity] = environment
         pages, page_size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]

@@ -21,8 +21,11 @@ class Source(Protocol):
     - `path(i) -> str`: names sample i in errors.
     - `classes`: the names of the labels 0, 1, ....
     - `shard_sizes`: how many samples each shard holds, shards in the order of their samples, for `ShardSampler`.
-    - `fingerprint() -> str`: a digest of which samples there are and of their labels, wherever they lie; a state is
-      refused by a loader whose source has another.
+    - `fingerprint() -> str | None`: a digest of which samples there are and of their labels, wherever they lie; a state
+      is refused by a loader whose source has another. None: nothing tells them from others.
+    - `origin() -> str | None`: what tells the pictures from others of the same names and labels, such as their folder
+      and when they were written; a cache is refused by a loader whose source has another, and takes the fingerprint
+      for enough where a source has no such method. None: nothing tells them.
     """
 
     def __len__(self) -> int: ...

@@ -12,11 +12,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import Subset
 
 from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
 from cuaug import transforms as T
 from cuaug.codec import HostDecoder, read_header
-from tests.loader.pictures import Arrays, Memory, numbers_of, photo, write_photos
+from cuaug.sources import FromDataset
+from tests.loader.pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
 
@@ -193,6 +195,64 @@ def test_one_cache_for_two_loaders(photos):
     assert cache.stats.samples == 12
 
 
+@pytest.mark.parametrize("kind", ["encoded", "decoded", "disk"])
+def test_the_same_names_in_another_folder_are_others(tmp_path, kind):
+    """As the left and the right pictures of stereo pairs; their states, though, would fit."""
+    loaders = []
+    folder = tmp_path / "cache"
+    disk = kind == "disk"
+    cache = EncodedCache() if kind == "encoded" else DecodedCache(limit_bytes=10**6, directory=folder if disk else None)
+    for side in ("left", "right"):
+        (tmp_path / side).mkdir()
+        paths = write_photos(tmp_path / side, 3)
+        with Loader(paths, T.CenterCrop(32)) as plain:
+            loaders.append(plain)
+        if side == "left":
+            with Loader(paths, T.CenterCrop(32), cache=cache) as loader:
+                list(loader)
+        else:
+            with pytest.raises(LoaderError, match=r"origin is '.*/left .* there and '.*/right .* here"):
+                Loader(paths, T.CenterCrop(32), cache=cache)
+    loaders[1].load_state_dict(loaders[0].state_dict())
+
+
+def test_a_data_set_that_was_made_anew_is_noticed_on_disk(tmp_path):
+    def load() -> int:
+        cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache")
+        with Loader([str(tmp_path / "0.png")], cache=cache) as loader:
+            return numbers_of(next(iter(loader)).images)[0]
+
+    (tmp_path / "0.png").write_bytes(png(1))
+    assert load() == load() == 1
+    (tmp_path / "0.png").write_bytes(png(2))
+    with pytest.raises(LoaderError, match="holds another decoded cache: origin is "):
+        load()
+
+
+def test_parts_of_a_dataset_are_told_apart(photos, tmp_path):
+    """By their indices where the Dataset within is known; else by who they are, and on disk not at all."""
+
+    class Folder(list):
+        @property
+        def samples(self):
+            return [(path, 0) for path in self]
+
+    class Unknown(Arrays):
+        def __getitem__(self, index):
+            return self.read(index)
+
+    known, unknown = FromDataset(Folder(photos)), FromDataset(Unknown(*[photo(9, 9)] * 12))
+    for dataset in (known.dataset, unknown.dataset):
+        train, test = (Subset(dataset, part) for part in (range(6), range(6, 12)))
+        cache = EncodedCache()
+        Loader(train, cache=cache)
+        with pytest.raises(LoaderError, match="serves a loader over other samples"):
+            Loader(test, cache=cache)
+    Loader(Subset(known.dataset, range(6)), cache=DecodedCache(limit_bytes=10**6, directory=tmp_path / "known"))
+    with pytest.raises(LoaderError, match=r"FromDataset has no fingerprint\(\)"):
+        Loader(Subset(unknown.dataset, range(6)), cache=DecodedCache(limit_bytes=10**6, directory=tmp_path / "unknown"))
+
+
 def test_sources_without_a_fingerprint(photos, tmp_path):
     """In memory they are told apart by who they are; on disk that would mean nothing to the next process."""
     cache, first = DecodedCache(), Counting(photos)
@@ -230,7 +290,7 @@ def test_labels_follow_their_images_from_a_cache(caplog):
 @pytest.mark.parametrize(
     ("cache", "message"),
     [
-        ("disk", "cache is one of 'encoded', 'decoded', not 'disk'"),
+        ("disk", "cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not 'disk'"),
         (3, "a DecodedCache, not 3"),
         (DecodedCache(64, limit_bytes=1000, on_device=True), "serves loaders on a GPU, not on cpu"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import multiprocessing
 import os
 import pickle
@@ -162,6 +163,16 @@ def test_a_fingerprint_is_the_same_wherever_the_data_set_lies(kind, tmp_path):
         prints.add(kind.open(tmp_path / "moved").fingerprint())
     (fingerprint,) = prints
     assert len(fingerprint) == 64 and int(fingerprint, 16)
+
+
+def test_an_origin_tells_where_it_lies_and_is_the_same_when_opened_again(kind, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+        kind.write(folder, samples())
+    origin = kind.open(first).origin()
+    assert kind.open(first).origin() == origin != kind.open(second).origin()
+    assert str(first) in origin and json.dumps(origin)
 
 
 def changed(what: str) -> list[Sample]:

@@ -275,6 +275,33 @@ def test_a_fingerprint_is_what_the_dataset_knows_of_itself(tmp_path):
     class Other(Items):
         pass
 
-    prints = [of([1, 2]), of([1, 3]), of([1, 2], Other), of([1, 2], count=3), of(None), of([1, 2], classes=["a", "b"])]
-    assert len(set(prints)) == len(prints)
+    prints = [of([1, 2]), of([1, 3]), of([1, 2], Other), of([1, 2], count=3), of([1, 2], classes=["a", "b"])]
+    assert len(set(prints)) == len(prints) and of(None) is None
     assert of(torch.tensor([1, 2])) == of(np.array([1, 2])) == prints[0]
+
+
+def test_a_fingerprint_of_parts_of_datasets(tmp_path):
+    write_files(tmp_path, samples())
+    pictures, nothing_known = Pictures(tmp_path, "path"), TensorDataset(torch.zeros(12, 3, 4, 5))
+
+    def of(dataset) -> str | None:
+        return FromDataset(dataset).fingerprint()
+
+    parts = [Subset(pictures, [5, 2]), Subset(pictures, [2, 5]), Subset(Subset(pictures, [5, 2, 3]), [0, 1])]
+    whole = [pictures, ConcatDataset([pictures, pictures]), ConcatDataset([pictures, parts[0]])]
+    assert len({of(dataset) for dataset in parts + whole}) == 6 and None not in map(of, parts + whole)
+    assert of(Subset(pictures, torch.tensor([5, 2]))) == of(parts[0])
+    for dataset in (nothing_known, Subset(nothing_known, [5, 2]), ConcatDataset([pictures, nothing_known])):
+        assert of(dataset) is None
+        with Loader(dataset, batch_size=2) as loader:
+            loader.load_state_dict(loader.state_dict())
+
+
+def test_an_origin_is_of_files_or_of_a_dataset_that_knows_itself(tmp_path):
+    write_files(tmp_path, samples())
+    pictures, known, labelled = Pictures(tmp_path, "path"), Items(b""), Items(b"")
+    known.fingerprint, labelled.targets = lambda: "abc", [1]
+    assert str(tmp_path) in FromDataset(Subset(pictures, [5])).origin()
+    assert FromDataset(known).origin() != FromDataset(known, image="right").origin()
+    assert FromDataset(labelled).origin() is FromDataset(ConcatDataset([pictures, labelled])).origin() is None
+    assert str(tmp_path) in FromDataset(ConcatDataset([pictures, known])).origin()
