@@ -200,7 +200,6 @@ class Loader:
         self._start = 0  # where in the order of that epoch the next iteration begins
         self._consumed = 0, 0  # epoch, and how far in its order all ranks together have come
         self._order: Epoch | None = None
-        self._check_order = sampler is not None
         self._failed: set[str | int | None] = set()
         self._begin()
 
@@ -251,7 +250,7 @@ class Loader:
             "source": self._fingerprint,
             "order": type(self.sampler).__name__,
             "order_length": len(self.sampler),
-            "order_checksum": self._epoch(epoch).checksum if self._check_order and position else None,
+            "order_checksum": self._epoch(epoch).checksum if position else None,
         }
 
     @cached_property

@@ -17,9 +17,10 @@ _MEANING = {
     "source": "fingerprint of the source (its names and labels)",
     "order": "order of the samples",
     "order_length": "number of samples in an epoch",
-    "order_checksum": "what the sampler gives for that epoch",
+    "order_checksum": "checksum of that epoch's order",
 }
-# Not every source has a fingerprint, and between two epochs there is no order: None, which is not compared.
+# Not every source has a fingerprint, and between two epochs there is no order: None, which is not compared. States of
+# loaders without a sampler once had no checksum.
 _MAY_BE_UNKNOWN = ("source", "order_checksum")
 
 

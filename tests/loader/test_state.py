@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -68,7 +69,7 @@ def generated(seed: int) -> RandomSampler:
     return RandomSampler(range(20), generator=torch.Generator().manual_seed(seed))
 
 
-GIVES = r"what the sampler gives for that epoch: \d+ in the state, \d+ here"
+GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ GIVES = r"what the sampler gives for that epoch: \d+ in the state, \d+ here"
             [
                 "length of the source: 21 in the state, 20 here",
                 "number of samples in an epoch: 21 in the state, 20 here",
+                GIVES,
             ],
         ),
         (
@@ -88,7 +90,7 @@ GIVES = r"what the sampler gives for that epoch: \d+ in the state, \d+ here"
             {"files": Named("dogs")},
             [r"fingerprint of the source \(its names and labels\): 'cats' in the state, 'dogs' here"],
         ),
-        ({"shuffle": True}, {}, ["order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here"]),
+        ({"shuffle": True}, {}, ["order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here", GIVES]),
         (
             {"sampler": RandomSampler(range(20), num_samples=10)},
             {"sampler": RandomSampler(range(20), num_samples=12)},
@@ -98,16 +100,22 @@ GIVES = r"what the sampler gives for that epoch: \d+ in the state, \d+ here"
         ({"sampler": generated(1)}, {"sampler": generated(2)}, [GIVES]),
         ({"sampler": ShardSampler([9, 11], 5)}, {"sampler": ShardSampler([10, 10], 5)}, [GIVES]),
         ({"sampler": [*range(20)]}, {"sampler": [*range(19), 18]}, [GIVES]),
+        ({"sampler": [*range(19, -1, -1)]}, {}, [GIVES]),
+        ({}, {"sampler": [*range(19, -1, -1)]}, [GIVES]),
         (
             {"seed": 1, "shuffle": True},
             {"seed": 2},
             [
                 "seed: 1 in the state, 2 here",
                 "order of the samples: 'ShuffledOrder' in the state, 'SequentialOrder' here",
+                GIVES,
             ],
         ),
     ],
-    ids=["seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices", "two things"],
+    ids=[
+        *("seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices", "indices to none"),
+        *("none to indices", "two things"),
+    ],
 )
 def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, differ):
     common = {"files": Memory(20), "batch_size": 4}
@@ -162,7 +170,7 @@ GOOD = {
     "source": None,
     "order": "SequentialOrder",
     "order_length": 20,
-    "order_checksum": None,
+    "order_checksum": zlib.crc32(np.arange(20)),
 }
 
 
@@ -170,6 +178,7 @@ def test_the_state_that_the_next_test_spoils_is_good():
     with Loader(Memory(20), batch_size=4) as loader:
         assert stopped(loader, 1) == GOOD
         loader.load_state_dict(GOOD)
+        loader.load_state_dict(GOOD | {"order_checksum": None})
 
 
 @pytest.mark.parametrize(
