@@ -46,7 +46,7 @@ class Coco:
 
     Raises:
         LoaderError: the file cannot be read or is not one of COCO's, names images or categories that it does not have,
-            or pycocotools is missing.
+            holds a box of negative width or height or a number that is not finite, or pycocotools is missing.
     """
 
     def __init__(
@@ -92,11 +92,26 @@ class Coco:
         self._sizes = np.array([(images[i]["height"], images[i]["width"]) for i in kept.tolist()]).reshape(-1, 2)
         self._ids = np.array([images[i]["id"] for i in kept.tolist()], dtype=np.int64)
         self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
+        self._check_columns(annotations)
         # As bytes: a million lists would be copied into every forked process.
         segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
         packed = [json.dumps(segment, separators=(",", ":")).encode() for segment in segments]
         self._segment_ends = np.cumsum([0, *map(len, packed)])
         self._segment_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
+
+    def _check_columns(self, annotations: list[Any]) -> None:
+        """That every box and keypoint is where something can be: what is not would end an epoch hours later."""
+        x0, y0, x1, y1 = self._columns["boxes"].T
+        good = {"bbox": np.isfinite(self._columns["boxes"]).all(axis=1) & (x0 <= x1) & (y0 <= y1)}
+        if "keypoints" in self._columns:
+            good["keypoints"] = np.isfinite(self._columns["keypoints"]).all(axis=(1, 2))
+        for field, is_good in good.items():
+            if not is_good.all():
+                k = int(np.argmin(is_good))
+                raise ValueError(
+                    f"annotation {annotations[k]['id']}, of {self._names[self._image_of(k)]!r}, has the {field} "
+                    f"{annotations[k][field]!r:.100}: numbers are finite, and a box's width and height 0 or more"
+                )
 
     def __len__(self) -> int:
         return len(self._names)
@@ -166,7 +181,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _columns(annotations: list[Any], categories: NDArray[np.int64] | None) -> Arrays:
-    boxes = np.array([a["bbox"] for a in annotations], dtype=np.float64).reshape(-1, 4)
+    boxes = np.array([a["bbox"] for a in annotations], dtype=np.float64).reshape(len(annotations), 4)
     boxes[:, 2:] += boxes[:, :2]
     labels = np.array([a["category_id"] for a in annotations], dtype=np.int64)
     columns: Arrays = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import sys
 from pathlib import Path
@@ -120,6 +121,10 @@ def test_pickles_and_fingerprint(tmp_path):
         assert open_coco(tmp_path, content, masks=True).fingerprint() != source.fingerprint()
 
 
+def wrong(**changes: Any) -> dict[str, Any]:
+    return {"id": 8, "image_id": 5, "category_id": 3, "bbox": [0, 0, 1, 1]} | changes
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -136,6 +141,10 @@ def test_pickles_and_fingerprint(tmp_path):
         ({"images": [{"id": 1}]}, "not a file of COCO's instances: KeyError: 'file_name'"),
         ({"images": [{"id": 1}, {"id": 1}]}, "two images have the same id"),
         ({"categories": 3}, "not a file of COCO's instances: TypeError"),
+        ({"annotations": [wrong(bbox=[1, 2, -3, 4])]}, r"annotation 8, of '5.jpg', has the bbox \[1, 2, -3, 4\]: "),
+        ({"annotations": [wrong(), wrong(id=9, bbox=[1, 2, 3, math.nan])]}, r"annotation 9, of .* bbox .*nan\]: "),
+        ({"annotations": [wrong(bbox=[1, 2, 3, 4, 5])] * 4}, "not a file of COCO's instances: ValueError"),
+        ({"annotations": [wrong(keypoints=[1, math.inf, 2])]}, r"annotation 8, .* keypoints \[1, inf, 2\]: "),
     ],
 )
 def test_files_that_are_not_right(tmp_path, change, message):
