@@ -16,6 +16,7 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
+from cuaug.codec._pillow import eight_bit_rgb
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
 from cuaug.codec.exif import file_format
 from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, JpegHeader, read_header, read_jpeg_headers
@@ -29,6 +30,7 @@ __all__ = [
     "JpegHeader",
     "Pixels",
     "codec_version",
+    "eight_bit_rgb",
     "file_format",
     "gpu_decodes",
     "nv",

@@ -14,7 +14,7 @@ from cuaug.errors import DecodeError
 if TYPE_CHECKING:
     from cuaug.codec.header import Header
 
-__all__ = ["pillow_decode", "pillow_open", "pillow_orientation"]
+__all__ = ["eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -70,14 +70,19 @@ def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = Non
         if region is not None:
             y0, x0, y1, x1 = region
             image = image.crop((x0, y0, x1, y1))
-        return _eight_bit_rgb(image)
+        return eight_bit_rgb(image)
     except DecodeError:
         raise
     except Exception as error:
         raise DecodeError(_message(error)) from error
 
 
-def _eight_bit_rgb(image: Any) -> np.ndarray:
+def eight_bit_rgb(image: Any) -> np.ndarray:
+    """The pixels of a PIL image; a new array (h, w, 3) uint8.
+
+    Raises:
+        DecodeError: its samples have 32 bits.
+    """
     mode = image.mode
     if mode.startswith("I;16") or (mode == "I" and image.format in ("PNG", "PPM")):  # "I" was Pillow's 16-bit gray once
         gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)

@@ -39,8 +39,8 @@ class FromDataset:
         tensor_layout: "CHW" or "HWC": how tensors lie.
         lock: let one thread at a time in.
 
-    `classes` are the Dataset's where it has them. An OSError that the Dataset raises is that sample's fault, anything
-    else ends the iteration.
+    `classes` are the Dataset's where it has them. An OSError that the Dataset raises is that sample's fault, and so is
+    a PIL image with samples of 32 bits; anything else ends the iteration.
 
     Raises:
         LoaderError: it has no length or no items; from `read`: an item is none of these.
@@ -128,7 +128,9 @@ class FromDataset:
             return image
         pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
         if pillow is not None and isinstance(image, pillow.Image):
-            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+            from cuaug.codec import eight_bit_rgb  # imports PIL
+
+            return eight_bit_rgb(image)
         if isinstance(image, torch.Tensor):
             pixels = image.detach().cpu()
             if self.tensor_layout == "CHW" and pixels.ndim == 3:

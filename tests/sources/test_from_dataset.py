@@ -76,6 +76,16 @@ def test_kinds_of_images(image, options):
     assert labels.tolist() == [3]
 
 
+def test_pillow_images_of_more_bits():
+    """As from files: 16 bits become 8, and 32 bits have no range."""
+    deep = Image.fromarray(np.arange(54, dtype=np.uint16).reshape(6, 9) * 1200)
+    assert first((deep, 0))[0][..., 0].tolist() == (np.asarray(deep) >> 8).tolist()
+    for mode in ("I", "F"):
+        loader = Loader(Items((Image.new(mode, (9, 6)), 0)))
+        with loader, pytest.raises(DecodeError, match=r"'Items\[0\]' \(sample 0\): 32-bit"):
+            next(iter(loader))
+
+
 @pytest.mark.parametrize("as_type", [str, Path])
 def test_paths(tmp_path, as_type):
     (tmp_path / "a.png").write_bytes(encoded())
