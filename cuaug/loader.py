@@ -73,8 +73,8 @@ class Loader:
     """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
 
     Args:
-        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs; a
-            file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
+        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs, or
+            {path: label}; a file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
             `read(i) -> (path, encoded bytes or uint8 array, label)`.
         transforms: a chain of `cuaug.transforms` that leaves all images with one size.
         batch_size: images per batch, on each rank.
@@ -125,7 +125,7 @@ class Loader:
 
     def __init__(
         self,
-        files: str | os.PathLike[str] | Sequence[Any] | Source,
+        files: str | os.PathLike[str] | Iterable[Any] | Source,
         transforms: Sequence[Transform] | Transform = (),
         *,
         batch_size: int = 1,

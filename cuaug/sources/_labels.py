@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+import torch
 
 from cuaug.errors import DecodeError, LoaderError
 
-__all__ = ["Decoder", "Decoders", "as_array", "as_text", "by_extension", "decoded", "fields_of"]
+__all__ = ["Decoder", "Decoders", "as_array", "as_text", "by_extension", "by_place", "decoded", "fields_of"]
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -27,6 +28,19 @@ def fields_of(label: str | Sequence[str] | None) -> tuple[list[str], bool]:
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise LoaderError(f"label is a field's name, a list of names for a dict, or None, not {label!r}")
     return list(names), label is not None and not isinstance(label, str)
+
+
+def by_place(labels: Iterable[Any]) -> Sequence[Any]:
+    """Labels of which labels[i] is that of sample i: a pandas Series would look for a row of that name.
+
+    Raises:
+        LoaderError: they have no order.
+    """
+    if isinstance(labels, (Mapping, Set)) or not isinstance(labels, Iterable):
+        raise LoaderError(f"labels are one for each sample, in the samples' order, not a {type(labels).__name__}")
+    if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
+        return labels  # type: ignore[return-value]
+    return np.asarray(labels) if hasattr(labels, "__array__") else list(labels)  # type: ignore[return-value]
 
 
 def decoded(name: str, data: bytes, decode: Decoder) -> Any:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
-
-from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 from cuaug.sources import _urls
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._labels import by_place
 
 __all__ = ["EXTENSIONS", "Files", "split_pairs"]
 
@@ -26,7 +25,7 @@ class Files:
 
     Args:
         paths: the files; urls (protocol://...) are read through fsspec, with `pip install "cuaug[remote]"`.
-        labels: one per path; None: each file's index, as DALI's reader does.
+        labels: one per path, in their order; None: each file's index, as DALI's reader does.
         classes: names of the labels 0, 1, ..., where there are any.
 
     Raises:
@@ -36,11 +35,11 @@ class Files:
     def __init__(
         self,
         paths: Sequence[str],
-        labels: Sequence[Any] | NDArray[Any] | None = None,
+        labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
         self.paths = list(paths) if set(map(type, paths)) <= {str} else [os.fspath(path) for path in paths]
-        self.labels = range(len(self.paths)) if labels is None else labels
+        self.labels = range(len(self.paths)) if labels is None else by_place(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:
             raise LoaderError("there is nothing to load: the list of files is empty")

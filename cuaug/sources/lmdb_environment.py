@@ -11,6 +11,7 @@ from typing import Any
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._labels import by_place
 
 __all__ = ["Lmdb"]
 
@@ -43,7 +44,7 @@ class Lmdb:
         path: str | os.PathLike[str],
         *,
         keys: Iterable[Key] | None = None,
-        labels: Sequence[Any] | Mapping[Any, Any] | None = None,
+        labels: Iterable[Any] | Mapping[Any, Any] | None = None,
         decode: Callable[[bytes, bytes], tuple[Any, Any]] | None = None,
     ) -> None:
         self._path = os.fspath(path)
@@ -103,9 +104,10 @@ class Lmdb:
         except need("lmdb", "lmdb").Error as error:
             raise DecodeError(f"LMDB cannot read it: {error}") from error
 
-    def _in_order(self, labels: Sequence[Any] | Mapping[Any, Any]) -> Sequence[Any]:
+    def _in_order(self, labels: Iterable[Any] | Mapping[Any, Any]) -> Sequence[Any]:
         """One label per key."""
         if not isinstance(labels, Mapping):
+            labels = by_place(labels)
             if len(labels) != len(self.keys):
                 raise LoaderError(f"{self._path!r} has {len(self.keys)} keys but {len(labels)} labels")
             return labels

@@ -37,7 +37,7 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
     - a directory with a folder per class; a remote one, as protocol://...
     - a file, by its ending: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a directory
       with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern of shards likewise
-    - paths or urls, or (path or url, label) pairs
+    - paths or urls, (path or url, label) pairs, or a mapping from paths or urls to labels
     - a torch Dataset, or anything else with len() and items by number that is no sequence (`FromDataset`)
     - a source
 
@@ -55,6 +55,8 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
             "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
             f"source with __len__ and read(i), not {files!r}"
         )
+    if isinstance(files, Mapping):
+        files = files.items()
     return Files.from_entries(files if isinstance(files, Sequence) else list(files))
 
 

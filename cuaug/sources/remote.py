@@ -32,7 +32,7 @@ class Remote(Files):
     def __init__(
         self,
         urls: Iterable[Any],
-        labels: Sequence[Any] | None = None,
+        labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
         *,
         storage_options: Mapping[str, Any] | None = None,

@@ -113,8 +113,8 @@ GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
         ),
     ],
     ids=[
-        *("seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices", "indices to none"),
-        *("none to indices", "two things"),
+        *("seed", "length", "names", "shuffle", "samples", "weights", "generator", "shards", "indices"),
+        *("indices to none", "none to indices", "two things"),
     ],
 )
 def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, differ):

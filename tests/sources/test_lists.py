@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import Loader, LoaderError
-from cuaug.sources import Csv, Files, ListFile
+from cuaug.sources import Csv, Files, ListFile, open_source
 from tests.loader.pictures import numbers_of, png
 
 
@@ -23,6 +23,49 @@ def write(folder: Path, text: str | bytes, name: str = "list.txt") -> Path:
 
 def read(source: Files) -> list:
     return [source.read(i) for i in range(len(source))]
+
+
+# --- lists in memory -------------------------------------------------------------------------------------------------
+
+
+class Series:
+    """As pandas has them: found by the names of their rows."""
+
+    def __init__(self, rows: list[int], values: list) -> None:
+        self.rows, self.values = rows, values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __getitem__(self, row: int):
+        return self.values[self.rows.index(row)]
+
+
+class Array(Series):
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return np.array(self.values, dtype)
+
+
+@pytest.mark.parametrize("kind", [Series, Array])
+def test_labels_go_by_their_place(kind):
+    paths, rows = ["a.jpg", "b.jpg", "c.jpg"], [2, 0, 1]
+    source = Files(kind(rows, paths), kind(rows, [7, 8, 9]))
+    assert read(source) == [("a.jpg", 7), ("b.jpg", 8), ("c.jpg", 9)] and source.label(0) == 7
+    assert source.fingerprint() == Files(paths, [7, 8, 9]).fingerprint()
+
+
+@pytest.mark.parametrize("labels", [{"a.jpg": 1}, {1}, 5])
+def test_labels_without_an_order(labels):
+    with pytest.raises(LoaderError, match=f"in the samples' order, not a {type(labels).__name__}"):
+        Files(["a.jpg"], labels)
+
+
+def test_a_mapping_of_paths_to_labels():
+    source = open_source({"b.jpg": 3, Path("a.jpg"): 5})
+    assert read(source) == [("b.jpg", 3), ("a.jpg", 5)]
 
 
 # --- list files ------------------------------------------------------------------------------------------------------

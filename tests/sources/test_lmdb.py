@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,9 @@ def test_all_keys_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "labels", [[10, 20], (10, 20), {"b/x": 10, b"a": 20, "other": 3}], ids=["list", "tuple", "mapping"]
+    "labels",
+    [[10, 20], (10, 20), {"b/x": 10, b"a": 20, "other": 3}, deque([10, 20])],
+    ids=["list", "tuple", "mapping", "deque"],
 )
 def test_keys_and_labels_given(tmp_path, labels):
     path = environment(tmp_path)
