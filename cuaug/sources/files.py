@@ -15,9 +15,15 @@ from cuaug.sources._labels import by_place
 __all__ = ["EXTENSIONS", "Files", "split_pairs"]
 
 #: File name endings that count as images in a directory.
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k")
+EXTENSIONS = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"),
+    *(".gif", ".avif", ".ppm", ".pgm", ".pnm"),
+)
 
 _CHUNK = 65_536
+
+Around = frozenset[tuple[int, int]]
+"""Folders, by device and inode."""
 
 
 class Files:
@@ -56,17 +62,22 @@ class Files:
 
     @classmethod
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
-        """Every image below root/<class>/, at any depth; classes and files in the order of their names."""
+        """Every image below root/<class>/, at any depth and behind links; classes and files in their names' order.
+
+        Raises:
+            LoaderError: there are none, a folder cannot be listed, or a link leads to a folder that it lies in.
+        """
         root = os.fspath(root)
         if not os.path.isdir(root):
             raise LoaderError(f"{root!r} is not a directory: give one with a folder per class, or a list of paths")
-        classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+        folders, _, inside = _listed(root, frozenset())
+        classes = sorted(map(os.path.basename, folders))
         if not classes:
             raise LoaderError(f"{root!r} has no folders: it should hold one folder of images per class")
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
-            found = sorted(_images_below(os.path.join(root, name)))
+            found = sorted(_images_below(os.path.join(root, name), inside))
             if not found:
                 raise LoaderError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
             paths += found
@@ -143,10 +154,25 @@ def _any_holds(texts: list[str], part: str) -> bool:
     return any(part in "\n".join(texts[i : i + _CHUNK]) for i in range(0, len(texts), _CHUNK))
 
 
-def _images_below(folder: str) -> list[str]:
-    return [
-        os.path.join(parent, name)
-        for parent, _, names in os.walk(folder, followlinks=True)
-        for name in names
-        if name.lower().endswith(EXTENSIONS)
-    ]
+def _images_below(folder: str, above: Around) -> list[str]:
+    folders, files, inside = _listed(folder, above)
+    found = [file for file in files if file.lower().endswith(EXTENSIONS)]
+    return found + [image for each in folders for image in _images_below(each, inside)]
+
+
+def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
+    """(folders, files, what is around those) in a folder, around which are those `above`.
+
+    Raises:
+        LoaderError: it cannot be listed, or is one of these.
+    """
+    try:
+        status = os.stat(folder)
+        with os.scandir(folder) as entries:
+            kinds = [(entry.path, entry.is_dir()) for entry in entries]
+    except OSError as error:
+        raise LoaderError(f"cannot list {folder!r}: {error}") from error
+    own = status.st_dev, status.st_ino
+    if own in above:
+        raise LoaderError(f"{folder!r} is a link to a folder that it lies in: there is no end to the files below it")
+    return [path for path, is_dir in kinds if is_dir], [path for path, is_dir in kinds if not is_dir], above | {own}
