@@ -22,7 +22,8 @@ class EncodedCache:
 
     Args:
         limit_bytes: the most encoded bytes to hold. Labels, and about 180 bytes of bookkeeping a sample, come on top.
-            None: half of the memory available when the cache is made, divided by LOCAL_WORLD_SIZE where that is set.
+            None: half of the memory available when the cache is made and not promised to others in this way, divided by
+            LOCAL_WORLD_SIZE where that is set.
 
     It may be used from many threads. A forked child sees what its parent held, and adds its own.
 
@@ -31,7 +32,7 @@ class EncodedCache:
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self.limit_bytes = default_limit_bytes() if limit_bytes is None else positive("limit_bytes", limit_bytes)
+        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
         self._lock = ForkSafeLock()
         self._identity: dict[str, Any] | None = None
         self._source: object = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from cuaug.errors import LoaderError
 
 __all__ = ["CacheStats", "available_memory", "default_limit_bytes", "positive", "readable"]
 
+# Caches whose limit is a default; each has one by the time another is made.
+_by_default: weakref.WeakSet[Any] = weakref.WeakSet()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -56,14 +59,20 @@ def positive(name: str, value: Any) -> int:
     return number
 
 
-def default_limit_bytes() -> int:
-    """Half of the memory that is available now, shared by the processes that torchrun started on this machine."""
+def default_limit_bytes(cache: Any) -> int:
+    """Half of the memory that is available now, shared by the processes that torchrun started on this machine.
+
+    What other caches of this process were given in this way and have not filled yet is not available.
+    """
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return max(1, available_memory() // 2 // max(1, int(ranks) if ranks.isdecimal() else 1))
+    count = max(1, int(ranks) if ranks.isdecimal() else 1)
+    promised = sum(other.limit_bytes - other.stats.bytes for other in _by_default)
+    _by_default.add(cache)
+    return max(1, (available_memory() // count - promised) // 2)
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process may still use: what the system has available, or its control group's limit if less.
+    """Bytes that this process may still use: what the system has available, or its control group if that is less.
 
     Args:
         root: where `proc` and `sys` are looked for.
@@ -73,29 +82,41 @@ def available_memory(root: Path = Path("/")) -> int:
         available = int(fields["MemAvailable"].split()[0]) << 10
     except (OSError, KeyError):  # not Linux
         available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([available, *_group_limits(root)])
+    return min([available, *_left_in_groups(root)])
 
 
-def _group_limits(root: Path) -> list[int]:
-    """The memory limits of this process's control group and of those around it, of either version; may be none."""
+def _left_in_groups(root: Path) -> list[int]:
+    """What the memory limits of this process's control group, and of those around it, of either version, leave.
+
+    Files' pages that nobody has used lately are as good as free: the system gives them up first.
+    """
     try:
         groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except OSError:
         return []
-    limits = []
+    left = []
     for _, controllers, path in groups:
         if controllers == "":
-            top, name = root / "sys/fs/cgroup", "memory.max"
+            top, limit, used, idle = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
         elif "memory" in controllers.split(","):
-            top, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            top = root / "sys/fs/cgroup/memory"
+            limit, used, idle = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
         else:
             continue
         inner = Path(path.strip("/"))
         for group in (inner, *inner.parents):  # in a container, only the outermost may be visible
-            try:
-                text = (top / group / name).read_text().strip()
-            except OSError:
-                continue
-            if text.isdecimal():  # not "max"
-                limits.append(int(text))
-    return limits
+            most = _number(top / group / limit)
+            if most is not None:  # not "max"
+                in_use = (_number(top / group / used) or 0) - (_number(top / group / "memory.stat", idle) or 0)
+                left.append(max(0, most - max(0, in_use)))
+    return left
+
+
+def _number(path: Path, name: str = "") -> int | None:
+    """The number in a file, or in the line of it that begins with a name; None where there is none."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    texts = [line.removeprefix(name).strip() for line in text.splitlines() if line.split(" ")[0] == name or not name]
+    return int(texts[0]) if texts and texts[0].isdecimal() else None

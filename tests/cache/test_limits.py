@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from cuaug.cache import CacheStats, DecodedCache, EncodedCache
-from cuaug.cache.limits import available_memory, default_limit_bytes, readable
+from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
+from cuaug.cache.limits import available_memory, readable
 from cuaug.errors import LoaderError
 
 
@@ -43,12 +45,28 @@ def test_a_directory_is_a_path_to_one(tmp_path):
 
 def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    alone = default_limit_bytes()
+    gc.collect()  # caches of other tests
+    alone = EncodedCache().limit_bytes
     assert 0 < alone <= psutil.virtual_memory().total // 2
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert default_limit_bytes() == pytest.approx(alone / 4, rel=0.2)
     assert EncodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
     assert DecodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
+
+
+def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
+    monkeypatch.setattr(limits, "available_memory", lambda: 8_000_000)
+    monkeypatch.setattr(limits, "_by_default", weakref.WeakSet())
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    first, second = EncodedCache(), DecodedCache()
+    given, third = EncodedCache(10**12), EncodedCache()
+    assert [first.limit_bytes, second.limit_bytes, third.limit_bytes] == [4_000_000, 2_000_000, 1_000_000]
+    del second, given
+    assert EncodedCache().limit_bytes == 1_500_000
+    first.open(1, {})
+    first.put(0, bytes(3_000_000), 0)
+    assert EncodedCache().limit_bytes == 3_000_000, "what is filled is no longer available, or here it would be"
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert EncodedCache().limit_bytes == 1_000_000
 
 
 def write(path: Path, text: str) -> None:
@@ -74,6 +92,24 @@ def test_a_control_group_with_less_memory_decides(tmp_path):
     assert available_memory(tmp_path) == 500 << 10
     write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes", "800\n")
     assert available_memory(tmp_path) == 800
+    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.usage_in_bytes", "700\n")
+    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.stat", "inactive_file 1\ntotal_inactive_file 300\n")
+    assert available_memory(tmp_path) == 400
+
+
+def test_what_a_control_group_uses_is_not_available(tmp_path):
+    write(tmp_path / "proc/meminfo", "MemAvailable:    500 kB\n")
+    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
+    write(tmp_path / "sys/fs/cgroup/a/b/memory.max", "16000\n")
+    write(tmp_path / "sys/fs/cgroup/a/b/memory.current", "12000\n")
+    assert available_memory(tmp_path) == 4000
+    write(tmp_path / "sys/fs/cgroup/a/b/memory.stat", "anon 9000\ninactive_file 2500\nactive_file 500\n")
+    assert available_memory(tmp_path) == 6500
+    write(tmp_path / "sys/fs/cgroup/a/memory.max", "max\n")
+    write(tmp_path / "sys/fs/cgroup/a/memory.current", "99999\n")
+    assert available_memory(tmp_path) == 6500
+    write(tmp_path / "sys/fs/cgroup/a/memory.max", "90000\n")
+    assert available_memory(tmp_path) == 0
 
 
 @pytest.mark.parametrize(
