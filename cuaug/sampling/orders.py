@@ -5,6 +5,7 @@ Each is a function of (seed, epoch), so every rank and every resumed run makes t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,7 +45,7 @@ class Order(Protocol):
     def __len__(self) -> int: ...
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        """(len,): the indices of an epoch; the same for the same arguments, in every process."""
+        """(len,): the indices of an epoch, of any integer type; the same for the same arguments, in every process."""
         ...
 
 
@@ -99,7 +100,7 @@ class WeightedSampler:
 
     Raises:
         LoaderError: weights that are negative, not finite or all 0, or fewer of them above 0 than `num_samples` where
-            there is no replacement.
+            there is no replacement; from the loader: not one per sample.
     """
 
     def __init__(self, weights: ArrayLike, num_samples: int | None = None, *, replacement: bool = True) -> None:
@@ -110,7 +111,7 @@ class WeightedSampler:
         if bad.any():
             where = int(np.argmax(bad))
             raise LoaderError(f"weights are finite and 0 or more; that of sample {where} is {self.weights[where]}")
-        self.num_samples = len(self.weights) if num_samples is None else num_samples
+        self.num_samples = len(self.weights) if num_samples is None else _integer("num_samples", num_samples)
         self.repeats = replacement
         above = int((self.weights > 0).sum())
         if above == 0 or self.num_samples < 1:
@@ -152,7 +153,7 @@ class ShardSampler:
             raise LoaderError(f"shard_sizes are the numbers of samples of each shard, not {shard_sizes!r:.100}")
         if window < 1:
             raise LoaderError(f"window is at least 1 sample, not {window}")
-        self.window = window
+        self.window = _integer("window", window)
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
@@ -207,11 +208,13 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         return ShuffledOrder(count) if shuffle else SequentialOrder(count)
     if shuffle:
         raise LoaderError("shuffle=True and a sampler exclude each other: the sampler gives the order")
-    if isinstance(sampler, DistributedSampler):
+    if isinstance(sampler, DistributedSampler) or (hasattr(sampler, "num_replicas") and hasattr(sampler, "rank")):
         raise LoaderError(
-            "a DistributedSampler divides the samples among ranks, which the loader does itself: "
+            f"a {type(sampler).__name__} divides the samples among ranks, which the loader does itself: "
             "leave it out, or give the sampler that is to be divided"
         )
+    if isinstance(sampler, WeightedSampler) and len(sampler.weights) != count:
+        raise LoaderError(f"weights are one per sample: there are {len(sampler.weights)} of {count} samples")
     if isinstance(sampler, Order):
         return sampler
     again = isinstance(sampler, Iterable) and hasattr(sampler, "__len__") and not isinstance(sampler, (str, bytes))
@@ -231,9 +234,9 @@ def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.in
     Raises:
         LoaderError: not as long as the sampler says, or an index that the source does not have.
     """
-    order = sampler.order(seed, epoch)
+    name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
+    order = _integers(sampler.order(seed, epoch), f"the sampler {name}")
     if len(order) != len(sampler):
-        name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
         raise LoaderError(f"{name} says that it has {len(sampler)} indices and gave {len(order)}")
     return _in_range(order, count)
 
@@ -248,12 +251,22 @@ def _in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def _integers(given: Any, name: str) -> NDArray[np.int64]:
-    values = np.asarray(given)
+    try:
+        values = np.asarray(given)
+    except ValueError:  # lists of several lengths
+        values = np.empty((1, 1))
     if values.size == 0:
         return np.empty(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":
         raise LoaderError(f"{name} gives one index at a time, not {given[0]!r:.100}")
     return np.ascontiguousarray(values, dtype=np.int64)
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise LoaderError(f"{name} is an integer, not {value!r}") from None
 
 
 def _fine(seed: int, epoch: int, count: int) -> NDArray[np.float64]:

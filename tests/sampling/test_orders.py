@@ -130,6 +130,7 @@ def test_a_weight_of_zero_is_never_drawn(weights, seed):
         (([0.0, 0.0],), "0 weights are above 0"),
         (([],), "nothing to draw"),
         (([1.0], 0), "num_samples is 0"),
+        (([1.0], 4.0), "num_samples is an integer, not 4.0"),
         (([[1.0]],), r"shape \(1, 1\)"),
     ],
 )
@@ -171,7 +172,13 @@ def test_shards_and_their_samples_change_places():
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(([],), "numbers of samples"), (([3, -1],), "not \\[3, -1\\]"), (([0],), "numbers"), (([3], 0), "window.*not 0")],
+    [
+        (([],), "numbers of samples"),
+        (([3, -1],), "not \\[3, -1\\]"),
+        (([0],), "numbers"),
+        (([3], 0), "window.*not 0"),
+        (([3], 1.5), "window is an integer, not 1.5"),
+    ],
 )
 def test_shards_that_do_not_fit(arguments, message):
     with pytest.raises(LoaderError, match=message):
@@ -187,6 +194,42 @@ def test_shards_that_do_not_fit(arguments, message):
 def test_a_sequence_of_indices(given_sampler):
     order = open_sampler(given_sampler, 5, shuffle=False)
     assert order.order(0, 0).tolist() == order.order(3, 9).tolist() == [4, 0, 4] and order.repeats
+
+
+class Shares:
+    """As accelerate, timm and others have them, beside torch's."""
+
+    num_replicas, rank = 2, 0
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self):
+        return iter([0, 2, 4])
+
+
+class Own:
+    """An order of one's own."""
+
+    repeats = True
+
+    def __init__(self, indices) -> None:
+        self.indices = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def order(self, seed: int, epoch: int):
+        return self.indices
+
+
+@pytest.mark.parametrize("kind", [list, np.int32, np.uint8, torch.tensor])
+def test_an_order_of_ones_own_is_of_any_integers(kind):
+    given_order = [3, 3, 3, 1]
+    order = order_of(open_sampler(Own(kind(given_order)), 5, shuffle=False), 0, 0, 5)
+    assert order.dtype == np.int64 and order.tolist() == given_order
+    keys = Epoch(0, 0, order, repeats=True).keys(np.arange(4))
+    assert keys.tolist() == [3, 3 + 2**40, 3 + 2**41, 1]
 
 
 class Counting(torch.utils.data.Sampler):
@@ -224,7 +267,11 @@ def test_a_sampler_is_told_of_the_epoch():
         ("01", False, "sampler is a torch Sampler"),
         (iter([1]), False, "sampler is a torch Sampler"),
         (3, False, "sampler is a torch Sampler.*not 3"),
-        (DistributedSampler(range(5), 2, 0), False, "divides the samples among ranks"),
+        (DistributedSampler(range(5), 2, 0), False, "a DistributedSampler divides the samples among ranks"),
+        (Shares(), False, "a Shares divides the samples among ranks"),
+        (WeightedSampler(np.ones(3)), False, "one per sample: there are 3 of 5 samples"),
+        (WeightedSampler(np.ones(9)), False, "one per sample: there are 9 of 5 samples"),
+        ([[0, 1], [2]], False, r"one index at a time, not \[0, 1\]"),
     ],
 )
 def test_samplers_that_do_not_fit(sampler, shuffle, message):
@@ -236,8 +283,10 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
     ("sampler", "message"),
     [
         (Counting(4), "Counting says that it has 4 indices and gave 3"),
-        (WeightedSampler(np.ones(9)), r"index \d; the source has 0 ... 4"),
-        (BatchSampler(SequentialSampler(range(4)), 2, False), "one index at a time, not \\[0, 1\\]"),
+        (RandomSampler(range(9)), r"index \d; the source has 0 ... 4"),
+        (BatchSampler(SequentialSampler(range(4)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
+        (BatchSampler(SequentialSampler(range(5)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
+        (Own([0.5]), "the sampler Own gives one index at a time, not 0.5"),
     ],
 )
 def test_samplers_that_give_something_else(sampler, message):
