@@ -7,6 +7,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,6 +62,13 @@ def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
     return value
 
 
+def _seconds(value: Any) -> float | None:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if value is None or (is_number and value > 0):
+        return value
+    raise LoaderError(f"timeout_seconds is a number above 0, or None, not {value!r}")
+
+
 def _load_hint(value: Any) -> float | str | None:
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
@@ -102,7 +110,7 @@ class Loader:
             thread. The log names each such sample once; `stats()` counts them.
         max_errors: raise a LoaderError once more different samples than this have failed.
         timeout_seconds: raise a LoaderError when one sample takes longer to read or decode; None waits for ever.
-        collate_fn: what makes one object of a batch's list of labels; `cuaug.collate` unless given.
+        collate_fn: what makes one object of a batch's list of labels; None: `cuaug.collate`.
         cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
         apply_exif: turn pictures as their EXIF orientation says.
@@ -144,7 +152,7 @@ class Loader:
         error_callback: Callable[[DecodeError], object] | None = None,
         max_errors: int | None = None,
         timeout_seconds: float | None = 300.0,
-        collate_fn: Callable[[list[Any]], Any] = collate,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         cache: str | EncodedCache | DecodedCache | None = None,
         apply_exif: bool = True,
         fancy_upsampling: bool = True,
@@ -163,9 +171,7 @@ class Loader:
         self.on_error = _one_of("on_error", on_error, _ON_ERROR)
         self.error_callback = error_callback
         self.max_errors = None if max_errors is None else _integer("max_errors", max_errors, 0)
-        if timeout_seconds is not None and not timeout_seconds > 0:
-            raise LoaderError(f"timeout_seconds is a number above 0, or None, not {timeout_seconds!r}")
-        self.timeout_seconds = timeout_seconds
+        self.timeout_seconds = _seconds(timeout_seconds)
         self.device = placed(device)
         self._setup = choose(
             self.device.type,
@@ -194,7 +200,7 @@ class Loader:
             decode_threads=None if decode_threads is None else _integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             on_error=on_error,
-            collate=collate_fn,
+            collate=collate if collate_fn is None else collate_fn,
         )
         self.epoch = 0
         self._start = 0  # where in the order of that epoch the next iteration begins

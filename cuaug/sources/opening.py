@@ -50,10 +50,10 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
         return files
     if _is_dataset(files):
         return FromDataset(files)
-    if not isinstance(files, Iterable):
+    if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview)):
         raise LoaderError(
             "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
-            f"source with __len__ and read(i), not {files!r}"
+            f"source with __len__ and read(i), not {files!r:.100}"
         )
     if isinstance(files, Mapping):
         files = files.items()

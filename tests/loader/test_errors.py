@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import pickle
 import struct
 import sys
@@ -199,6 +200,10 @@ def test_what_collate_fn_makes_of_a_batch_without_samples(made):
         ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
         ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', 'replace', not 'ignore'"),
         ({"on_error": None}, LoaderError, "not None"),
+        *[
+            ({"timeout_seconds": v}, LoaderError, f"timeout_seconds is a number above 0, or None, not {v!r}")
+            for v in ("5", 0, -1.5, math.nan, True)
+        ],
         ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
         ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
         ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
@@ -213,6 +218,11 @@ def test_what_collate_fn_makes_of_a_batch_without_samples(made):
 def test_arguments_that_do_not_fit(arguments, error, message):
     with pytest.raises(error, match=message):
         Loader(Memory(3), **arguments)
+
+
+def test_no_collate_fn_is_the_default():
+    with Loader(Memory(3), batch_size=3, collate_fn=None) as loader:
+        assert next(iter(loader)).labels.tolist() == [0, 1, 2]
 
 
 def test_numpy_integers_are_integers():
@@ -271,6 +281,7 @@ def test_directories_without_pictures(tmp_path):
         ([1, 2], "entry 0 of files is neither"),
         (3, "files is a directory, paths.*not 3"),
         (None, "not None"),
+        (b"photos", "files is a directory, paths.*not b'photos'"),
     ],
 )
 def test_files_that_are_none(files, message):
