@@ -92,7 +92,7 @@ def _add_profile(commands: Any) -> None:
         metavar="FILE_OR_EXPR",
         help="as for `cuaug preview` (default: %(default)s)",
     )
-    command.add_argument("--batches", type=_at_least_1, default=50, help="how many, over epochs (default: 50)")
+    command.add_argument("--batches", type=_at_least_1, default=50, help="how many; files may come again (default: 50)")
     command.add_argument("--batch-size", type=_at_least_1, default=64, help="(default: 64)")
     command.add_argument("--device", help="cpu or cuda (default: cuda where it works)")
     command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
@@ -122,7 +122,6 @@ def _add_prepare(commands: Any) -> None:
 
 
 def _at_least_1(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return int(text)

@@ -26,7 +26,8 @@ def test_files(pictures, tmp_path, capsys):
     options = ["--batches", "7", "--batch-size", "2", "--threads", "2", "--device", "cpu"]
     assert main(["profile", *pictures, *options, *written]) == 0
     said = capsys.readouterr().out
-    assert "12 samples in 7 batches, 0 failed" in said, "five files are three batches, of two, two and one"
+    assert "14 samples in 7 batches, 0 failed" in said, "the five files come again"
+    assert "starting binds" not in said
     assert "device='cpu', threads=2 (as given)" in said and "decoded by: cpu " in said
     assert said.splitlines()[0] in page.read_text() and json.loads(trace.read_text())["traceEvents"]
 
@@ -35,6 +36,19 @@ def test_a_folder_and_a_chain(pictures, tmp_path, capsys):
     options = ["--batches", "2", "--batch-size", "5", "--device", "cpu", "--transforms", "[T.Resize((4, 4))]"]
     assert main(["profile", str(tmp_path / "photos"), *options]) == 0
     assert "10 samples in 2 batches" in capsys.readouterr().out
+
+
+def test_one_picture(pictures, capsys):
+    """As a pattern that one file matches."""
+    assert main(["profile", pictures[0], "--batches", "3", "--batch-size", "2", "--device", "cpu"]) == 0
+    assert "6 samples in 3 batches" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["abc", "0", "-1", "1.5", ""])
+def test_what_is_no_number(pictures, capsys, number):
+    with pytest.raises(SystemExit):
+        main(["profile", *pictures, f"--batches={number}"])
+    assert f"argument --batches: {number!r} is not an integer of at least 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
