@@ -12,6 +12,7 @@ from cuaug.cache.limits import positive, readable
 from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources import Source
+from cuaug.sources._bytes import read_bytes
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 
@@ -98,6 +99,5 @@ def _look(data: Any) -> tuple[int, Header | Pixels]:
     if isinstance(data, np.ndarray) and data.ndim > 1:
         return 0, Pixels(data)
     if isinstance(data, (str, os.PathLike)):
-        with open(data, "rb") as file:
-            data = file.read()
+        data = read_bytes(data)
     return memoryview(data).nbytes, read_header(data)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.sources._bytes import read_bytes
 
 if TYPE_CHECKING:
     from cuaug.sources import Source
@@ -145,8 +146,7 @@ def _read(source: Source, index: int) -> tuple[Any, Any, str | None]:
         data, label = source.read(index)
         if isinstance(data, (str, os.PathLike)):
             path = os.fspath(data)
-            with open(path, "rb") as file:
-                data = file.read()
+            data = read_bytes(path)
     except OSError as error:
         cause = error.strerror or str(error) or type(error).__name__
         raise DecodeError(cause, path=path, index=index) from error

@@ -97,10 +97,10 @@ def test_every_sample_is_looked_at_once_at_most(count, samples, seed):
 def test_damaged_samples_are_left_out(tmp_path):
     guess = estimate(Pictures((10, 20), None, (10, 20), None))
     assert (guess.samples, guess.damaged, guess.decoded_bytes) == (2, 2, 4 * 600)
-    paths = [tmp_path / "a.png", tmp_path / "missing.png"]
+    paths = [tmp_path / "a.png", tmp_path / "missing.png", "null\0.png"]
     paths[0].write_bytes(Pictures.png(10, 20))
     guess = estimate(Files(paths))
-    assert (guess.samples, guess.damaged) == (1, 1) and guess.encoded_bytes == 2 * os.stat(paths[0]).st_size
+    assert (guess.samples, guess.damaged) == (1, 2) and guess.encoded_bytes == 3 * os.stat(paths[0]).st_size
     with pytest.raises(LoaderError, match=r"of 2 samples none could be read \(cannot decode: "):
         estimate(Pictures(None, None))
 

@@ -148,6 +148,9 @@ def test_files_that_cannot_be_read(paths, caplog):
         Checked.compute(source)
     with Loader(checked, on_error="skip", batch_size=10) as loader:
         assert numbers_of(next(iter(loader))[0]) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
+    for name in ("a\0.png", "a\ud800.png"):
+        with pytest.raises(DecodeError, match=r"\(sample 0\): no file can have such a name"):
+            Checked(Files([name]), [0]).read(0)
 
 
 # --- checksums as they are given -------------------------------------------------------------------------------------
