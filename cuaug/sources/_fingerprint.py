@@ -54,7 +54,7 @@ def origin(paths: Sequence[str], *parts: Any) -> str:
     """
     folder = _folder(paths)
     written = [_written(path) for path in paths[:: -(-len(paths) // _LOOKED_AT)]]
-    return f"{folder if is_url(folder) else os.path.realpath(folder)} {fingerprint('origin', written, *parts)}"
+    return f"{folder if is_url(folder) else os.path.realpath(folder)} {fingerprint('origin', written, *parts)[:16]}"
 
 
 def _folder(paths: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
-from cuaug.sources._labels import fields_of
+from cuaug.sources._labels import as_text, decoded, fields_of
 from cuaug.sources._process import PerProcess
 
 __all__ = ["Hdf5"]
@@ -69,6 +69,7 @@ class Hdf5:
         """(encoded bytes or (H, W[, C]) uint8 array, label).
 
         Raises:
+            DecodeError: a label is no text in UTF-8.
             OSError: the file is damaged where the sample lies.
         """
         value = self._datasets.get()[0][index]
@@ -80,7 +81,9 @@ class Hdf5:
         """The label alone, as `read` gives it."""
         if not self.fields:
             return index
-        values = [_text(column[index]) for column in self._datasets.get()[1:]]
+        found = [column[index] for column in self._datasets.get()[1:]]
+        named = zip(self.fields, found, strict=True)
+        values = [decoded(name, value, as_text) if isinstance(value, bytes) else value for name, value in named]
         return dict(zip(self.fields, values, strict=True)) if self._is_dict else values[0]
 
     def path(self, index: int) -> str:
@@ -123,10 +126,6 @@ def _in_parts(column: Any) -> Iterator[Any]:
     step = max(1, _CHUNK // (column.dtype.itemsize * math.prod(column.shape[1:]) or 1))
     for start in range(0, len(column), step):
         yield column[start : start + step]
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
 
 
 def _open(path: str, images: str, fields: Sequence[str]) -> list[Any]:

@@ -115,6 +115,17 @@ def test_the_fingerprint_reads_all_labels(path, monkeypatch):
     assert Hdf5(path, labels="name").fingerprint() not in prints
 
 
+@pytest.mark.parametrize("dtype", ["S5", h5py.string_dtype()], ids=["fixed length", "variable length"])
+def test_a_label_that_is_no_text_costs_one_sample(path, dtype):
+    with h5py.File(path, "w") as file:
+        file["images"] = pixels(2)
+        file.create_dataset("labels", data=[b"ant", b"\xffbee"], dtype=dtype)
+    with pytest.raises(DecodeError, match=r"label 'labels' holds .*xffbee'"):
+        Hdf5(path).read(1)
+    with Loader(path, batch_size=2, on_error="skip") as loader:
+        assert next(iter(loader)).labels == ["ant"]
+
+
 # --- what does not fit -----------------------------------------------------------------------------------------------
 
 
