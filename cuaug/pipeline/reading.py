@@ -78,6 +78,7 @@ class Reader:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
         self._apply_exif, self._max_pixels = apply_exif, max_pixels
+        self._picture_size = _method(source, "picture_size")
 
     def fetch(self, index: int) -> tuple[Any, Any]:
         """(what was read, label) of a sample; a path's file is read.
@@ -122,7 +123,7 @@ class Reader:
         """
         files = [data if type(data) is bytes else b"" for data in fetched]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
-        if self._encoded is None and self.decoded is None and all(headers):
+        if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
             return cast(list[Item | None], headers), {}
         items: list[Item | None] = []
         errors: dict[int, DecodeError] = {}
@@ -145,19 +146,38 @@ class Reader:
                 item = Pixels(data, max_pixels=self._max_pixels)
             else:
                 item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        if self._picture_size is not None:
+            self._check_size(index, item)
         if self._encoded is not None and isinstance(item, Header):
             self._encoded.put(index, data, label)
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
 
+    def _check_size(self, index: int, picture: Header | Pixels) -> None:
+        """That the picture is of the size that its label is of; one of 0 is not known."""
+        height, width = self._picture_size(index)
+        if 0 not in (height, width) and (picture.height, picture.width) != (height, width):
+            turned = (picture.width, picture.height) == (height, width) and self._apply_exif
+            hint = "; the annotations may be of the picture before its EXIF turn: apply_exif=False" if turned else ""
+            raise DecodeError(
+                f"the picture is {picture.height} x {picture.width} pixels (height x width), its annotations are of "
+                f"{height} x {width}{hint}"
+            )
+
     def path(self, index: int) -> str | None:
         """The sample's name, where the source knows one."""
-        named = getattr(self.source, "path", None)
-        return os.fspath(named(index)) if callable(named) else None
+        named = _method(self.source, "path")
+        return None if named is None else os.fspath(named(index))
 
     def _label(self, index: int) -> Any:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
-        label = getattr(self.source, "label", None)
-        return label(index) if callable(label) else _checked(self.source.read(index), index)[1]
+        label = _method(self.source, "label")
+        return _checked(self.source.read(index), index)[1] if label is None else label(index)
+
+
+def _method(source: Source, name: str) -> Any:
+    """One that a source need not have; an attribute of that name which is no method is the source's own business."""
+    found = getattr(source, name, None)
+    return found if callable(found) else None
 
 
 def _read(path: str) -> bytes:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Checked"]
 
-_PASSED_ON = frozenset(["classes", "fingerprint", "label", "origin", "path", "shard_sizes"])
+_PASSED_ON = frozenset(["classes", "fingerprint", "label", "origin", "path", "picture_size", "shard_sizes"])
 _SAMPLES_PER_TASK = 256
 # How coreutils writes names that would break a line.
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))

@@ -124,6 +124,11 @@ class Coco:
         """The image's path."""
         return os.path.join(self.images, self._names[index])
 
+    def picture_size(self, index: int) -> tuple[int, int]:
+        """(height, width) of the picture that the annotations are of; of another the loader makes a DecodeError."""
+        height, width = self._sizes[index].tolist()
+        return height, width
+
     def label(self, index: int) -> dict[str, Any]:
         """The label alone, as `read` gives it; its arrays are the caller's own."""
         mine = slice(self._begin[index], self._begin[index + 1])

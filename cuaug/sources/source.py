@@ -19,6 +19,8 @@ class Source(Protocol):
 
     - `label(i)`: the label alone, where that costs less than `read(i)`.
     - `path(i) -> str`: names sample i in errors.
+    - `picture_size(i) -> (height, width)`: of the picture that the label is of, in pixels as displayed; where it is of
+      another size the sample is a DecodeError.
     - `classes`: the names of the labels 0, 1, ....
     - `shard_sizes`: how many samples each shard holds, shards in the order of their samples, for `ShardSampler`.
     - `fingerprint() -> str | None`: a digest of which samples there are and of their labels, wherever they lie; a state

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from cuaug import LoaderError
+from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Coco, Source
 
 mask_tools = pytest.importorskip("pycocotools.mask")
@@ -107,6 +108,26 @@ def test_options(tmp_path):
     source = open_coco(tmp_path, keep_empty=False, masks=True)
     assert [source.label(i)["image_id"] for i in range(len(source))] == [5, 7]
     np.testing.assert_array_equal(source.label(1)["masks"][1], filled())
+
+
+@pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
+def test_annotations_of_the_picture_before_its_turn(tmp_path, cache):
+    (tmp_path / "images").mkdir()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for number in (5, 6, 7):
+        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg", exif=exif if number == 6 else b"")
+    source = open_coco(tmp_path)
+    with Loader(source, batch_size=3, apply_exif=False, cache=cache) as loader:
+        for _ in range(2):
+            assert len(next(iter(loader)).labels) == 3
+    with Loader(source, batch_size=3, on_error="skip", cache=cache) as loader:
+        for _ in range(2):
+            assert [label["image_id"] for label in next(iter(loader)).labels] == [5, 7]
+    with Loader(source, cache=cache) as loader, pytest.raises(DecodeError) as caught:
+        list(loader)
+    for part in ("6.jpg' (sample 1): the picture is 16 x 12 pixels", "annotations are of 12 x 16", "apply_exif=False"):
+        assert part in str(caught.value)
 
 
 def test_pickles_and_fingerprint(tmp_path):
