@@ -10,8 +10,7 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 - CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and what else Pillow opens, and files whose EXIF or
   structure is odd (see `exif.py`).
 - Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
-  cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then; `PIL.Image.MAX_IMAGE_PIXELS` is not, as `max_pixels` is
-  the limit.
+  cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,28 +30,11 @@ _UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
 
 def pillow_open(data: bytes, form: str) -> Any:
     try:
-        return _identified(data)
+        return Image.open(io.BytesIO(data))
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
         raise DecodeError(_what_it_is(data, form)) from error
     except Exception as error:  # its parsers raise whatever a damaged file leads them to
         raise DecodeError(_message(error)) from error
-
-
-def _identified(data: bytes) -> Any:
-    """`Image.open` without its limit of pixels, which is the process's, and without its warnings: here `max_pixels` is.
-
-    `warnings.catch_warnings` is the process's as well, and this runs in several threads.
-    """
-    for register in (Image.preinit, Image.init):  # the common formats; all
-        register()
-        for factory, accept in list(Image.OPEN.values()):
-            try:
-                accepted = accept is None or accept(data[:16])
-                if accepted and not isinstance(accepted, str):  # a string says why it is not
-                    return factory(io.BytesIO(data), "")
-            except (SyntaxError, IndexError, TypeError, struct.error):  # of this format it is not
-                continue
-    raise UnidentifiedImageError
 
 
 def pillow_orientation(image: Any) -> int:
@@ -75,8 +57,6 @@ def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = Non
     try:
         if image.format == "TIFF":
             tagged = pillow_orientation(image)
-            if hasattr(image, "_tile_size"):  # memory that is there already is not held against Pillow's limit
-                image.im = Image.core.new(image.mode, image._tile_size)
             image.load()  # this turns it, for TIFF alone
             if header._orientation != tagged:
                 image = image.transpose(_UNDO[tagged])
@@ -89,8 +69,7 @@ def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = Non
             )
         if region is not None:
             y0, x0, y1, x1 = region
-            # As `crop` does, which has Pillow's limit.
-            image = image.resize((x1 - x0, y1 - y0), Image.Resampling.NEAREST, box=(x0, y0, x1, y1))
+            image = image.crop((x0, y0, x1, y1))
         return eight_bit_rgb(image)
     except DecodeError:
         raise
@@ -127,6 +106,8 @@ def _what_it_is(data: bytes, form: str) -> str:
 
 def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
+    if isinstance(error, Image.DecompressionBombError):
+        text += "; Pillow opens this file, and PIL.Image.MAX_IMAGE_PIXELS is its limit, beside max_pixels"
     if text and isinstance(error, (OSError, SyntaxError)):  # Pillow's own words; of others the type is half the message
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
