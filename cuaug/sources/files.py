@@ -22,8 +22,8 @@ EXTENSIONS = (
 
 _CHUNK = 65_536
 
+# Folders, by device and inode.
 Around = frozenset[tuple[int, int]]
-"""Folders, by device and inode."""
 
 
 class Files:
