@@ -15,6 +15,22 @@ import numpy as np
 import torch
 from PIL import Image
 
+from tests.codec.pictures import photo
+
+__all__ = [
+    "Arrays",
+    "Bytes",
+    "Memory",
+    "checksums",
+    "color_of",
+    "noisy_jpeg",
+    "numbers_of",
+    "photo",
+    "png",
+    "slow_to_decode",
+    "write_photos",
+]
+
 
 def color_of(number: int) -> tuple[int, int, int]:
     """One colour for each number below 2**16; red and green are the number."""
@@ -35,12 +51,6 @@ def png(number: int, height: int = 4, width: int = 5) -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (width, height), color_of(number)).save(out, "PNG", compress_level=1)
     return out.getvalue()
-
-
-def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Smooth random colours: (height, width, 3) uint8."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
 def noisy_jpeg(height: int, width: int) -> bytes:

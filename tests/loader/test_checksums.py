@@ -21,7 +21,7 @@ from cuaug import DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.sources import Files
 from cuaug.sources.checked import Checked
-from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
+from tests.loader.pictures import Arrays, Bytes, Memory, numbers_of, png, write_photos
 
 ALGORITHMS = ["crc32", "md5", "sha256", "blake2b"]
 
@@ -38,19 +38,6 @@ def paths(tmp_path) -> list[str]:
 
 def flip(data: bytes, bit: int) -> bytes:
     return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
-
-
-class Arrays:
-    """Decoded pictures."""
-
-    def __init__(self, *arrays: np.ndarray) -> None:
-        self.arrays = arrays
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
-    def read(self, index: int) -> tuple[np.ndarray, int]:
-        return self.arrays[index], index
 
 
 # --- one bit ---------------------------------------------------------------------------------------------------------
