@@ -47,7 +47,7 @@ def packed_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray
 
 def first_window(
     share: Floats, log_ratio: Floats, place: Floats, heights: Values, widths: Values, *, margin: int = 0
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Values, NDArray[np.bool_]]:
     """The first of T random windows that fits, for each of N images.
 
     Args:
@@ -58,13 +58,13 @@ def first_window(
         margin: a window is so many pixels shorter than the image at least, on both sides.
 
     Returns:
-        (4, N) top, left, height and width, whole pixels, and (N,) whether any fits; where none does, the sides are 0.
+        (4, N) int64 top, left, height and width, and (N,) whether any fits; where none does, the sides are 0.
     """
     window, found = np.empty((4, len(share))), np.empty(len(share), dtype=bool)
     ratio = np.exp(log_ratio)  # NumPy's, of which the last bit may differ from the C library's
     given = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
     library.cuaug_first_window(*share.shape, *map(address, given), margin, address(window), address(found))
-    return window, found
+    return window.astype(np.int64), found
 
 
 def first_holding(
@@ -76,7 +76,7 @@ def first_holding(
     wanted: NDArray[np.bool_],
     ends: Values,
     shapes: Floats,
-) -> tuple[Floats, NDArray[np.bool_]]:
+) -> tuple[Values, NDArray[np.bool_]]:
     """The first of T random windows that has a box's centre in it, and with such a box enough in common.
 
     Args:
@@ -88,13 +88,13 @@ def first_holding(
         shapes: (4,): bounds of a window's sides, in parts of the image's, and of its width / height.
 
     Returns:
-        (4, n) top, left, height and width, whole pixels, and (n,) whether there is any.
+        (4, n) int64 top, left, height and width, and (n,) whether there is any.
     """
     n, tries, _ = numbers.shape
     window, found = np.empty((4, n)), np.empty(n, dtype=bool)
     given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
     library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
-    return window, found
+    return window.astype(np.int64), found
 
 
 def move_boxes(corners: Floats, kept: Floats, of: Values, matrices: Floats, sizes: Floats) -> None:
