@@ -3,13 +3,14 @@
 #
 #   benchmarks/gpu.sh OUT [WHEELS]
 #
-# OUT: directory for results (log.txt, summary.json, and *.json and *.svg of the benchmarks). WHEELS: directory of wheels
+# OUT: directory for results (log.txt, failures.txt, summary.json, *.json and *.svg of the benchmarks). WHEELS: directory of wheels
 # to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where
 # they are missing. Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step
 # does not stop the others; the summary comes last, and the exit status is 0 if every step passed.
 #
 # SECONDS_IN_ALL (default 1200) limits all: steps that find no time left say so. STEPS, a regular expression, chooses some
-# by their names, beside those that install: with "doctor|tests|check" and then "benchmark" two runs do what one does.
+# by their names, beside those that install: with "doctor|tests|check" and then "benchmark" two runs, each into an OUT of its
+# own, do what one does. failures.txt has each test's failure as soon as it is known, current.txt what the step under way says.
 # CUAUG_COMMIT names the commit where there is no git history to ask.
 set -uo pipefail
 
@@ -19,6 +20,7 @@ cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 LIMIT=${SECONDS_IN_ALL:-1200}
 LOG=$OUT/log.txt
+rm -f "$OUT/failures.txt"
 : >"$LOG"
 export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
 export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
@@ -34,16 +36,17 @@ step() {
     local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code part
     shift 3
     [[ $name =~ ^install || $name =~ ${STEPS:-.} ]] || return 0
-    part=$(mktemp)
+    part=$OUT/current.txt
     ((left < seconds)) && seconds=$left
     echo "=== $name" | tee -a "$LOG"
     if ((seconds < 5)); then
-        echo "no time left" | tee -a "$LOG" >"$part"
+        echo "no time left" >"$part"
         code=124
     else
-        timeout --kill-after=5 "$seconds" "$@" 2>&1 | tee -a "$LOG" >"$part"
-        code=${PIPESTATUS[0]}
+        timeout --kill-after=5 "$seconds" "$@" >"$part" 2>&1
+        code=$?
     fi
+    cat "$part" >>"$LOG"
     if ((code == wanted)); then tail -n "${SHOW:-3}" "$part"; else tail -n 25 "$part"; fi
     NAMES+=("$name") TIMES+=($((SECONDS - begin)))
     if ((code == wanted)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $wanted"); else CODES+=("$code"); fi

@@ -147,9 +147,9 @@ def none_of(labels: Any) -> Any:
 
 
 def _as_tensor(value: Any) -> Any:
-    """A copy, for the consumer to write to: the source or a cache may keep what it gave."""
+    """A copy, for the consumer to write to: the source or a cache may keep what it gave. Of a list it is shallow."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        return _native(np.array(value))
+        return _native(np.array(value, order="C"))
     return value.clone() if isinstance(value, torch.Tensor) else list(value) if type(value) is list else value
 
 

@@ -146,8 +146,8 @@ def _open_cupy(array: Any) -> Opened:
         # DLPack has CuPy's current stream wait for torch's. That the other way round torch keeps the memory until that
         # stream is done with it is not DLPack's business.
         with torch.cuda.device(result.device):
-            if stream := cupy.cuda.get_current_stream().ptr:
-                result.record_stream(torch.cuda.ExternalStream(stream))
+            stream = cupy.cuda.get_current_stream().ptr  # 0: the default stream
+            result.record_stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
             return cupy.from_dlpack(result)
 
     tensor = torch.from_dlpack(cupy.ascontiguousarray(array)) if _numpy_supported(array) else None

@@ -31,7 +31,7 @@ from cuaug.placement import placed
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
 from cuaug.sampling import LAST_BATCH, Epoch, Order, Share, Steps, open_sampler, order_of
-from cuaug.sources import Source, open_source
+from cuaug.sources import Source, method_of, open_source
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class Loader:
 
     @cached_property
     def _fingerprint(self) -> str | None:
-        fingerprint = getattr(self.source, "fingerprint", None)
+        fingerprint = method_of(self.source, "fingerprint")
         return None if fingerprint is None else fingerprint()
 
     def _go_to(self, epoch: int, start: int) -> None:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import threading
+
 import torch
 
-__all__ = ["threads_for"]
+__all__ = ["one_of_many", "threads_for"]
+
+_this = threading.local()
 
 # A thread takes some 100 us to begin and to end; to read and write this much memory takes more.
 _BYTES_EACH = 1 << 21
 
 
+def one_of_many() -> None:
+    """Says of the calling thread that it is one of those that share the work already: a loader's."""
+    _this.is_one = True
+
+
 def threads_for(size: int) -> int:
     """As many as torch's own operators take, so one in a DataLoader's worker; fewer for little work.
+
+    One in a loader's worker thread.
 
     Args:
         size: of the memory that is read and written, in bytes.
     """
-    return max(1, min(torch.get_num_threads(), size // _BYTES_EACH))
+    return 1 if hasattr(_this, "is_one") else max(1, min(torch.get_num_threads(), size // _BYTES_EACH))

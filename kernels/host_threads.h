@@ -1,6 +1,8 @@
 // Work on a stack of images, shared among threads that last as long as the call.
 #pragma once
 #include <atomic>
+#include <cstdint>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from unittest import mock
 
 import numpy as np
@@ -14,11 +15,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import devices, interop, threads
+from cuaug import Loader, devices, interop, threads
 from cuaug import transforms as T
 from cuaug.devices import HostProgram
 from cuaug.plan import Layout, Type
 from tests import helpers
+from tests.loader.pictures import Bytes, png
 from tests.strategies import chains, images, write
 
 SIZE = (21, 34)
@@ -147,3 +149,19 @@ def test_without_more_threads_the_callers_own_does_all():
 
 def test_memory_that_runs_out_in_a_thread_is_told():
     assert "no memory for the intermediate images of a batch of 4" in in_a_process(NO_MEMORY)
+
+
+def test_a_loaders_workers_take_one_each(monkeypatch):
+    """They are as many as `threads` says already."""
+    taken = []
+    run_stack = HostProgram.run_stack
+
+    def noted(self, *arguments, threads, **more):
+        taken.append((threading.current_thread() is threading.main_thread(), threads))
+        return run_stack(self, *arguments, threads=threads, **more)
+
+    monkeypatch.setattr(HostProgram, "run_stack", noted)
+    chain = [T.MixUp(num_classes=9), T.RandomRotation(10)]
+    with Loader(Bytes(*[png(k, 400, 500) for k in range(8)]), chain, batch_size=8, threads=1, device="cpu") as loader:
+        list(loader)
+    assert taken == [(False, 1)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cuaug.cache.device import DevicePixels, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, positive
+from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised, positive
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
@@ -65,11 +65,12 @@ class DecodedCache:
         if limit_bytes is None and (on_device or directory is not None):
             where = "on the GPU" if on_device else f"in {directory!r}"
             raise LoaderError(f"limit_bytes is None: say how many bytes the cache {where} may take")
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
         self._lock = ForkSafeLock()
         self._opened: tuple[int, dict[str, Any]] | None = None
         self._identity: dict[str, Any] = {}
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
+        # Last: what it holds may be asked for as soon as it is promised something.
+        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
 
     def open(
         self, count: int, contents: Mapping[str, Any], *, source: object = None, device: torch.device | None = None
@@ -154,6 +155,7 @@ class DecodedCache:
         """Lets go of memory and files; what is on disk stays there. It can be opened again."""
         with self._lock:
             self._store = self._source = None
+        no_longer_promised(self)
 
     def __reduce__(self) -> Any:
         if self._store is not None and self.directory is None:

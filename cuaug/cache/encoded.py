@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, positive
+from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised, positive
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
 
@@ -32,12 +32,13 @@ class EncodedCache:
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
         self._lock = ForkSafeLock()
         self._identity: dict[str, Any] | None = None
         self._source: object = None
         self._samples: dict[int, tuple[bytes, Any]] = {}
         self._bytes = 0
+        # Last: what it holds may be asked for as soon as it is promised something.
+        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
 
     def open(self, count: int, contents: Mapping[str, Any], *, source: object = None) -> None:
         """Makes it ready for a dataset. Opening it again for the same one changes nothing.
@@ -94,6 +95,7 @@ class EncodedCache:
         """Lets go of everything. It can be opened again, for any dataset, and is empty then."""
         with self._lock:
             self._identity, self._source, self._samples, self._bytes = None, None, {}, 0
+        no_longer_promised(self)
 
     def __reduce__(self) -> Any:
         if self._identity is not None:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cuaug.errors import LoaderError
+from cuaug.forks import ForkSafeLock
 
-__all__ = ["CacheStats", "available_memory", "default_limit_bytes", "positive", "readable"]
+__all__ = ["CacheStats", "available_memory", "default_limit_bytes", "no_longer_promised", "positive", "readable"]
 
-# Caches whose limit is a default; each has one by the time another is made.
-_by_default: weakref.WeakSet[Any] = weakref.WeakSet()
+# What caches were promised by default, and how much of it they hold.
+_promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_lock = ForkSafeLock()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 
@@ -66,9 +68,17 @@ def default_limit_bytes(cache: Any) -> int:
     """
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     count = max(1, int(ranks) if ranks.isdecimal() else 1)
-    promised = sum(other.limit_bytes - other.stats.bytes for other in _by_default)
-    _by_default.add(cache)
-    return max(1, (available_memory() // count - promised) // 2)
+    with _lock:
+        promised = sum(limit - other.stats.bytes for other, limit in _promised.items())
+        limit = max(1, (available_memory() // count - promised) // 2)
+        _promised[cache] = limit
+    return limit
+
+
+def no_longer_promised(cache: Any) -> None:
+    """The cache is closed."""
+    with _lock:
+        _promised.pop(cache, None)
 
 
 def available_memory(root: Path = Path("/")) -> int:

@@ -10,6 +10,7 @@ from cuaug.cache.decoded import DecodedCache
 from cuaug.cache.encoded import EncodedCache
 from cuaug.codec import codec_version
 from cuaug.errors import LoaderError
+from cuaug.sources.source import method_of
 
 __all__ = ["open_cache"]
 
@@ -36,7 +37,7 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
     if not isinstance(cache, (EncodedCache, DecodedCache)):
         raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
     contents: dict[str, Any] = {
-        name: getattr(source, name)() for name in ("fingerprint", "origin") if hasattr(source, name)
+        name: method() for name in ("fingerprint", "origin") if (method := method_of(source, name)) is not None
     }
     if None in (contents.get("fingerprint"), contents.get("origin", "")):
         if isinstance(cache, DecodedCache) and cache.directory is not None:

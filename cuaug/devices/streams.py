@@ -34,5 +34,5 @@ def take(device: torch.device) -> torch.cuda.ExternalStream:
 
 
 def give_back(stream: torch.cuda.ExternalStream) -> None:
-    """What was queued on it has run."""
+    """For another caller, whose work comes after what is still queued on it."""
     _unused.setdefault(stream.device.index, []).append(stream)

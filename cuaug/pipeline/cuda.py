@@ -15,6 +15,7 @@ had queued by then has run. Batches of one size ask the driver for no memory aft
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter
 from dataclasses import replace
 from typing import Any, cast
@@ -118,8 +119,10 @@ class _Producer:
 
     def _prepare(self) -> None:
         torch.cuda.set_device(self.device)
-        self.stream = streams.take(self.device)
         self._open_decoder(self.splits.split)
+        self.stream = streams.take(self.device)
+        self._give_back = weakref.finalize(self, streams.give_back, self.stream)
+        self._give_back.atexit = False
         self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
         self._ready = True
 
@@ -145,7 +148,7 @@ class _Producer:
             self._ready = False
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
-            streams.give_back(self.stream)
+            self._give_back()
 
     def produce(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts

@@ -15,7 +15,7 @@ from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_head
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
-from cuaug.sources import Source
+from cuaug.sources import Source, method_of
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
@@ -78,7 +78,7 @@ class Reader:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
         self._apply_exif, self._max_pixels = apply_exif, max_pixels
-        self._picture_size = _method(source, "picture_size")
+        self._picture_size = method_of(source, "picture_size")
 
     def fetch(self, index: int) -> tuple[Any, Any]:
         """(what was read, label) of a sample; a path's file is read.
@@ -165,19 +165,13 @@ class Reader:
 
     def path(self, index: int) -> str | None:
         """The sample's name, where the source knows one."""
-        named = _method(self.source, "path")
+        named = method_of(self.source, "path")
         return None if named is None else os.fspath(named(index))
 
     def _label(self, index: int) -> Any:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
-        label = _method(self.source, "label")
+        label = method_of(self.source, "label")
         return _checked(self.source.read(index), index)[1] if label is None else label(index)
-
-
-def _method(source: Source, name: str) -> Any:
-    """One that a source need not have; an attribute of that name which is no method is the source's own business."""
-    found = getattr(source, name, None)
-    return found if callable(found) else None
 
 
 def _read(path: str) -> bytes:

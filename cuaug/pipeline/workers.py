@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from cuaug.errors import LoaderError
+from cuaug.threads import one_of_many
 
 __all__ = ["Activity", "Workers", "consuming"]
 
@@ -174,6 +175,7 @@ class _Thread(threading.Thread):
         self.pool = pool
 
     def run(self) -> None:
+        one_of_many()
         self.pool.work()
 
 

@@ -151,9 +151,9 @@ class ShardSampler:
         self.sizes = np.asarray(shard_sizes, dtype=np.int64)
         if self.sizes.ndim != 1 or (self.sizes < 0).any() or self.sizes.sum() < 1:
             raise LoaderError(f"shard_sizes are the numbers of samples of each shard, not {shard_sizes!r:.100}")
-        if window < 1:
-            raise LoaderError(f"window is at least 1 sample, not {window}")
         self.window = _integer("window", window)
+        if self.window < 1:
+            raise LoaderError(f"window is at least 1 sample, not {window}")
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
@@ -253,12 +253,13 @@ def _in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 def _integers(given: Any, name: str) -> NDArray[np.int64]:
     try:
         values = np.asarray(given)
-    except ValueError:  # lists of several lengths
+    except (ValueError, TypeError, RuntimeError):  # lists of several lengths, what is on a GPU
         values = np.empty((1, 1))
     if values.size == 0:
         return np.empty(0, dtype=np.int64)
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise LoaderError(f"{name} gives one index at a time, not {given[0]!r:.100}")
+        one = given[0] if isinstance(given, Sequence) else given
+        raise LoaderError(f"{name} gives one index at a time, not {one!r:.100}")
     return np.ascontiguousarray(values, dtype=np.int64)
 
 

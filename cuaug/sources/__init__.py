@@ -29,7 +29,7 @@ from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
 from cuaug.sources.opening import open_source
 from cuaug.sources.remote import Remote
-from cuaug.sources.source import Source
+from cuaug.sources.source import Source, method_of
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
@@ -46,5 +46,6 @@ __all__ = [
     "Source",
     "TFRecord",
     "TarShards",
+    "method_of",
     "open_source",
 ]

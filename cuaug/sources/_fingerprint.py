@@ -21,7 +21,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 # Raise it when the same data set would get another fingerprint: states from before are then refused.
-_VERSION = 1
+_VERSION = 2
 # Items that are joined before they are hashed: few enough for memory, many enough for speed.
 _CHUNK = 65_536
 # How many of a source's files are asked when they were written: enough to notice a data set that was made anew.
@@ -54,7 +54,8 @@ def origin(paths: Sequence[str], *parts: Any) -> str:
     """
     folder = _folder(paths)
     written = [_written(path) for path in paths[:: -(-len(paths) // _LOOKED_AT)]]
-    return f"{folder if is_url(folder) else os.path.realpath(folder)} {fingerprint('origin', written, *parts)[:16]}"
+    there = folder if is_url(min(paths)) or is_url(max(paths)) else os.path.realpath(folder)
+    return f"{there} {fingerprint('origin', written, *parts)[:16]}"
 
 
 def _folder(paths: Sequence[str]) -> str:

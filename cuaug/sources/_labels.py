@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ def by_place(labels: Iterable[Any]) -> Sequence[Any]:
     Raises:
         LoaderError: they have no order.
     """
-    if isinstance(labels, (Mapping, Set)) or not isinstance(labels, Iterable):
+    if isinstance(labels, (Mapping, set, frozenset)) or not isinstance(labels, Iterable):
         raise LoaderError(f"labels are one for each sample, in the samples' order, not a {type(labels).__name__}")
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]

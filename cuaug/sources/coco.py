@@ -30,7 +30,9 @@ class Coco:
       centre is at half: 0.5 is added to x and y, as detectron2 does. Those that are not labelled are 0, 0, 0.
     - "masks": (K, H, W) uint8, with `masks`
 
-    The file is read once, into arrays that processes share and that pickle fast.
+    The file is read once, into arrays that processes share and that pickle fast. A picture that is not as large as the
+    file says is a DecodeError. Where all that EXIF turns are such, the annotations are of pictures that nobody turned:
+    `Loader(..., apply_exif=False)`.
 
     Args:
         images: the directory of the images.
@@ -89,7 +91,11 @@ class Coco:
         # Annotations of image i are those from _begin[i] to _begin[i + 1]; of images that are left out there are none.
         self._begin = np.append(0, np.cumsum(count[kept]))
         self._names = [images[i]["file_name"] for i in kept.tolist()]
-        self._sizes = np.array([(images[i]["height"], images[i]["width"]) for i in kept.tolist()]).reshape(-1, 2)
+        sizes = [(images[i]["height"] or 0, images[i]["width"] or 0) for i in kept.tolist()]  # or null: not known
+        self._sizes = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        if self.masks and (self._sizes == 0).any():
+            nameless = self._names[int(np.argmin(self._sizes.min(axis=1)))]
+            raise ValueError(f"masks need the size of {nameless!r}, of which height or width is 0 or null")
         self._ids = np.array([images[i]["id"] for i in kept.tolist()], dtype=np.int64)
         self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
         self._check_columns(annotations)
@@ -125,7 +131,7 @@ class Coco:
         return os.path.join(self.images, self._names[index])
 
     def picture_size(self, index: int) -> tuple[int, int]:
-        """(height, width) of the picture that the annotations are of; of another the loader makes a DecodeError."""
+        """(height, width) of the picture that the annotations are of; 0 where the file does not tell."""
         height, width = self._sizes[index].tolist()
         return height, width
 

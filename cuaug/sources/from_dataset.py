@@ -128,6 +128,8 @@ class FromDataset:
             return image
         pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
         if pillow is not None and isinstance(image, pillow.Image):
+            if image.mode == "RGB":
+                return np.asarray(image)
             from cuaug.codec import eight_bit_rgb  # imports PIL
 
             return eight_bit_rgb(image)

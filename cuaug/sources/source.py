@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Source"]
+__all__ = ["Source", "method_of"]
 
 
 @runtime_checkable
@@ -40,3 +40,9 @@ class Source(Protocol):
         tuple of these: see `cuaug.collate`.
         """
         ...
+
+
+def method_of(source: Source, name: str) -> Any:
+    """One that a source may have, or None: an attribute of that name that is no method is the source's own business."""
+    found = getattr(source, name, None)
+    return found if callable(found) else None

@@ -107,15 +107,17 @@ def values(value: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
 
 def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64]:
     """Finite numbers of one of these shapes; of any where there are none."""
+    wanted = f"{name} takes finite numbers" + (f" of shape {' or '.join(map(str, shapes))}" if shapes else "")
     try:
         made = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        made = None
-    if made is not None and (not shapes or made.shape in shapes) and np.isfinite(made).all():
-        return made
-    of_shape = f" of shape {' or '.join(map(str, shapes))}" if shapes else ""
-    what = made.shape if made is not None and made.ndim and made.shape not in shapes else f"{value!r:.100}"
-    raise TransformError(f"{name} takes finite numbers{of_shape}, not {what}")
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor with a gradient raises the last
+        raise TransformError(f"{wanted}, not {value!r:.100}") from None
+    if shapes and made.shape not in shapes:
+        raise TransformError(f"{wanted}, not {made.shape if made.ndim else repr(value)}")
+    if not np.isfinite(made).all():
+        place = tuple(np.argwhere(~np.isfinite(made))[0].tolist())
+        raise TransformError(f"{wanted}, not {made[place]}{f' at {place}' if place else ''}")
+    return made
 
 
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:

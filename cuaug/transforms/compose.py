@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,8 +47,8 @@ class Compose(Transform):
         TransformError: a type, shape or size that does not fit, named.
     """
 
-    #: The transforms of which stages were made last, and these.
-    _staged: tuple[list[Transform], list[Compose | BatchTransform]] = [], []
+    #: What it was when it was looked at last.
+    _seen: _Seen | None = None
 
     def __init__(
         self,
@@ -61,33 +62,38 @@ class Compose(Transform):
         self.generator = generator
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TransformError(f"generator is a torch.Generator or None, not {generator!r}")
-        self.box_format = self._agreed("box_format", arguments.one_of("box_format", box_format, BOX_FORMATS))
-        self.mask_fill = self._agreed("mask_fill", arguments.whole("mask_fill", mask_fill))
-        self.views = int(np.prod([transform.views for transform in self.transforms]))
-        if sum(transform.views > 1 for transform in self.transforms) > 1:
-            raise TransformError("only one transform of a chain can make several images of one")
+        self.box_format = arguments.one_of("box_format", box_format, BOX_FORMATS)
+        self.mask_fill = arguments.whole("mask_fill", mask_fill)
+        self._look()
 
-    def _agreed(self, name: str, value: Any) -> Any:
-        """What this chain and those within it say that is not the default."""
-        said = {value, *(getattr(chain, name) for chain in _chains(self.transforms))} - {_DEFAULTS[name]}
-        if len(said) > 1:
-            one, other = sorted(said)[:2]
-            raise TransformError(f"{name} is one for a chain and those within it, not both {one!r} and {other!r}")
-        return said.pop() if said else _DEFAULTS[name]
+    def _look(self) -> _Seen:
+        """The chain as it is: `transforms`, here and within, may have been edited since it was looked at last."""
+        parts, seen = _parts(self.transforms), self._seen
+        if seen is None or len(parts) != len(seen.parts) or not all(map(operator.is_, parts, seen.parts)):
+            views = [transform.views for transform in members(self.transforms)]
+            if sum(number > 1 for number in views) > 1:
+                raise TransformError("only one transform of a chain can make several images of one")
+            chains = [self, *(part for part in parts if isinstance(part, Compose))]
+            seen = self._seen = _Seen(parts, math.prod(views), {name: _agreed(name, chains) for name in _DEFAULTS}, [])
+        return seen
+
+    @property
+    def views(self) -> int:  # type: ignore[override]
+        """How many images it makes of each."""
+        return self._look().views
 
     @property
     def stages(self) -> list[Compose | BatchTransform]:
         """The chain as it runs: what is planned together, then in turn functions of whole batches, and plans."""
-        leaves, (known, stages) = _leaves(self.transforms), self._staged
-        if not stages or len(leaves) != len(known) or not all(map(operator.is_, leaves, known)):
-            stages = self._in_stages()
-            self._staged = leaves, stages
+        stages = self._look().stages
+        if not stages:
+            stages += self._in_stages()
         return stages
 
     def _in_stages(self) -> list[Compose | BatchTransform]:
         stages: list[Compose | BatchTransform] = []
         together: list[Transform] = []
-        for transform in _flat(members(self.transforms)):
+        for transform in _flat(self.transforms):
             if (stage := transform.stage()) is not None:
                 stages += [Compose(together), stage] if together or not stages else [stage]
                 together = []
@@ -107,7 +113,7 @@ class Compose(Transform):
     @property
     def how_targets_are(self) -> dict[str, Any]:
         """What `Targets` needs to know to read them."""
-        return {"box_format": self.box_format, "mask_fill": self.mask_fill}
+        return self._look().how_targets_are
 
     def __call__(self, image: Any, *target: Any) -> Any:
         return self._run(image, target, Record())
@@ -182,7 +188,7 @@ class Compose(Transform):
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
-        state = {name: value for name, value in self.__dict__.items() if name != "_staged"}
+        state = {name: value for name, value in self.__dict__.items() if name != "_seen"}
         if self.generator is not None:
             state["generator"] = self.generator.get_state().numpy().tobytes()
         return state
@@ -200,21 +206,32 @@ class Compose(Transform):
         return f"Compose([\n{inner},\n]{how})" if self.transforms else f"Compose([]{how})"
 
 
-def _chains(transforms: Iterable[Any]) -> Iterator[Compose]:
-    """Chains within the chain, also within what chooses; what is within one of them it speaks for."""
-    for transform in transforms:
-        if isinstance(transform, Compose):
-            yield transform
-        elif isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
-            yield from _chains(within)
+class _Seen(NamedTuple):
+    """What a chain of these parts is; its stages, once they are asked for."""
+
+    parts: list[Any]
+    views: int
+    how_targets_are: dict[str, Any]
+    stages: list[Compose | BatchTransform]
 
 
-def _leaves(transforms: Sequence[Transform]) -> list[Transform]:
-    """The chain's transforms, and in place of chains within it theirs."""
-    leaves: list[Transform] = []
+def _parts(transforms: Iterable[Any]) -> list[Any]:
+    """The transforms, and behind each that holds others those."""
+    parts: list[Any] = []
     for transform in transforms:
-        leaves += _leaves(transform.transforms) if isinstance(transform, Compose) else [transform]
-    return leaves
+        parts.append(transform)
+        if isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
+            parts += _parts(within)
+    return parts
+
+
+def _agreed(name: str, chains: Iterable[Compose]) -> Any:
+    """What a chain and those within it say that is not the default."""
+    said = {getattr(chain, name) for chain in chains} - {_DEFAULTS[name]}
+    if len(said) > 1:
+        one, other = sorted(said)[:2]
+        raise TransformError(f"{name} is one for a chain and those within it, not both {one!r} and {other!r}")
+    return said.pop() if said else _DEFAULTS[name]
 
 
 def _flat(transforms: Sequence[Transform]) -> list[Transform]:

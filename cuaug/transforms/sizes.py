@@ -134,9 +134,9 @@ class RandomShortestSize(_Resizes):
     ) -> None:
         super().__init__(interpolation, antialias)
         self.min_size = list(arguments.values(min_size, operator.index))
-        if not self.min_size or min(self.min_size) < 1:
-            raise TransformError(f"min_size is a length of at least 1 pixel, or several, not {min_size!r}")
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1)
+        if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.LONGEST:
+            raise TransformError(f"min_size is a length from 1 to {arguments.LONGEST}, or several, not {min_size!r}")
+        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = np.array(self.min_size)[draws.integers(0, len(self.min_size) - 1)]

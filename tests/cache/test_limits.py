@@ -55,7 +55,7 @@ def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
 
 def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     monkeypatch.setattr(limits, "available_memory", lambda: 8_000_000)
-    monkeypatch.setattr(limits, "_by_default", weakref.WeakSet())
+    monkeypatch.setattr(limits, "_promised", weakref.WeakKeyDictionary())
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()
     given, third = EncodedCache(10**12), EncodedCache()
@@ -65,8 +65,10 @@ def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     first.open(1, {})
     first.put(0, bytes(3_000_000), 0)
     assert EncodedCache().limit_bytes == 3_000_000, "what is filled is no longer available, or here it would be"
+    first.close()
+    assert EncodedCache().limit_bytes == 3_500_000, "the third has still what it was promised"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert EncodedCache().limit_bytes == 1_000_000
+    assert EncodedCache().limit_bytes == 1_500_000
 
 
 def write(path: Path, text: str) -> None:

@@ -265,6 +265,14 @@ def test_sources_without_a_fingerprint(photos, tmp_path):
         Loader(first, cache=DecodedCache(limit_bytes=10**6, directory=tmp_path))
 
 
+def test_attributes_that_are_no_methods_are_the_sources_own(photos):
+    source = Counting(photos)
+    source.origin, source.fingerprint, source.picture_size = "web", "sha", (10, 10)
+    with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4) as loader:
+        assert sum(len(batch.labels) for batch in loader) == len(photos)
+        assert loader.state_dict()["source"] is None
+
+
 def test_a_file_that_was_read_damaged_is_read_again(photos):
     """A mount that failed once must not spoil a sample for the rest of the run."""
 

@@ -217,7 +217,7 @@ class Own:
         self.indices = indices
 
     def __len__(self) -> int:
-        return len(self.indices)
+        return 0 if self.indices is None else len(self.indices)
 
     def order(self, seed: int, epoch: int):
         return self.indices
@@ -287,6 +287,8 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
         (BatchSampler(SequentialSampler(range(4)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
         (BatchSampler(SequentialSampler(range(5)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
         (Own([0.5]), "the sampler Own gives one index at a time, not 0.5"),
+        (Own(None), "the sampler Own gives one index at a time, not None"),
+        (Own({0, 1}), r"the sampler Own gives one index at a time, not \{0, 1\}"),
     ],
 )
 def test_samplers_that_give_something_else(sampler, message):
@@ -320,3 +322,9 @@ def test_stand_ins_differ_between_samples_attempts_and_epochs():
     order = SequentialOrder(1000).order(0, 0)
     drawn = [Epoch(e, 0, order).stand_ins(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
     assert len({tuple(places) for places in drawn}) == 9 and len(set(np.ravel(drawn).tolist())) > 60
+
+
+@pytest.mark.parametrize("window", ["5", 2.0, 0])
+def test_a_window_is_a_number_of_samples(window):
+    with pytest.raises(LoaderError, match=f"window is .*, not {window!r}"):
+        ShardSampler([2, 3], window=window)

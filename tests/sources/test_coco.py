@@ -192,3 +192,15 @@ def test_pycocotools_is_missing(tmp_path, monkeypatch):
     with pytest.raises(LoaderError, match=r'needs pycocotools\.mask .*: pip install "cuaug\[coco\]"'):
         open_coco(tmp_path, masks=True)
     assert len(open_coco(tmp_path)) == 3
+
+
+def test_sizes_that_the_file_does_not_tell(tmp_path):
+    content = document()
+    content["images"][1] |= {"height": None, "width": 0}
+    (tmp_path / "images").mkdir()
+    for number in (5, 6, 7):
+        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
+    with Loader(open_coco(tmp_path, content), batch_size=3) as loader:
+        assert len(next(iter(loader)).labels) == 3
+    with pytest.raises(LoaderError, match=r"masks need the size of '6\.jpg', of which height or width is 0 or null"):
+        open_coco(tmp_path, content, masks=True)

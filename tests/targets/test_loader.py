@@ -217,3 +217,10 @@ def test_collate_keeps_text_and_takes_any_byte_order():
     assert torch.equal(collate([ends, ends]), torch.arange(3.0).expand(2, 3))
     (made,) = collate([{"boxes": np.zeros((1, 4)), "scores": ends}])
     assert torch.equal(made["scores"], torch.arange(3.0))
+
+
+def test_what_is_copied_lies_in_rows():
+    """However the source's array lies, as pycocotools' masks do, which are (K, H, W) only as they are seen."""
+    masks = np.moveaxis(np.zeros((6, 8, 2), np.uint8, order="F"), -1, 0)
+    (made,) = collate([{"boxes": np.zeros((2, 4)), "masks": masks}])
+    assert made["masks"].is_contiguous() and made["masks"].shape == (2, 6, 8)

@@ -197,10 +197,31 @@ def test_a_chain_may_be_edited():
         chain(images)
 
 
+def test_what_an_edit_says_of_targets_and_of_views_counts():
+    boxes = {"boxes": torch.tensor([[2.0, 2.0, 4.0, 4.0]])}
+    image = torch.zeros((3, 16, 16))
+    chain = T.Compose([T.RandomHorizontalFlip(1)])
+    assert chain(image, boxes)[1]["boxes"].tolist() == [[12, 2, 14, 4]]
+    chain.transforms.append(T.RandomApply([T.Compose([], box_format="xywh")]))
+    assert chain(image, boxes)[1]["boxes"].tolist() == [[10, 2, 4, 4]]
+    chain.transforms.append(T.Compose([], box_format="cxcywh"))
+    with pytest.raises(TransformError, match="box_format is one for a chain"):
+        chain(image, boxes)
+
+    inner = T.Compose([T.RandomHorizontalFlip()])
+    chain = T.Compose([inner, T.Resize(8)])
+    assert chain.views == 1 and chain(image).shape == (3, 8, 8)
+    inner.transforms.append(T.FiveCrop(8))
+    assert chain.views == 5 and chain(image).shape == (5, 3, 8, 8)
+    chain.transforms.append(T.TenCrop(4))
+    with pytest.raises(TransformError, match="only one transform of a chain"):
+        chain(image)
+
+
 def test_a_chain_that_nobody_edits_is_staged_once():
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
     assert chain.stages is chain.stages
-    assert not any("stage" in name for name in chain.__getstate__())
+    assert "_seen" in vars(chain) and "_seen" not in chain.__getstate__()
 
 
 def test_a_generator_is_torchs():
