@@ -20,9 +20,9 @@ def one_of_many() -> None:
 
 
 def threads_for(size: int) -> int:
-    """As many as torch's own operators take, so one in a DataLoader's worker; fewer for little work.
+    """As many as torch's own operators take, so one in a DataLoader's worker; one in a loader's thread, too.
 
-    One in a loader's worker thread.
+    Fewer for little work.
 
     Args:
         size: of the memory that is read and written, in bytes.

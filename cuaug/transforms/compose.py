@@ -87,7 +87,7 @@ class Compose(Transform):
         """The chain as it runs: what is planned together, then in turn functions of whole batches, and plans."""
         stages = self._look().stages
         if not stages:
-            stages += self._in_stages()
+            stages[:] = self._in_stages()  # not added: another thread may do the same
         return stages
 
     def _in_stages(self) -> list[Compose | BatchTransform]:

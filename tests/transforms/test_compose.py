@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -222,6 +224,22 @@ def test_a_chain_that_nobody_edits_is_staged_once():
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
     assert chain.stages is chain.stages
     assert "_seen" in vars(chain) and "_seen" not in chain.__getstate__()
+
+
+def test_two_threads_stage_a_chain_as_one_does(monkeypatch):
+    both, in_stages = threading.Barrier(2, timeout=10), T.Compose._in_stages
+
+    def met(self):
+        both.wait()
+        made = in_stages(self)
+        both.wait()
+        return made
+
+    monkeypatch.setattr(T.Compose, "_in_stages", met)
+    chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x), T.CenterCrop(7)])
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: chain.stages, range(2)))
+    assert len(chain.stages) == 3
 
 
 def test_a_generator_is_torchs():
