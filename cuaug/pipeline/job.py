@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import queue
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -249,10 +248,6 @@ class Job:
                     data, labels[k] = reader.fetch(index)
                 except DecodeError as error:
                     self.fail(k, error)
-                except Exception as error:  # a source may raise anything, and of a million samples it is one
-                    if sys.version_info >= (3, 11):
-                        error.add_note(f"while reading sample {index}")
-                    raise
                 files.append(data)
             clock.at("parse")
             items, errors = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))

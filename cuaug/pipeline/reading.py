@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -104,6 +105,10 @@ class Reader:
             what = error.strerror or str(error) or type(error).__name__
             elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
             raise DecodeError(what + elsewhere, path=path) from error
+        except Exception as error:  # a source may raise anything, and of a million samples it is one
+            if sys.version_info >= (3, 11):
+                error.add_note(f"while reading sample {index}")
+            raise
         return data, label
 
     def parse(

@@ -179,3 +179,14 @@ def test_max_errors_counts_different_samples(on_error):
         pytest.raises(LoaderError, match="1 sampl"),
     ):
         list(loader)
+
+
+@pytest.mark.parametrize("made", [None, torch.tensor(3), 5])
+def test_what_collate_fn_makes_of_a_batch_without_samples(made):
+    options = {"batch_size": 2, "on_error": "skip", "collate_fn": lambda labels: made}
+    with Loader(Memory(4, damaged=[0, 1]), **options) as loader:
+        if made is None:
+            assert [labels for _, labels in loader] == [None, None]
+        else:
+            with pytest.raises(LoaderError, match=r"every sample of a batch is damaged.*made of one, .*[35]"):
+                list(loader)

@@ -176,17 +176,6 @@ def test_a_source_may_have_a_path_and_a_label_of_its_own():
             assert [labels.tolist() for _, labels in loader] == [[0, 1, 3]]
 
 
-@pytest.mark.parametrize("made", [None, torch.tensor(3), 5])
-def test_what_collate_fn_makes_of_a_batch_without_samples(made):
-    options = {"batch_size": 2, "on_error": "skip", "collate_fn": lambda labels: made}
-    with Loader(Memory(4, damaged=[0, 1]), **options) as loader:
-        if made is None:
-            assert [labels for _, labels in loader] == [None, None]
-        else:
-            with pytest.raises(LoaderError, match=r"every sample of a batch is damaged.*made of one, .*[35]"):
-                list(loader)
-
-
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
