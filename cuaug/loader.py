@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -18,6 +17,7 @@ from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.codec import DEFAULT_MAX_PIXELS
 from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.integers import integer
 from cuaug.interop import type_of
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
@@ -43,17 +43,6 @@ log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
 _ON_ERROR = ("raise", "skip", "replace")
-
-
-def _integer(name: str, value: Any, least: int | None = None) -> int:
-    """A Python int, from any kind of integer but a bool."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (least is not None and number < least):
-        raise LoaderError(f"{name} is an integer{'' if least is None else f' of at least {least}'}, not {value!r}")
-    return number
 
 
 def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
@@ -162,22 +151,22 @@ class Loader:
     ) -> None:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
-        self.batch_size = _integer("batch_size", batch_size, 1)
+        self.batch_size = integer("batch_size", batch_size, 1)
         self.sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
-        self.seed = _integer("seed", seed)
+        self.seed = integer("seed", seed)
         self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._rank_given = rank is not None
         self.on_error = _one_of("on_error", on_error, _ON_ERROR)
         self.error_callback = error_callback
-        self.max_errors = None if max_errors is None else _integer("max_errors", max_errors, 0)
+        self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = _seconds(timeout_seconds)
         self.device = placed(device)
         self._setup = choose(
             self.device.type,
             self.batch_size,
-            None if threads is None else _integer("threads", threads, 1),
-            None if prefetch is None else _integer("prefetch", prefetch, 1),
+            None if threads is None else integer("threads", threads, 1),
+            None if prefetch is None else integer("prefetch", prefetch, 1),
         )
         self.threads, self.prefetch = self._setup.threads, self._setup.prefetch
         self.cache = open_cache(
@@ -188,7 +177,7 @@ class Loader:
             encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
             decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
             apply_exif=apply_exif,
-            max_pixels=_integer("max_pixels", max_pixels, 1),
+            max_pixels=integer("max_pixels", max_pixels, 1),
         )
         self._settings = Settings(
             reader=reader,
@@ -197,7 +186,7 @@ class Loader:
             layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
             fancy_upsampling=fancy_upsampling,
             load_hint=_load_hint(load_hint),
-            decode_threads=None if decode_threads is None else _integer("decode_threads", decode_threads, 1),
+            decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             on_error=on_error,
             collate=collate if collate_fn is None else collate_fn,
@@ -223,7 +212,7 @@ class Loader:
 
         After `load_state_dict` the epoch of the state goes on where it stopped, any other begins at its beginning.
         """
-        epoch = _integer("epoch", epoch, 0)
+        epoch = integer("epoch", epoch, 0)
         self._go_to(epoch, self._start if epoch == self.epoch else 0)
 
     def state_dict(self) -> dict[str, Any]:

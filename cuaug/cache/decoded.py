@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from cuaug.cache.device import DevicePixels, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised, positive
+from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
+from cuaug.integers import integer
 
 __all__ = ["DecodedCache"]
 
@@ -57,7 +58,7 @@ class DecodedCache:
         directory: str | os.PathLike[str] | None = None,
         on_device: bool = False,
     ) -> None:
-        self.short_side = None if short_side is None else positive("short_side", short_side)
+        self.short_side = None if short_side is None else integer("short_side", short_side, 1)
         self.directory = None if directory is None else _directory(directory)
         self.on_device = on_device
         if on_device and directory is not None:
@@ -70,7 +71,7 @@ class DecodedCache:
         self._identity: dict[str, Any] = {}
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
         # Last: what it holds may be asked for as soon as it is promised something.
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
+        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else integer("limit_bytes", limit_bytes, 1)
 
     def open(
         self, count: int, contents: Mapping[str, Any], *, source: object = None, device: torch.device | None = None

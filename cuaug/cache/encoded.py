@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised, positive
+from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
+from cuaug.integers import integer
 
 __all__ = ["EncodedCache"]
 
@@ -38,7 +39,7 @@ class EncodedCache:
         self._samples: dict[int, tuple[bytes, Any]] = {}
         self._bytes = 0
         # Last: what it holds may be asked for as soon as it is promised something.
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else positive("limit_bytes", limit_bytes)
+        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else integer("limit_bytes", limit_bytes, 1)
 
     def open(self, count: int, contents: Mapping[str, Any], *, source: object = None) -> None:
         """Makes it ready for a dataset. Opening it again for the same one changes nothing.

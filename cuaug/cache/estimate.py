@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.cache.limits import positive, readable
+from cuaug.cache.limits import readable
 from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.integers import integer
 from cuaug.sources import Source
 from cuaug.sources._bytes import read_bytes
 
@@ -74,9 +75,9 @@ def estimate(source: Source, short_side: int | None = None, samples: int = 256, 
     Raises:
         LoaderError: not one of them could be read, or arguments that do not fit.
     """
-    count, samples = positive("len(source)", len(source)), positive("samples", samples)
+    count, samples = integer("len(source)", len(source), 1), integer("samples", samples, 1)
     if short_side is not None:
-        positive("short_side", short_side)
+        integer("short_side", short_side, 1)
     parts = min(samples, count)
     bounds = np.arange(parts + 1) * count // parts
     encoded = decoded = good = damaged = 0

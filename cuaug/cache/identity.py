@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cuaug.cache.limits import positive
+from cuaug.integers import integer
 
 __all__ = ["differences", "identity"]
 
 
 def identity(count: int, contents: Mapping[str, Any]) -> dict[str, Any]:
     """What two openings of a cache must agree in, as JSON gives it back."""
-    return json.loads(json.dumps({"samples": positive("count", count), **contents}))
+    return json.loads(json.dumps({"samples": integer("count", count, 1), **contents}))
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
 
-__all__ = ["CacheStats", "available_memory", "default_limit_bytes", "no_longer_promised", "positive", "readable"]
+__all__ = ["CacheStats", "available_memory", "default_limit_bytes", "no_longer_promised", "readable"]
 
-# What caches were promised by default, and how much of it they hold.
+# The bytes that caches were promised by default.
 _promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 _lock = ForkSafeLock()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
@@ -48,17 +46,6 @@ def readable(size: int) -> str:
     while float(f"{value:.3g}") >= 1000 and unit < len(_UNITS) - 1:
         value, unit = value / 1000, unit + 1
     return f"{float(f'{value:.3g}'):,g} {_UNITS[unit]}"
-
-
-def positive(name: str, value: Any) -> int:
-    """An integer of at least 1, of any kind but a bool."""
-    try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise LoaderError(f"{name} is an integer of at least 1, not {value!r}")
-    return number
 
 
 def default_limit_bytes(cache: Any) -> int:

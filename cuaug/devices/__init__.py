@@ -1,6 +1,6 @@
 """The devices that plans run on: the only place that launches a kernel or touches a stream.
 
-host.py     the compiled kernels, on the calling thread
+host.py     the compiled kernels, one sample on the calling thread, or a stack on several
 cuda.py     the same kernels through NVRTC and CuPy
 nvrtc.py    how they are compiled for a GPU
 streams.py  CUDA streams that nobody else gets

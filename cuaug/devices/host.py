@@ -1,4 +1,4 @@
-"""Runs plans on the CPU with the compiled kernels, one sample a call, so that each worker thread runs its own."""
+"""Runs plans on the CPU with the compiled kernels: one sample a call, for worker threads, or a stack in hand."""
 
 from __future__ import annotations
 

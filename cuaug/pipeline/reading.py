@@ -17,6 +17,7 @@ from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source, method_of
+from cuaug.sources._bytes import read_bytes
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
@@ -100,7 +101,7 @@ class Reader:
             data, label = _checked(given, index)
             if isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
-                data = _read(path)
+                data = read_bytes(path)
         except OSError as error:
             what = error.strerror or str(error) or type(error).__name__
             elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
@@ -177,23 +178,6 @@ class Reader:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
         label = method_of(self.source, "label")
         return _checked(self.source.read(index), index)[1] if label is None else label(index)
-
-
-def _read(path: str) -> bytes:
-    """A file's bytes. `open` asks twice as much of the system, and for each answer waits for the interpreter."""
-    try:
-        file = os.open(path, os.O_RDONLY)
-    except ValueError as error:  # a null byte, or what no file name can hold
-        raise DecodeError(f"no file has such a name: {error}", path=path) from error
-    try:
-        size = os.fstat(file).st_size
-        data = os.read(file, size)
-    finally:
-        os.close(file)
-    if size and len(data) == size:
-        return data
-    with open(path, "rb") as again:  # a pipe, or it is being written
-        return again.read()
 
 
 def _checked(given: Any, index: int) -> tuple[Any, Any]:

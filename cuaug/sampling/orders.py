@@ -5,7 +5,6 @@ Each is a function of (seed, epoch), so every rank and every resumed run makes t
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch.utils.data.distributed import DistributedSampler
 
 from cuaug.errors import LoaderError
+from cuaug.integers import integer
 from cuaug.random import Draws, mixed
 
 __all__ = [
@@ -111,7 +111,7 @@ class WeightedSampler:
         if bad.any():
             where = int(np.argmax(bad))
             raise LoaderError(f"weights are finite and 0 or more; that of sample {where} is {self.weights[where]}")
-        self.num_samples = len(self.weights) if num_samples is None else _integer("num_samples", num_samples)
+        self.num_samples = len(self.weights) if num_samples is None else integer("num_samples", num_samples)
         self.repeats = replacement
         above = int((self.weights > 0).sum())
         if above == 0 or self.num_samples < 1:
@@ -151,9 +151,7 @@ class ShardSampler:
         self.sizes = np.asarray(shard_sizes, dtype=np.int64)
         if self.sizes.ndim != 1 or (self.sizes < 0).any() or self.sizes.sum() < 1:
             raise LoaderError(f"shard_sizes are the numbers of samples of each shard, not {shard_sizes!r:.100}")
-        self.window = _integer("window", window)
-        if self.window < 1:
-            raise LoaderError(f"window is at least 1 sample, not {window}")
+        self.window = integer("window", window, 1)
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
@@ -261,13 +259,6 @@ def _integers(given: Any, name: str) -> NDArray[np.int64]:
         one = given[0] if isinstance(given, Sequence) else given
         raise LoaderError(f"{name} gives one index at a time, not {one!r:.100}")
     return np.ascontiguousarray(values, dtype=np.int64)
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise LoaderError(f"{name} is an integer, not {value!r}") from None
 
 
 def _fine(seed: int, epoch: int, count: int) -> NDArray[np.float64]:

@@ -177,7 +177,7 @@ def test_shards_and_their_samples_change_places():
         (([3, -1],), "not \\[3, -1\\]"),
         (([0],), "numbers"),
         (([3], 0), "window.*not 0"),
-        (([3], 1.5), "window is an integer, not 1.5"),
+        (([3], 1.5), "window is an integer of at least 1, not 1.5"),
     ],
 )
 def test_shards_that_do_not_fit(arguments, message):
