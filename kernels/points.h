@@ -1,7 +1,8 @@
 // Coordinates of points, in doubles:
 //   Doubles           as many as a register holds; one where the compiler does better by itself
 //   to_doubles        of so many integers or floats
-//   floor_to_ints     of FULL coordinates, limited to [-FAR, FAR]; a NaN becomes one of these
+//   limited           to [-FAR, FAR]; a NaN becomes one of these
+//   floor_to_ints     of FULL coordinates, limited likewise
 //   split_at_centre   FULL coordinates into the pixels whose centres lie before them, limited likewise, and how far
 //
 // Tested through warp.h; that every instruction set makes the same bits, by tests/properties.
@@ -11,8 +12,9 @@
 // Far outside is far enough: what a border or taps add must not leave the range of int.
 constexpr double FAR = 1000000000.0;
 
-// Whole numbers.
-DEVICE int limited_ints(double value) { return int(smaller(larger(value, -FAR), FAR)); }
+// A NaN becomes one of the limits.
+DEVICE double limited(double value) { return smaller(larger(value, -FAR), FAR); }
+DEVICE int limited_ints(double value) { return int(limited(value)); }
 
 #if defined(__AVX2__) && !defined(__CUDACC__)
 
@@ -27,9 +29,8 @@ DEVICE Doubles all_of(double value) { return Doubles{} + value; }
 DEVICE Doubles to_doubles(const int* values) { return _mm512_cvtepi32_pd(load<__m256i>(values)); }
 DEVICE Doubles to_doubles(const float* values) { return _mm512_cvtps_pd(load<__m256>(values)); }
 DEVICE Doubles floor_of(Doubles values) { return _mm512_floor_pd(values); }
-DEVICE __m256i limited_ints(Doubles values) {
-    return _mm512_cvttpd_epi32(_mm512_min_pd(_mm512_max_pd(values, all_of(-FAR)), all_of(FAR)));
-}
+DEVICE Doubles limited(Doubles values) { return _mm512_min_pd(_mm512_max_pd(values, all_of(-FAR)), all_of(FAR)); }
+DEVICE __m256i limited_ints(Doubles values) { return _mm512_cvttpd_epi32(limited(values)); }
 DEVICE __m256 to_floats(Doubles values) { return _mm512_cvtpd_ps(values); }
 DEVICE Full<int> joined(__m256i low, __m256i high) {
     return Full<int>(_mm512_inserti32x8(_mm512_castsi256_si512(low), high, 1));
@@ -39,9 +40,8 @@ DEVICE Full<float> joined(__m256 low, __m256 high) { return _mm512_insertf32x8(_
 DEVICE Doubles to_doubles(const int* values) { return _mm256_cvtepi32_pd(load<__m128i>(values)); }
 DEVICE Doubles to_doubles(const float* values) { return _mm256_cvtps_pd(load<__m128>(values)); }
 DEVICE Doubles floor_of(Doubles values) { return _mm256_floor_pd(values); }
-DEVICE __m128i limited_ints(Doubles values) {
-    return _mm256_cvttpd_epi32(_mm256_min_pd(_mm256_max_pd(values, all_of(-FAR)), all_of(FAR)));
-}
+DEVICE Doubles limited(Doubles values) { return _mm256_min_pd(_mm256_max_pd(values, all_of(-FAR)), all_of(FAR)); }
+DEVICE __m128i limited_ints(Doubles values) { return _mm256_cvttpd_epi32(limited(values)); }
 DEVICE __m128 to_floats(Doubles values) { return _mm256_cvtpd_ps(values); }
 DEVICE Full<int> joined(__m128i low, __m128i high) { return Full<int>(_mm256_set_m128i(high, low)); }
 DEVICE Full<float> joined(__m128 low, __m128 high) { return _mm256_set_m128(high, low); }

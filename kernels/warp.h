@@ -80,7 +80,8 @@ DEVICE void map(const Sample& sample, const float* tables, Points& at) {
         Doubles down = m3 * x + m4 * y + m5, across = m0 * x + m1 * y + m2;
         if (!affine) {
             const Doubles depth = m6 * x + m7 * y + m8;
-            down = down / depth, across = across / depth;
+            // At the horizon the depth is 0.
+            down = limited(down / depth), across = limited(across / depth);
         }
         store_doubles(at.y + p, down), store_doubles(at.x + p, across);
     }

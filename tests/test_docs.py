@@ -74,7 +74,7 @@ def test_the_readmes_programs_run(tmp_path):
     assert len(programs) >= 3
     program = "\n".join(["from PIL import Image", "image = Image.new('RGB', (60, 40))", *programs])
     command = [sys.executable, "-c", program]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -301,6 +301,22 @@ def test_a_horizon_in_the_picture_reads_nothing_outside():
             plan = plan_for(image)
             plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border)
             run_one(plan, image, Type.UINT8, only_regions=True)
+
+
+@pytest.mark.parametrize("filter", [Filter.NEAREST, Filter.BILINEAR, Filter.BICUBIC])
+@pytest.mark.parametrize("border", list(Border))
+def test_on_the_horizon_is_far_outside(border, filter):
+    """Where a perspective divides by 0: a constant border's fill, and a number whatever the border."""
+    image = np.full((9, 9, 3), 7, np.float32)
+    plan = plan_for(image)
+    plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border, fill=5)
+    made = run_one(plan, image, Type.FLOAT32)
+    np.testing.assert_allclose(made[:, 4], 5 if border is Border.CONSTANT else 7, rtol=1e-6)
+    assert np.isfinite(made).all()
+
+
+def test_a_matrix_of_no_numbers_reads_nothing_outside():
+    image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
     plan = plan_for(image)
     plan.warp(np.full((3, 3), np.nan), 9, 9)
     run_one(plan, image, Type.UINT8)
