@@ -318,21 +318,25 @@ class Loader:
 
     def _report(self, job: Job) -> None:
         """Raises, or counts and tells of, a batch's damaged samples."""
-        for error in job.failures():
-            if self.on_error == "raise":
-                raise error
-            self._recorder.add({"failed": 1})
-            name = error.path or error.index
-            if name not in self._failed:
-                self._failed.add(name)
-                log.warning("%s: %s", {"skip": "skipped", "replace": "replaced"}[self.on_error], error)
-            if self.error_callback is not None:
-                self.error_callback(error)
-            if self.max_errors is not None and len(self._failed) > self.max_errors:
-                raise LoaderError(
-                    f"{len(self._failed)} samples have failed, more than max_errors={self.max_errors}; the last: "
-                    f"{error}"
-                ) from error
+        error: DecodeError | None = None
+        try:
+            for error in job.failures():
+                if self.on_error == "raise":
+                    raise error
+                self._recorder.add({"failed": 1})
+                name = error.path or error.index
+                if name not in self._failed:
+                    self._failed.add(name)
+                    log.warning("%s: %s", {"skip": "skipped", "replace": "replaced"}[self.on_error], error)
+                if self.error_callback is not None:
+                    self.error_callback(error)
+                if self.max_errors is not None and len(self._failed) > self.max_errors:
+                    raise LoaderError(
+                        f"{len(self._failed)} samples have failed, more than max_errors={self.max_errors}; the last: "
+                        f"{error}"
+                    ) from error
+        finally:
+            del error  # whose traceback has this frame
 
     def stats(self) -> Stats:
         """What was done so far, how long each stage took, and a verdict; `print` it."""

@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
-from cuaug.pipeline.planning import Planned, different_sizes, plan_samples
+from cuaug.pipeline.planning import Planned, plan_samples
 from cuaug.pipeline.reading import Item
-from cuaug.pipeline.samples import Samples, rows_of
+from cuaug.pipeline.samples import Samples, joined, rows_of
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
-from cuaug.plan import Layout
 from cuaug.sampling import Epoch, Share
 
 __all__ = ["Job", "Pipeline", "Settings"]
@@ -69,7 +68,7 @@ class Job:
     """The batch of some samples of one epoch: `start` it, `wait` for it, `take` it.
 
     Attributes:
-        errors: position in the batch -> what was wrong with that sample; complete once `wait` has returned.
+        errors: position in the batch -> what is wrong with that sample, until `failures` tells.
     """
 
     def __init__(self, pipeline: Any, epoch: Epoch, share: Share, *, fills: Job | None = None) -> None:
@@ -106,6 +105,8 @@ class Job:
     def cancel(self) -> None:
         """Nobody will ask for the result: what has not begun need not."""
         self._cancelled = True
+        if self.ready:
+            self._forget()
 
     @property
     def number(self) -> int:
@@ -148,7 +149,10 @@ class Job:
             if timeout_seconds is not None:
                 self._check_progress(timeout_seconds)
         if self._failure is not None:
-            raise self._failure
+            try:
+                raise self._failure
+            finally:
+                self._forget()
 
     def _is_done(self, within: float) -> bool:
         try:
@@ -158,9 +162,15 @@ class Job:
         return True
 
     def failures(self) -> list[DecodeError]:
-        """What was wrong with samples of this batch, in order, and with those that were tried in their places."""
-        own = [self.errors[k] for k in sorted(self.errors)]
-        return own + (self._filled_by.failures() if self._filled_by is not None else [])
+        """What was wrong with samples of this batch, in order, and those tried in their places; the job forgets it."""
+        errors = [self.errors[k] for k in sorted(self.errors)]
+        errors += self._filled_by.failures() if self._filled_by is not None else []
+        self._forget()
+        return errors
+
+    def _forget(self) -> None:
+        """Lets go of errors: by the frames of their tracebacks they hold this job, and it the threads, in a cycle."""
+        self._failure, self.errors, self._filled_by = None, {}, None
 
     @property
     def yields(self) -> int:
@@ -231,8 +241,11 @@ class Job:
         if whole is not None and self._failure is not None:
             whole._failure = self._failure
             whole._end()
+            self._forget()
         if not cancelled:
             self._done.put(None)
+        if self.cancelled:
+            self._forget()
 
     def _read(self, part: range) -> None:
         """Bytes, labels and headers of some samples."""
@@ -252,8 +265,8 @@ class Job:
             clock.at("parse")
             items, errors = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
             self._items[part.start : part.stop] = items
-            for i, reason in errors.items():
-                self.fail(part[i], reason)
+            for i in list(errors):
+                self.fail(part[i], errors.pop(i))  # kept nowhere here: its traceback has this frame
             clock.count("begun", len(part))
 
     def fail(self, k: int, error: DecodeError) -> None:
@@ -271,6 +284,9 @@ class Job:
             return "samples"
         path = self.settings.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
+
+    def _name_at(self, k: int) -> str:
+        return self._name(int(self.indices[k]))
 
     def _plan_and_run(self) -> None:
         samples, settings = self._samples, self.settings
@@ -290,7 +306,7 @@ class Job:
                 samples.draws(good),
                 settings.target_type,
                 settings.layout,
-                lambda i: self._name(int(self.indices[good[i]])),
+                lambda i: self._name_at(good[i]),
             )
             samples.drew(planned.record, good)
         if planned.targets:
@@ -370,17 +386,7 @@ class Job:
         assert other is not None
         self._samples.put(places, other._samples)
         if self._partial is not None:
-            own, good = self._partial
-            if own.shape[1:] != images.shape[1:]:
-                sizes = (
-                    [own.shape[-2:], images.shape[-2:]]
-                    if self.settings.layout == Layout.CHW
-                    else [own.shape[1:3], images.shape[1:3]]
-                )
-                names = (self._name(int(self.indices[k])) for k in (good[0], places[0]))
-                raise different_sizes(*((name, *size) for name, size in zip(names, sizes, strict=True)))
-            order = np.argsort(np.concatenate([good, places]), kind="stable")
-            images = rows_of(torch.cat([own, images]), order)
+            images = joined(self._partial, (images, places), self.settings.layout, self._name_at)
             self._partial = None
         everyone = np.arange(len(self.indices))
         self._complete(images, everyone[: len(everyone) if self.share.kept and self._on_error == "replace" else 0])

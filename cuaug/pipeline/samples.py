@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, none_of
+from cuaug.pipeline.planning import different_sizes
 from cuaug.pipeline.settings import Settings
 from cuaug.plan import Layout, Record
 from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import run_stages
 
-__all__ = ["Drawn", "Samples", "rows_of"]
+__all__ = ["Drawn", "Samples", "joined", "rows_of"]
 
 
 class Drawn(NamedTuple):
@@ -115,3 +117,21 @@ def rows_of(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
     """Copies of those images, which are numbers, or a mask of them all."""
     numbers = np.flatnonzero(which) if which.dtype == bool else which
     return images[torch.from_numpy(numbers).to(images.device)]
+
+
+def joined(
+    some: tuple[torch.Tensor, NDArray[np.int64]],
+    others: tuple[torch.Tensor, NDArray[np.int64]],
+    layout: Layout,
+    name: Callable[[int], str],
+) -> torch.Tensor:
+    """Images of two jobs, each with their places in the batch, in the order of the places; `name` tells whose they are.
+
+    Raises:
+        TransformError: they differ in size.
+    """
+    (images, places), (more, filled) = some, others
+    if images.shape[1:] != more.shape[1:]:
+        sizes = slice(2, 4) if layout == Layout.CHW else slice(1, 3)
+        raise different_sizes((name(int(places[0])), *images.shape[sizes]), (name(int(filled[0])), *more.shape[sizes]))
+    return rows_of(torch.cat([images, more]), np.argsort(np.concatenate([places, filled]), kind="stable"))

@@ -17,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuaug import Batch, Loader, LoaderError
-from tests.loader.pictures import Memory, numbers_of
+from cuaug import Batch, DecodeError, Loader, LoaderError
+from cuaug import transforms as T
+from tests.loader.pictures import Bytes, Memory, noisy_jpeg, numbers_of, png
 
 
 def workers() -> list[threading.Thread]:
@@ -165,6 +166,41 @@ def test_a_loader_that_goes_away_takes_its_threads_with_it():
     del batches
     del loader
     assert no_workers_left()
+
+
+def fail(*_: object) -> None:
+    raise ValueError("no")
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({}, DecodeError),
+        ({"damaged": noisy_jpeg(9, 9)[:400]}, DecodeError),
+        ({"on_error": "skip", "max_errors": 0}, LoaderError),
+        ({"on_error": "skip", "error_callback": fail}, ValueError),
+        ({"on_error": "skip", "collate_fn": fail}, ValueError),
+        ({"on_error": "replace", "transforms": [T.Lambda(fail)]}, ValueError),
+    ],
+)
+def test_a_loader_that_raised_takes_its_threads_with_it(options, kind):
+    """When the exception is gone, not only when the collector finds what the frames of its traceback hold."""
+    data = [png(i) for i in range(20)]
+    data[7] = options.pop("damaged", b"no picture")
+
+    def raise_and_catch() -> None:
+        with pytest.raises(kind):
+            list(Loader(Bytes(*data), batch_size=4, threads=3, **options))
+
+    gc.disable()
+    try:
+        raise_and_catch()
+        end = time.monotonic() + 5
+        while workers() and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not workers()
+    finally:
+        gc.enable()
 
 
 def test_an_abandoned_iterator_stops_its_work():
