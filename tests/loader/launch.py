@@ -27,7 +27,9 @@ class Launch:
         folder.mkdir()
         command = [sys.executable]
         if world_size is not None:
-            command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}"]
+            # By address: not every machine can look its own name up.
+            here = ["--standalone", "--local-addr=127.0.0.1"]
+            command += ["-m", "torch.distributed.run", *here, f"--nproc-per-node={world_size}"]
         with (folder / "output").open("w") as output:
             self.process = subprocess.Popen(
                 [*command, "-m", module, str(folder), *arguments],

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 SECONDS_TO_END = 5.0 if os.environ.get("CUAUG_REQUIRE_CUDA") != "1" else 20.0  # some start CUDA within them
 # A program that hangs is given up after so many.
 _SECONDS_TO_GIVE_UP = 60.0
+# Since 3.12 it warns of every fork beside other threads.
+_PYTHON = [sys.executable, "-W", "ignore:This process:DeprecationWarning"]
 
 _IMPORTS = """
 import atexit, gc, os, random, signal, sys, threading, time
@@ -81,7 +83,7 @@ class _Nursery:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SECONDS_TO_GIVE_UP)
-        command = [sys.executable, "-X", "faulthandler", "-c", _NURSERY, str(theirs.fileno())]
+        command = [*_PYTHON, "-X", "faulthandler", "-c", _NURSERY, str(theirs.fileno())]
         self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
         theirs.close()
 
@@ -167,7 +169,7 @@ def run(body: str) -> str:
 def run_apart(body: str, environment: Mapping[str, str]) -> str:
     """The same for one that needs a process of its own, with other environment variables."""
     ended = subprocess.run(
-        [sys.executable, "-c", _IMPORTS + body],
+        [*_PYTHON, "-c", _IMPORTS + body],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
