@@ -47,8 +47,12 @@ def run_plan(
     how_targets_are: Mapping[str, Any] | None = None,
     views: int = 1,
     record: Record | None = None,
+    target_type: Type | None = None,
 ) -> tuple[torch.Tensor, list[Any] | None]:
-    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets."""
+    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets.
+
+    The images are of `target_type`; None: as the plan says, or else as they were.
+    """
     n, height, width, _ = opened.images.shape
     source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
     rows = n * views
@@ -61,8 +65,8 @@ def run_plan(
         moving = Targets(targets, [height] * n, [width] * n, **(how_targets_are or {}))
         moving.attach(plan)
     write(plan)
-    as_double = opened.is_double and plan.target_type is None
-    tables = devices.folded(plan.tables(layout=opened.layout))
+    as_double = opened.is_double and plan.target_type is None and target_type is None
+    tables = devices.folded(plan.tables(target_type, opened.layout))
 
     h, w = (sizes[0] for sizes in tables.sizes())
     if any((sizes != sizes[0]).any() for sizes in tables.sizes()):

@@ -304,7 +304,7 @@ class Job:
                 items,
                 labels,
                 samples.draws(good),
-                settings.target_type,
+                settings.target_type if len(settings.transforms.stages) == 1 else None,  # the last stage's
                 settings.layout,
                 lambda i: self._name_at(good[i]),
             )

@@ -92,7 +92,8 @@ class Samples:
         chain = settings.transforms
         if len(chain.stages) > 1:
             extra, draws = int((shown >= self.own).sum()), self.draws(shown)
-            images, mixed = run_stages(chain.stages, images, labels, chain.how_targets_are, draws, later, extra=extra)
+            how, to = chain.how_targets_are, settings.target_type
+            images, mixed = run_stages(chain.stages, images, labels, how, draws, later, extra=extra, target_type=to)
             labels = mixed or labels
         which = which[which < self.own]
         together = settings.collate(labels[: max(len(which), 1)])

@@ -106,6 +106,11 @@ class Compose(Transform):
         """How many samples beyond a batch its functions look at."""
         return sum(stage.partners for stage in self.stages if isinstance(stage, BatchTransform))
 
+    @property
+    def parts(self) -> list[Any]:
+        """Its transforms, and behind each that holds others those, at any depth."""
+        return self._look().parts
+
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
         for transform in self.transforms:
             transform.plan(plan, draws, where)

@@ -11,10 +11,13 @@ from numpy.typing import NDArray
 
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, open_images
-from cuaug.plan import Layout, Record
+from cuaug.interop import Opened, dtype_of, open_images
+from cuaug.plan import Layout, Record, Type
 from cuaug.random import Draws
 from cuaug.transforms.base import BatchTransform, Transform
+from cuaug.transforms.compose import Compose
+from cuaug.transforms.dtype import Normalize, ToDtype
+from cuaug.transforms.function import Lambda
 
 __all__ = ["run_chain", "run_stages"]
 
@@ -51,6 +54,7 @@ def run_stages(
     record: Record,
     *,
     extra: int = 0,
+    target_type: Type | None = None,
 ) -> tuple[torch.Tensor, list[Any] | None]:
     """All stages of a chain but the first.
 
@@ -60,6 +64,7 @@ def run_stages(
         draws: of those N + extra samples.
         extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
             first ones are taken once more.
+        target_type: what the last stage's images become, as with `ToDtype(scale=True)`; None: what the stages make.
 
     Returns:
         what became of the N images and their targets.
@@ -78,13 +83,22 @@ def run_stages(
         else:
             opened = open_images(images)
             of = drawn.of(drawn.indices[: len(images)])
-            made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record)
+            type_now = target_type if number == len(stages) - 1 else None
+            made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record, type_now)
             images = opened.finish(made)
+    if target_type is not None:
+        images = _of_type(images, target_type, stages)
     return images[:count], None if targets is None else targets[:count]
 
 
 def _run_planned(
-    stage: Transform, opened: Opened, targets: list[Any] | None, how_targets_are: How, draws: Draws, record: Record
+    stage: Transform,
+    opened: Opened,
+    targets: list[Any] | None,
+    how_targets_are: How,
+    draws: Draws,
+    record: Record,
+    target_type: Type | None = None,
 ) -> tuple[torch.Tensor, list[Any] | None]:
     each = draws.of(np.repeat(draws.indices, stage.views))
     return run_plan(
@@ -94,7 +108,32 @@ def _run_planned(
         how_targets_are=how_targets_are,
         views=stage.views,
         record=record,
+        target_type=target_type,
     )
+
+
+def _of_type(images: torch.Tensor, target_type: Type, stages: Stages) -> torch.Tensor:
+    """What the last stage made, which may be a function that knows of no type."""
+    dtype = dtype_of(target_type)
+    if target_type == Type.UINT8 and _normalized(stages):
+        raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
+    if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point):
+        return images.to(dtype)
+    opened = open_images(images)
+    return opened.finish(run_plan(opened, lambda plan: None, target_type=target_type)[0])
+
+
+def _normalized(stages: Stages) -> bool:
+    """Whether images end with another range than [0, 1], as far as it is known: a function may do anything."""
+    for stage in reversed(stages):
+        if isinstance(stage, Lambda):
+            return False
+        for part in reversed(stage.parts) if isinstance(stage, Compose) else ():
+            if isinstance(part, ToDtype) and (part.scale or part.dtype == torch.uint8):
+                return False
+            if isinstance(part, (Normalize, ToDtype)):
+                return True
+    return False
 
 
 def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:

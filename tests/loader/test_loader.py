@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader
+from cuaug import Loader, TransformError
 from cuaug import transforms as T
 from cuaug.pipeline.stages import stages
 from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
@@ -205,6 +205,53 @@ def test_dtype_overrules_the_chain():
         assert next(iter(loader))[0].dtype == torch.float16
     with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8) as loader:
         assert numbers_of(next(iter(loader))[0]) == [0]
+
+
+SAME = T.Lambda(lambda images: images)
+CHAINS = {
+    "a fill": [T.Pad(2, fill=114)],
+    "a float fill": [T.ToDtype(torch.float32, scale=True), T.Pad(1, fill=0.5)],
+    "noise": [T.RandomErasing(1, value="random")],
+    "levels as floats": [T.ToDtype(torch.float32)],
+    "scaled": [T.ToDtype(torch.float16, scale=True)],
+    "normalized": [T.Normalize(0.5, 0.25)],
+}
+
+
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+@pytest.mark.parametrize("name", CHAINS)
+def test_dtype_is_what_the_whole_chain_ends_in(name, dtype):
+    """A function before or after the other transforms begins a stage of its own, and changes no unit and no type."""
+    if dtype == torch.uint8 and name in ("normalized", "levels as floats"):
+        return  # is refused
+    data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
+    ((want, _),) = Loader(data, CHAINS[name], batch_size=3, dtype=dtype)
+    for chain in ([SAME, *CHAINS[name]], [*CHAINS[name], SAME], [SAME, *CHAINS[name], SAME]):
+        ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
+        assert images.dtype == want.dtype and images.shape == want.shape
+        if name != "noise":  # which another place in the chain draws otherwise
+            rounding = 1e-6 if name != "scaled" else {torch.bfloat16: 8e-3}.get(dtype, 1e-3)  # twice
+            np.testing.assert_allclose(images.double().cpu(), want.double().cpu(), rtol=rounding, atol=1e-9)
+        elif dtype == torch.float32:
+            assert abs(float(images.mean()) - float(want.mean())) < 0.5
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_a_mix_is_of_what_the_chain_makes(dtype):
+    """Whatever the batch is delivered as: a fill of levels stays one."""
+    chain = [T.MixUp(num_classes=3), T.Pad(2, fill=51)]
+    data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
+    ((want, _),) = Loader(data, chain, batch_size=3)
+    ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
+    np.testing.assert_allclose(images.double().cpu(), want.double() * DTYPES[dtype], atol=2e-3 * (dtype != torch.uint8))
+
+
+@pytest.mark.parametrize("after", [[], [T.CutMix(num_classes=3)], [T.CutMix(num_classes=3), T.RandomErasing()]])
+def test_uint8_after_normalize_is_refused(after):
+    for first in (T.Normalize(0.5, 0.25), T.ToDtype(torch.float32)):
+        loader = Loader(Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
+        with pytest.raises(TransformError, match="normalized images are not in"):
+            next(iter(loader))
 
 
 def test_batches_are_the_users_to_keep():
