@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +57,12 @@ def _seconds(value: Any) -> float | None:
     if value is None or (is_number and value > 0):
         return value
     raise LoaderError(f"timeout_seconds is a number above 0, or None, not {value!r}")
+
+
+def _function(name: str, value: Any) -> Any:
+    if value is None or callable(value):
+        return value
+    raise LoaderError(f"{name} is a function, or None, not {value!r}")
 
 
 def _load_hint(value: Any) -> float | str | None:
@@ -152,13 +159,17 @@ class Loader:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
         self.batch_size = integer("batch_size", batch_size, 1)
+        if not len(self.source):
+            raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
+        if not isinstance(shuffle, bool):
+            raise LoaderError(f"shuffle is True or False, not {shuffle!r}")
         self.sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         self.seed = integer("seed", seed)
         self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._rank_given = rank is not None
         self.on_error = _one_of("on_error", on_error, _ON_ERROR)
-        self.error_callback = error_callback
+        self.error_callback = _function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = _seconds(timeout_seconds)
         self.device = placed(device)
@@ -189,7 +200,7 @@ class Loader:
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             on_error=on_error,
-            collate=collate if collate_fn is None else collate_fn,
+            collate=_function("collate_fn", collate_fn) or collate,
         )
         self.epoch = 0
         self._start = 0  # where in the order of that epoch the next iteration begins
@@ -197,6 +208,15 @@ class Loader:
         self._order: Epoch | None = None
         self._failed: set[str | int | None] = set()
         self._begin()
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(self, "_made") and name in _FIXED:
+            raise AttributeError(
+                f"{name} is fixed when a Loader is made and cannot become {value!r}: make another, which goes on from "
+                "this one's `state_dict()`; of the chain, `loader.transforms.transforms` may be edited"
+            )
+        super().__setattr__(name, value)
 
     @property
     def classes(self) -> list[str] | None:
@@ -219,7 +239,8 @@ class Loader:
         """How much has been consumed: every batch that an iteration has yielded, and none that was only prefetched.
 
         It is the same on all ranks that have made the same number of steps, and fits any number of ranks and any batch
-        size. It holds numbers and strings. With two iterations alive it tells of the one that yielded last.
+        size. It holds numbers and strings. With two iterations alive it tells of the one that began or
+        yielded last.
         """
         epoch, position = self._consumed
         return {"epoch": epoch, "position": position, **self._identity(epoch, position)}
@@ -271,6 +292,8 @@ class Loader:
         if not self._rank_given:
             check_rank(self.rank, self.world_size)
         epoch, start = self.epoch, self._start
+        if not start:
+            self._order = None  # a sampler may give another order for the same epoch
         self._go_to(epoch + 1, 0)
         self._consumed = epoch, start
         return self._batches(epoch, start)
@@ -291,6 +314,7 @@ class Loader:
                     clock.batch = job.number
                     job.wait(self.timeout_seconds)
                     self._report(job)
+                    job.check()
                     self._consumed, self._order = (number, job.share.end), epoch
                     clock.count("batches")
                     clock.count("samples", job.yields)
@@ -371,3 +395,6 @@ class Loader:
 
 def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
+
+
+_FIXED = {"source", *inspect.signature(Loader).parameters} - {"self"}

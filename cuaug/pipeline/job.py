@@ -139,7 +139,6 @@ class Job:
         Raises:
             LoaderError: the loader was closed, this process is a fork of the one that began the batch, or some sample
                 has been read or decoded for more than `timeout_seconds`.
-            whatever a stage raised that was not one sample's fault.
         """
         if self._process != os.getpid():
             raise LoaderError("this iteration began before the process was forked: begin a new one")
@@ -147,7 +146,10 @@ class Job:
         while not self._is_done(within=_LOOK_SECONDS):
             self._workers.check()
             if timeout_seconds is not None:
-                self._check_progress(timeout_seconds)
+                self._workers.check_progress(self.number, timeout_seconds, self._name)
+
+    def check(self) -> None:
+        """Raises what a stage raised that was not one sample's fault."""
         if self._failure is not None:
             try:
                 raise self._failure
@@ -164,8 +166,9 @@ class Job:
     def failures(self) -> list[DecodeError]:
         """What was wrong with samples of this batch, in order, and those tried in their places; the job forgets it."""
         errors = [self.errors[k] for k in sorted(self.errors)]
-        errors += self._filled_by.failures() if self._filled_by is not None else []
-        self._forget()
+        if self._filled_by is not None and self._on_error != "skip":  # else those only showed a shape
+            errors += self._filled_by.failures()
+        self.errors = {}
         return errors
 
     def _forget(self) -> None:
@@ -183,17 +186,6 @@ class Job:
         assert self._finished is not None
         batch, self._finished = self._finished, None
         return batch
-
-    def _check_progress(self, timeout_seconds: float) -> None:
-        """Raises if a sample of this batch is stuck, or those of other batches are on every thread."""
-        stuck = [clock for clock in self._workers.activities() if clock.seconds > timeout_seconds]
-        own = [clock for clock in stuck if clock.batch == self.number]
-        if own or len(stuck) >= self._workers.threads:
-            worst = (own or stuck)[0]
-            raise LoaderError(
-                f"{worst.doing} {self._name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
-                f"more than timeout_seconds={timeout_seconds:g}"
-            )
 
     # --- stages, on worker threads ----------------------------------------------------------------------------------
 
@@ -370,15 +362,18 @@ class Job:
         Where every sample is damaged and all are to be skipped, one other sample tells the shape of the empty batch.
         """
         if self._attempt == _MOST_STAND_INS:
-            raise LoaderError(
-                f"{_MOST_STAND_INS} samples in a row that were to replace a damaged one are damaged themselves; "
-                f"the last: {self.failures()[-1]}"
-            )
+            raise LoaderError(f"{self._wanted()} are damaged themselves; the last: {self.failures()[-1]}")
         others = self._epoch.stand_ins(self._samples.positions[positions], self._attempt)
         share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
         self._filled_by = type(self)(self.pipeline, self._epoch, share, fills=self)
         self._places = positions
         self._filled_by.start()
+
+    def _wanted(self) -> str:
+        if self._fills is not None:
+            return self._fills._wanted()
+        replace = "to replace a damaged one" if self._on_error == "replace" else "to show the shape of an empty batch"
+        return f"{_MOST_STAND_INS} samples in a row that were {replace}"
 
     def _filled(self, images: torch.Tensor) -> None:
         """`images` are what the other job made for the places; called on its thread."""

@@ -84,6 +84,21 @@ class Workers:
         if self.stopping:
             threading.Event().wait()
 
+    def check_progress(self, batch: int, timeout_seconds: float, name: Callable[[int | None], str]) -> None:
+        """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
+
+        Args:
+            name: of the sample with an index, or of several.
+        """
+        stuck = [activity for activity in self.activities() if activity.seconds > timeout_seconds]
+        own = [activity for activity in stuck if activity.batch == batch]
+        if own or len(stuck) >= self.threads:
+            worst = (own or stuck)[0]
+            raise LoaderError(
+                f"{worst.doing} {name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
+                f"more than timeout_seconds={timeout_seconds:g}"
+            )
+
     def submit(self, task: Task, turn: int = 0) -> None:
         with self._lock:
             if self._closed:

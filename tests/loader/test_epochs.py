@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections import Counter
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -102,6 +103,27 @@ def test_empty_batches_have_a_shape():
         assert {batch.images.shape[1:] for batch in batches} == {(3, 32, 32)}
         assert {batch.images.dtype for batch in batches} == {torch.float16}
         assert {batch.labels.dtype for batch in batches} == {torch.int64}
+
+
+def test_a_sampler_is_asked_for_each_iteration():
+    """Also for an epoch that was iterated before."""
+
+    class Some(torch.utils.data.Sampler):
+        indices: ClassVar = [0, 1, 2, 3]
+
+        def __len__(self):
+            return len(self.indices)
+
+        def __iter__(self):
+            return iter(self.indices)
+
+    sampler = Some()
+    with Loader(Memory(10), batch_size=2, sampler=sampler) as loader:
+        for indices in ([0, 1, 2, 3], [5, 6, 7, 8, 9, 4]):
+            sampler.indices = indices
+            loader.set_epoch(0)
+            batches = [batch.indices for batch in loader]
+            assert len(batches) == len(loader) and torch.cat(batches).tolist() == indices
 
 
 # --- samplers --------------------------------------------------------------------------------------------------------

@@ -117,6 +117,33 @@ def test_nothing_can_be_decoded():
         list(loader)
 
 
+def test_what_only_shows_a_shape_is_not_skipped():
+    """Of batches in which every sample is damaged, each sample is told once, and no other."""
+    told = []
+    data = Memory(12, damaged=range(8))
+    with Loader(data, batch_size=2, on_error="skip", error_callback=lambda error: told.append(error.index)) as loader:
+        list(loader)
+        assert told == list(range(8)) and loader.stats().failed == 8
+
+
+def test_what_was_skipped_before_the_end_is_told():
+    told = []
+    with Loader(
+        Memory(4, damaged=range(4)),
+        batch_size=2,
+        on_error="skip",
+        error_callback=lambda error: told.append(error.index),
+    ) as loader:
+        with pytest.raises(LoaderError, match="in a row that were to show the shape of an empty batch are damaged"):
+            list(loader)
+        assert told == [0, 1]
+    with (
+        Loader(Memory(4, damaged=range(4)), batch_size=2, on_error="skip", max_errors=1) as loader,
+        pytest.raises(LoaderError, match="2 samples have failed, more than max_errors=1"),
+    ):
+        list(loader)
+
+
 def test_of_several_bad_files_the_first_is_raised():
     for _ in range(5):
         with Loader(Memory(64, damaged=[60, 41, 33, 52]), batch_size=32, threads=4) as loader:
@@ -193,6 +220,11 @@ def test_a_source_may_have_a_path_and_a_label_of_its_own():
             ({"timeout_seconds": v}, LoaderError, f"timeout_seconds is a number above 0, or None, not {v!r}")
             for v in ("5", 0, -1.5, math.nan, True)
         ],
+        ({"shuffle": "no"}, LoaderError, "shuffle is True or False, not 'no'"),
+        *[
+            ({name: 3}, LoaderError, f"{name} is a function, or None, not 3")
+            for name in ("error_callback", "collate_fn")
+        ],
         ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
         ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
         ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
@@ -207,6 +239,22 @@ def test_a_source_may_have_a_path_and_a_label_of_its_own():
 def test_arguments_that_do_not_fit(arguments, error, message):
     with pytest.raises(error, match=message):
         Loader(Memory(3), **arguments)
+
+
+def test_nothing_to_load():
+    with pytest.raises(LoaderError, match=r"there is nothing to load: .*Memory"):
+        Loader(Memory(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("shuffle", True)]
+)
+def test_what_a_loader_was_made_with_stays(name, value):
+    with (
+        Loader(Memory(3)) as loader,
+        pytest.raises(AttributeError, match=rf"{name} is fixed when a Loader is made .* make another"),
+    ):
+        setattr(loader, name, value)
 
 
 def test_no_collate_fn_is_the_default():
