@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
@@ -36,6 +36,8 @@ from cuaug.sources import Source, method_of, open_source
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch.utils.data import Sampler
 
 __all__ = ["Loader"]
@@ -43,11 +45,11 @@ __all__ = ["Loader"]
 log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
-_ON_ERROR = ("raise", "skip", "replace")
+OnError = Literal["raise", "skip", "replace"]
 
 
-def _one_of(name: str, value: Any, allowed: Sequence[str]) -> Any:
-    if value not in allowed:
+def _one_of(name: str, value: str, allowed: Iterable[str]) -> Any:
+    if value not in (allowed := tuple(allowed)):
         raise LoaderError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
     return value
 
@@ -77,15 +79,16 @@ class Loader:
     """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
 
     Args:
-        files: a directory with one folder per class; paths, whose label is then their index; (path, label) pairs, or
+        files: a directory with one folder per class; paths, each labelled with its index; (path, label) pairs, or
             {path: label}; a file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
-            `read(i) -> (path, encoded bytes or uint8 array, label)`.
-        transforms: a chain of `cuaug.transforms` that leaves all images with one size.
+            `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array.
+        transforms: a chain of `cuaug.transforms` after which all images have the same size.
         batch_size: images per batch, on each rank.
         shuffle: a new order each epoch.
         sampler: the order, instead: a torch Sampler, indices, `cuaug.WeightedSampler` or `cuaug.ShardSampler`. It gives
             the indices of all ranks.
-        seed: what shuffling and transforms draw from, with the epoch and the sample's index, and nothing else.
+        seed: with the epoch and the sample's index, it alone decides what shuffling and transforms draw. The same on
+            all ranks.
         last_batch: what becomes of samples that do not fill a batch on every rank. "partial": they make smaller
             batches, so that an epoch has each sample once, which is right for evaluation. "drop": they are left out.
             "pad": the batches are filled with others, marked as not `valid`. All ranks make the same number of steps.
@@ -93,11 +96,12 @@ class Loader:
             torchrun's environment says.
         device: "cpu", "cuda", "cuda:1", ...; None: what the environment variable CUAUG_DEVICE says, or else CUDA where
             decoding and kernels truly run there. Without a number it is the GPU of torchrun's LOCAL_RANK.
-        dtype: torch.uint8, float16, bfloat16 or float32; None: what the chain makes (uint8 without ToDtype or
-            Normalize). uint8 becomes [0, 1] as a float, and back.
+        dtype: what the finished images become: torch.uint8, float16, bfloat16 or float32; None: what the chain makes
+            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
-        threads: worker threads that read and decode; None: one for each CPU that affinity and the control group's quota
-            leave to this process, shared among the ranks of a machine; on a GPU at most 16.
+        threads: worker threads that read and decode, in place of DataLoader's num_workers; None: one for each CPU that
+            affinity and the control group's quota leave to this process, shared among the ranks of a machine; on a GPU
+            at most 16.
         prefetch: batches that are made ready ahead of the one you hold; None: 2, or as many as keep all threads busy.
             `print(loader)` tells both, and why.
         on_error: what to do when a sample cannot be read or decoded. "raise" a `DecodeError`; "skip" it, its batch is
@@ -106,14 +110,14 @@ class Loader:
             thread. The log names each such sample once; `stats()` counts them.
         max_errors: raise a LoaderError once more different samples than this have failed.
         timeout_seconds: raise a LoaderError when one sample takes longer to read or decode; None waits for ever.
-        collate_fn: what makes one object of a batch's list of labels; None: `cuaug.collate`.
+        collate_fn: turns the list of a batch's labels into one object; None: `cuaug.collate`.
         cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
         apply_exif: turn pictures as their EXIF orientation says.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
         load_hint: the share of a batch's JPEGs that a GPU's hardware engine decodes, from 0 to 1; its multiprocessors
             decode the rest, and round a little differently. None: 0.65, always. "auto": what is fastest, found in the
-            first batches, and so perhaps not the same in every run; `stats()` tells. Without a meaning on the CPU.
+            first batches, and so perhaps not the same in every run; `stats()` tells. Ignored on the CPU.
         decode_threads: CPU threads that help the GPU to decode; None: `threads`, or chosen with the load_hint.
         max_pixels: refuse files whose header claims more.
 
@@ -134,25 +138,25 @@ class Loader:
         *,
         batch_size: int = 1,
         shuffle: bool = False,
-        sampler: Sampler[int] | Sequence[int] | Order | None = None,
+        sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
         seed: int = 0,
-        last_batch: str = "partial",
+        last_batch: Literal["partial", "drop", "pad"] = "partial",
         rank: int | None = None,
         world_size: int | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
-        layout: str = "NCHW",
+        layout: Literal["NCHW", "NHWC"] = "NCHW",
         threads: int | None = None,
         prefetch: int | None = None,
-        on_error: str = "raise",
+        on_error: OnError = "raise",
         error_callback: Callable[[DecodeError], object] | None = None,
         max_errors: int | None = None,
         timeout_seconds: float | None = 300.0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
-        cache: str | EncodedCache | DecodedCache | None = None,
+        cache: Literal["encoded", "decoded"] | EncodedCache | DecodedCache | None = None,
         apply_exif: bool = True,
         fancy_upsampling: bool = True,
-        load_hint: float | str | None = None,
+        load_hint: float | Literal["auto"] | None = None,
         decode_threads: int | None = None,
         max_pixels: int = DEFAULT_MAX_PIXELS,
     ) -> None:
@@ -168,7 +172,7 @@ class Loader:
         self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._rank_given = rank is not None
-        self.on_error = _one_of("on_error", on_error, _ON_ERROR)
+        self.on_error: OnError = _one_of("on_error", on_error, get_args(OnError))
         self.error_callback = _function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = _seconds(timeout_seconds)
@@ -194,7 +198,7 @@ class Loader:
             reader=reader,
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
-            layout=_LAYOUTS[_one_of("layout", layout, tuple(_LAYOUTS))],
+            layout=_LAYOUTS[_one_of("layout", layout, _LAYOUTS)],
             fancy_upsampling=fancy_upsampling,
             load_hint=_load_hint(load_hint),
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
