@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"cuaug {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    text = "say what works on this machine, and which command mends what does not"
+    text = "say what works on this machine, and which command fixes what does not"
     command = commands.add_parser(
         "doctor", help=text, description=f"{text.capitalize()}. Exit status: 0 if loading on the CPU works."
     )
@@ -66,14 +66,17 @@ def _add_preview(commands: Any) -> None:
         required=True,
         metavar="FILE_OR_EXPR",
         help="a Python file that defines `transforms`, a transform or a list of them; or an expression that sees T "
-        '(cuaug.transforms), cuaug, math and torch, as "[T.RandomResizedCrop(224), T.ColorJitter(0.4)]". Its code is '
-        "run, with your rights",
+        '(cuaug.transforms), cuaug, math and torch, as "[T.RandomResizedCrop(224), T.ColorJitter(0.4)]". The code is '
+        "executed with your permissions",
     )
     command.add_argument("-o", "--output", required=True, metavar="FILE", help="where the grid goes, as grid.png")
     command.add_argument("--columns", type=_at_least_1, default=6, help="draws of each picture (default: 6)")
     command.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
     command.add_argument(
-        "--side", type=_at_least_1, default=224, help="bound of shown pictures' sides, in pixels (224)"
+        "--side",
+        type=_at_least_1,
+        default=224,
+        help="longest side of each shown picture, in pixels (default: 224)",
     )
 
 
@@ -102,22 +105,22 @@ def _add_profile(commands: Any) -> None:
 
 
 def _add_prepare(commands: Any) -> None:
-    text = "give JPEGs restart markers, without loss, so that crops of them decode faster"
+    text = "add restart markers to JPEGs, losslessly, so that crops of them decode faster"
     command = commands.add_parser(
         "prepare",
         help=text,
-        description="Gives JPEGs restart markers, without loss, so that crops of them decode faster. Files keep their "
-        "names, and stay JPEGs for everybody; those in tars too. All else is copied. Files that are there already are "
-        "left alone, so that a run that was ended can go on. Needs jpegtran, of libjpeg-turbo. Exit status: "
-        "0, or 1 where something could not be read or written, which is said.",
+        description="Adds restart markers to JPEGs, losslessly, so that crops of them decode faster. Files keep their "
+        "names, and any program can still read them. JPEGs in tars are rewritten, too; all other files are copied. "
+        "Files that TARGET already has are skipped, so an interrupted run can be resumed. Needs jpegtran, from "
+        "libjpeg-turbo. Exit status: 0, or 1 if something could not be read or written; a message says what.",
     )
     command.add_argument(
-        "source", type=Path, metavar="SOURCE", help="a folder with all that is below, a picture, a tar"
+        "source", type=Path, metavar="SOURCE", help="a folder (with its subfolders), a picture or a tar"
     )
     command.add_argument("target", type=Path, metavar="TARGET", help="the folder to write to")
     command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
     command.add_argument(
-        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="which to run (default: %(default)s)"
+        "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`cuaug doctor`: exit statuses, what mends what, and that nothing can crash or hang it."""
+"""`cuaug doctor`: exit statuses, what fixes what, and that nothing can crash or hang it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def line(text: str, path: str, name: str) -> tuple[str, str, str]:
-    """(verdict, text, mend) of one finding in a report."""
+    """(verdict, text, fix) of one finding in a report."""
     section = text.split("GPU\n")[path == "GPU"]
     lines = section.splitlines()
     at = next(i for i, words in enumerate(lines) if words[4:].strip().startswith(name))
@@ -33,7 +33,7 @@ def line(text: str, path: str, name: str) -> tuple[str, str, str]:
     return (
         lines[at][2:4].strip(),
         lines[at][18:].strip(),
-        following.removeprefix("mend: ") if "mend:" in following else "",
+        following.removeprefix("fix: ") if "fix:" in following else "",
     )
 
 
@@ -92,21 +92,21 @@ def test_missing_host_kernels(only):
     found = only("host kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
     assert found["CPU host kernels"].verdict == "no"
     assert "/nowhere/_host.so" in found["CPU host kernels"].text
-    assert "pip install" in found["CPU host kernels"].mend
+    assert "pip install" in found["CPU host kernels"].fix
     assert found["CPU Loader"].verdict == "no"
 
 
 def test_missing_torch(only, stand_in):
     found = only("cuaug", "torch", PYTHONPATH=stand_in("torch", "raise ImportError('no torch here')"))
     assert found["CPU cuaug"].verdict == "OK"
-    assert (found["CPU torch"].verdict, found["CPU torch"].mend) == ("no", "pip install torch numpy")
+    assert (found["CPU torch"].verdict, found["CPU torch"].fix) == ("no", "pip install torch numpy")
     assert "no torch here" in found["CPU torch"].text
 
 
 def test_missing_nvimagecodec(only, stand_in):
     found = only("nvImageCodec", PYTHONPATH=stand_in("nvidia", ""))
     assert found["CPU nvImageCodec"].verdict == "no"
-    assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].mend
+    assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].fix
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_missing_cupy(only, stand_in):
     found = only("CuPy", "NVRTC", PYTHONPATH=stand_in("cupy", "raise ImportError('no cupy here')"))
     for name in ("GPU CuPy", "GPU NVRTC"):
         assert found[name].verdict == "no" and "no cupy here" in found[name].text
-        assert found[name].mend.startswith("pip install 'cuaug[cuda1")
+        assert found[name].fix.startswith("pip install 'cuaug[cuda1")
 
 
 def test_cupy_for_another_cuda(only, stand_in):
@@ -128,7 +128,7 @@ def test_cupy_for_another_cuda(only, stand_in):
     stand_in("torch", torch)
     found = only("CuPy", PYTHONPATH=stand_in("cupy", cupy))["GPU CuPy"]
     assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
-    assert found.mend == "pip install 'cuaug[cuda13]'"
+    assert found.fix == "pip install 'cuaug[cuda13]'"
 
 
 @pytest.mark.slow
@@ -165,14 +165,14 @@ def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
     assert cli.main(["doctor"]) == status
     assert cli.main(["doctor", "--require-cuda"]) == status_with_cuda
     for finding in findings:
-        assert finding.mend in capsys.readouterr().out or not finding.mend
+        assert finding.fix in capsys.readouterr().out or not finding.fix
         cli.main(["doctor"])
 
 
-def test_the_report_names_what_mends():
+def test_the_report_names_what_fixes():
     out = io.StringIO()
     assert doctor.report(NO_GPU, out) == {"CPU": True, "GPU": False}
-    assert "  no  driver        none\n                    mend: install it\n" in out.getvalue()
+    assert "  no  driver        none\n                    fix: install it\n" in out.getvalue()
     assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
 
 

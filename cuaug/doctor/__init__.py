@@ -1,4 +1,4 @@
-"""`cuaug doctor`: what this machine can do, why not more, and the command that mends it.
+"""`cuaug doctor`: what this machine can do, why not more, and the command that fixes it.
 
 The checks (checks.py) run one after the other in a second process, so that a library that crashes or hangs costs one
 check: the process is started again for those that are left. The first process imports the standard library only.
@@ -35,16 +35,16 @@ class Finding:
     Attributes:
         needed_by: "CPU", or "GPU" where only that path needs it.
         name: what was checked.
-        verdict: "OK", "no", or "--" where something else has to be mended before this can be tried.
+        verdict: "OK", "no", or "--" where something else has to be fixed before this can be tried.
         text: one line for a person.
-        mend: the command or the deed that mends it.
+        fix: the command that fixes it, or what else to do.
     """
 
     needed_by: str
     name: str
     verdict: str
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 def _check(number: int) -> Finding:
@@ -56,7 +56,7 @@ def _check(number: int) -> Finding:
     except NotTried as error:
         return Finding(needed_by, name, "--", f"not tried: {one_line(error)}")
     except BaseException as error:  # whatever ails it, the next check runs
-        return Finding(needed_by, name, "no", one_line(error), "mend what stands above, then report this if it stays")
+        return Finding(needed_by, name, "no", one_line(error), "fix what is reported above; if this remains, report it")
 
 
 def _run_from(first: int) -> None:
@@ -138,13 +138,13 @@ def report(findings: list[Finding], out: TextIO) -> dict[str, bool]:
         for finding in findings:
             if finding.needed_by == path:
                 print(f"  {finding.verdict:2}  {finding.name:13} {finding.text}", file=out)
-                if finding.mend:
-                    print(f"      {'':13} mend: {finding.mend}", file=out)
+                if finding.fix:
+                    print(f"      {'':13} fix: {finding.fix}", file=out)
     if works["GPU"]:
         summary = "loading works on the GPU and on the CPU"
     elif works["CPU"]:
-        summary = "loading works on the CPU; for the GPU, mend the first line above that says no"
+        summary = "loading works on the CPU; for the GPU, fix the first line above marked 'no'"
     else:
-        summary = "loading does not work; mend the first line above that says no"
+        summary = "loading does not work; fix the first line above marked 'no'"
     print(f"\n{summary}", file=out)
     return works
