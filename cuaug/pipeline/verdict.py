@@ -1,7 +1,7 @@
 """What holds back training: from a loader's totals to one line, and to a table.
 
-The consumer's time is what it waited and what it was busy elsewhere. If it hardly waited, it binds itself. Otherwise
-something in the loader does: of the threads and the GPU, whichever was busy for the largest part of that time, and
+The consumer's time is what it waited and what it was busy elsewhere. If it hardly waited, nothing in the loader holds
+it back. Otherwise something does: of the threads and the GPU, whichever was busy for the largest part of that time, and
 there the stage that took most. If none was busy for long, they waited for each other, and more must be under way.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["table", "verdict"]
 
-# The consumer binds if it waits for less than this share of its time, ...
+# Nothing in the loader binds if the consumer waits for less than this share of its time, ...
 _HARDLY = 0.05
 # ... unless waiting for the first batch of each iteration is more than this.
 _MUCH = 0.2
@@ -55,18 +55,17 @@ def verdict(stats: Stats) -> str:
     if not stats.batches or not total:
         return "nothing to judge by: no batch was taken"
     if first > max(_MUCH * total, waited):
-        return f"starting binds: for the first batches of iterations alone, the consumer waited {first / total:.0%}"
+        return f"starting an epoch binds: waiting for first batches was {first / total:.0%} of the consumer's time"
     waits = f"waited {(first + waited) / total:.0%}"
     if waited < _HARDLY * total:
         asked = sum(stats.ready)
-        ready = f"a batch was ready {1 - stats.ready[0] / asked:.0%} of the times that it asked; " if asked else ""
-        return f"the consumer binds: {ready}it {waits}"
+        ready = f"a batch was ready {1 - stats.ready[0] / asked:.0%} of the times it was asked for; " if asked else ""
+        return f"nothing in the loader binds: {ready}the consumer {waits}"
     most = max(_workers(stats), key=lambda who: _busy(stats, who))
     if _busy(stats, most) < _BUSY:
-        return (
-            f"prefetch binds: {most.name} {'was' if most.count == 1 else 'were'} busy only {_busy(stats, most):.0%} of "
-            f"the time, but the consumer {waits}; {stats.setup.prefetch} batches ahead are too few"
-        )
+        ahead = f"{stats.setup.prefetch} batch{'es' * (stats.setup.prefetch > 1)} ahead"
+        busy = f"{'was' if most.count == 1 else 'were'} busy only {_busy(stats, most):.0%} of the time"
+        return f"too small a prefetch binds: with {ahead}, {most.name} {busy}; the consumer {waits}"
     stage = max(most.stages, key=stats.seconds.__getitem__)
     share = stats.seconds[stage] / (most.count * total)
     each = _duration(stats.seconds[stage] / max(stats.begun, 1))
@@ -120,8 +119,8 @@ def _lines(stats: Stats) -> Iterator[str]:
         yield _row(stage, seconds[stage], seconds[stage] / max(stats.samples, 1), total)
     if asked := sum(stats.ready):
         mean = sum(count * times for count, times in enumerate(stats.ready)) / asked
-        times = ", ".join(f"{count}: {n}" for count, n in enumerate(stats.ready) if n)
-        yield f"batches ready when it asked: {mean:.1f} in the mean; how often how many: {times}"
+        times = ", ".join(f"{count} ready {n} time{'s' * (n > 1)}" for count, n in enumerate(stats.ready) if n)
+        yield f"batches ready when the consumer asked: {mean:.1f} on average ({times})"
     if stats.decoded_by:
         whom = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
         yield f"decoded by: {whom}" + (f"; {stats.parts} from a part of the file" if stats.parts else "")

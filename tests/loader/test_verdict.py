@@ -52,20 +52,20 @@ CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consume
             measured(
                 wait_for_first_batch=0.02, wait_for_data=0.01, wait_for_consumer=0.97, decode=0.9, ready=(1, 0, 9)
             ),
-            "the consumer binds: a batch was ready 90% of the times that it asked; it waited 3%",
+            "nothing in the loader binds: a batch was ready 90% of the times it was asked for; the consumer waited 3%",
         ),
         (
             measured(wait_for_consumer=1.0, ready=(0, 0, 0)),
-            "the consumer binds: it waited 0%",
+            "nothing in the loader binds: the consumer waited 0%",
         ),
         (
             measured(wait_for_first_batch=0.8, wait_for_data=0.1, wait_for_consumer=0.1, decode=1.9),
-            "starting binds: for the first batches of iterations alone, the consumer waited 80%",
+            "starting an epoch binds: waiting for first batches was 80% of the consumer's time",
         ),
         (
             measured(**CONSUMER, threads=4, decode=1.0),
-            "prefetch binds: 4 threads were busy only 25% of the time, but the consumer waited 60%; "
-            "2 batches ahead are too few",
+            "too small a prefetch binds: with 2 batches ahead, 4 threads were busy only 25% of the time; "
+            "the consumer waited 60%",
         ),
         (
             measured("cuda", 4, **CONSUMER, read=3.9, decode=0.5, gpu_decode=0.6),
@@ -81,8 +81,8 @@ CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consume
         ),
         (
             measured("cuda", 4, **CONSUMER, read=1.0, decode=0.3, wait_for_gpu=0.7, gpu_decode=0.4),
-            "prefetch binds: the GPU was busy only 40% of the time, but the consumer waited 60%; "
-            "2 batches ahead are too few",
+            "too small a prefetch binds: with 2 batches ahead, the GPU was busy only 40% of the time; "
+            "the consumer waited 60%",
         ),
         (replace(measured(), batches=0, samples=0), "nothing to judge by: no batch was taken"),
     ],
@@ -122,7 +122,7 @@ def test_the_table():
     assert re.search(r"^2 threads +2\.00 +100% busy$", text, re.MULTILINE)
     assert re.search(r"^  decode +1\.80 +1\.8 ms +90%$", text, re.MULTILINE)
     assert re.search(r"^  wait_for_data +0\.50 +500 us +50%$", text, re.MULTILINE)
-    assert "batches ready when it asked: 0.1 in the mean; how often how many: 0: 8, 1: 1" in text
+    assert "batches ready when the consumer asked: 0.1 on average (0 ready 8 times, 1 ready 1 time)" in text
     assert text.endswith("decoded by: cpu 1000")
 
 
@@ -166,7 +166,7 @@ def test_a_slow_source():
 
 def test_a_slow_consumer():
     profile = profiled(Loader(Memory(64), batch_size=8, threads=2, prefetch=2), consumer_seconds=0.3)
-    assert profile.verdict.startswith("the consumer binds: "), profile
+    assert profile.verdict.startswith("nothing in the loader binds: "), profile
     assert profile.stats.seconds["wait_for_consumer"] >= 8 * 0.3
     assert sum(profile.stats.ready) == 7 and profile.stats.ready[2] >= 4, "both were ready"
 
@@ -200,12 +200,13 @@ def test_a_slow_collate_fn():
 def test_too_little_under_way():
     """Eight threads, and one sample at a time for three of them."""
     profile = profiled(Loader(Sleepy(60), batch_size=1, threads=8, prefetch=1))
-    assert profile.verdict.startswith("prefetch binds: 8 threads were busy only "), profile
+    says = "too small a prefetch binds: with 1 batch ahead, 8 threads were busy only "
+    assert profile.verdict.startswith(says), profile
 
 
 def test_epochs_of_one_batch():
     with Loader(Sleepy(8), batch_size=8, threads=2, prefetch=2) as loader:
         for _ in range(4):
             list(loader)
-        assert loader.stats().verdict.startswith("starting binds: "), loader.stats()
+        assert loader.stats().verdict.startswith("starting an epoch binds: "), loader.stats()
         assert loader.stats().ready == (0, 0, 0)
