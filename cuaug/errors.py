@@ -18,7 +18,10 @@ class DeviceError(CuaugError, RuntimeError):
 
 
 class LoaderError(CuaugError, RuntimeError):
-    """The loader cannot go on: closed, a worker died, or a source gave something unusable."""
+    """Arguments of a loader, source, sampler or cache that do not fit, or a loader that cannot go on.
+
+    That is one that was closed, timed out, or was given something unusable by its source.
+    """
 
 
 class DecodeError(CuaugError, ValueError):

@@ -30,9 +30,9 @@ class DecodedCache:
     Args:
         short_side: pictures with a longer short side are kept scaled down to this one, in pixels; see
             `shrunken_size`. None: in full size.
-        limit_bytes: the most bytes of pixels to hold. None: half of the memory available when the cache is made and not
-            promised to others in this way, divided by LOCAL_WORLD_SIZE where that is set. On disk and on a GPU it must
-            be given.
+        limit_bytes: the most bytes of pixels to hold. None: half of the memory that is available when the cache is made
+            (divided by LOCAL_WORLD_SIZE if that is set) and not yet claimed by this process's other caches. On disk and
+            on a GPU it must be given.
         on_device: keep them in the memory of the loader's GPU, where later epochs need not send them again.
         directory: keep them in files there, made where there are none. Processes of one machine share such a cache,
             whose pixels are in memory once, as far as the system has room; it stays after them, until the directory is

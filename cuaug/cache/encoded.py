@@ -23,8 +23,8 @@ class EncodedCache:
 
     Args:
         limit_bytes: the most encoded bytes to hold. Labels, and about 180 bytes of bookkeeping a sample, come on top.
-            None: half of the memory available when the cache is made and not promised to others in this way, divided by
-            LOCAL_WORLD_SIZE where that is set.
+            None: half of the memory that is available when the cache is made (divided by LOCAL_WORLD_SIZE if that is
+            set) and not yet claimed by this process's other caches.
 
     It may be used from many threads. A forked child sees what its parent held, and adds its own.
 
