@@ -1,4 +1,4 @@
-"""A wheel built from source, and what a machine without a compiler is told."""
+"""A source distribution, a wheel built from it, and what a machine without a compiler is told."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+import cuaug
+
 ROOT = Path(__file__).parents[1]
+FOLDERS = ("cuaug", "kernels", "tests", "docs", "examples", "benchmarks")
+FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "MANIFEST.in",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "Makefile",
+    ".clang-format",
+)
+BUILT = shutil.ignore_patterns("*.so", "__pycache__")
 pytestmark = pytest.mark.slow
 
 
@@ -20,9 +35,9 @@ def source(tmp_path: Path) -> Path:
     """A copy, because building writes beside the sources."""
     copy = tmp_path / "source"
     copy.mkdir()
-    for name in ("cuaug", "kernels"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=BUILT)
+    for name in FILES:
         shutil.copy(ROOT / name, copy)
     return copy
 
@@ -32,18 +47,37 @@ def build(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(pip, cwd=source, env=os.environ | environment, capture_output=True, text=True)
 
 
-def test_a_wheel_is_for_every_python_3_and_brings_the_kernel_sources(source: Path):
+def unpacked(source: Path) -> Path:
+    """The source distribution of a copy, in a folder of its own."""
+    command = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "."]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(source / "dist" / f"cuaug-{cuaug.__version__}.tar.gz") as archive:
+        archive.extractall(source.parent / "unpacked", filter="data")
+    return source.parent / "unpacked" / f"cuaug-{cuaug.__version__}"
+
+
+def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(source: Path):
+    have = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    source = unpacked(source)
+    brings = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    assert have <= brings
+    assert {path.name for path in brings - have if "egg-info" not in path.parts[0]} == {"PKG-INFO", "setup.cfg"}
+
     done = build(source)
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = (source / "wheels").iterdir()
-    assert wheel.name.startswith("cuaug-") and "-py3-none-" in wheel.name
+    assert wheel.name.startswith(f"cuaug-{cuaug.__version__}-py3-none-")
 
     installed = source.parent / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
     kernels = {path.name for path in (ROOT / "kernels").iterdir()}
     assert {path.name for path in (installed / "cuaug" / "_kernels").iterdir()} == kernels
-    assert (installed / "cuaug" / "pipeline" / "timeline.html").is_file()
+    for name in ("_host.so", "pipeline/timeline.html", "py.typed"):
+        assert (installed / "cuaug" / name).is_file(), name
+    assert [*installed.glob("*.dist-info/licenses/LICENSE")]
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"cuaug"}
     program = (
         "import numpy as np, cuaug, cuaug._native as native; from cuaug import transforms as T; "
         "assert native.KERNEL_DIRECTORY.parent.parent.samefile('.'), native.KERNEL_DIRECTORY; "
