@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 
 from setuptools import Distribution, Extension, setup
@@ -30,6 +31,14 @@ if platform.machine().lower() in ("x86_64", "amd64"):
     ISAS["avx2"] = ["-mavx2"]
     # Of Intel's since Ice Lake and AMD's since Zen 4. Registers of 64 bytes only where the kernels ask for them.
     ISAS["avx512"] = ["-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mprefer-vector-width=256"]
+
+
+def sources_checksum() -> int:
+    """Tells the host kernels' sources from others; cuaug/_native.py works out the same."""
+    checksum = 0
+    for path in sorted(path for path in KERNELS.iterdir() if path.suffix in (".h", ".cpp")):
+        checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.name.encode(), checksum))
+    return checksum
 
 
 class BuildKernels(build_ext):
@@ -54,7 +63,7 @@ class BuildKernels(build_ext):
                 objects.append(f"{scratch}/{isa}.o")
                 source = KERNELS / "host_run.cpp"
                 self._run([compiler, *FLAGS, *flags, *extra, f"-DCUAUG_ISA={isa}", "-c", source, "-o", objects[-1]])
-            have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS]
+            have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
             self._run([compiler, *FLAGS, *extra, *have, "-shared", KERNELS / "host.cpp", *objects, "-o", target])
 
     @staticmethod

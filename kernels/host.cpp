@@ -5,7 +5,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#ifndef CUAUG_SOURCES
+#define CUAUG_SOURCES 0
+#endif
+
 extern "C" {
+
+// The checksum of the sources by which setup.py names them; 0 where the library was built in another way.
+EXPORT uint32_t cuaug_sources() { return CUAUG_SOURCES; }
 
 EXPORT int cuaug_best_isa() {
 #ifdef CUAUG_HAS_AVX512

@@ -100,3 +100,28 @@ def test_a_failing_compiler_is_quoted(source: Path):
     assert done.returncode != 0
     assert "the C++ compiler failed on the host kernels" in done.stdout + done.stderr
     assert "store.h" in done.stdout + done.stderr
+
+
+def test_a_library_of_other_sources_is_refused(source: Path):
+    """As after a `git pull` that changed kernels/, in an editable install that was not built again."""
+    shutil.copy(ROOT / "cuaug" / "_host.so", source / "cuaug")
+    command = [sys.executable, "-c", "import cuaug._native"]
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_HOST_LIBRARY")
+    }
+
+    def imported() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+
+    assert imported().returncode == 0, imported().stderr
+    with open(source / "kernels" / "augment.cu", "a") as file:  # NVRTC compiles this one
+        file.write("// a comment\n")
+    assert imported().returncode == 0
+    with open(source / "kernels" / "store.h", "a") as file:
+        file.write("// a comment\n")
+    done = imported()
+    assert done.returncode != 0
+    assert (
+        "was built from other sources than those in" in done.stderr
+        and "run `make` or `pip install -e .`" in done.stderr
+    )
