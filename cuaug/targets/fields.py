@@ -178,18 +178,23 @@ class Keypoints(Field):
 class Masks(Field):
     """(K, H, W) masks of instances, or one (H, W) of classes, of any type: its bytes are moved.
 
+    Args:
+        dims: how many axes it may have.
+        fill: what one of classes shows where there is no image; None: it is of instances, which are not there.
+
     Attributes:
         planes: (M, H, W) uint8: of each mask the bytes that it makes use of.
     """
 
-    def __init__(self, given: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int) -> None:
+    def __init__(self, given: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int | None) -> None:
         shapes = " or ".join({2: "(H, W)", 3: "(K, H, W)"}[dim] for dim in dims)
         super().__init__(given, name, f"{shapes} numbers, H x W as its image's {size[0]} x {size[1]}")
         if 3 in dims:
             self._shape_empty((0, *size))
         array = self._array
         self._check_shape(array.ndim in dims and array.shape[-2:] == size)
-        self.count = len(array) if array.ndim == 3 else None
+        self.count = len(array) if fill is None else None
+        fill = 0 if fill is None else fill
         dtype = array.dtype.newbyteorder("<")
         self._fill = np.asarray(fill).astype(dtype)
         if self._fill != fill:
@@ -212,5 +217,5 @@ class Masks(Field):
         whole[..., :used] = np.moveaxis(planes.reshape(-1, used, *planes.shape[1:]), 1, -1) ^ self._fill_bytes
         masks: Array = whole.view(dtype)[..., 0].astype(self._array.dtype, copy=False)
         if self.count is None:
-            return self._value.like(masks[0], size)
+            return self._value.like(masks.reshape(*self._array.shape[:-2], *masks.shape[1:]), size)
         return self._value.like(masks if keep is None else masks[keep], size)

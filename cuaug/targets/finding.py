@@ -32,7 +32,7 @@ class Group:
         container: the dict or tuple.
         size: (height, width) of the image.
         box_format: of boxes that do not tell.
-        mask_fill: what masks show where there is no image.
+        mask_fill: what masks of classes show where there is no image; those of instances show 0.
 
     Attributes:
         fields: what is to be moved, by key or place.
@@ -58,14 +58,17 @@ class Group:
             elif kind == "KeyPoints":
                 self.fields[key] = Keypoints(value, name)
             elif kind == "Mask":
-                self.fields[key] = Masks(value, name, size, dims=(2, 3), fill=mask_fill)
+                classes = _is_of_classes(container, key, value)
+                self.fields[key] = Masks(value, name, size, dims=(2, 3), fill=mask_fill if classes else None)
             elif _is_named(container, key, value):
                 if key == "boxes":
                     self.fields[key] = Boxes(value, name, format)
                 elif key == "keypoints":
                     self.fields[key] = Keypoints(value, name)
+                elif key == "masks":
+                    self.fields[key] = Masks(value, name, size, dims=(3,), fill=None)
                 else:
-                    self.fields[key] = Masks(value, name, size, dims=(3,) if key == "masks" else (2,), fill=mask_fill)
+                    self.fields[key] = Masks(value, name, size, dims=(2,), fill=mask_fill)
             elif isinstance(value, tuple) or _is_mapping(value):
                 group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
@@ -165,6 +168,14 @@ def _is_named(container: Any, key: Any, value: Any) -> bool:
     arrays = np.ndarray, torch.Tensor  # what it mostly is; the question for all kinds of numbers takes long
     none = str, bytes, numbers.Number, np.generic, Mapping, type(None)
     return named and (isinstance(value, arrays) or not isinstance(value, none))
+
+
+def _is_of_classes(container: Any, key: Any, mask: torch.Tensor) -> bool:
+    """Whether a tv_tensors.Mask is of classes: (H, W), or what torchvision makes of a picture of them, (1, H, W)."""
+    if mask.shape[:-2] != (1,):
+        return mask.ndim == 2
+    beside = any(tv_kind(value) == "BoundingBoxes" or name == "boxes" for name, value in _items(container))
+    return key != "masks" and not beside
 
 
 def _format(container: Any, default: str) -> str:

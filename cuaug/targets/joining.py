@@ -126,7 +126,7 @@ def in_mosaic(parts: Sequence[Part], places: Sequence[Place], size: Size, least_
     def overlaid(masks: list[Array]) -> Array:
         whole = masks[0].copy()
         for mask, (_, _, (x0, y0, x1, y1)) in zip(masks[1:], places[1:], strict=True):
-            whole[y0:y1, x0:x1] = mask[y0:y1, x0:x1]
+            whole[..., y0:y1, x0:x1] = mask[..., y0:y1, x0:x1]
         return whole
 
     rebuilt = [part.moved_to(place, size, least_area) for part, place in zip(parts, places, strict=True)]

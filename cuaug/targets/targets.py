@@ -35,7 +35,7 @@ class Targets:
         targets: N labels.
         heights, widths: (N,), of the images.
         box_format: "xyxy", "xywh" or "cxcywh": of boxes that do not tell it in their dict's "format".
-        mask_fill: what masks show where there is no image.
+        mask_fill: what masks of classes show where there is no image; those of instances show 0.
 
     It is true if there is anything to be moved.
 

@@ -30,7 +30,7 @@ class Compose(Transform):
         generator: a `torch.Generator` that calls draw their seed from; None: torch's default one, so that
             `torch.manual_seed` and a DataLoader's worker seeds decide.
         box_format: "xyxy", "xywh" or "cxcywh": of boxes in targets that do not tell it.
-        mask_fill: what masks in targets show where there is no image.
+        mask_fill: what masks of classes in targets show where there is no image; those of instances show 0.
 
     Both count for all of the chain, also where a chain within it says them.
 

@@ -163,6 +163,24 @@ def test_masks_show_the_fill_where_there_is_no_image():
     assert made[0, :, 0, 0].tolist() == made[0, :, 9, 9].tolist() == [1, 2, 3] and not made[0, :, 1:9, 1:9].any()
 
 
+@pytest.mark.parametrize("fill", [0, 1, 255])
+def test_the_fill_is_no_part_of_an_instance(fill):
+    """Padding and a mosaic's own edge show it in masks of classes alone: a box would otherwise be drawn around it."""
+    masks = np.zeros((1, 20, 20), np.uint8)
+    masks[0, 5:9, 5:9] = 1
+    some = {"masks": masks, "boxes": np.array([[5.0, 5, 9, 9]]), "area": np.array([16])}
+    none = {"masks": masks[:0], "boxes": np.zeros((0, 4)), "area": np.zeros(0, int)}
+    chain = T.Compose([T.Pad((4, 0, 0, 0)), T.CopyPaste(1, blending=False)], mask_fill=fill)
+    for target in chain(np.zeros((2, 20, 20, 3), np.uint8), [some, none])[1]:
+        assert target["boxes"].tolist() == [[9, 5, 13, 9]] and target["area"].tolist() == [16]
+
+    masks = np.zeros((1, 20, 20), np.uint8)
+    masks[0, :3, :3], masks[0, 12:15, 12:16] = 1, 1
+    mosaic = T.Compose([T.Mosaic(start_ratio_range=(0.5, 0.5))], mask_fill=fill)
+    _, (target,) = mosaic(np.zeros((1, 20, 20, 3), np.uint8), [{"masks": masks}])
+    assert target["masks"].sum(axis=(1, 2)).tolist() == [12, 9], "right and below nothing is seen"
+
+
 def test_small_boxes_and_empty_masks_are_dropped():
     whole = np.zeros((2, 8, 8), dtype=bool)
     whole[0], whole[1, 0, 0] = True, True

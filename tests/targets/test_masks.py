@@ -122,6 +122,13 @@ def test_mask_fill(fill, dtype):
     assert_same(moved({"mask": mask}, 2, 2, [edge], mask_fill=fill)["mask"], np.pad(mask, ((0, 1), (1, 0)), "edge"))
 
 
+def test_mask_fill_is_of_classes_alone():
+    pad = Step("pad", {"left": 1, "top": 0, "right": 0, "bottom": 0, "border": Border.CONSTANT, "fill": 0.5})
+    for dtype in (np.uint8, bool):
+        masks = np.ones((2, 1, 2), dtype=dtype)
+        assert moved({"masks": masks}, 1, 2, [pad], mask_fill=255)["masks"].tolist() == [[[0, 1, 1]]] * 2
+
+
 def test_a_fill_that_the_type_does_not_have():
     with pytest.raises(TransformError, match=r"mask is of uint8, which has no 256 \(mask_fill\)"):
         moved({"mask": np.zeros((2, 2), np.uint8)}, 2, 2, [], mask_fill=256)

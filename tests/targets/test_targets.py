@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import TransformError
+from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.targets import Targets, holds_targets
 from tests.targets import tv_stand_in as tv
@@ -272,6 +273,25 @@ def test_a_semantic_tv_mask_beside_boxes(tv_tensors):
     for shape in ((H, W), (1, H, W)):
         got = moved({"boxes": boxes, "classes": tv.Mask(torch.zeros(shape))}, drop_first)
         assert got["classes"].shape == shape and got["boxes"].shape == (1, 4)
+
+
+def test_mask_fill_of_tv_masks(tv_tensors):
+    """What torchvision makes of a picture of classes is (1, H, W); beside boxes or as "masks" that is an instance."""
+    boxes = tv.BoundingBoxes(torch.tensor(BOXES["xyxy"][:1]), format="xyxy", canvas_size=(H, W))
+
+    def corner(target: Any, key: Any) -> int:
+        got = moved(target, lambda plan: plan.pad(1, 0, 0, 0), mask_fill=255)
+        return int(got[key][..., 0, 0].flatten()[0])
+
+    flat, one, two = (tv.Mask(torch.ones(*shape, H, W, dtype=torch.uint8)) for shape in ((), (1,), (2,)))
+    assert corner({"masks": flat}, "masks") == corner({"classes": one}, "classes") == corner((one, 3), 0) == 255
+    assert corner({"masks": one}, "masks") == corner({"m": two}, "m") == corner((one, boxes), 0) == 0
+    assert corner({"m": one, "boxes": BOXES["xyxy"][:1]}, "m") == 0
+    for mask in (flat, one):
+        chain = T.Compose([T.Mosaic((50, 70), (-0.1, -0.1))], mask_fill=255)
+        got = chain(torch.zeros(1, 3, H, W), [{"classes": mask}])[1][0]["classes"]
+        assert isinstance(got, tv.Mask) and got.shape == (*mask.shape[:-2], 50, 70)
+        assert got[..., 2:42, 3:63].eq(1).all() and got.ne(1).sum() == got.eq(255).sum() == 50 * 70 - 40 * 60
 
 
 def test_tv_boxes_that_turn(tv_tensors):
