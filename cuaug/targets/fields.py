@@ -87,12 +87,12 @@ class Boxes(Field):
                 k = int(np.argmax(bad))
                 raise self._refuse(f"{self._array[k].tolist()} (number {k}), {what}")
 
-    def back(self, corners: Array, keep: Array | None, size: Size) -> Any:
-        """The boxes, now at `corners`, where `keep`, (K,), is true; None: all."""
-        return self.written(_converted(corners, self.format, _WRITTEN), keep, size)
+    def back(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
+        """The boxes, now at `corners`, where `keep`, (K,), is true; None: all. They are written in that format."""
+        return self.written(_converted(corners, format, _WRITTEN), keep, size)
 
     def written(self, numbers: Array, keep: Array | None, size: Size) -> Any:
-        """As `back`, of (K, 4) numbers that are in the boxes' format already."""
+        """As `back`, of (K, 4) numbers that are in their format already."""
         return self._value.like((numbers if keep is None else numbers[keep]).astype(self._float), size)
 
 

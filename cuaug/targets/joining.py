@@ -54,6 +54,11 @@ class Part:
         self.count = next((field.count for field in self.fields.values() if field.count is not None), None)
 
     @property
+    def format(self) -> str:
+        """Of its boxes; what is joined to them is written in it, since one dict says one format of all."""
+        return self.boxes.format if self.boxes is not None else "xyxy"
+
+    @property
     def instances(self) -> Bools:
         """(K, H, W): where each of them is."""
         if "masks" not in self.fields:
@@ -90,8 +95,11 @@ class Part:
         made: dict[Any, Any] = self._group.rebuilt(of_field, lambda _: keep)
         return made
 
-    def moved_to(self, place: Place, size: Size, least_area: float) -> dict[Any, Any]:
-        """What is seen of it on an image of that size; boxes with less than `least_area` of them are dropped."""
+    def moved_to(self, place: Place, size: Size, least_area: float, format: str) -> dict[Any, Any]:
+        """What is seen of it on an image of that size; boxes with less than `least_area` of them are dropped.
+
+        The others are written in `format`.
+        """
         x, y, (x0, y0, x1, y1) = place
         planes: dict[Any, Array] = {}
         keep, corners = None, np.zeros((0, 4))
@@ -115,7 +123,7 @@ class Part:
                 seen = ~some((places < [x0, y0]) | (places > [x1, y1]), 1)
                 return field.back(places, seen, rows, size)
             assert isinstance(field, Boxes) and rows is not None
-            return field.back(corners, rows, size)
+            return field.back(corners, rows, size, format)
 
         return self.rebuilt(keep, moved)
 
@@ -129,7 +137,8 @@ def in_mosaic(parts: Sequence[Part], places: Sequence[Place], size: Size, least_
             whole[..., y0:y1, x0:x1] = mask[..., y0:y1, x0:x1]
         return whole
 
-    rebuilt = [part.moved_to(place, size, least_area) for part, place in zip(parts, places, strict=True)]
+    format = parts[0].format
+    rebuilt = [part.moved_to(place, size, least_area, format) for part, place in zip(parts, places, strict=True)]
     return _joined(parts, rebuilt, size, overlaid)
 
 
@@ -144,9 +153,14 @@ def pasted(below: Part, above: Part, chosen: Bools, covered: Bools, size: Size) 
     def cut(key: Any, field: Field, rows: Rows) -> Any:
         if key == "masks":
             return below.like(key, (below.array(key) * ~covered)[keep], size)
-        return field.back(corners, keep, size) if isinstance(field, Boxes) else _unmoved(field, rows, size)
+        if isinstance(field, Boxes):
+            return field.back(corners, keep, size, below.format)
+        return _unmoved(field, rows, size, below.format)
 
-    rebuilt = [below.rebuilt(keep, cut), above.rebuilt(chosen, lambda _, field, rows: _unmoved(field, rows, size))]
+    rebuilt = [
+        below.rebuilt(keep, cut),
+        above.rebuilt(chosen, lambda _, field, rows: _unmoved(field, rows, size, below.format)),
+    ]
     for part, one, masks in zip((below, above), rebuilt, (seen[keep], above.instances[chosen]), strict=True):
         if "area" in one and part.has_rows("area"):
             one["area"] = part.like("area", masks.sum(axis=(1, 2)).astype(part.array("area").dtype), size)
@@ -158,14 +172,14 @@ def some(array: Array, *axes: int) -> Bools:
     return np.asarray(array.any(axis=axes))
 
 
-def _unmoved(field: Field, keep: Rows, size: Size) -> Any:
-    """What stays where it is, with the instances `keep`."""
+def _unmoved(field: Field, keep: Rows, size: Size, format: str) -> Any:
+    """What stays where it is, with the instances `keep`; boxes are written in that format."""
     if isinstance(field, Masks):
         return field.back(field.planes, keep, size)
     if isinstance(field, Keypoints):
         return field.back(field.places, np.ones(len(field.places), dtype=bool), keep, size)
     assert isinstance(field, Boxes) and keep is not None
-    return field.back(field.corners, keep, size)
+    return field.back(field.corners, keep, size, format)
 
 
 def _joined(

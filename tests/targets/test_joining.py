@@ -163,6 +163,31 @@ def test_masks_show_the_fill_where_there_is_no_image():
     assert made[0, :, 0, 0].tolist() == made[0, :, 9, 9].tolist() == [1, 2, 3] and not made[0, :, 1:9, 1:9].any()
 
 
+@pytest.mark.parametrize("formats", [("xyxy", "xywh"), ("xywh", "cxcywh"), ("cxcywh", "xyxy")])
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_boxes_of_different_formats_are_joined_in_the_first_ones(formats, kind):
+    own = [2.0, 4.0, 6.0, 10.0]
+    written = {"xyxy": own, "xywh": [2.0, 4.0, 4.0, 6.0], "cxcywh": [4.0, 7.0, 4.0, 6.0]}
+    masks = np.zeros((2, 1, 20, 20), np.uint8)
+    masks[0, 0, 12, 12:15], masks[1, 0, 12, 2:5] = 1, 1
+    targets = [
+        {"boxes": kind([written[format]]), "format": format, "masks": mask}
+        for format, mask in zip(formats, masks, strict=True)
+    ]
+    # Boxes of what is below are drawn anew.
+    pasted = [[[12, 12, 15, 13], own], [[2, 12, 5, 13], own]]
+    mosaic = [(np.array(own) + [x, y, x, y]).tolist() for y in (0, 20) for x in (0, 20)]
+    for transform, want in ((T.CopyPaste(1, blending=False), pasted), (T.Mosaic(40, (0, 0)), [mosaic, mosaic])):
+        for i, target in enumerate(transform(np.zeros((2, 20, 20, 3), np.uint8), targets)[1]):
+            assert target["format"] == formats[i] and type(target["boxes"]) is type(targets[0]["boxes"])
+            boxes = torch.as_tensor(target["boxes"]).clone()
+            if formats[i] == "cxcywh":
+                boxes[:, :2] -= boxes[:, 2:] / 2
+            if formats[i] != "xyxy":
+                boxes[:, 2:] += boxes[:, :2]
+            assert boxes.tolist() == want[i]
+
+
 @pytest.mark.parametrize("fill", [0, 1, 255])
 def test_the_fill_is_no_part_of_an_instance(fill):
     """Padding and a mosaic's own edge show it in masks of classes alone: a box would otherwise be drawn around it."""
