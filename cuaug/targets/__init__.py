@@ -7,7 +7,7 @@ masks.py     masks through the kernels
 targets.py   `Targets`: those of a batch
 """
 
-from cuaug.targets.finding import holds_targets, may_move
+from cuaug.targets.finding import holds_targets
 from cuaug.targets.targets import Targets
 
-__all__ = ["Targets", "holds_targets", "may_move"]
+__all__ = ["Targets", "holds_targets"]

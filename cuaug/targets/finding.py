@@ -39,7 +39,7 @@ class Group:
         groups: other groups in it.
 
     Raises:
-        TransformError: a target that is not as it should be, named.
+        TransformError: a target that is not as it should be, or in a list, named.
     """
 
     def __init__(
@@ -69,6 +69,12 @@ class Group:
                     self.fields[key] = Masks(value, name, size, dims=(3,), fill=None)
                 else:
                     self.fields[key] = Masks(value, name, size, dims=(2,), fill=mask_fill)
+            elif isinstance(value, list):
+                if may_move(value):
+                    raise TransformError(
+                        f"{name} is a list with boxes, masks or keypoints in it: they lie in dicts and tuples, and a "
+                        "list goes with a batch of images"
+                    )
             elif isinstance(value, tuple) or _is_mapping(value):
                 group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
@@ -130,7 +136,7 @@ class Group:
 @functools.lru_cache(maxsize=256)
 def may_hold_targets(kind: type) -> bool:
     """Whether there is anything to look for in labels of this type: not so in class numbers, which most labels are."""
-    return issubclass(kind, (Mapping, tuple)) or tv_kind_of(kind) is not None
+    return issubclass(kind, (Mapping, tuple, list)) or tv_kind_of(kind) is not None
 
 
 def holds_targets(label: Any) -> bool:
@@ -143,13 +149,15 @@ def holds_targets(label: Any) -> bool:
     )
 
 
-def may_move(label: Any) -> bool:
-    """Whether a label has anything that moves with its image, at any depth."""
-    if tv_kind(label) is not None:
-        return True
-    if not isinstance(label, tuple) and not _is_mapping(label):
-        return False
-    return any(_is_named(label, key, value) or may_move(value) for key, value in _items(label))
+def may_move(value: Any) -> bool:
+    """Whether there is anything in it that moves with its image, at any depth."""
+    if isinstance(value, (list, tuple)):
+        # Mostly they are long and of numbers: their types are asked for, not each of them.
+        kinds = {kind for kind in set(map(type, value)) if may_hold_targets(kind)}
+        return bool(kinds) and any(type(part) in kinds and may_move(part) for part in value)
+    if _is_mapping(value):
+        return any(_is_named(value, key, part) or may_move(part) for key, part in value.items())
+    return tv_kind(value) is not None
 
 
 def _is_mapping(value: Any) -> bool:

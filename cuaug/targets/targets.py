@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, corners_of, written
-from cuaug.targets.finding import Group, may_hold_targets
+from cuaug.targets.finding import Group, may_hold_targets, may_move
 from cuaug.targets.masks import MaskProgram
 
 __all__ = ["Targets"]
@@ -25,6 +25,8 @@ class Targets:
 
     In a dict, "boxes" are (K, 4), "masks" (K, H, W), "mask" (H, W), and "keypoints" (K, P, 2), (P, 2), or with COCO's v
     as a third number; torchvision's `tv_tensors` are found by their type. Dicts and tuples may lie within each other.
+    In a list, which is what several images have, they are refused.
+
     Everything else is handed through, but for what has one row for each of a dict's boxes where a transform has sorted
     some of these out.
 
@@ -62,7 +64,7 @@ class Targets:
         # Most labels are class numbers, of one type or two.
         kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind)}
         for i, target in enumerate(targets) if kinds else ():
-            if type(target) not in kinds:
+            if type(target) not in kinds or (isinstance(target, list) and not may_move(target)):
                 continue
             size = int(self._heights[i]), int(self._widths[i])
             try:

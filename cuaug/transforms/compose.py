@@ -176,7 +176,6 @@ class Compose(Transform):
     def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
-        from cuaug.targets import may_move
         from cuaug.transforms.running import run_chain
 
         if len(target) > 1:
@@ -184,8 +183,6 @@ class Compose(Transform):
         is_batch = getattr(image, "ndim", 3) == 4
         if is_batch and target and not isinstance(target[0], list):
             raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
-        if not is_batch and target and isinstance(target[0], list) and any(map(may_move, target[0])):
-            raise TransformError("the target of one image is a dict or a tuple; a list goes with a batch")
         targets = (target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
         made, targets = run_chain(self.stages, image, targets, self.how_targets_are, seed, epoch, record)

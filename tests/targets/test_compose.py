@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import TransformError
+from cuaug import Loader, TransformError
 from cuaug import transforms as T
 
 BOXES = np.array([[2.0, 3.0, 9.0, 8.0]])
@@ -75,13 +75,42 @@ def test_chains_within_each_other_do_not_contradict():
         T.Compose([T.Compose([], mask_fill=255)], mask_fill=7)
 
 
-def test_one_image_has_no_list_of_targets():
-    image, target = np.zeros((20, 30, 3), np.uint8), {"boxes": BOXES}
-    for given in ([target], [3, (1, {"deep": target})], [{"mask": np.zeros((20, 30))}]):
-        with pytest.raises(TransformError, match="target of one image is a dict or a tuple; a list goes with a batch"):
-            T.RandomHorizontalFlip(1)(image, given)
-    for label in ([1, 2], [], [{"bbox": [1, 2, 3, 4]}], ["boxes"], [{"mask": "1.png"}]):
-        assert T.RandomHorizontalFlip(1)(image, label)[1] is label
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ([{"boxes": BOXES}], "the target"),
+        ([3, (1, {"deep": {"boxes": BOXES}})], "the target"),
+        ([{"mask": np.zeros((20, 30))}], "the target"),
+        ({"ann": [{"boxes": BOXES}]}, "ann"),
+        ({"a": ({"b": [[], [[{"keypoints": [[1, 2]]}]]]},)}, "a.0.b"),
+        (([{"boxes": BOXES}], 1), "the target"),
+        (({"ann": ({"boxes": BOXES}, [{"masks": np.zeros((1, 20, 30))}])}, 1), "ann"),
+    ],
+)
+def test_boxes_in_a_list_are_refused(tmp_path, label, name):
+    """Beside one image, in a batch and in a loader: a list is of one target for each image, not of one image."""
+    flip, message = T.RandomHorizontalFlip(1), f"{name} is a list with boxes, masks or keypoints in it: .* batch"
+    with pytest.raises(TransformError, match=message):
+        flip(np.zeros((20, 30, 3), np.uint8), label)
+    with pytest.raises(TransformError, match=message + r" of images \(target 1 of the batch\)"):
+        flip(np.zeros((2, 20, 30, 3), np.uint8), [7, label])
+    Image.new("RGB", (30, 20)).save(tmp_path / "1.png")
+    with (
+        Loader([(str(tmp_path / "1.png"), label)], [flip], batch_size=1, device="cpu") as loader,
+        pytest.raises(TransformError, match=r"1\.png.*: " + message),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    "label", [[1, 2], [], [[]], [{"bbox": [1, 2, 3, 4]}], ["boxes"], [{"mask": "1.png"}], [[1.5], [(2, 3), "a"]]]
+)
+def test_other_lists_are_handed_through(label):
+    image = np.zeros((20, 30, 3), np.uint8)
+    assert T.RandomHorizontalFlip(1)(image, label)[1] is label
+    assert T.RandomHorizontalFlip(1)(image[None], [label])[1][0] is label
+    moved = T.RandomHorizontalFlip(1)(image, {"list": label, "tuple": (label, 1), "boxes": BOXES})[1]
+    assert moved["list"] is label and moved["tuple"] == (label, 1) and moved["boxes"].tolist() == [[21, 3, 28, 8]]
 
 
 def test_functions_of_batches_in_between():
