@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import numbers
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
@@ -17,12 +18,15 @@ from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind, tv_kind_of
 
-__all__ = ["Group", "holds_targets", "may_hold_targets", "may_move"]
+__all__ = ["OF_THE_IMAGE", "Group", "holds_targets", "may_hold_targets", "may_move", "rows_of"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
 #: What is never one for each instance, whatever its length.
-OF_THE_IMAGE = frozenset({"image_id", "size", "orig_size", "canvas_size", "format", "path"})
+OF_THE_IMAGE = frozenset(
+    {"image_id", "size", "orig_size", "canvas_size", "format", "path"}
+    | {"img_shape", "ori_shape", "orig_shape", "pad_shape", "scale_factor"}
+)
 
 
 class Group:
@@ -80,7 +84,8 @@ class Group:
                 if group.fields or group.groups:
                     self.groups[key] = group
         self.boxes = self._only_boxes()
-        self._check_counts()
+        if self.fields:
+            self._check_counts(path)
 
     def _only_boxes(self) -> Boxes | None:
         boxes = [field for field in self.fields.values() if isinstance(field, Boxes)]
@@ -88,18 +93,27 @@ class Group:
             raise TransformError(f"one dict or tuple has one set of boxes, not {[field.name for field in boxes]}")
         return boxes[0] if boxes else None
 
-    def _check_counts(self) -> None:
-        """One dict's boxes, masks and keypoints are of the same instances; a tv_tensors.Mask may be of anything."""
-        first: Field | None = None
+    def _check_counts(self, path: tuple[str, ...]) -> None:
+        """One dict's boxes, masks and keypoints are of the same instances; a tv_tensors.Mask may be of anything.
+
+        So are "labels" beside boxes or masks: of another number, none of them can go with an instance.
+        """
+        counts: dict[str, int] = {}
+        of_instances = False
         for key, field in self.fields.items():
-            if field.count is None or (key not in _NAMES and not isinstance(field, Boxes)):
-                continue
-            if first is not None and field.count != first.count:
-                raise TransformError(
-                    f"{first.name} is of {first.count} instances and {field.name} of {field.count}: of one target "
-                    "they are the same"
-                )
-            first = field
+            if field.count is not None and (key in _NAMES or isinstance(field, Boxes)):
+                counts[field.name] = field.count
+                of_instances |= not isinstance(field, Keypoints)
+        if of_instances and _is_mapping(self._container):
+            labels = rows_of(self._container.get("labels"))
+            if labels is not None:
+                counts[".".join([*path, "labels"])] = labels
+        if len(set(counts.values())) > 1:
+            first, count = next(iter(counts.items()))
+            other = next(name for name in counts if counts[name] != count)
+            raise TransformError(
+                f"{first} is of {count} instances and {other} of {counts[other]}: of one target they are the same"
+            )
 
     def all_fields(self) -> list[tuple[Field, Group]]:
         """Every field, and the group that it is in."""
@@ -201,12 +215,20 @@ def _named_format(format: Any, name: str) -> str:
     return text
 
 
+def rows_of(value: Any) -> int | None:
+    """How many rows an array, a tensor, a list or a plain tuple has; None: it is none of them."""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return len(value) if value.ndim else None
+    return len(value) if isinstance(value, list) or type(value) is tuple else None
+
+
 def _selected(value: Any, keep: NDArray[np.bool_]) -> Any:
     """The rows of what has one for each instance."""
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        if value.ndim == 0 or len(value) != len(keep):
-            return value
-        return value[keep] if isinstance(value, np.ndarray) else value[torch.from_numpy(keep).to(value.device)]
-    if isinstance(value, list) and len(value) == len(keep):
-        return [part for part, wanted in zip(value, keep.tolist(), strict=True) if wanted]
-    return value
+    if rows_of(value) != len(keep):
+        return value
+    if isinstance(value, np.ndarray):
+        return value[keep]
+    if isinstance(value, torch.Tensor):
+        return value[torch.from_numpy(keep).to(value.device)]
+    rows = itertools.compress(value, keep.tolist())
+    return tuple(rows) if isinstance(value, tuple) else [*rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
-from cuaug.targets.finding import OF_THE_IMAGE, Group
+from cuaug.targets.finding import OF_THE_IMAGE, Group, rows_of
 from cuaug.targets.values import Value
 
 __all__ = ["Part", "Place", "in_mosaic", "pasted", "some"]
@@ -78,9 +79,7 @@ class Part:
             return False
         if key in self.fields:
             return self.fields[key].count is not None
-        value = self._target[key]
-        is_array = isinstance(value, (np.ndarray, torch.Tensor)) and value.ndim > 0
-        return (is_array or isinstance(value, list)) and len(value) == self.count
+        return rows_of(self._target[key]) == self.count
 
     def rebuilt(self, keep: Rows, moved: Callable[[Any, Field, Rows], Any]) -> dict[Any, Any]:
         """The dict with the instances `keep`, (K,), and what `moved(key, field, keep)` gives for each of `fields`.
@@ -211,8 +210,9 @@ def _joined(
 
 def _concatenated(values: Sequence[Any], size: Size) -> Any:
     first = values[0]
-    if isinstance(first, list):
-        return [row for value in values for row in value]
+    if isinstance(first, (list, tuple)):
+        rows = itertools.chain(*values)
+        return tuple(rows) if isinstance(first, tuple) else [*rows]
     # What has no rows may be of another shape and type.
     some = [value for value in values if len(value)] or [first]
     if isinstance(first, torch.Tensor):

@@ -188,6 +188,18 @@ def test_boxes_of_different_formats_are_joined_in_the_first_ones(formats, kind):
             assert boxes.tolist() == want[i]
 
 
+@pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(1)])
+def test_tuples_have_rows_as_lists_have(transform):
+    x, targets = painted(5, 20, 30, 7)
+    for target in targets:
+        target["pairs"] = tuple((name, color) for name, color in zip(target["names"], target["labels"], strict=True))
+        target["scale"] = (2, 3, 5, 7, 11, 13)
+    for target in transform(x, targets)[1]:
+        assert isinstance(target["pairs"], tuple) and len(target["boxes"]) > 0
+        assert target["pairs"] == tuple(zip(target["names"], target["labels"], strict=True))
+        assert target["scale"] == (2, 3, 5, 7, 11, 13)
+
+
 @pytest.mark.parametrize("fill", [0, 1, 255])
 def test_the_fill_is_no_part_of_an_instance(fill):
     """Padding and a mosaic's own edge show it in masks of classes alone: a box would otherwise be drawn around it."""
@@ -303,13 +315,14 @@ def test_blending_softens_the_edge_alone():
         (T.Mosaic(), [1, 2], r"Mosaic: labels are dicts of boxes, masks or keypoints, not 1 \(target 0 of the batch\)"),
         (T.Mosaic(), [{}, {"a": {"boxes": [[0, 0, 1, 1]]}}], r"in the dict itself, not in \['a'\] \(target 1"),
         (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]]}, {}], r"have the same keys, but only some have \['boxes'\]"),
+        (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]], "labels": [1, 2]}], "boxes is of 1 instances and labels of 2"),
         (T.CopyPaste(1.0), [{"boxes": [[0, 0, 1, 1]]}] * 2, 'no "masks" of instances'),
         (T.CopyPaste(), ["cat", "dog"], "CopyPaste: labels are dicts .* not 'cat'"),
     ],
 )
 def test_targets_that_do_not_fit(transform, targets, message):
     with pytest.raises(TransformError, match=message):
-        transform(torch.zeros(2, 3, 8, 8), targets)
+        transform(torch.zeros(len(targets), 3, 8, 8), targets)
 
 
 def test_arguments_that_do_not_fit():

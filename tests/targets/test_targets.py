@@ -215,6 +215,9 @@ def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
         "keypoints": np.arange(12.0).reshape(2, 2, 3),
         "labels": torch.tensor([4, 5]),
         "names": ["a", "b"],
+        "colors": ("red", (1, 2)),
+        "pair": Pair("boxes", 2),
+        "img_shape": (H, W),
         "scores": np.array([0.5, 0.25]),
         "image_id": np.array([8, 9]),
         "orig_size": torch.tensor([H, W]),
@@ -225,8 +228,17 @@ def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
     assert got["boxes"].tolist() == BOXES["xyxy"][1:] and got["masks"].shape == (1, H, W) and (got["masks"] == 1).all()
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
-    for whole in ("mask", "image_id", "orig_size"):
+    assert got["colors"] == ((1, 2),)
+    for whole in ("mask", "image_id", "orig_size", "pair", "img_shape"):
         assert len(got[whole]) == len(target[whole])
+
+
+@pytest.mark.parametrize("labels", ["a cat", 3, np.array(3), None, {"cat": 1}, torch.Size([1, 2, 3])])
+def test_labels_of_a_whole_image_lie_beside_boxes(labels):
+    got = moved({"boxes": np.array(BOXES["xyxy"]), "labels": labels}, drop_first)
+    assert got["labels"] is labels or got["labels"] == labels
+    names = [f"joint {i}" for i in range(17)]
+    assert moved({"keypoints": np.zeros((1, 17, 2)), "labels": names})["labels"] is names
 
 
 def test_one_image_of_keypoints_is_not_taken_for_instances():
@@ -323,6 +335,9 @@ def test_tv_boxes_that_turn(tv_tensors):
         ({"boxes": np.zeros((2, 4)), "masks": np.zeros((3, 20, 30))}, "boxes is of 2 instances and masks of 3"),
         ({"boxes": np.zeros((2, 4)), "keypoints": np.zeros((1, 5, 2))}, "boxes is of 2 instances and keypoints of 1"),
         ({"a": ({"boxes": np.zeros(3)},)}, r"a\.0\.boxes is"),
+        ({"boxes": np.zeros((2, 4)), "labels": [1, 2, 3]}, "boxes is of 2 instances and labels of 3: of one target"),
+        ({"boxes": [], "labels": (1,)}, "boxes is of 0 instances and labels of 1"),
+        ({"b": {"labels": np.zeros(1), "masks": np.zeros((2, H, W))}}, r"b.masks is of 2 instances and b.labels of 1"),
     ],
 )
 def test_errors_name_the_key_the_shape_and_what_was_allowed(target, message):
