@@ -6,8 +6,7 @@ import contextlib
 import ctypes
 import io
 import os
-import tempfile
-import threading
+import platform
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -15,10 +14,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from cuaug.forks import ForkWaitsLock
+
 __all__ = ["codec_version", "decode_params", "decoder_options", "gpu_decodes", "nv", "open_streams"]
 
 _nvimgcodec: ModuleType | None = None
-_import_lock = threading.Lock()
+_import_lock = ForkWaitsLock()
+_MOST_ADVICE = 1 << 16  # characters; there are fewer than a thousand
 
 
 def nv() -> ModuleType:
@@ -47,25 +49,30 @@ def nv() -> ModuleType:
 def _no_advice() -> Iterator[None]:
     """Keeps to itself what nvImageCodec prints of GPU libraries that are not installed; no setting turns it off.
 
-    On a machine without a GPU it is no news, and where there is one the doctor tells. Whatever else is written to the
-    standard error meanwhile, by whatever thread, is passed on.
+    On a machine without a GPU it is no news, and where there is one the doctor tells. It prints to C's `stderr`, which
+    with the GNU C library is a variable that a program may set: here to a stream in memory. The file behind it is left
+    alone, as Python and other processes write to that. What other C code prints meanwhile is passed on.
     """
-    try:
-        standard_error = os.dup(2)
-    except OSError:  # closed: nothing can be printed
+    libc = ctypes.CDLL(None)
+    if platform.libc_ver()[0] != "glibc":
         yield
         return
-    with tempfile.TemporaryFile() as caught:
-        os.dup2(caught.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(standard_error, 2)
-            os.close(standard_error)
-            caught.seek(0)
-            for line in caught:
-                if not line.startswith((b"Failed to load nv", b"Note: If using nvImageCodec")):
-                    os.write(2, line)
+    libc.fmemopen.restype = ctypes.c_void_p
+    # Never closed: another thread may have taken it for `stderr`, and write to it yet.
+    caught = ctypes.c_void_p(libc.fmemopen(None, ctypes.c_size_t(_MOST_ADVICE), b"w+"))
+    stderr = ctypes.c_void_p.in_dll(libc, "stderr")
+    before = ctypes.c_void_p(stderr.value)
+    stderr.value = caught.value
+    try:
+        yield
+    finally:
+        stderr.value = before.value
+        text = ctypes.create_string_buffer(_MOST_ADVICE)
+        libc.rewind(caught)
+        length = libc.fread(text, 1, ctypes.c_size_t(_MOST_ADVICE), caught)
+        for line in text.raw[:length].splitlines(keepends=True):
+            if not line.startswith((b"Failed to load nv", b"Note: If using nvImageCodec")):
+                libc.fputs(line, before)
 
 
 def codec_version() -> str:

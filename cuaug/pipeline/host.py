@@ -54,8 +54,7 @@ class HostPipeline(Pipeline):
         self.memory = Recycler(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
 
     def start(self, epoch: Epoch, share: Share) -> Job:
-        # Imported here and not on a worker: that import catches what is written to the standard error, for a second or
-        # more, and if the program ends meanwhile its traceback must not be caught.
+        # Imported here and not by the workers, who would all wait for it.
         nv()
         return super().start(epoch, share)
 

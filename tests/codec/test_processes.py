@@ -77,6 +77,32 @@ for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_what_is_printed_during_the_import_but_advice_is_seen():
+    """Of C code, whose advice it keeps to itself; and all that Python and other processes write."""
+    program = """
+import ctypes, os, subprocess, sys
+from cuaug.codec import nv
+
+class Talks:
+    def find_spec(self, name, path=None, target=None):
+        if name != "nvidia.nvimgcodec":
+            return
+        libc = ctypes.CDLL(None)
+        for line in (b"Failed to load nvtiff library!\\n", b"Note: If using nvImageCodec's\\n", b"from C\\n"):
+            libc.fputs(line, ctypes.c_void_p.in_dll(libc, "stderr"))
+        print("from Python", file=sys.stderr)
+        subprocess.run([sys.executable, "-c", "import os; os.write(2, b'Failed to load nv of a child\\\\n')"])
+
+sys.meta_path.insert(0, Talks())
+nv()
+libc = ctypes.CDLL(None)
+libc.fputs(b"afterwards\\n", ctypes.c_void_p.in_dll(libc, "stderr"))
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
+    assert done.stderr.splitlines() == ["from Python", "Failed to load nv of a child", "from C", "afterwards"]
+
+
 def test_version():
     assert codec_version().startswith("0.9.")
 

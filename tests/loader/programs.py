@@ -35,6 +35,20 @@ def ready():
     print("ready", flush=True)
 """
 
+#: A program in whose other thread a first loader imports its decoders, which it has been at since a moment ago.
+IMPORTING = """
+class SlowDisk:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nvidia.nvimgcodec":
+            importing.set()
+            time.sleep(1)
+
+sys.meta_path.insert(0, SlowDisk())
+importing = threading.Event()
+threading.Thread(target=lambda: list(Loader(Memory(40), batch_size=8, threads=2)), daemon=True).start()
+importing.wait()
+"""
+
 # Importing torch takes longer than everything else that a program here does. So one process imports it and forks for
 # each: the child is that program from then on, and ends as any program does.
 _NURSERY = (

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.loader.programs import Program, run
+from tests.loader.programs import IMPORTING, Program, run
 
 # What the program is at when the key is pressed: it reads, decodes and yields; a read hangs; it waits for a batch; it
 # is in the consumer's code, in Python or asleep.
@@ -72,7 +72,7 @@ def test_ctrl_c(situation):
 
 @pytest.mark.cpu_only
 def test_ctrl_c_while_the_decoders_are_imported():
-    """That import catches what is written to the standard error; the traceback is seen all the same."""
+    """The traceback is seen."""
     program = Program("""
 class SlowDisk:
     def find_spec(self, name, path=None, target=None):
@@ -86,6 +86,20 @@ next(iter(Loader(Memory(40), batch_size=8, threads=2)))
     program.interrupt(after_seconds=0.3)  # when it sleeps: a signal right before a sleep begins does not cut it short
     ended = program.ends()
     assert ended.code == -signal.SIGINT and ended.last_line == "KeyboardInterrupt", ended.err
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize(
+    ("last", "line"),
+    [
+        ("raise ValueError('the real error')", "ValueError: the real error"),
+        ("signal.raise_signal(signal.SIGINT)", "KeyboardInterrupt"),
+        ("subprocess.run([sys.executable, '-c', 'import sys; print(3, file=sys.stderr)'])", "3"),
+    ],
+)
+def test_the_standard_error_while_another_thread_imports_the_decoders(last, line):
+    ended = Program(f"{IMPORTING}\nimport subprocess\nready()\n{last}").ends()
+    assert ended.last_line == line, ended
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from cuaug import transforms as T
 from cuaug.codec import Header
 from cuaug.pipeline.job import Job
 from tests.loader.pictures import Bytes, Memory, write_photos
-from tests.loader.programs import run
+from tests.loader.programs import IMPORTING, run
 from tests.loader.test_reproducible import training_chain
 
 # --- children --------------------------------------------------------------------------------------------------------
@@ -68,6 +68,22 @@ for process in processes:
 print([process.exitcode for process in processes], len(list(batches)), len(list(loader)))
 """)
         == "[0, 0, 0] 9 10\n"
+    )
+
+
+@pytest.mark.cpu_only
+def test_a_fork_beside_a_thread_that_imports_the_decoders():
+    """It waits: in the child nobody would go on with that import, and Python would wait for it for ever."""
+    assert (
+        run(f"""{IMPORTING}
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    whole = [n for images, _ in Loader(Memory(40), batch_size=4, threads=2) for n in numbers_of(images)]
+    os._exit(0 if whole == list(range(40)) else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+        == "0\n"
     )
 
 
