@@ -124,12 +124,15 @@ class WeightedSampler:
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
         if not self.repeats:
+        # By a power of two, which changes no draw: of the largest numbers the sum is not finite.
+        shares = np.ldexp(self.weights, -np.frexp(self.weights.max())[1])
             # The largest u ** (1 / weight) first (Efraimidis and Spirakis 2006), by its logarithm.
             u = _fine(seed, epoch, len(self.weights))
-            with np.errstate(divide="ignore"):
-                ranks = np.where(self.weights > 0, -np.log1p(-u) / self.weights, np.inf)
+            with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+                late = np.fmin(-np.log1p(-u) / shares, np.finfo(np.float64).max)  # before those of weight 0
+                ranks = np.where(self.weights > 0, late, np.inf)
             return np.argsort(ranks, kind="stable")[: self.num_samples]
-        ends = np.cumsum(self.weights)
+        ends = np.cumsum(shares)
         drawn = np.searchsorted(ends, _fine(seed, epoch, self.num_samples) * ends[-1], side="right")
         return np.minimum(drawn, np.flatnonzero(self.weights)[-1])
 

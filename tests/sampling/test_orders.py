@@ -112,14 +112,31 @@ def test_weights_without_replacement():
     assert abs(((orders == [2, 1]).all(axis=1)).sum() - 8000 * 2 / 48) < 90
 
 
-@given(st.lists(st.floats(0, 1e300), min_size=1, max_size=20), st.integers(0, 99))
+@given(st.lists(st.floats(0, 1.7e308), min_size=1, max_size=20), st.integers(0, 99))
 def test_a_weight_of_zero_is_never_drawn(weights, seed):
     weights = np.array(weights)
     weights[np.argmax(weights)] += 1e-3
-    with np.errstate(over="ignore"):
-        if np.isinf(weights.sum()):
-            return
     assert (weights[WeightedSampler(weights, 200).order(seed, 0)] > 0).all()
+
+
+def test_weights_whose_sum_is_too_large():
+    drawn = np.bincount(WeightedSampler([1e308, 0, 1e308, 1e308], 9000).order(1, 0), minlength=4)
+    np.testing.assert_allclose(drawn, [3000, 0, 3000, 3000], atol=5 * np.sqrt(2000))
+
+
+def test_tiny_weights_and_vast_differences_without_replacement():
+    sampler = WeightedSampler([5e-324, 0, 5e-324], 1, replacement=False)
+    assert {int(sampler.order(seed, 0)[0]) for seed in range(40)} == {0, 2}
+    sampler = WeightedSampler([0, 1e308, 0, 5e-324], 2, replacement=False)
+    assert all(sampler.order(seed, 0).tolist() == [1, 3] for seed in range(40))
+
+
+@pytest.mark.parametrize("scale", [1, 2.0**990, 2.0**-990])
+def test_draws_stay_what_they_were(scale):
+    """A seed's draws are a promise, and only proportions matter."""
+    weights = np.array([0.1, 0.7, 3.3, 0, 1e-3, 12.9, 5]) * scale
+    assert WeightedSampler(weights, 12).order(3, 1).tolist() == [5, 5, 5, 5, 5, 6, 5, 5, 5, 6, 5, 5]
+    assert WeightedSampler(weights, 5, replacement=False).order(3, 1).tolist() == [6, 2, 5, 1, 0]
 
 
 @pytest.mark.parametrize(
