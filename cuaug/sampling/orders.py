@@ -151,8 +151,10 @@ class ShardSampler:
     repeats = False
 
     def __init__(self, shard_sizes: Sequence[int], window: int = 10_000) -> None:
-        self.sizes = np.asarray(shard_sizes, dtype=np.int64)
-        if self.sizes.ndim != 1 or (self.sizes < 0).any() or self.sizes.sum() < 1:
+        given = shard_sizes if isinstance(shard_sizes, Iterable) else ()
+        sizes = [integer(f"the size of shard {number}", size, 0) for number, size in enumerate(given)]
+        self.sizes = np.array(sizes, dtype=np.int64)
+        if self.sizes.sum() < 1:
             raise LoaderError(f"shard_sizes are the numbers of samples of each shard, not {shard_sizes!r:.100}")
         self.window = integer("window", window, 1)
 
@@ -218,6 +220,8 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         raise LoaderError(f"weights are one per sample: there are {len(sampler.weights)} of {count} samples")
     if isinstance(sampler, Order):
         return sampler
+    if isinstance(sampler, ShardSampler) and len(sampler) != count:
+        raise LoaderError(f"shard_sizes are {len(sampler)} samples in all, and the source has {count}")
     again = isinstance(sampler, Iterable) and hasattr(sampler, "__len__") and not isinstance(sampler, (str, bytes))
     if not again:
         raise LoaderError(

@@ -191,8 +191,13 @@ def test_shards_and_their_samples_change_places():
     ("arguments", "message"),
     [
         (([],), "numbers of samples"),
-        (([3, -1],), "not \\[3, -1\\]"),
+        (([3, -1],), "size of shard 1 is an integer of at least 0, not -1"),
         (([0],), "numbers"),
+        (([5.5, 5],), "size of shard 0 is an integer of at least 0, not 5.5"),
+        (([5, True],), "size of shard 1 is .*, not True"),
+        ((np.array([5.0]),), r"size of shard 0 is .*, not (np.float64\()?5.0"),
+        (([[3]],), r"size of shard 0 is .*, not \[3\]"),
+        ((7,), "not 7"),
         (([3], 0), "window.*not 0"),
         (([3], 1.5), "window is an integer of at least 1, not 1.5"),
     ],
@@ -288,6 +293,8 @@ def test_a_sampler_is_told_of_the_epoch():
         (Shares(), False, "a Shares divides the samples among ranks"),
         (WeightedSampler(np.ones(3)), False, "one per sample: there are 3 of 5 samples"),
         (WeightedSampler(np.ones(9)), False, "one per sample: there are 9 of 5 samples"),
+        (ShardSampler([1, 2]), False, r"shard_sizes are 3 samples in all, and the source has 5"),
+        (ShardSampler([3, 3]), False, r"shard_sizes are 6 samples in all, and the source has 5"),
         ([[0, 1], [2]], False, r"one index at a time, not \[0, 1\]"),
     ],
 )
