@@ -5,6 +5,7 @@ Each is a function of (seed, epoch), so every rank and every resumed run makes t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -123,9 +124,9 @@ class WeightedSampler:
         return self.num_samples
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        if not self.repeats:
         # By a power of two, which changes no draw: of the largest numbers the sum is not finite.
         shares = np.ldexp(self.weights, -np.frexp(self.weights.max())[1])
+        if not self.repeats:
             # The largest u ** (1 / weight) first (Efraimidis and Spirakis 2006), by its logarithm.
             u = _fine(seed, epoch, len(self.weights))
             with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -145,7 +146,8 @@ class ShardSampler:
         window: a sample comes fewer than this many places before or after where its shuffled shard would have it.
 
     Raises:
-        LoaderError: no samples, a negative size, or a window below 1.
+        LoaderError: no samples, a size that is negative or no integer, or a window below 1; from the loader: not as
+            many samples as the source has.
     """
 
     repeats = False
@@ -195,7 +197,7 @@ class TorchOrder:
         state = generator.get_state()
         generator.manual_seed(mixed(seed, epoch) >> 1)
         try:
-            given = list(self.sampler)
+            given = list(itertools.islice(self.sampler, len(self) + 1))  # one without end would take all memory
         finally:
             generator.set_state(state)
         return _integers(given, f"the sampler {type(self.sampler).__name__}")
@@ -218,10 +220,10 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
         )
     if isinstance(sampler, WeightedSampler) and len(sampler.weights) != count:
         raise LoaderError(f"weights are one per sample: there are {len(sampler.weights)} of {count} samples")
-    if isinstance(sampler, Order):
-        return sampler
     if isinstance(sampler, ShardSampler) and len(sampler) != count:
         raise LoaderError(f"shard_sizes are {len(sampler)} samples in all, and the source has {count}")
+    if isinstance(sampler, Order):
+        return sampler
     again = isinstance(sampler, Iterable) and hasattr(sampler, "__len__") and not isinstance(sampler, (str, bytes))
     if not again:
         raise LoaderError(
@@ -229,7 +231,8 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
             f"not {sampler!r:.100}"
         )
     if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
-        return SequentialOrder(_in_range(_integers(sampler, "sampler"), count))
+        # A copy: whoever shuffles his own array meanwhile changes no epoch.
+        return SequentialOrder(_in_range(_integers(sampler, "sampler").copy(), count))
     return TorchOrder(sampler)
 
 
@@ -242,7 +245,8 @@ def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.in
     name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
     order = _integers(sampler.order(seed, epoch), f"the sampler {name}")
     if len(order) != len(sampler):
-        raise LoaderError(f"{name} says that it has {len(sampler)} indices and gave {len(order)}")
+        gave = len(order) if len(order) < len(sampler) else "more"
+        raise LoaderError(f"{name} says that it has {len(sampler)} indices and gave {gave}")
     return _in_range(order, count)
 
 

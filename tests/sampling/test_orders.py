@@ -310,6 +310,7 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
         (RandomSampler(range(9)), r"index \d; the source has 0 ... 4"),
         (BatchSampler(SequentialSampler(range(4)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
         (BatchSampler(SequentialSampler(range(5)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
+        (Counting(2), "Counting says that it has 2 indices and gave more"),
         (Own([0.5]), "the sampler Own gives one index at a time, not 0.5"),
         (Own(None), "the sampler Own gives one index at a time, not None"),
         (Own({0, 1}), r"the sampler Own gives one index at a time, not \{0, 1\}"),
@@ -318,6 +319,26 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
 def test_samplers_that_give_something_else(sampler, message):
     with pytest.raises(LoaderError, match=message):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
+
+
+class Endless(Counting):
+    def __iter__(self):
+        return iter(lambda: 1, None)
+
+
+def test_a_sampler_without_end():
+    """Only as much of it as it says that there is."""
+    with pytest.raises(LoaderError, match="Endless says that it has 4 indices and gave more"):
+        order_of(open_sampler(Endless(4), 5, shuffle=False), 0, 0, 5)
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_given_indices_are_copied(kind):
+    """What is done to them afterwards changes no order that batches are being made of."""
+    indices = kind([4, 0, 2])
+    order = open_sampler(indices, 5, shuffle=False)
+    indices[:] = 1
+    assert order.order(0, 0).tolist() == [4, 0, 2]
 
 
 # --- what samples draw under ------------------------------------------------------------------------------------------
