@@ -141,8 +141,9 @@ def none_of(labels: Any) -> Any:
         return None if labels is None else labels[:0]
     except (TypeError, IndexError) as error:
         raise LoaderError(
-            f"every sample of a batch is damaged, and what collate_fn made of one, {labels!r:.100}, has no part [:0] "
-            "that would be none's: on_error='replace' leaves no batch empty"
+            "a batch is empty, as it is where every sample of a batch is damaged (on_error='replace' leaves none "
+            "empty), or where fewer samples are left than ranks (last_batch='drop' and 'pad' leave none empty); and "
+            f"what collate_fn made of one, {labels!r:.100}, has no part [:0] that would be none's"
         ) from error
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader, TransformError
+from cuaug import Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.pipeline.stages import stages
 from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
@@ -131,6 +131,17 @@ def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
     with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
         ((_, got),) = loader
     assert got.dtype == want.dtype and got.equal(want)
+
+
+@pytest.mark.cpu_only
+def test_a_rank_without_samples_says_why_its_batch_is_empty():
+    """Nothing is damaged."""
+    options = {"batch_size": 2, "collate_fn": len, "rank": 1, "world_size": 2}
+    with (
+        Loader(Memory(1), **options) as loader,
+        pytest.raises(LoaderError, match=r"fewer samples .* than ranks.*one, 1,"),
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize("as_type", [str, Path, bytes, bytearray, memoryview])
