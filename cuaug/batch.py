@@ -120,7 +120,7 @@ def collate(labels: Sequence[Any]) -> Any:
         with contextlib.suppress(ValueError, TypeError):  # of different shapes, or not numbers
             return _native(np.asarray(labels))
         if isinstance(first, list) and all(isinstance(label, list) and _holds_text(label) for label in labels):
-            return list(labels)
+            return _copied(list(labels))
     elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
         return list(labels)
     odd = next((label for label in labels if _kind(label) != _kind(first)), labels[-1])
@@ -157,6 +157,11 @@ def _as_tensor(value: Any) -> Any:
 def _native(array: np.ndarray) -> torch.Tensor:
     """torch knows the processor's byte order only."""
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _copied(label: Any) -> Any:
+    """Lists, and lists in them, for the consumer to write to."""
+    return [_copied(part) for part in label] if type(label) is list else label
 
 
 def _holds_text(label: list[Any]) -> bool:

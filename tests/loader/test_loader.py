@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader, LoaderError, TransformError
+from cuaug import Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from cuaug.pipeline.stages import stages
 from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
@@ -131,6 +131,17 @@ def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
     with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
         ((_, got),) = loader
     assert got.dtype == want.dtype and got.equal(want)
+
+
+@pytest.mark.cpu_only
+def test_lists_of_text_are_the_users_to_change():
+    labels = [["cat", ["dog"]], ["ant"]]
+    got, (more, _) = collate(labels), collate([(label, 3) for label in labels])
+    assert got == more == labels
+    for copy in (got, more):
+        copy[0].append("x")
+        copy[0][1].append("x")
+    assert labels == [["cat", ["dog"]], ["ant"]]
 
 
 @pytest.mark.cpu_only
