@@ -99,8 +99,11 @@ def collate(labels: Sequence[Any]) -> Any:
     a tuple a tuple of them; strings and other objects stay a list of N. So do dicts with boxes, masks of instances or
     keypoints, of which each image has as many as it has; the arrays in them become tensors.
 
+    A tensor's dtype is that of its own batch: int64 where all labels are ints, float64 where some are floats.
+
     Raises:
-        LoaderError: arrays of different shapes, dicts of different fields, tuples of different lengths, or a mixture.
+        LoaderError: arrays of different shapes, dicts of different fields, tuples of different lengths, or a mixture;
+            integers that no integer type holds together.
     """
     first = labels[0]
     kinds = set(map(type, labels))
@@ -118,7 +121,14 @@ def collate(labels: Sequence[Any]) -> Any:
             return torch.stack(list(labels))
     elif isinstance(first, (numbers.Number, np.generic, np.ndarray, list)) and not isinstance(first, (str, bytes)):
         with contextlib.suppress(ValueError, TypeError):  # of different shapes, or not numbers
-            return _native(np.asarray(labels))
+            array = np.asarray(labels)
+            if not (array.dtype.kind == "f" and array.size and all(map(_whole, labels))):
+                return _native(array)
+            raise LoaderError(
+                f"labels of one batch, {first!r:.100} the first, are integers, and would become {array.dtype}, which "
+                "loses digits: no integer type holds them all; give numbers from -2**63 to 2**63 - 1, in arrays of one "
+                "dtype, or say with collate_fn what to make of them"
+            )
         if isinstance(first, list) and all(isinstance(label, list) and _holds_text(label) for label in labels):
             return _copied(list(labels))
     elif not any(isinstance(label, (Mapping, tuple, torch.Tensor, np.ndarray, numbers.Number)) for label in labels):
@@ -157,6 +167,11 @@ def _as_tensor(value: Any) -> Any:
 def _native(array: np.ndarray) -> torch.Tensor:
     """torch knows the processor's byte order only."""
     return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+
+
+def _whole(label: Any) -> bool:
+    """Whether it is made of integers alone."""
+    return all(map(_whole, label)) if isinstance(label, list) else np.asarray(label).dtype.kind in "biu"
 
 
 def _copied(label: Any) -> Any:

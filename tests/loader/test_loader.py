@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,24 @@ def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
     with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
         ((_, got),) = loader
     assert got.dtype == want.dtype and got.equal(want)
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize(
+    "labels", [[2**63 + 1, 3], [[3, 2**63], [-1, 1]], [np.array([2**63], np.uint64), np.array([1])]]
+)
+def test_integers_that_would_become_floats(labels):
+    """Which would lose their last digits."""
+    with pytest.raises(LoaderError, match=f"{re.escape(repr(labels[0]))}.*are integers, and would become float64"):
+        collate(labels)
+
+
+@pytest.mark.cpu_only
+def test_labels_of_every_batch_have_its_own_type():
+    for labels, dtype in [([2**62, 3], torch.int64), ([1, 0.5], torch.float64), ([True, 3], torch.int64)]:
+        got = collate(labels)
+        assert got.dtype == dtype and got.tolist() == labels
+    assert collate([[], []]).shape == (2, 0)
 
 
 @pytest.mark.cpu_only
