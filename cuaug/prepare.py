@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import itertools
 import os
@@ -20,6 +21,7 @@ from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.errors import LoaderError
 from cuaug.pipeline.choices import allowed_cpus
+from cuaug.sources._index import SUFFIX
 from cuaug.sources.tar_shards import members
 
 __all__ = ["Prepared", "prepare", "prepare_files", "with_restarts"]
@@ -65,8 +67,9 @@ class Prepared:
 def prepare_files(source: Path, target: Path, *, threads: int, jpegtran: str = "jpegtran") -> Iterator[Prepared]:
     """Writes a folder, a picture or a tar anew, under the same names: what became of so many more files, in turn.
 
-    JPEGs and those in tars are given restart markers; all else is copied, links as what they link to. Files that are
-    there already are left alone, so that a run that was ended can go on.
+    JPEGs and those in tars are given restart markers; all else is copied, links as what they link to, but for the
+    indexes of shards, which are made anew. Files that are there already are left alone, so that a run that was ended
+    can go on.
 
     Raises:
         OSError: a folder cannot be read, a file not be written, or jpegtran cannot be run.
@@ -97,7 +100,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
                 raise OSError(f"{here / name} is a link to a folder in which it lies itself")
         there = target / here.relative_to(source)
         there.mkdir(parents=True, exist_ok=True)
-        yield from ((here / name, there / name) for name in sorted(names))
+        yield from ((here / name, there / name) for name in sorted(names) if not name.endswith(SUFFIX))
 
 
 def _refuse(error: OSError) -> None:
@@ -125,6 +128,8 @@ def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
             done = Prepared(copied=1)
             shutil.copyfile(source, unfinished)
         shutil.copystat(source, unfinished)
+        with contextlib.suppress(OSError):  # mostly there is none; it would be of a file that lay here before
+            os.unlink(f"{target}{SUFFIX}")
         os.replace(unfinished, target)
     except BaseException:
         os.unlink(unfinished)

@@ -1,9 +1,9 @@
 """Indexes of shards: made once, by reading through the shard, then kept on disk.
 
 An index holds arrays that say where things lie in its file. It is kept beside the file, `<name>.cuaug-index`, or, where
-nothing can be written there, in CUAUG_CACHE_DIR or the user's cache directory. It belongs to a file of one size and
-time of change, and is made anew for any other. Processes that start together may make the same one: each writes a
-file of its own and renames it into place, so that a reader never sees half of one.
+nothing can be written there, in CUAUG_CACHE_DIR or the user's cache directory. It belongs to a file of one size,
+time of change, beginning and end, and is made anew for any other. Processes that start together may make the same one:
+each writes a file of its own and renames it into place, so that a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 
-__all__ = ["Index", "Stamp", "indexes"]
+__all__ = ["SUFFIX", "Index", "Stamp", "indexes"]
 
 log = logging.getLogger("cuaug")
 
 # Raise it when an index gets another form: those on disk are then made anew.
-_VERSION = 1
-_SUFFIX = ".cuaug-index"
+_VERSION = 2
+#: Of the names of indexes, after that of the file.
+SUFFIX = ".cuaug-index"
+
+# What of a file's content tells it from another as large and as old. A tar ends with up to 11 kB of zeros.
+_HEAD_BYTES, _TAIL_BYTES = 4096, 16_384
 
 
 class Stamp(NamedTuple):
@@ -41,12 +45,15 @@ class Stamp(NamedTuple):
 
     size: int
     mtime_ns: int
+    checksum: int
 
     @classmethod
     def of(cls, number: int) -> Stamp:
         """Of an open file, by its descriptor."""
         status = os.fstat(number)
-        return cls(status.st_size, status.st_mtime_ns)
+        checksum = zlib.crc32(os.pread(number, _HEAD_BYTES, 0))
+        checksum = zlib.crc32(os.pread(number, _TAIL_BYTES, max(0, status.st_size - _TAIL_BYTES)), checksum)
+        return cls(status.st_size, status.st_mtime_ns, checksum)
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,8 @@ def _make(kind: str, path: str, file: BinaryIO, scan: Scan) -> Index:
 
 def _places(path: str) -> list[Path]:
     """Where the index of a file may be, the best place first."""
-    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32] + _SUFFIX
-    places = [Path(path + _SUFFIX)]
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32] + SUFFIX
+    places = [Path(path + SUFFIX)]
     with contextlib.suppress(RuntimeError):  # nobody's home, as in some containers
         places.append(Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug") / "indexes" / name)
     return places
@@ -117,7 +124,7 @@ def _places(path: str) -> list[Path]:
 def _write(place: Path, data: bytes, mode: int) -> None:
     """Puts a file in place, whole. `mode` is who may read it: whoever may read the shard."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".", suffix=_SUFFIX, delete=False) as file:
+    with tempfile.NamedTemporaryFile(dir=place.parent, prefix=".", suffix=SUFFIX, delete=False) as file:
         try:
             file.write(data)
             os.fchmod(file.fileno(), mode)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from cuaug.sources import TarShards
 from tests.prepare.stand_in import MARKED, PLAIN
 
 MEMBERS = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}
@@ -44,6 +46,20 @@ def test_a_tar(prepared, tmp_path, pax):
         assert {member.mtime for member in tar.getmembers()[1:]} == {1234567}
         assert {member.pax_headers.get("comment") for member in tar.getmembers()[1:]} == {pax.get("comment")}
     assert read == {name: MARKED if name.endswith("jpg") else data for name, data in MEMBERS.items()}
+
+
+def test_indexes_of_shards_are_left_out(prepared, tmp_path):
+    """A tar that was prepared is often as large as it was, and as old: the old one's index says where nothing lies."""
+    source = tmp_path / "shards"
+    source.mkdir()
+    write_tar(source / "a.tar")
+    assert len(TarShards(source)) == 2 and (source / "a.tar.cuaug-index").exists()
+    (tmp_path / "prepared").mkdir()
+    shutil.copy(source / "a.tar.cuaug-index", tmp_path / "prepared")
+    _, target, told, _ = prepared(source)
+    assert os.listdir(target) == ["a.tar"] and "0 other files copied" in told
+    shards = TarShards(target)
+    assert [shards.read(i) for i in range(2)] == [(MARKED, 7), (MARKED, 8)]
 
 
 def test_a_tar_with_links_and_names_of_any_kind(prepared, tmp_path):

@@ -109,6 +109,22 @@ def test_another_shard_of_the_same_name_gets_another_index(tmp_path, scans):
     assert labels(path) == [0, 1, 2, 3] and len(scans) == 4
 
 
+def test_another_shard_as_large_and_as_old(tmp_path, scans):
+    """tarfile makes sizes multiples of 10,240 bytes, and time is copied with files."""
+    path = shard(tmp_path)
+    assert labels(path) == [0, 1, 2]
+    before = os.stat(path)
+    for members in (  # other labels in the last members, and the same elsewhere
+        {f"{i}.{f}": str(i + 5).encode() for i in range(3) for f in ("jpg", "cls")},
+        {f"{i}.{f}": str(i + 5 * (i == 2)).encode() for i in range(3) for f in ("jpg", "cls")},
+    ):
+        write_tar(path, members)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert os.stat(path).st_size == before.st_size
+        assert labels(path) == [int(data) for name, data in members.items() if name.endswith("cls")]
+    assert len(scans) == 3
+
+
 def test_of_another_kind(tmp_path, scans):
     """A TFRecord file and a tar file of the same name and stamp."""
     path = tmp_path / "same"
