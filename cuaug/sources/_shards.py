@@ -159,8 +159,14 @@ class _OpenFiles:
         while len(data) < size:
             more = os.pread(descriptor.number, size - len(data), offset + len(data))
             if not more:
-                raise OSError(f"{path!r} ends at byte {offset + len(data)}, within what lies at {offset}")
+                break
             data += more
+        # Afterwards, since it may be written over, at the same inode, at any moment until the bytes are here.
+        if len(data) < size or not stamp.may_be_of(descriptor.number):
+            with self._lock:
+                if self._open.get(path) is descriptor:
+                    del self._open[path]
+            raise _changed(path)
         return data
 
     def _descriptor(self, path: str, stamp: Stamp) -> _Descriptor:
@@ -171,9 +177,13 @@ class _OpenFiles:
                 return found
         opened = _Descriptor(os.open(path, os.O_RDONLY))
         if Stamp.of(opened.number) != stamp:
-            raise OSError(f"{path!r} has changed since its index was made: open the data set anew")
+            raise _changed(path)
         with self._lock:
             self._open[path] = opened
             if len(self._open) > self._most:
                 self._open.popitem(last=False)
         return opened
+
+
+def _changed(path: str) -> OSError:
+    return OSError(f"{path!r} has changed since its index was made: open the data set anew")
