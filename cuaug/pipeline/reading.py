@@ -17,7 +17,7 @@ from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source, method_of
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources._bytes import cause_of, read_bytes
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
@@ -103,9 +103,8 @@ class Reader:
                 path = os.fspath(data)
                 data = read_bytes(path)
         except OSError as error:
-            what = error.strerror or str(error) or type(error).__name__
             elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
-            raise DecodeError(what + elsewhere, path=path) from error
+            raise DecodeError(cause_of(error) + elsewhere, path=path) from error
         except Exception as error:  # a source may raise anything, and of a million samples it is one
             if sys.version_info >= (3, 11):
                 error.add_note(f"while reading sample {index}")

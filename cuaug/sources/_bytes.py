@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["read_bytes"]
+__all__ = ["cause_of", "read_bytes"]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -26,3 +26,9 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
         return data
     with open(path, "rb") as again:  # a pipe, or it is being written
         return again.read()
+
+
+def cause_of(error: OSError) -> str:
+    """What was wrong, in words; `strerror` is whatever stood second where a source raised it, or nothing."""
+    said = error.strerror
+    return said if said and isinstance(said, str) else str(error) or type(error).__name__

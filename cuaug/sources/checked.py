@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources._bytes import cause_of, read_bytes
 
 if TYPE_CHECKING:
     from cuaug.sources import Source
@@ -148,8 +148,7 @@ def _read(source: Source, index: int) -> tuple[Any, Any, str | None]:
             path = os.fspath(data)
             data = read_bytes(path)
     except OSError as error:
-        cause = error.strerror or str(error) or type(error).__name__
-        raise DecodeError(cause, path=path, index=index) from error
+        raise DecodeError(cause_of(error), path=path, index=index) from error
     return data, label, path
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
+from cuaug.sources import Checked
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
@@ -161,6 +162,35 @@ def test_an_exception_in_the_callback_is_the_consumers():
         pytest.raises(KeyError, match="2"),
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (OSError("bad tile", 17), "[Errno bad tile] 17"),
+        (OSError(5, None), "[Errno 5] None"),
+        (OSError(5, ""), "[Errno 5] "),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (OSError("bad tile"), "bad tile"),
+        (OSError(), "OSError"),
+    ],
+    ids=repr,
+)
+def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
+    """A source's own may hold whatever it was given."""
+
+    class Fails(Memory):
+        def read(self, index):
+            if index == 1:
+                raise error
+            return super().read(index)
+
+    source = Checked(Fails(3), Checked.compute(Memory(3))) if checked else Fails(3)
+    told: list[DecodeError] = []
+    with Loader(source, batch_size=3, on_error="skip", error_callback=told.append) as loader:
+        assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
+    assert [(each.index, each.cause) for each in told] == [(1, cause)]
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
