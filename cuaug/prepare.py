@@ -21,6 +21,7 @@ from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.errors import LoaderError
 from cuaug.pipeline.choices import allowed_cpus
+from cuaug.sources._bytes import open_regular
 from cuaug.sources._index import SUFFIX
 from cuaug.sources.tar_shards import members
 
@@ -111,7 +112,7 @@ def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
     if target.exists():
         return Prepared(there=1)
     try:
-        with source.open("rb") as file:
+        with open(source, "rb", opener=open_regular) as file:
             start = file.read(16)
     except OSError as error:
         return Prepared(unread=[(str(source), str(error))])

@@ -2,30 +2,55 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 
-__all__ = ["cause_of", "read_bytes"]
+__all__ = ["cause_of", "open_regular", "read_bytes"]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """All of a file. `open` asks twice as much of the system, and for each answer waits for the interpreter.
 
     Raises:
-        OSError: it cannot be read, or no file can have such a name.
+        OSError: it cannot be read, is no regular file, has no room in memory, or no file can have such a name.
     """
+    file, size = _opened(path, os.O_RDONLY)
     try:
-        file = os.open(path, os.O_RDONLY)
+        data = os.read(file, size)
+        if size and len(data) == size:
+            return data
+        with open(file, "rb", closefd=False) as rest:  # it is being written, very large, or one of the system's own
+            return data + rest.read()
+    except MemoryError as error:
+        raise OSError(errno.ENOMEM, f"its {size:,} bytes find no room in memory", os.fspath(path)) from error
+    finally:
+        os.close(file)
+
+
+def open_regular(path: str | os.PathLike[str], flags: int) -> int:
+    """A descriptor of a regular file: as the `opener` of `open`, for what would wait at a pipe.
+
+    Raises:
+        OSError: it cannot be opened, is no regular file, or no file can have such a name.
+    """
+    return _opened(path, flags)[0]
+
+
+def _opened(path: str | os.PathLike[str], flags: int) -> tuple[int, int]:
+    """(descriptor, size) of a regular file, or of a folder, whose reader is told what it is."""
+    try:
+        file = os.open(path, flags | os.O_NONBLOCK)  # of regular files it changes nothing; a pipe waits for its writer
     except ValueError as error:  # a null character, or half of a surrogate pair
         raise OSError(f"no file can have such a name: {error}") from error
     try:
-        size = os.fstat(file).st_size
-        data = os.read(file, size)
-    finally:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+    except BaseException:
         os.close(file)
-    if size and len(data) == size:
-        return data
-    with open(path, "rb") as again:  # a pipe, or it is being written
-        return again.read()
+        raise
+    return file, status.st_size
 
 
 def cause_of(error: OSError) -> str:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
+from cuaug.sources._bytes import open_regular, read_bytes
 
 __all__ = ["SUFFIX", "Index", "Stamp", "indexes"]
 
@@ -93,7 +94,7 @@ def indexes(kind: str, paths: Sequence[str], scan: Scan) -> list[Index]:
     # In an order of its own, so that processes that start together make different indexes and find each other's.
     for i in random.Random().sample(range(len(paths)), len(paths)):
         try:
-            with open(paths[i], "rb") as file:
+            with open(paths[i], "rb", opener=open_regular) as file:
                 found[i] = _load(kind, paths[i], Stamp.of(file.fileno())) or _make(kind, paths[i], file, scan)
         except OSError as error:
             raise LoaderError(f"cannot read {paths[i]!r}: {error.strerror or error}") from error
@@ -156,7 +157,7 @@ def _load(kind: str, path: str, stamp: Stamp) -> Index | None:
     """The index of a file, if there is a whole one that fits."""
     for place in _places(path):
         try:
-            checksum, _, rest = place.read_bytes().partition(b"\n")
+            checksum, _, rest = read_bytes(place).partition(b"\n")
             if checksum != b"%08x" % zlib.crc32(rest):
                 continue
             head, _, body = rest.partition(b"\n")

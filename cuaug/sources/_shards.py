@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from cuaug.errors import LoaderError
+from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import origin
 from cuaug.sources._index import Index, Stamp
 from cuaug.sources._process import PerProcess
@@ -175,7 +176,7 @@ class _OpenFiles:
             if found is not None:
                 self._open.move_to_end(path)
                 return found
-        opened = _Descriptor(os.open(path, os.O_RDONLY))
+        opened = _Descriptor(open_regular(path, os.O_RDONLY))
         if Stamp.of(opened.number) != stamp:
             raise _changed(path)
         with self._lock:

@@ -64,12 +64,14 @@ def test_a_link_to_a_folder_around_it(prepared, photos):
 
 
 def test_what_cannot_be_read_is_told(prepared, photos):
-    """The rest is done."""
+    """The rest is done. A pipe would be waited for."""
     (photos / "gone.jpg").symlink_to(photos / "nowhere")
+    os.mkfifo(photos / "pipe.jpg")
     status, target, told, errors = prepared(photos)
-    assert status == 1 and "2 JPEGs with" in told and "1 not readable" in told
-    assert errors.count("\n") == 1 and f"{photos / 'gone.jpg'} cannot be read" in errors
-    assert (target / "b.png").exists() and not (target / "gone.jpg").exists()
+    assert status == 1 and "2 JPEGs with" in told and "2 not readable" in told
+    assert errors.count("\n") == 2 and f"{photos / 'gone.jpg'} cannot be read" in errors
+    assert f"{photos / 'pipe.jpg'} cannot be read: [Errno 22] it is no regular file" in errors
+    assert (target / "b.png").exists() and not (target / "gone.jpg").exists() and not (target / "pipe.jpg").exists()
 
 
 def test_a_folder_that_cannot_be_read(prepared, photos, monkeypatch):
