@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
@@ -29,6 +29,7 @@ __all__ = ["Prepared", "prepare", "prepare_files", "with_restarts"]
 
 _TASKS_AT_ONCE = 1000
 _TELL_SECONDS = 10.0
+_COPIED_AT_ONCE = 1 << 20
 
 
 @dataclass
@@ -112,22 +113,45 @@ def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
     if target.exists():
         return Prepared(there=1)
     try:
-        with open(source, "rb", opener=open_regular) as file:
-            start = file.read(16)
-    except OSError as error:
+        with _Source(source) as file:
+            return _written(file, source, target, jpegtran)
+    except _Unread as error:
         return Prepared(unread=[(str(source), str(error))])
+    except OSError as error:
+        raise OSError(f"{target}: {error}") from error
+
+
+class _Unread(Exception):
+    """A file cannot be read. An `OSError` is of one that cannot be written, which ends the run."""
+
+
+class _Source(io.BufferedReader):
+    """A file whose errors are `_Unread`."""
+
+    def __init__(self, path: Path) -> None:
+        with _reading():
+            super().__init__(open(path, "rb", buffering=0, opener=open_regular))  # noqa: SIM115  (closed with this)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        with _reading():
+            return super().read(size)
+
+
+@contextlib.contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        raise _Unread(str(error) or "it has no room in memory") from error
+
+
+def _written(file: _Source, source: Path, target: Path, jpegtran: str) -> Prepared:
     # Under another name until it is whole: one that no file of the folder has.
     handle, unfinished = tempfile.mkstemp(prefix=".cuaug-", dir=target.parent)
     os.close(handle)
     try:
-        if source.suffix == ".tar":
-            done = _prepare_tar(source, unfinished, jpegtran)
-        elif file_format(start) == "jpeg":
-            done = Prepared()
-            Path(unfinished).write_bytes(_prepare_bytes(source.read_bytes(), str(source), jpegtran, done))
-        else:
-            done = Prepared(copied=1)
-            shutil.copyfile(source, unfinished)
+        with open(unfinished, "w+b") as new:
+            done = _prepare_open(file, source, new, jpegtran)
         shutil.copystat(source, unfinished)
         with contextlib.suppress(OSError):  # mostly there is none; it would be of a file that lay here before
             os.unlink(f"{target}{SUFFIX}")
@@ -138,14 +162,29 @@ def _prepare_file(source: Path, target: Path, jpegtran: str) -> Prepared:
     return done
 
 
-def _prepare_tar(source: Path, target: str, jpegtran: str) -> Prepared:
+def _prepare_open(file: _Source, source: Path, new: BinaryIO, jpegtran: str) -> Prepared:
+    start = file.read(16)
+    file.seek(0)
+    done = Prepared()
+    if source.suffix == ".tar":
+        return _prepare_tar(file, source, new, jpegtran)
+    if file_format(start) == "jpeg":
+        new.write(_prepare_bytes(file.read(), str(source), jpegtran, done))
+    else:
+        done.copied = 1
+        shutil.copyfileobj(file, new, _COPIED_AT_ONCE)
+    return done
+
+
+def _prepare_tar(file: _Source, source: Path, new: BinaryIO, jpegtran: str) -> Prepared:
     """It stays as it is unless all of it, and nothing else, comes out again: tarfile stops quietly at damage."""
     done = Prepared()
     try:
-        names = _names(source)
+        names = _names(source, file)
+        file.seek(0)
         with (
-            tarfile.open(source, "r:", encoding="utf-8", errors="surrogateescape") as old,
-            tarfile.open(target, "w", encoding="utf-8", errors="surrogateescape") as new,
+            tarfile.open(fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape") as old,
+            tarfile.open(fileobj=new, mode="w", encoding="utf-8", errors="surrogateescape") as tar,
         ):
             for member in old:
                 # A size among these would be believed more than the new one.
@@ -153,24 +192,27 @@ def _prepare_tar(source: Path, target: str, jpegtran: str) -> Prepared:
                 if not member.isreg():
                     if not (member.isdir() or member.issym() or member.islnk()):
                         raise LoaderError(f"{member.name!r} is of a type that cannot be copied, {member.type!r}")
-                    new.addfile(member)
+                    tar.addfile(member)
                     continue
-                file = old.extractfile(member)
-                assert file is not None  # of a regular member it is not
-                data = _prepare_bytes(file.read(), f"{source}: {member.name}", jpegtran, done)
+                part = old.extractfile(member)
+                assert part is not None  # of a regular member it is not
+                data = _prepare_bytes(part.read(), f"{source}: {member.name}", jpegtran, done)
                 member.size = len(data)
-                new.addfile(member, io.BytesIO(data))
-        if _names(Path(target)) != names:
+                tar.addfile(member, io.BytesIO(data))
+        new.seek(0)
+        if _names(source, new) != names:
             raise LoaderError("it would not come out with the same members")
     except (LoaderError, tarfile.TarError) as error:
-        shutil.copyfile(source, target)
+        for each in (file, new):
+            each.seek(0)
+        new.truncate()
+        shutil.copyfileobj(file, new, _COPIED_AT_ONCE)
         return Prepared(kept=[(str(source), str(error))])
     return done
 
 
-def _names(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        return [name for name, _, _ in members(str(path), file)]
+def _names(path: Path, file: BinaryIO) -> list[str]:
+    return [name for name, _, _ in members(str(path), file)]
 
 
 def _prepare_bytes(data: bytes, name: str, jpegtran: str, done: Prepared) -> bytes:
