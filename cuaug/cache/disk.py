@@ -1,7 +1,7 @@
 """Decoded pixels in a directory, which several processes may share and which outlives them.
 
     contents.json   what the cache is of; written last when a cache is made
-    index           a record for each sample: state, CRC-32 of the pixels, height, width, where they begin
+    index           a record for each sample: state, CRC-32 of size and pixels, height, width, where these begin
     pixels          pictures one behind the other; its length says how much of it is given out
     lock            held while room is given out and while a record is written
 
@@ -20,6 +20,7 @@ import fcntl
 import json
 import logging
 import os
+import sys
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -38,7 +39,8 @@ __all__ = ["DiskStore"]
 
 log = logging.getLogger("cuaug")
 
-VERSION = 1
+VERSION = 2
+_SIZE = Struct("<II")
 _RECORD = Struct("<?3xIIIQ")  # ready, checksum, height, width, offset
 
 
@@ -50,6 +52,8 @@ class DiskStore:
     """
 
     def __init__(self, directory: str, limit_bytes: int, identity: dict[str, Any]) -> None:
+        if limit_bytes > sys.maxsize:
+            raise LoaderError(f"a cache in {directory!r} takes at most {sys.maxsize} bytes, not {limit_bytes}")
         self._directory, self._limit_bytes = directory, limit_bytes
         self._given_up = self._warned = False
         count = identity["samples"]
@@ -59,7 +63,7 @@ class DiskStore:
                 self._agree({"version": VERSION, **identity})
                 self._index_file, self._pixel_file = self._open("index"), self._open("pixels")
             if os.fstat(self._index_file).st_size != count * _RECORD.size:
-                raise LoaderError(f"the cache in {directory!r} is damaged: its index has a wrong length; delete it")
+                raise self._damaged()
             self._pixels = read_only_map(self._pixel_file, max(limit_bytes, self._length()))
         except OSError as error:
             raise LoaderError(f"cannot keep a cache of {limit_bytes} bytes in {directory!r}: {error}") from error
@@ -119,6 +123,9 @@ class DiskStore:
             os.fsync(file.fileno())
         os.replace(new, self._path("contents.json"))
 
+    def _damaged(self) -> LoaderError:
+        return LoaderError(f"the cache in {self._directory!r} is damaged: its index has a wrong length; delete it")
+
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def get(self, index: int) -> NDArray[np.uint8] | None:
@@ -129,7 +136,8 @@ class DiskStore:
         pixels = self._pixels[offset:end]
         seen = len(pixels) == end - offset  # or else beyond this process's limit, and within another's
         if not self._checked[index]:
-            if end > self._length() or (seen and zlib.crc32(pixels.data) != checksum):
+            empty = height == 0 or width == 0  # there is no such picture, and nothing to compare
+            if empty or end > self._length() or (seen and _checksum(height, width, pixels) != checksum):
                 self._drop(index)
                 return None
             self._checked[index] = True
@@ -152,7 +160,10 @@ class DiskStore:
         return self.get(index)
 
     def _record(self, index: int) -> tuple[Any, ...]:
-        return _RECORD.unpack(os.pread(self._index_file, _RECORD.size, index * _RECORD.size))
+        record = os.pread(self._index_file, _RECORD.size, index * _RECORD.size)
+        if len(record) < _RECORD.size:
+            raise self._damaged()
+        return _RECORD.unpack(record)
 
     def _length(self) -> int:
         """Of the file of pixels: as much of it is given out."""
@@ -173,7 +184,7 @@ class DiskStore:
 
     def _publish(self, index: int, pixels: NDArray[np.uint8], offset: int) -> None:
         height, width, _ = pixels.shape
-        record = memoryview(_RECORD.pack(True, zlib.crc32(pixels.data), height, width, offset))
+        record = memoryview(_RECORD.pack(True, _checksum(height, width, pixels), height, width, offset))
         at = index * _RECORD.size
         with self._locked():
             if self._record(index)[0]:  # somebody was first: theirs is as good, and this room is lost
@@ -207,6 +218,10 @@ class DiskStore:
         while part := os.pread(self._index_file, step, at):
             samples, at = samples + part[:: _RECORD.size].count(1), at + step
         return CacheStats(samples, self._length(), self._limit_bytes)
+
+
+def _checksum(height: int, width: int, pixels: NDArray[np.uint8]) -> int:
+    return zlib.crc32(pixels.data, zlib.crc32(_SIZE.pack(height, width)))
 
 
 def _write(file: int, data: memoryview, offset: int) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -197,6 +198,40 @@ def test_pixels_that_a_crash_of_the_machine_lost(tmp_path, damage, caplog):
     assert held(cache) == held(opened(tmp_path)) == list(range(10)) and len(caplog.records) == 1
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        struct.pack("<?3xIIIQ", True, 0, 0, 0, 0),
+        struct.pack("<?3xIIIQ", True, 0, 5, 0, 0),
+        struct.pack("<?3xIIIQ", True, 0, 0, 1 << 31, 1 << 40),
+        "turned",
+    ],
+    ids=["zeros", "no width", "no height", "turned"],
+)
+def test_a_record_that_a_crash_of_the_machine_spoiled(tmp_path, record, caplog):
+    """Nothing has a checksum that fits, as pixels of the other size have."""
+    first = opened(tmp_path)
+    first.put(0, picture(0, 3, 5))
+    first.close()
+    del first
+    with open(tmp_path / "index", "r+b") as file:
+        ready, checksum, height, width, offset = struct.unpack("<?3xIIIQ", file.read(24))
+        file.seek(0)
+        file.write(struct.pack("<?3xIIIQ", ready, checksum, width, height, offset) if record == "turned" else record)
+    cache = opened(tmp_path)
+    assert cache.get(0) is None and caplog.text.count("do not match their checksum, of sample 0") == 1
+    assert same(cache.put(0, picture(0)), picture(0)) and held(cache) == held(opened(tmp_path)) == [0]
+
+
+def test_an_index_cut_short_while_in_use(tmp_path):
+    cache = opened(tmp_path)
+    cache.put(COUNT - 1, picture(COUNT - 1))
+    os.truncate(tmp_path / "index", 24 * COUNT - 1)
+    for use in (lambda: cache.get(COUNT - 1), lambda: cache.put(COUNT - 1, picture(COUNT - 1))):
+        with pytest.raises(LoaderError, match=f"{tmp_path}' is damaged: its index has a wrong length; delete it"):
+            use()
+
+
 # --- a full disk -----------------------------------------------------------------------------------------------------
 
 FILL = """
@@ -287,7 +322,7 @@ def test_another_version_and_rubbish_are_refused(tmp_path, text):
     opened(tmp_path)
     contents = json.loads((tmp_path / "contents.json").read_text())
     (tmp_path / "contents.json").write_text(json.dumps({**contents, "version": 0}) if text is None else text)
-    with pytest.raises(LoaderError, match=f"version is {0 if text is None else None} there and 1 here.*; delete it"):
+    with pytest.raises(LoaderError, match=f"version is {0 if text is None else None} there and 2 here.*; delete it"):
         opened(tmp_path)
 
 
@@ -307,6 +342,11 @@ def test_a_directory_that_cannot_be_used(tmp_path):
         opened(tmp_path / "file" / "below")
     with pytest.raises(LoaderError, match=r"cannot keep a cache of 4611686018427387904 bytes .*Cannot allocate memory"):
         opened(tmp_path / "fine", 1 << 62)
+    for limit in (1 << 63, (1 << 64) + 4096):
+        with pytest.raises(
+            LoaderError, match=rf"'{tmp_path}/fine' takes at most 9223372036854775807 bytes, not {limit}"
+        ):
+            opened(tmp_path / "fine", limit)
 
 
 def test_a_directory_deleted_under_way(tmp_path, caplog):
