@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -21,6 +22,9 @@ EXTENSIONS = (
 )
 
 _CHUNK = 65_536
+
+# What is said of a link behind which there can be no folder: it turns in a circle, leads into a file, or too far.
+_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 # Folders, by device and inode.
 Around = frozenset[tuple[int, int]]
@@ -155,9 +159,13 @@ def _any_holds(texts: list[str], part: str) -> bool:
 
 
 def _images_below(folder: str, above: Around) -> list[str]:
-    folders, files, inside = _listed(folder, above)
-    found = [file for file in files if file.lower().endswith(EXTENSIONS)]
-    return found + [image for each in folders for image in _images_below(each, inside)]
+    found: list[str] = []
+    left = [(folder, above)]  # a list, since folders may be deeper than calls
+    while left:
+        folders, files, inside = _listed(*left.pop())
+        found += [file for file in files if file.lower().endswith(EXTENSIONS)]
+        left += [(each, inside) for each in folders]
+    return found
 
 
 def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
@@ -169,10 +177,19 @@ def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
     try:
         status = os.stat(folder)
         with os.scandir(folder) as entries:
-            kinds = [(entry.path, entry.is_dir()) for entry in entries]
+            kinds = [(entry.path, _is_folder(entry)) for entry in entries]
     except OSError as error:
         raise LoaderError(f"cannot list {folder!r}: {error}") from error
     own = status.st_dev, status.st_ino
     if own in above:
         raise LoaderError(f"{folder!r} is a link to a folder that it lies in: there is no end to the files below it")
     return [path for path, is_dir in kinds if is_dir], [path for path, is_dir in kinds if not is_dir], above | {own}
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno not in _LEADS_NOWHERE:
+            raise
+        return False

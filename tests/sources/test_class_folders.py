@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -43,11 +45,45 @@ def test_a_link_to_a_folder_around_it_is_refused(tree, link, to):
         Files.from_directory(tree)
 
 
-@pytest.mark.parametrize("link", ["self", "ant/self"])
-def test_a_link_to_itself_is_refused(tree, link):
-    (tree / link).symlink_to("self")
-    with pytest.raises(LoaderError, match=f"cannot list '{(tree / link).parent}': .*'{tree / link}'"):
+@pytest.mark.parametrize("to", ["self.png", "1.png/below", "n" * 300], ids=["itself", "in a file", "too long"])
+def test_a_link_to_nothing_is_a_file_that_cannot_be_read(tree, to):
+    """Or nothing at all, where its name is no picture's."""
+    for link in ("self", "ant/self", "ant/self.png"):
+        (tree / link).symlink_to(to if link.endswith("png") else to.replace("self.png", "self"))
+    assert names(tree) == ["ant/1.png", "ant/deep/2.png", "ant/self.png", "bee/3.png"]
+    with Loader(tree, batch_size=4, on_error="skip") as loader:
+        assert [labels.tolist() for _, labels in loader] == [[0, 0, 1]]
+
+
+def test_a_link_that_cannot_be_followed(tree, monkeypatch):
+    """To a folder, perhaps, whose pictures would be left out."""
+
+    class Entry:
+        path, name = f"{tree}/ant/more", "more"
+
+        def is_dir(self) -> bool:
+            raise PermissionError(13, "Permission denied", self.path)
+
+    listed = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: contextlib.nullcontext([*listed(path), Entry()]))
+    with pytest.raises(LoaderError, match=f"cannot list '{tree}': .*Permission denied: '{tree}/ant/more'"):
         Files.from_directory(tree)
+
+
+def test_folders_deeper_than_calls_may_be(tree):
+    here = os.open(tree / "bee", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(os.open("4.png", os.O_CREAT, dir_fd=here))
+    os.close(here)
+    try:
+        found = names(tree)
+    finally:  # it is too deep for shutil, which clears up behind tests
+        subprocess.run(["rm", "-r", tree / "bee" / "d"], check=True)
+    assert found == ["ant/1.png", "ant/deep/2.png", "bee/3.png", f"bee/{'d/' * 1500}4.png"]
 
 
 @pytest.mark.parametrize("folder", ["", "ant", "ant/deep"])
