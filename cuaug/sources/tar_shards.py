@@ -222,7 +222,7 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
                 spans[member.name] = offset, size
                 yield member.name, offset, size
             at = archive.offset
-    except (tarfile.TarError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # the last: headers of headers
         raise LoaderError(f"{path!r} is not a tar file, or damaged at byte {at}: {error}") from error
 
 

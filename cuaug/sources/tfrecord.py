@@ -45,7 +45,8 @@ class TFRecord(Shards):
         verify: compare each record with its checksum as it is read, at the cost of 1 to 2 ms for 100 kB.
 
     Raises:
-        LoaderError: no such file, one that is damaged, cut short or compressed, or whose records have no such feature.
+        LoaderError: no such file, one that is damaged, cut short or compressed, or whose first records have no such
+            feature.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class TFRecord(Shards):
         for name in [image, *self.fields]:
             if name not in first:
                 raise LoaderError(
-                    f"the records of {paths[0]!r}{' ...' if len(paths) > 1 else ''} have no feature {name!r}; there "
-                    f"are {', '.join(map(repr, first[:20]))}"
+                    f"the first {_LOOKED_AT} records of {paths[0]!r}{' ...' if len(paths) > 1 else ''} have no feature "
+                    f"{name!r}; there are {', '.join(map(repr, first[:20]))}"
                 )
 
     def read(self, index: int) -> tuple[bytes, Any]:

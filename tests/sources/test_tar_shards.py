@@ -261,6 +261,16 @@ def test_other_files(tmp_path):
         TarShards(tmp_path / "y.tar")
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_headers_without_end(tmp_path, kind):
+    """Each is of the next, which tarfile reads in a call of its own."""
+    header = tarfile.TarInfo("x")
+    header.type = kind
+    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) * 2000 + bytes(1024))
+    with pytest.raises(LoaderError, match=r"a.tar' is not a tar file, or damaged at byte 0: "):
+        TarShards(tmp_path / "a.tar", label=None)
+
+
 def test_a_field_that_comes_twice(tmp_path):
     path = archive(tmp_path, [("a.jpg", b"1"), ("a.JPG", b"2")])
     with pytest.raises(LoaderError, match=r"a.tar' has 'a.JPG' twice"):
