@@ -56,11 +56,6 @@ class Stamp(NamedTuple):
         checksum = zlib.crc32(os.pread(number, _TAIL_BYTES, max(0, status.st_size - _TAIL_BYTES)), checksum)
         return cls(status.st_size, status.st_mtime_ns, checksum)
 
-    def may_be_of(self, number: int) -> bool:
-        """Whether size and time are an open file's: asked at each read, which a look at its content would slow down."""
-        status = os.fstat(number)
-        return (status.st_size, status.st_mtime_ns) == (self.size, self.mtime_ns)
-
 
 @dataclass(frozen=True)
 class Index:

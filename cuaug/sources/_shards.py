@@ -140,6 +140,20 @@ class _Descriptor:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self._fitted: tuple[int, int, int] | None = None
+
+    def fits(self, stamp: Stamp) -> bool:
+        """Whether it is what the stamp is of.
+
+        That is looked at again only where the system has noted a change: of the file, or but of its name or mode.
+        """
+        status = os.fstat(self.number)
+        now = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        if now != self._fitted:
+            if Stamp.of(self.number) != stamp:
+                return False
+            self._fitted = now
+        return True
 
     def __del__(self, close=os.close) -> None:
         close(self.number)
@@ -163,7 +177,7 @@ class _OpenFiles:
                 break
             data += more
         # Afterwards, since it may be written over, at the same inode, at any moment until the bytes are here.
-        if len(data) < size or not stamp.may_be_of(descriptor.number):
+        if len(data) < size or not descriptor.fits(stamp):
             with self._lock:
                 if self._open.get(path) is descriptor:
                     del self._open[path]
@@ -177,7 +191,7 @@ class _OpenFiles:
                 self._open.move_to_end(path)
                 return found
         opened = _Descriptor(open_regular(path, os.O_RDONLY))
-        if Stamp.of(opened.number) != stamp:
+        if not opened.fits(stamp):
             raise _changed(path)
         with self._lock:
             self._open[path] = opened

@@ -102,7 +102,19 @@ def rewrite(path: Path) -> None:
         file.write(data)
 
 
-@pytest.mark.parametrize("change", [rewrite, lambda path: os.truncate(path, 512 * 3)], ids=["rewritten", "cut"])
+def rewrite_as_old(path: Path) -> None:
+    """As cp -p and rsync -t --inplace do, where the other is as large and as old: as what cuaug prepare writes is."""
+    before = os.stat(path)
+    rewrite(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(path).st_size == before.st_size
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 512 * 3)
+
+
+@pytest.mark.parametrize("change", [rewrite, rewrite_as_old, cut])
 def test_a_shard_that_changes_in_place_while_open(tmp_path, change):
     path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
     source = TarShards(path, label=None)
@@ -112,6 +124,17 @@ def test_a_shard_that_changes_in_place_while_open(tmp_path, change):
     for i in (0, 1, 2, 0):
         with pytest.raises(OSError, match=r"a.tar' has changed since its index was made: open the data set anew"):
             source.read(i)
+
+
+def test_a_shard_that_is_moved_while_open(tmp_path):
+    """That changes something of the file, and nothing in it."""
+    path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
+    source = TarShards(path, label=None)
+    assert source.read(0)[0] == png(0)
+    time.sleep(0.01)
+    os.chmod(path, 0o640)
+    os.rename(path, tmp_path / "b.tar")
+    assert [source.read(i)[0] for i in (1, 2, 0)] == [png(1), png(2), png(0)]
 
 
 @pytest.mark.slow
