@@ -137,11 +137,11 @@ def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
     if pairs != kinds:
         is_pair = [type(entry) in pairs for entry in entries]
         where = is_pair.index(not is_pair[0])
-        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r}")
+        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r:.200}")
     paths = list(map(itemgetter(0), entries)) if _have_two(pairs, entries) else []
     if not paths or any(not issubclass(kind, (str, os.PathLike)) for kind in set(map(type, paths))):
         i = next(i for i, entry in enumerate(entries) if not _is_pair(entry))
-        raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entries[i]!r}")
+        raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
     return paths, list(map(itemgetter(1), entries))
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from torch.utils.data import DataLoader, IterableDataset
+
 from cuaug.errors import LoaderError
 from cuaug.sources._urls import is_url
 from cuaug.sources.csv_file import Csv
-from cuaug.sources.files import Files
+from cuaug.sources.files import Files, split_pairs
 from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
@@ -48,8 +51,12 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
         return _open_path(os.fspath(files))
     if isinstance(files, Source):
         return files
-    if _is_dataset(files):
+    if isinstance(files, IterableDataset) or _is_dataset(files):  # the first are refused, before they iterate
         return FromDataset(files)
+    if isinstance(files, DataLoader):
+        raise LoaderError(
+            "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset"
+        )
     if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview)):
         raise LoaderError(
             "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
@@ -57,7 +64,15 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
         )
     if isinstance(files, Mapping):
         files = files.items()
-    return Files.from_entries(files if isinstance(files, Sequence) else list(files))
+    return Files.from_entries(files if isinstance(files, Sequence) else _listed(files))
+
+
+def _listed(entries: Iterable[Any]) -> list[Any]:
+    """All of them, but only if the first is one of a list of files: others may be large, or have no end."""
+    rest = iter(entries)
+    first = list(itertools.islice(rest, 1))
+    split_pairs(first)
+    return [*first, *rest]
 
 
 def _open_path(path: str) -> Source:

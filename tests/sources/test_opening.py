@@ -12,7 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from cuaug import Loader, LoaderError, sources
 from cuaug.sources import open_source
@@ -106,6 +106,39 @@ def test_datasets_and_lists():
     for given in (["a.png"], ("a.png",), np.array(["a.png"]), Columns(), iter(["a.png"]), {"a.png": 3}):
         source = open_source(given)
         assert type(source) is sources.Files and source.paths == ["a.png"]
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        pytest.fail("it was iterated")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Endless(), "which Endless has not; an iterable one has no order"),
+        (DataLoader(Endless()), "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset"),
+        (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
+    ],
+    ids=["iterable", "its DataLoader", "DataLoader"],
+)
+def test_what_only_iterates_is_refused_before_it_does(given, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(given)
+
+
+@pytest.mark.parametrize("item", [torch.zeros(3), {"image": b"i"}, 7, ("a.png", 1, 2)])
+def test_of_an_iterable_only_the_first_item_is_taken_to_see_that_it_is_no_path(item):
+    def endless():
+        yield item
+        pytest.fail("it went on")
+
+    with pytest.raises(LoaderError, match=r"entry 0 of files is neither a path nor a \(path, label\) pair: ") as caught:
+        open_source(endless())
+    assert len(str(caught.value)) < 300
+    assert open_source((f"{i}.png", i) for i in range(3)).paths == ["0.png", "1.png", "2.png"]
+    with pytest.raises(LoaderError, match="there is nothing to load: the list of files is empty"):
+        open_source(iter([]))
 
 
 @pytest.mark.parametrize(
