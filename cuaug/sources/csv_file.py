@@ -14,7 +14,8 @@ import numpy as np
 from cuaug.errors import LoaderError
 from cuaug.sources._columns import Columns
 from cuaug.sources._text import Resolver, array_of, number, open_text
-from cuaug.sources.files import Files
+from cuaug.sources._urls import is_url
+from cuaug.sources.files import EXTENSIONS, Files
 
 __all__ = ["Csv"]
 
@@ -40,7 +41,8 @@ class Csv(Files):
 
     Raises:
         LoaderError: the table cannot be read, names no file, has no such column, or a line is not as it should be;
-            it says which.
+            it says which. Also where the first line, that of the header, names a picture; and where the first path
+            leads nowhere, and another column's entry is a file.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Csv(Files):
             raise LoaderError(f"class_column is one of the label columns {wanted!r}, not {class_column!r}")
         if unknown := [column for column in types if column not in wanted]:
             raise LoaderError(f"types are for the label columns {wanted!r}, not {unknown[0]!r}")
-        table = _Table(path, delimiter, header, [image, *wanted])
+        table = _Table(path, delimiter, header, image, wanted)
+        resolve = Resolver(path, root)
+        table.check_image(image, resolve)
 
         classes: list[str] | None = None
         columns: dict[str, Any] = {}
@@ -77,7 +81,7 @@ class Csv(Files):
                 values = np.fromiter((place[value] for value in values), dtype=np.int64, count=len(values))
             columns[table.name(column)] = values
         labels = None if not columns else next(iter(columns.values())) if single else Columns(columns)
-        super().__init__(list(map(Resolver(path, root), table.paths(image))), labels, classes)
+        super().__init__(list(map(resolve, table.paths(image))), labels, classes)
 
 
 class _Table:
@@ -86,10 +90,12 @@ class _Table:
     Attributes:
         names: the header, if there is one.
         width: how many columns there are.
+        first: the first sample's row, all of it.
     """
 
-    def __init__(self, path: str, delimiter: str, header: bool, wanted: Sequence[Column]) -> None:
+    def __init__(self, path: str, delimiter: str, header: bool, image: Column, wanted: Sequence[Column]) -> None:
         self.path = path
+        self.first: list[str] = []
         self._lines = array("q")  # on which line of the file each row ends
         with open_text(path) as file:
             reader = csv.reader(file, delimiter=delimiter, skipinitialspace=delimiter != "\t", strict=True)
@@ -97,7 +103,9 @@ class _Table:
                 first = next((row for row in reader if row), [])
                 self.names = first if header else None
                 self.width = len(first)
-                self._cells: dict[int, list[str]] = {self._position(column): [] for column in wanted if first}
+                if header and isinstance(image, int) and first:
+                    self._check_header(first[self._position(image)].strip(), reader.line_num)
+                self._cells: dict[int, list[str]] = {self._position(column): [] for column in [image, *wanted] if first}
                 for row in itertools.chain([] if header else [first], reader):
                     if row:
                         self._add(row, reader.line_num)
@@ -106,12 +114,21 @@ class _Table:
         if not self._lines:
             raise LoaderError(f"{path!r} names no file")
 
+    def _check_header(self, cell: str, line: int) -> None:
+        """It would be the first sample that is lost, and nobody would notice."""
+        if cell.lower().endswith(EXTENSIONS):
+            raise LoaderError(
+                f"{self.path!r} line {line}: {cell!r} looks like a file, not like the name of a column; of a table "
+                "with no header: Csv(..., header=False)"
+            )
+
     def _add(self, row: list[str], line: int) -> None:
         if len(row) != self.width:
             raise LoaderError(
                 f"{self.path!r} line {line}: there are {len(row)} columns here, {self.width} above; "
                 "a path or label with the delimiter in it stands in quotes"
             )
+        self.first = self.first or row
         for position, cells in self._cells.items():
             cells.append(row[position].strip())
         self._lines.append(line)
@@ -126,6 +143,25 @@ class _Table:
         if self.names is not None:
             has = f"the columns {', '.join(map(repr, self.names))}, also numbered from 0"
         raise LoaderError(f"{self.path!r} has no column {column!r}, or several of that name; it has {has}")
+
+    def check_image(self, image: Column, resolve: Callable[[str], str]) -> None:
+        """That the image column was not the wrong guess: of the first row it is no file, and another one is.
+
+        What is named like a picture is one that is missing, whatever else there is.
+        """
+        cells = [cell.strip() for cell in self.first]
+        position = self._position(image)
+        given = resolve(cells[position])
+        if is_url(given) or cells[position].lower().endswith(EXTENSIONS) or os.path.exists(given):
+            return
+        for i, cell in enumerate(cells):
+            if os.path.isfile(resolve(cell)):
+                this, that = (repr(k if self.names is None else self.names[k]) for k in (position, i))
+                raise LoaderError(
+                    f"{self.path!r} line {self._lines[0]}: there is no file {cells[position]!r}, of column {this}, but "
+                    f"there is {cell!r}, of column {that}: say which are the columns, Csv(..., image={that}, "
+                    "label=...)"
+                )
 
     def name(self, column: Column) -> str:
         """As the header has it; without one, the column's number."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from cuaug.errors import LoaderError
+from cuaug.integers import integer
 from cuaug.sources._text import Resolver, array_of, number, open_text
 from cuaug.sources.files import Files
 
@@ -30,8 +31,7 @@ class ListFile(Files):
     def __init__(
         self, path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, labels: int = 1
     ) -> None:
-        if not isinstance(labels, int) or labels < 0:
-            raise LoaderError(f"labels is how many fields of a line are labels, 0 or more, not {labels!r}")
+        labels = integer("labels", labels, 0)
         path = os.fspath(path)
         resolve = Resolver(path, root)
         paths, numbers = [], []

@@ -143,9 +143,10 @@ def test_lists_that_cannot_be_read(tmp_path):
         ListFile(tmp_path / "none.txt")
     with pytest.raises(LoaderError, match=r"list.txt' names no file"):
         ListFile(write(tmp_path, "# nothing\n\n"))
-    for labels in (-1, 1.5, None):
-        with pytest.raises(LoaderError, match=f"0 or more, not {labels}"):
+    for labels in (-1, 1.5, None, True):
+        with pytest.raises(LoaderError, match=f"labels is an integer of at least 0, not {labels}"):
             ListFile(write(tmp_path, "a 1\n"), labels=labels)
+    assert ListFile(write(tmp_path, "a 1 2\n"), labels=np.int64(2)).labels.tolist() == [[1, 2]]
 
 
 _names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1).filter(lambda s: "://" not in s)
@@ -254,12 +255,40 @@ def test_types(tmp_path):
         ('path,l\na,1\n"b,2\n', {}, "line 3: "),
         ("path,l\n", {}, "names no file"),
         ("", {}, "names no file"),
+        ("a.JPG,1\nb.jpg,2\n", {}, r"line 1: 'a.JPG' looks like a file, not .* no header: Csv\(..., header=False\)"),
+        ("\n1, a.jpg\n2,b.jpg\n", {"image": 1, "label": 0}, "line 2: 'a.jpg' looks like a file"),
+        ("a.jpg\n", {}, "line 1: 'a.jpg' looks like a file"),
     ],
 )
 def test_tables_that_are_wrong(tmp_path, text, arguments, message):
     with pytest.raises(LoaderError, match=message) as caught:
         Csv(table(tmp_path, text), **arguments)
     assert "table.csv" in str(caught.value) or "label columns" in str(caught.value)
+
+
+def test_a_column_may_be_called_like_a_file(tmp_path):
+    assert read(Csv(table(tmp_path, "a.jpg,label\nx,1\n"), "a.jpg")) == [(str(tmp_path / "x"), 1)]
+
+
+def test_a_table_whose_paths_stand_in_another_column(tmp_path):
+    """As Kaggle's tables, which begin with a number."""
+    path = table(tmp_path, "id,breed,file name\n7,pug,a.jpg\n8,akita,none.jpg\n")
+    assert read(Csv(path))[0] == (str(tmp_path / "7"), 1), "no file of either: nothing tells what was meant"
+    (tmp_path / "a.jpg").write_bytes(png(1))
+    with pytest.raises(
+        LoaderError,
+        match=r"line 2: there is no file '7', of column 'id', but there is 'a.jpg', of column 'file name': say which "
+        r"are the columns, Csv\(..., image='file name', label=...\)",
+    ):
+        Csv(path)
+    assert read(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), 1)
+    without = table(tmp_path, "7,a.jpg\n")
+    with pytest.raises(LoaderError, match=r"there is no file '7', of column 0, but .* of column 1: .*image=1,"):
+        Csv(without, header=False)
+    (tmp_path / "7").write_bytes(png(1))
+    assert read(Csv(without, header=False)) == [(str(tmp_path / "7"), 0)]
+    masks = table(tmp_path, "image,mask\nlost.jpg,a.jpg\n")
+    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), 0)], "a picture that is lost is for on_error to say"
 
 
 def test_a_table_that_is_not_there(tmp_path):

@@ -117,7 +117,10 @@ class Endless(IterableDataset):
     ("given", "message"),
     [
         (Endless(), "which Endless has not; an iterable one has no order"),
-        (DataLoader(Endless()), "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset"),
+        (
+            DataLoader(Endless()),
+            "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset",
+        ),
         (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
     ],
     ids=["iterable", "its DataLoader", "DataLoader"],
