@@ -133,21 +133,40 @@ class FromDataset:
             from cuaug.codec import eight_bit_rgb  # imports PIL
 
             return eight_bit_rgb(image)
-        if isinstance(image, torch.Tensor):
-            pixels = image.detach().cpu()
+        pixels = image
+        if isinstance(image, torch.Tensor) and image.dtype == torch.uint8:
+            pixels = image.detach().cpu().numpy()
             if self.tensor_layout == "CHW" and pixels.ndim == 3:
-                pixels = pixels.permute(1, 2, 0)
-            image = pixels.contiguous().numpy() if pixels.dtype == torch.uint8 else pixels
-        shape, dtype = tuple(getattr(image, "shape", ())), getattr(image, "dtype", None)
-        fits = len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3))
-        if isinstance(image, np.ndarray) and dtype == np.uint8 and fits:
-            return np.ascontiguousarray(image)
-        what = f"{type(image).__name__} of shape {shape} and type {dtype}" if shape else f"{image!r:.100}"
+                pixels = pixels.transpose(1, 2, 0)
+        if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8:
+            shape = pixels.shape
+            if len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3)):
+                return np.ascontiguousarray(pixels)
         raise LoaderError(
-            f"item {index} of {self._name} has as its image a {what}: it should be a path, encoded bytes, a PIL image, "
-            "or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor (C, H, W), hence without ToTensor or other "
-            "transforms that make floats"
+            f"item {index} of {self._name} has as its image a {_described(image)}: it should be a path, encoded bytes, "
+            "a PIL image, or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor "
+            f"({', '.join(self.tensor_layout)}){self._advice(image)}"
         )
+
+    def _advice(self, image: Any) -> str:
+        """What would make an image of an array or a tensor that is none, where that is known."""
+        dtype = str(getattr(image, "dtype", ""))
+        shape: Sequence[int] = getattr(image, "shape", ())
+        if "float" in dtype:
+            return ", hence without ToTensor or other transforms that make floats"
+        if dtype not in ("uint8", "torch.uint8") or len(shape) != 3:
+            return ""
+        if isinstance(image, np.ndarray) and shape[0] in (1, 3):
+            return "; let the Dataset return image.transpose(1, 2, 0)"
+        if isinstance(image, torch.Tensor) and shape[2 if self.tensor_layout == "CHW" else 0] in (1, 3):
+            other = "HWC" if self.tensor_layout == "CHW" else "CHW"
+            return f'; if that is how its tensors lie: FromDataset(..., tensor_layout="{other}")'
+        return ""
+
+
+def _described(image: Any) -> str:
+    shape, dtype = tuple(getattr(image, "shape", ())), getattr(image, "dtype", None)
+    return f"{type(image).__name__} of shape {shape} and type {dtype}" if shape else f"{image!r:.100}"
 
 
 def _fingerprint(dataset: Any) -> str | None:

@@ -105,25 +105,41 @@ def test_gray(image):
 
 
 @pytest.mark.parametrize(
-    ("image", "what"),
+    ("image", "what", "hint"),
     [
-        (torch.zeros(3, 4, 5), r"Tensor of shape \(4, 5, 3\) and type torch.float32"),
-        (PIXELS / 255, "ndarray of shape .* and type float64"),
-        (PIXELS.transpose(2, 0, 1), r"ndarray of shape \(3, 6, 9\)"),
-        (np.dstack([PIXELS, PIXELS]), r"ndarray of shape \(6, 9, 6\)"),
-        (torch.from_numpy(PIXELS), r"ndarray of shape \(9, 3, 6\)"),
-        (PIXELS[None], r"ndarray of shape \(1, 6, 9, 3\)"),
-        (None, "None"),
-        (5, "5"),
+        (torch.zeros(3, 4, 5), r"Tensor of shape \(3, 4, 5\) and type torch.float32", "without ToTensor"),
+        (PIXELS / 255, r"ndarray of shape \(6, 9, 3\) and type float64", "without ToTensor"),
+        (PIXELS.transpose(2, 0, 1), r"ndarray of shape \(3, 6, 9\) and type uint8", r"image.transpose\(1, 2, 0\)$"),
+        (np.dstack([PIXELS, PIXELS]), r"ndarray of shape \(6, 9, 6\)", ""),
+        (torch.from_numpy(PIXELS), r"Tensor of shape \(6, 9, 3\) and type torch.uint8", 'tensor_layout="HWC"'),
+        (torch.from_numpy(PIXELS).long(), r"Tensor of shape \(6, 9, 3\) and type torch.int64", ""),
+        (torch.zeros(6, 9, 4, dtype=torch.uint8), r"Tensor of shape \(6, 9, 4\)", ""),
+        (PIXELS[None], r"ndarray of shape \(1, 6, 9, 3\)", ""),
+        (None, "None", ""),
+        (5, "5", ""),
     ],
-    ids=["float tensor", "float array", "CHW array", "6 channels", "HWC tensor", "stack", "None", "number"],
+    ids=[
+        *("float tensor", "float array", "CHW array", "6 channels", "HWC tensor", "integers", "4 channels", "stack"),
+        *("None", "number"),
+    ],
 )
-def test_what_is_no_image(image, what):
-    with pytest.raises(LoaderError, match=rf"item 0 of Items has as its image a {what}") as caught:
+def test_what_is_no_image(image, what, hint):
+    """It is named as the Dataset gave it; how to change it is said where that is known."""
+    with pytest.raises(LoaderError, match=rf"item 0 of Items has as its image a {what}.*{hint}") as caught:
         first((image, 0))
-    assert "without ToTensor" in str(caught.value)
+    said = str(caught.value)
+    assert [text in said for text in ("ToTensor", "tensor_layout", "transpose")] == [
+        text in hint for text in ("ToTensor", "tensor_layout", "transpose")
+    ]
     with Loader(Items((image, 0)), on_error="skip") as loader, pytest.raises(LoaderError):
         next(iter(loader))
+
+
+def test_a_tensor_that_is_not_as_tensor_layout_says():
+    with pytest.raises(
+        LoaderError, match=r'Tensor of shape \(3, 6, 9\) .*: FromDataset\(\.\.\., tensor_layout="CHW"\)$'
+    ):
+        first((torch.from_numpy(PIXELS).permute(2, 0, 1), 0), tensor_layout="HWC")
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
