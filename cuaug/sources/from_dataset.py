@@ -16,6 +16,7 @@ from torch.utils.data import ConcatDataset, Subset
 from cuaug.errors import LoaderError
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import fields_of
+from cuaug.sources._parts import leaves
 from cuaug.sources._process import PerProcess
 
 __all__ = ["FromDataset"]
@@ -62,6 +63,12 @@ class FromDataset:
             )
         if isinstance(dataset, torch.utils.data.IterableDataset):
             raise LoaderError(f"{type(dataset).__name__} is iterable only: it has no items by number")
+        for leaf in leaves(dataset):
+            if not hasattr(leaf, "__getitem__"):
+                raise LoaderError(
+                    f"{type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by number: what is "
+                    "made of sources, a Loader takes as it is"
+                )
         if not len(dataset):
             raise LoaderError(f"there is nothing to load: {type(dataset).__name__} is empty")
         if tensor_layout not in ("CHW", "HWC"):

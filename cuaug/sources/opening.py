@@ -7,9 +7,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from cuaug.errors import LoaderError
+from cuaug.sources._parts import Joined, Part, inner, leaves
 from cuaug.sources._urls import is_url
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files, split_pairs
@@ -43,14 +44,15 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
     - paths or urls, (path or url, label) pairs, or a mapping from paths or urls to labels
     - a torch Dataset, or anything else with len() and items by number that is no sequence (`FromDataset`)
     - a source
+    - a torch Subset of sources, as random_split gives, or a ConcatDataset: its samples are read as the sources' are
 
     Raises:
         LoaderError: nothing there, or not one of these.
     """
     if isinstance(files, (str, os.PathLike)):
         return _open_path(os.fspath(files))
-    if isinstance(files, Source):
-        return files
+    if any(isinstance(leaf, Source) for leaf in leaves(files)):
+        return _of_sources(files)
     if isinstance(files, IterableDataset) or _is_dataset(files):  # the first are refused, before they iterate
         return FromDataset(files)
     if isinstance(files, DataLoader):
@@ -65,6 +67,14 @@ def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Sourc
     if isinstance(files, Mapping):
         files = files.items()
     return Files.from_entries(files if isinstance(files, Sequence) else _listed(files))
+
+
+def _of_sources(dataset: Any) -> Source:
+    """A source, and what torch makes of some; a Dataset among them is one by default arguments."""
+    parts = [_of_sources(part) for part in inner(dataset)]
+    if not parts:
+        return dataset if isinstance(dataset, Source) else FromDataset(dataset)
+    return Part(parts[0], dataset.indices) if isinstance(dataset, Subset) else Joined(parts)
 
 
 def _listed(entries: Iterable[Any]) -> list[Any]:

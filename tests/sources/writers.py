@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
 
 from cuaug import sources
 from tests.loader.pictures import png
@@ -246,6 +247,11 @@ class Pictures(torch.utils.data.Dataset):
         return (image if self.give == "pillow" else np.asarray(image)), label
 
 
+def open_halves(folder: Path) -> sources.Source:
+    source = open_files(folder)
+    return sources.open_source(ConcatDataset([Subset(source, range(6)), Subset(source, range(6, len(source)))]))
+
+
 # --- remote ----------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +324,7 @@ KINDS: dict[str, Kind] = {
     "dataset arrays": _dataset("array"),
     "dataset pillow": _dataset("pillow"),
     "dataset locked": _dataset("bytes", lock=True),
+    "dataset of sources": Kind(write_files, open_halves),
     "http": Kind(write_files, open_http),
     "memory": Kind(write_memory, open_memory, shared=False),
 }
