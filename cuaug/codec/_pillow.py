@@ -95,7 +95,10 @@ def eight_bit_rgb(image: Any) -> np.ndarray:
 def _what_it_is(data: bytes, form: str) -> str:
     """One line on bytes that nobody recognises."""
     if form:
-        return f"it starts as a {form.upper()} file, but its header is damaged or cut short ({len(data)} bytes)"
+        return (
+            f"it starts as a {form.upper()} file, but its header is damaged or cut short, or it is of a kind that "
+            f"Pillow does not read ({len(data)} bytes)"
+        )
     head = data[:16]
     if head.strip(b"\0") == b"":
         return f"not an image: it starts with zeros ({len(data)} bytes)"
