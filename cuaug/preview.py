@@ -20,14 +20,16 @@ from PIL import Image, ImageDraw, ImageFont
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import HostDecoder, read_header
-from cuaug.errors import CuaugError, DecodeError, TransformError
+from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
 from cuaug.random import mixed
+from cuaug.sources.files import EXTENSIONS, images_below
 
 __all__ = ["Cell", "chain_of", "draw", "grid", "preview", "shown"]
 
 _BACKGROUND = (119, 119, 119)  # half of white's lightness
 _GAP = 6
 _ABREAST = 5  # FiveCrop's results; TenCrop's second five are the mirrored ones
+_MOST_ROWS = 64  # more make a picture that nothing shows, of hundreds of megabytes
 _HALF_A_LEVEL = 0.5 / 255.0
 
 
@@ -40,20 +42,40 @@ class Cell:
 
 
 def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
-    """The command: writes the grid, and returns the exit status. What is wrong is said in one line on `errors`."""
+    """The command: writes the grid, and returns the exit status. What is wrong is said in one line on `errors`.
+
+    Of more than 64 pictures it has 64, from throughout.
+    """
     try:
         chain = chain_of(options.transforms)
+        paths = _pictures(options.images)
+        some = paths if len(paths) <= _MOST_ROWS else [paths[i * len(paths) // _MOST_ROWS] for i in range(_MOST_ROWS)]
         rows = [
-            _row(path, number, chain, options.columns, options.seed, options.side)
-            for number, path in enumerate(options.images)
+            _row(path, number, chain, options.columns, options.seed, options.side) for number, path in enumerate(some)
         ]
         picture = grid(rows, options.side)
         picture.save(options.output)
     except (CuaugError, OSError, ValueError) as error:  # ValueError: a name from which Pillow tells no format
         print(f"cuaug preview: {error}", file=errors)
         return 1
-    print(f"{options.output}: {len(rows)} x {options.columns + 1} pictures", file=out)
+    left_out = "" if some is paths else f", of {len(paths)} evenly chosen"
+    print(f"{options.output}: {len(rows)} x {options.columns + 1} pictures{left_out}", file=out)
     return 0
+
+
+def _pictures(given: Sequence[str]) -> list[str]:
+    """The paths, and for a folder all pictures below it.
+
+    Raises:
+        LoaderError: there is none below a folder.
+    """
+    paths: list[str] = []
+    for path in given:
+        found = images_below(path) if os.path.isdir(path) else [path]
+        if not found:
+            raise LoaderError(f"folder {path!r} holds no {', '.join(EXTENSIONS)} file")
+        paths += found
+    return paths
 
 
 def chain_of(text: str) -> T.Compose:

@@ -114,6 +114,38 @@ def test_more_columns_leave_the_first_ones_and_rows_differ():
     assert not np.array_equal(other, few[0])
 
 
+# --- folders, and many pictures ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_stands_for_all_pictures_below_it(files, run, tmp_path):
+    """By classes or not."""
+    for name in ("cat/deep/0.png", "ant/1.png", "2.png"):
+        path = tmp_path / "photos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (int(path.stem), 0, 0)).save(path)
+    (tmp_path / "photos" / "notes.txt").write_text("no picture")
+    status, out, _ = run(str(tmp_path / "photos"), files[0], "--transforms", "[]", "--columns", "1", "--side", "60")
+    assert status == 0 and out.endswith("grid.png: 4 x 2 pictures\n")
+    whole = picture(tmp_path)
+    tops = [int(np.argwhere((whole == (red, 0, 0)).all(axis=-1))[0, 0]) for red in range(3)]
+    assert tops[2] < tops[1] < tops[0], "in their paths' order"
+    (tmp_path / "none").mkdir()
+    assert f"'{tmp_path / 'none'}' holds no .jpg, .jpeg" in fails(run, str(tmp_path / "none"), "--transforms", "[]")
+
+
+def test_of_many_pictures_some_from_throughout_are_shown(run, tmp_path):
+    (tmp_path / "many").mkdir()
+    paths = [tmp_path / "many" / f"{i:03}.png" for i in range(130)]
+    for i, path in enumerate(paths):
+        Image.new("RGB", (8, 8), (i, 255 - i, 7)).save(path)
+    for given in ([str(tmp_path / "many")], list(map(str, paths))):
+        status, out, _ = run(*given, "--transforms", "[]", "--columns", "1", "--side", "8")
+        assert status == 0 and out.endswith("grid.png: 64 x 2 pictures, of 130 evenly chosen\n")
+        whole = picture(tmp_path)
+        there = [i for i in range(130) if (whole == (i, 255 - i, 7)).all(axis=-1).any()]
+        assert len(there) == 64 and there[0] == 0 and there[-1] >= 127 and max(np.diff(there)) == 3
+
+
 # --- values -----------------------------------------------------------------------------------------------------------
 
 

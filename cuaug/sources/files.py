@@ -13,7 +13,7 @@ from cuaug.sources import _urls
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import by_place
 
-__all__ = ["EXTENSIONS", "Files", "split_pairs"]
+__all__ = ["EXTENSIONS", "Files", "images_below", "split_pairs"]
 
 #: File name endings that count as images in a directory.
 EXTENSIONS = (
@@ -81,7 +81,7 @@ class Files:
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
-            found = sorted(_images_below(os.path.join(root, name), inside))
+            found = images_below(os.path.join(root, name), inside)
             if not found:
                 raise LoaderError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
             paths += found
@@ -158,14 +158,19 @@ def _any_holds(texts: list[str], part: str) -> bool:
     return any(part in "\n".join(texts[i : i + _CHUNK]) for i in range(0, len(texts), _CHUNK))
 
 
-def _images_below(folder: str, above: Around) -> list[str]:
+def images_below(folder: str, above: Around = frozenset()) -> list[str]:
+    """The images in a folder, around which are those `above`, and in all below it, in their paths' order.
+
+    Raises:
+        LoaderError: a folder cannot be listed, or a link leads to one that it lies in.
+    """
     found: list[str] = []
     left = [(folder, above)]  # a list, since folders may be deeper than calls
     while left:
         folders, files, inside = _listed(*left.pop())
         found += [file for file in files if file.lower().endswith(EXTENSIONS)]
         left += [(each, inside) for each in folders]
-    return found
+    return sorted(found)
 
 
 def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
