@@ -44,11 +44,11 @@ class Files:
 
     def __init__(
         self,
-        paths: Sequence[str],
+        paths: Sequence[str | os.PathLike[str]],
         labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        self.paths = list(paths) if set(map(type, paths)) <= {str} else [os.fspath(path) for path in paths]
+        self.paths = [os.fspath(path) for path in paths]
         self.labels = range(len(self.paths)) if labels is None else by_place(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:

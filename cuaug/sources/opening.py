@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
-from torch.utils.data import DataLoader, IterableDataset, Subset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import LoaderError
 from cuaug.sources._parts import Joined, Part, inner, leaves
@@ -23,7 +23,19 @@ from cuaug.sources.source import Source
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
-__all__ = ["open_source"]
+__all__ = ["Loadable", "open_source"]
+
+
+class Items(Protocol):
+    """`len(items)` and `items[i]`: what a data set is that need not be torch's."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+# What `open_source` takes, and so a Loader. A Dataset of torch has no __len__ that a type checker could see.
+Loadable: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Source | Dataset[Any] | Items
 
 _BY_ENDING = {
     (".txt", ".lst"): ListFile,
@@ -35,7 +47,7 @@ _BY_ENDING = {
 }
 
 
-def open_source(files: str | os.PathLike[str] | Iterable[Any] | Source) -> Source:
+def open_source(files: Loadable) -> Source:
     """A source from what there is, each with its default arguments.
 
     - a directory with a folder per class; a remote one, as protocol://...
