@@ -68,6 +68,11 @@ class Files:
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
         """Every image below root/<class>/, at any depth and behind links; classes and files in their names' order.
 
+        Hidden folders are read like others, as torchvision's ImageFolder does. Its samples may have other numbers: it
+        puts a folder's own files before those of the folders in it (c/a.jpg, c/b.jpg, c/a/x.jpg; here c/a.jpg,
+        c/a/x.jpg, c/b.jpg), and knows fewer endings than `EXTENSIONS` has. Where numbers of its samples were kept,
+        open its (path, label) pairs: `Loader(image_folder.samples)`.
+
         Raises:
             LoaderError: there are none, a folder cannot be listed, or a link leads to a folder that it lies in.
         """

@@ -29,6 +29,14 @@ def names(tree: Path) -> list[str]:
     return [os.path.relpath(path, tree) for path in source.paths]
 
 
+def test_the_order_is_that_of_whole_paths_and_hidden_folders_count(tmp_path):
+    """Not torchvision's, which the docstring says."""
+    for name in ("c/b.jpg", "c/a/x.jpg", "c/a.jpg", "c/.hidden/y.jpg", "c/z.GIF", "c/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert names(tmp_path) == ["c/.hidden/y.jpg", "c/a.jpg", "c/a/x.jpg", "c/b.jpg", "c/z.GIF"]
+
+
 def test_links_to_folders_elsewhere(tree):
     (tree / "ant" / "more").symlink_to(tree / "bee")
     (tree / "cat").symlink_to(tree / "ant" / "deep")
