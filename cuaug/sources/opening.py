@@ -23,7 +23,7 @@ from cuaug.sources.source import Source
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
-__all__ = ["Loadable", "open_source"]
+__all__ = ["Items", "Loadable", "open_source"]
 
 
 class Items(Protocol):
