@@ -66,7 +66,7 @@ class FromDataset:
         for leaf in leaves(dataset):
             if not hasattr(leaf, "__getitem__"):
                 raise LoaderError(
-                    f"{type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by number: what is "
+                    f"{type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by number; what is "
                     "made of sources, a Loader takes as it is"
                 )
         if not len(dataset):

@@ -63,7 +63,9 @@ def open_source(files: Loadable) -> Source:
     """
     if isinstance(files, (str, os.PathLike)):
         return _open_path(os.fspath(files))
-    if any(isinstance(leaf, Source) for leaf in leaves(files)):
+    if isinstance(files, Source):
+        return files
+    if any(isinstance(leaf, Source) and not hasattr(leaf, "__getitem__") for leaf in leaves(files)):
         return _of_sources(files)
     if isinstance(files, IterableDataset) or _is_dataset(files):  # the first are refused, before they iterate
         return FromDataset(files)
@@ -82,10 +84,10 @@ def open_source(files: Loadable) -> Source:
 
 
 def _of_sources(dataset: Any) -> Source:
-    """A source, and what torch makes of some; a Dataset among them is one by default arguments."""
+    """What torch made of sources; what has items of its own, which torch takes, is a Dataset by default arguments."""
     parts = [_of_sources(part) for part in inner(dataset)]
     if not parts:
-        return dataset if isinstance(dataset, Source) else FromDataset(dataset)
+        return FromDataset(dataset) if hasattr(dataset, "__getitem__") else dataset
     return Part(parts[0], dataset.indices) if isinstance(dataset, Subset) else Joined(parts)
 
 

@@ -219,14 +219,21 @@ def test_indices_that_do_not_do(files, indices, message):
         Loader(Subset(files, indices))
 
 
-def test_from_dataset_reads_no_sources(files):
-    class Both(Minimal, Dataset):
-        def __getitem__(self, index):
-            return png(index), 5
+class Both(Minimal, Dataset):
+    """A source that has items too: torch takes these."""
 
+    def __getitem__(self, index):
+        return png(index), 5
+
+
+def test_from_dataset_reads_no_sources(files):
     with pytest.raises(
-        LoaderError, match=r"ConcatDataset holds a Files, which has no items by number: .* a Loader takes as it is"
+        LoaderError, match=r"ConcatDataset holds a Files, which has no items by number; .* a Loader takes as it is"
     ):
         FromDataset(ConcatDataset([Both(), Subset(files, [1])]), label=None)
-    assert FromDataset(Subset(Both(), [1])).read(0)[1] == 5
-    assert loaded(Subset(Both(), [1])) == ([1], [10]), "as a Loader reads such a one itself"
+
+
+def test_of_what_has_items_too_the_items_are_taken(files):
+    assert loaded(Both())[1] == [0, 10, 20, 30] and loaded(Subset(Both(), [1])) == ([1], [5])
+    assert type(open_source(Subset(Both(), [1]))) is FromDataset
+    assert loaded(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
