@@ -48,7 +48,8 @@ class Files:
         labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        self.paths = [os.fspath(path) for path in paths]
+        given: Sequence[Any] = paths
+        self.paths: list[str] = list(given) if set(map(type, given)) <= {str} else [os.fspath(path) for path in given]
         self.labels = range(len(self.paths)) if labels is None else by_place(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:
