@@ -60,7 +60,9 @@ def _add_preview(commands: Any) -> None:
         "Normalize did is undone; what lies beyond [0, 1] then is stretched, and the grid says so. Exit status: 0, or "
         "1 with one line that says what is wrong.",
     )
-    command.add_argument("images", nargs="+", metavar="IMAGE", help="picture files")
+    command.add_argument(
+        "images", nargs="+", metavar="IMAGE", help="pictures or folders; of more than 64, 64 are shown"
+    )
     command.add_argument(
         "--transforms",
         required=True,

@@ -32,7 +32,8 @@ from cuaug.placement import placed
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
 from cuaug.sampling import LAST_BATCH, Epoch, Order, Share, Steps, open_sampler, order_of
-from cuaug.sources import Source, method_of, open_source
+from cuaug.sources import method_of, open_source
+from cuaug.sources.opening import Loadable
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Loader:
 
     def __init__(
         self,
-        files: str | os.PathLike[str] | Iterable[Any] | Source,
+        files: Loadable,
         transforms: Sequence[Transform] | Transform = (),
         *,
         batch_size: int = 1,
