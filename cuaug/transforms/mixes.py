@@ -50,6 +50,11 @@ class _Mix(BatchTransform):
         """(len(labels), classes): a number for each class."""
         name, arrays = type(self).__name__, [_plain(label) for label in labels]
         for label, array in zip(labels, arrays, strict=True):
+            if isinstance(label, tuple):  # as (class, number of the sample): not one for each class, if as many
+                raise TransformError(
+                    f"the label is a tuple of {len(label)} fields, {label!r:.100}; {name} needs one that is an integer "
+                    "or a vector of numbers"
+                )
             if array.ndim > 1 or array.dtype.kind not in ("biu" if array.ndim == 0 else "biuf"):
                 raise TransformError(f"{name} mixes labels that are integers or vectors of numbers, not {label!r:.100}")
         if len(shapes := {array.shape for array in arrays}) > 1:
@@ -66,7 +71,9 @@ class _Mix(BatchTransform):
             raise TransformError(f"{type(self).__name__} needs num_classes where labels are integers, as {labels[0]}")
         bad = (labels < 0) | (labels >= self.num_classes)
         if bad.any():
-            raise TransformError(f"labels are below num_classes, {self.num_classes}, from 0, not {labels[bad][0]}")
+            raise TransformError(
+                f"labels must be 0 ... {self.num_classes - 1} (num_classes={self.num_classes}), not {labels[bad][0]}"
+            )
         soft = np.zeros((len(labels), self.num_classes), dtype=np.float32)
         soft[np.arange(len(labels)), labels] = 1.0
         return soft
@@ -87,8 +94,8 @@ class MixUp(_Mix):
     """A weighted mean of each sample and the next one in the epoch's order (Zhang et al. 2018).
 
     Labels that are integers become soft ones: `num_classes` float32 numbers that add up to 1; those that are vectors of
-    a number for each class, as of another mix before, are mixed. Images in uint8 are rounded (torchvision takes floats
-    only).
+    a number for each class, as of another mix before, are mixed. Tuples are refused: of their fields one is the label.
+    Images in uint8 are rounded (torchvision takes floats only).
 
     Args:
         alpha: the weight of a sample's own image and label is drawn from Beta(alpha, alpha).

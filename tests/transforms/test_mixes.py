@@ -168,13 +168,18 @@ def test_mixes_of_mixes():
     ("mix", "labels", "message"),
     [
         (T.MixUp(), [0, 1], "MixUp needs num_classes where labels are integers, as 0"),
-        (T.CutMix(num_classes=3), [0, 3], "labels are below num_classes, 3, from 0, not 3"),
-        (T.CutMix(num_classes=3), [-1, 0], "labels are below num_classes, 3, from 0, not -1"),
+        (T.CutMix(num_classes=3), [0, 3], r"labels must be 0 ... 2 \(num_classes=3\), not 3"),
+        (T.CutMix(num_classes=3), [-1, 0], r"labels must be 0 ... 2 \(num_classes=3\), not -1"),
         (T.CutMix(num_classes=3), [[0.5, 0.5]] * 2, "labels have num_classes, 3, numbers each, not 2"),
         (T.MixUp(), [[0.5, 0.5], [1.0]], r"labels of one shape, not of \[\(1,\), \(2,\)\]"),
         *[
             (T.MixUp(num_classes=3), [label] * 2, "MixUp mixes labels that are integers or vectors of numbers, not")
-            for label in (None, "cat", {"boxes": [[0, 0, 1, 1]]}, 0.5, (0, "name"), [[0, 1], [1, 0]], [[1], [1, 2]])
+            for label in (None, "cat", {"boxes": [[0, 0, 1, 1]]}, 0.5, [[0, 1], [1, 0]], [[1], [1, 2]])
+        ],
+        *[
+            (mix, [label] * 2, rf"the label is a tuple of 2 fields, .*; {type(mix).__name__} needs one")
+            for mix in (T.MixUp(), T.CutMix(num_classes=2))
+            for label in ((0, "name"), (1, 100), (0.5, 0.5))
         ],
     ],
 )
@@ -250,6 +255,22 @@ def test_last_batches(files, last_batch, sizes):
     assert [len(batch.images) for batch in batches] == sizes and len(got) == min(sum(sizes), 11)
     whole = epoch(files, batch_size=11)[1]
     assert_same({index: whole[index] for index in got}, got)
+
+
+class WithNumbers:
+    """Labels are (class, the sample's number): as many fields as there are classes."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return np.zeros((40, 40, 3), np.uint8), i % 2, 100 + i
+
+
+def test_fields_of_a_sample_are_no_soft_label():
+    loader = cuaug.Loader(WithNumbers(), [T.MixUp(num_classes=2)], batch_size=3)
+    with loader, pytest.raises(cuaug.CuaugError, match="the label is a tuple of 2 fields"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
