@@ -36,9 +36,9 @@ class Compose(Transform):
 
     Calling it takes and returns what you have: a torch tensor, (C, H, W) or (N, C, H, W), CPU or CUDA; a NumPy or CuPy
     array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Every image of a
-    batch is drawn for on its own; on the CPU they share the threads of `torch.set_num_threads`. Pixels are not rounded
-    between transforms. A PIL image comes back as one while it is uint8, and as a float (C, H, W) tensor after `ToDtype`
-    or `Normalize`.
+    batch is drawn for on its own; on the CPU they share the threads of `torch.set_num_threads`. What mixes images
+    (`MixUp`, ...) takes batches alone. Pixels are not rounded between transforms. A PIL image comes back as one while
+    it is uint8, and as a float (C, H, W) tensor after `ToDtype` or `Normalize`.
 
     A second argument is the image's target, or a list of those of a batch; the result is then (image, target). Boxes,
     masks and keypoints in it are moved as the image is; `cuaug.targets.Targets` says what is found where.
@@ -181,6 +181,11 @@ class Compose(Transform):
         if len(target) > 1:
             raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
         is_batch = getattr(image, "ndim", 3) == 4
+        for stage in () if is_batch else self.stages:
+            if isinstance(stage, BatchTransform) and stage.partners:
+                raise TransformError(
+                    f"{stage!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
+                )
         if is_batch and target and not isinstance(target[0], list):
             raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
         targets = (target[0] if is_batch else [target[0]]) if target else None

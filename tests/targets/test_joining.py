@@ -149,7 +149,7 @@ def test_formats_and_kinds(format, told):
     for kind in (list, np.array, torch.tensor):
         target = {"boxes": kind([[float(v) for v in boxes]]), **({"format": format} if told else {})}
         chain = T.Compose([T.Mosaic(start_ratio_range=(0, 0))], **({} if told else {"box_format": format}))
-        _, made = chain(torch.zeros(3, 20, 30), target)
+        _, (made,) = chain(torch.zeros(1, 3, 20, 30), [target])
         assert type(made["boxes"]) is type(target["boxes"]) and np.array_equal(made["boxes"], target["boxes"])
 
 

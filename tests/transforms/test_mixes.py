@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -91,6 +92,26 @@ def test_boxes_are_torchvisions(height, width):
         x1, y1 = max(r_x[i] - r_w_half, 0), max(r_y[i] - r_h_half, 0)
         x2, y2 = min(r_x[i] + r_w_half, width), min(r_y[i] + r_h_half, height)
         assert boxes[i].tolist() == [x1, y1, x2, y2]
+
+
+@pytest.mark.parametrize("transform", [T.MixUp(num_classes=2), T.CutMix(), T.Mosaic(), T.CopyPaste(), CHOICE], ids=repr)
+def test_one_image_has_no_others_to_mix_with(transform):
+    """A Dataset's own transforms are called for each image, which was then mixed with itself: nothing happened."""
+    x = pictures(1)
+    images = [x[0], x[0].permute(1, 2, 0).numpy(), Image.fromarray(x[0].permute(1, 2, 0).numpy()), x[0, 0].numpy()]
+    for chain in (transform, T.Compose([T.RandomHorizontalFlip(), T.Compose([transform])])):
+        for image in images:
+            with pytest.raises(TransformError, match=f"^{re.escape(repr(transform))} mixes the images of a batch"):
+                chain(image)
+    with pytest.raises(TransformError, match=r"use it in a Loader or call it on \(N, C, H, W\)"):
+        T.Compose([transform]).trace(images[0], 1)
+
+
+def test_a_batch_of_one_is_as_it_is():
+    """As the last of an epoch may be."""
+    x = pictures(1)
+    made, (label,) = T.MixUp(num_classes=3)(x, [2])
+    assert torch.equal(made, x) and label.tolist() == [0, 0, 1]
 
 
 # --- choices ----------------------------------------------------------------------------------------------------------
