@@ -41,7 +41,9 @@ class Compose(Transform):
     it is uint8, and as a float (C, H, W) tensor after `ToDtype` or `Normalize`.
 
     A second argument is the image's target, or a list of those of a batch; the result is then (image, target). Boxes,
-    masks and keypoints in it are moved as the image is; `cuaug.targets.Targets` says what is found where.
+    masks and keypoints in it are moved as the image is; `cuaug.targets.Targets` says what is found where. A batch's
+    labels may also be one tensor or array, (N,) or (N, C): they come back as one, from `MixUp` and `CutMix` float32
+    (N, num_classes), and are handed through where nothing mixes them.
 
     Raises:
         TransformError: a type, shape or size that does not fit, named.
@@ -176,7 +178,7 @@ class Compose(Transform):
     def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
-        from cuaug.transforms.running import run_chain
+        from cuaug.transforms.running import restacked, rows_of, run_chain
 
         if len(target) > 1:
             raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
@@ -186,12 +188,18 @@ class Compose(Transform):
                 raise TransformError(
                     f"{stage!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
                 )
-        if is_batch and target and not isinstance(target[0], list):
-            raise TransformError(f"the targets of a batch are a list of one for each image, not {type(target[0])}")
-        targets = (target[0] if is_batch else [target[0]]) if target else None
+        rows = rows_of(target[0]) if is_batch and target else None
+        if is_batch and target and rows is None and not isinstance(target[0], list):
+            raise TransformError(
+                f"the targets of a batch are a list of one for each image, not {type(target[0])}; "
+                "labels may also be a tensor or array, (N,) or (N, C)"
+            )
+        targets = (rows or target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
         made, targets = run_chain(self.stages, image, targets, self.how_targets_are, seed, epoch, record)
-        return made if targets is None else (made, targets if is_batch else targets[0])
+        if targets is None:
+            return made
+        return made, restacked(target[0], rows, targets) if rows else targets if is_batch else targets[0]
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,12 +15,13 @@ from cuaug.errors import TransformError
 from cuaug.interop import Opened, dtype_of, open_images
 from cuaug.plan import Layout, Record, Type
 from cuaug.random import Draws
+from cuaug.targets import may_move
 from cuaug.transforms.base import BatchTransform, Transform
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.function import Lambda
 
-__all__ = ["run_chain", "run_stages"]
+__all__ = ["restacked", "rows_of", "run_chain", "run_stages"]
 
 Stages = Sequence[Transform]
 How = Mapping[str, Any]
@@ -43,6 +45,29 @@ def run_chain(
         made, targets = run_stages(stages, made, targets, how_targets_are, Draws(seed, epoch, keys), record)
         made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
     return opened.finish(made), targets
+
+
+def rows_of(labels: Any) -> list[Any] | None:
+    """The labels of a batch that are one tensor or array, (N,) or (N, C); None: they are not.
+
+    What has more axes may be masks or boxes, which would stay where they are.
+    """
+    if not isinstance(labels, (torch.Tensor, np.ndarray)) or labels.ndim not in (1, 2) or may_move(labels):
+        return None
+    return list(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
+
+
+def restacked(given: Any, rows: list[Any], labels: list[Any]) -> Any:
+    """What has become of the rows of a tensor or array, as one again."""
+    if all(map(operator.is_, rows, labels)):
+        return given
+    try:
+        return torch.stack(labels).to(given.device) if isinstance(given, torch.Tensor) else np.stack(labels)
+    except (TypeError, ValueError, RuntimeError):
+        shapes = sorted({np.shape(label) for label in labels})
+        raise TransformError(
+            f"labels come out of the chain with different shapes, {shapes}, as no tensor has: pass them as a list"
+        ) from None
 
 
 def run_stages(

@@ -173,6 +173,49 @@ def test_kinds_of_labels(labels):
     assert ((mixed > 0) == (np.eye(3) + np.eye(3)[[1, 2, 0]])[:, [0, 2, 1]].astype(bool)).all()
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        torch.tensor([0, 2, 1]),
+        torch.tensor([0, 2, 1], dtype=torch.uint8),
+        torch.eye(3)[[0, 2, 1]],
+        torch.eye(3, dtype=torch.bfloat16)[[0, 2, 1]],
+        np.array([0, 2, 1]),
+        np.eye(3)[[0, 2, 1]],
+    ],
+    ids=lambda labels: f"{type(labels).__name__} {labels.dtype} {labels.ndim}",
+)
+@pytest.mark.parametrize("mix", [T.MixUp(num_classes=3), T.RandomChoice([T.CutMix(num_classes=3)])], ids=repr)
+def test_labels_that_are_one_tensor(mix, labels):
+    """As torchvision's mixes, and a DataLoader's batches, have them."""
+    chain = T.Compose([mix], generator=torch.Generator().manual_seed(0))
+    _, mixed = chain(pictures(3), labels)
+    chain.generator.manual_seed(0)
+    _, of_list = chain(pictures(3), list(labels))
+    assert type(mixed) is type(labels) and mixed.shape == (3, 3)
+    assert mixed.dtype == (torch.float32 if isinstance(labels, torch.Tensor) else np.float32)
+    assert np.array_equal(mixed, np.stack([np.asarray(label) for label in of_list]))
+
+
+@pytest.mark.parametrize("labels", [torch.tensor([0, 2, 1]), torch.zeros(3, 4), np.array(["a", "b", "c"])])
+def test_labels_that_are_one_tensor_and_left_alone(labels):
+    chain = T.Compose([T.RandomResizedCrop(8), T.Lambda(lambda x: x), T.RandomHorizontalFlip()])
+    assert chain(pictures(3), labels)[1] is labels
+    (_, same), told = chain.trace(pictures(3), labels)
+    assert same is labels and chain.replay(told, pictures(3), labels)[1] is labels
+
+
+def test_tensors_that_are_no_labels_of_a_batch():
+    for labels in (torch.tensor(1), np.array(1), "abc", (0, 1, 2), b"abc", torch.zeros(3, 20, 31), np.zeros((3, 2, 4))):
+        with pytest.raises(TransformError, match=r"the targets of a batch are a list .* labels may also be a tensor"):
+            T.MixUp(num_classes=3)(pictures(3), labels)
+    with pytest.raises(TransformError, match="there are 3 images, but 2 targets"):
+        T.MixUp(num_classes=3)(pictures(3), torch.tensor([0, 1]))
+    some = T.RandomChoice([T.MixUp(num_classes=3), T.Lambda(lambda x: x)])
+    with pytest.raises(TransformError, match="come out of the chain with different shapes, "):
+        some(pictures(30), torch.zeros(30, dtype=torch.int64))
+
+
 def test_mixes_of_mixes():
     """Soft labels are mixed again: of three samples."""
     x, labels = pictures(12), list(range(10)) + [0, 1]
