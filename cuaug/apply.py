@@ -9,7 +9,7 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, dtype_of, open_images
+from cuaug.interop import Opened, dtype_of, eagerly, open_images
 from cuaug.plan import Layout, Plan, Record, Type
 from cuaug.targets import Targets
 
@@ -29,6 +29,7 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     return int(seed), 0 if worker is None else worker.seed
 
 
+@eagerly
 def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
     """What `write` puts into the images' plan, done; its rows are each image `views` times, as is the result.
 

@@ -1,15 +1,17 @@
 """Images as users have them, seen as the kernels need them, and results handed back in kind.
 
 `open_images` reads a torch tensor, a NumPy or CuPy array or a PIL image as a stack of packed RGB images;
-`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes.
+`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes. `eagerly` marks what
+does all this, for code that is compiled.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,7 +21,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
 from cuaug.threads import threads_for
 
-__all__ = ["Opened", "dtype_of", "open_images", "type_of"]
+__all__ = ["Opened", "dtype_of", "eagerly", "open_images", "type_of"]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -28,6 +30,21 @@ _TYPES = {
     torch.float32: Type.FLOAT32,
 }
 _DTYPES = {value: key for key, value in _TYPES.items()}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def eagerly(function: Function) -> Function:
+    """The function, at which `torch.compile` breaks its graph: it cannot trace NumPy and the kernels."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            return function(*args, **kwargs)
+        # Not as a decorator: that imports the compiler, which takes a second.
+        return torch.compiler.disable(function)(*args, **kwargs)
+
+    return cast(Function, call)
 
 
 def type_of(dtype: torch.dtype) -> Type:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from cuaug.errors import TransformError
+from cuaug.interop import eagerly
 from cuaug.plan import BOX_FORMATS, Plan, Record, Script
 from cuaug.random import Draws
 from cuaug.transforms import arguments
@@ -175,6 +176,7 @@ class Compose(Transform):
         text = explain(self.stages, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
         return f"{len(self.transforms)} transforms, {text}"
 
+    @eagerly
     def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
