@@ -26,7 +26,7 @@ from cuaug.plan.record import Record, Where
 from cuaug.plan.rows import RAW_OP, seen_as
 from cuaug.plan.tables import Tables
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "check_params"]
 
 _MEASURED = ("an operation needs to know the whole image before it",)
 
@@ -62,6 +62,7 @@ class Plan(Moves, Filters):
 
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
+        check_params(transform, params, len(self))
         self._step = self.record.next
         step = self.record.take(transform, where, params, len(self), self.views)
         transform.write(self, step.where, **step.params)
@@ -156,3 +157,19 @@ class Plan(Moves, Filters):
         given = address(ops), address(places), len(ops)
         library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
         return seen_as(OP, ordered)
+
+
+def check_params(transform: Any, params: Any, count: int) -> None:
+    """Raises a TransformError for what a transform's `make_params` gave for `count` samples, if no row of it is each's.
+
+    Writing may do with less, but telling and doing again what was drawn for one sample does not.
+    """
+    if not isinstance(params, dict):
+        raise TransformError(f"{type(transform).__name__}.make_params gives a dict of arrays, not {params!r:.100}")
+    for name, values in params.items():
+        shape = tuple(getattr(values, "shape", ()))
+        if shape[:1] != (count,):
+            raise TransformError(
+                f"{type(transform).__name__}.make_params gives arrays of {count} rows, one for each sample, not "
+                f"{name}{f' of shape {shape}' if shape else f'={values!r:.100}'}"
+            )

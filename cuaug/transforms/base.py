@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Record, Where
+from cuaug.plan.plan import check_params
 from cuaug.random import Draws
 
 __all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
@@ -124,7 +125,9 @@ class BatchTransform(Transform):
         draws.next_transform()
         n = len(draws)
         heights, widths = (np.full(n, side) for side in images.shape[-2:])
-        step = record.take(self, where, self.make_params(draws, heights, widths), n)
+        params = self.make_params(draws, heights, widths)
+        check_params(self, params, n)
+        step = record.take(self, where, params, n)
         given = None if targets is None else targets[: n + self.partners]
         more = how_targets_are if self.reads_targets else {}
         made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cuaug import TransformError
 from cuaug import transforms as T
 
 TEXT = (Path(__file__).parents[2] / "docs" / "your_own.md").read_text()
@@ -91,3 +92,49 @@ def test_explained(own):
 def test_explained_launches_are_those_that_run(chain, launches):
     text = T.Compose(chain).explain(batch_size=16)
     assert f"{launches} launch" in text.splitlines()[0] and text.count("\nlaunch ") == launches
+
+
+class Own(T.Transform):
+    """Draws what it is told to draw."""
+
+    def __init__(self, params):
+        self.params = params
+
+    def make_params(self, draws, heights, widths):
+        return self.params
+
+    def write(self, plan, where, **params):
+        pass
+
+
+class OwnOfBatches(T.BatchTransform):
+    def __init__(self, params):
+        self.params = params
+
+    make_params = Own.make_params
+
+    def run(self, images, targets, **params):
+        return images, targets
+
+
+@pytest.mark.parametrize("kind", [Own, OwnOfBatches])
+@pytest.mark.parametrize("value", [3, None, [1, 2, 3, 4, 5, 6], np.zeros(()), np.zeros((2, 6)), np.zeros(5)], ids=repr)
+def test_parameters_have_a_row_for_each_sample(images, kind, value):
+    message = f"{kind.__name__}.make_params gives arrays of 6 rows, one for each sample, not k( of shape|=)"
+    for chain in (kind({"k": value}), T.Compose([T.Pad(1), kind({"j": np.zeros(6), "k": value})])):
+        with pytest.raises(TransformError, match=message):
+            chain(images)
+
+
+@pytest.mark.parametrize("kind", [Own, OwnOfBatches])
+def test_parameters_are_a_dict(images, kind):
+    with pytest.raises(TransformError, match=f"{kind.__name__}.make_params gives a dict of arrays, not None"):
+        kind(None)(images)
+
+
+def test_parameters_of_any_kind_of_array(images):
+    for values in (np.zeros((6, 2, 3)), torch.zeros(6), np.array(list("abcdef"))):
+        _, params = T.Compose([Own({"k": values})]).trace(images)
+        assert [steps[0]["params"]["k"] for steps in params] == values.tolist()
+    views = T.Compose([T.FiveCrop(8), Own({"k": np.arange(30)})])
+    assert [steps[-1]["params"]["k"] for steps in views.trace(images)[1]] == [0, 5, 10, 15, 20, 25]
