@@ -7,7 +7,7 @@ Members draw from positions of their own whether or not they act, so a sample's 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,24 @@ from cuaug.transforms.base import BatchTransform, Transform, Where, members
 __all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf"]
 
 
+def _check_planned(choice: Transform, transforms: Iterable[Any]) -> None:
+    """Raises a TransformError if a function of whole batches is among them, at any depth."""
+    for transform in transforms:
+        if isinstance(transform, BatchTransform):
+            raise TransformError(
+                f"{type(transform).__name__} acts on whole batches: it cannot be a part of {type(choice).__name__}, "
+                "which decides for each sample"
+            )
+        if isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
+            _check_planned(choice, within)
+
+
 class RandomApply(Transform):
     """Applies all of `transforms` to a sample, or none, with probability p; decided for each sample."""
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = members(transforms)
+        _check_planned(self, self.transforms)
         self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
@@ -45,6 +58,10 @@ class _Choice(Transform):
         self.transforms = members(transforms)
         if not self.transforms:
             raise TransformError(f"{type(self).__name__} needs at least one transform to choose from")
+        self._check_members()
+
+    def _check_members(self) -> None:
+        _check_planned(self, self.transforms)
 
     def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
         """Members in the order in which they are planned, and on which of the N samples each acts then."""
@@ -75,10 +92,14 @@ class RandomChoice(_Choice):
                 f"p is a weight of 0 or more for each of the {len(self.transforms)} transforms, not all 0, not {p!r}"
             )
         self._weights = tuple(weights)
+
+    def _check_members(self) -> None:
         of_batches = [transform.stage() is not None for transform in self.transforms]
         if any(of_batches) and not all(of_batches):
             raise TransformError("RandomChoice is among functions of whole batches or among other transforms, not both")
         self._of_batches = all(of_batches)
+        if not self._of_batches:
+            _check_planned(self, self.transforms)
 
     def stage(self) -> BatchTransform | None:
         return _OneOf(self) if self._of_batches else None

@@ -142,10 +142,24 @@ def test_choices_that_do_not_fit():
         T.RandomChoice([T.MixUp(), T.RandomHorizontalFlip()])
     with pytest.raises(TransformError, match=r"made images of \(4, 3, 20, 31\) and of \(4, 3, 5, 5\)"):
         T.RandomChoice([T.MixUp(), T.Lambda(lambda x: x[..., :5, :5])])(pictures(4))
-    with pytest.raises(TransformError, match="MixUp acts on whole batches"):
-        T.RandomApply([T.MixUp()])(pictures(2))
-    with pytest.raises(TransformError, match="CutMix acts on whole batches"):
-        T.RandomApply([T.RandomChoice([T.CutMix()])])(pictures(2))
+
+
+@pytest.mark.parametrize("choice", [T.RandomApply, T.RandomOrder, T.SomeOf, T.RandomChoice])
+def test_choices_for_each_sample_hold_no_functions_of_batches(choice):
+    """Said when they are made, and not of a sample in an epoch."""
+    held, whole = "CutMix acts on whole batches: it cannot be a part of", "functions of whole batches or among other"
+    for member, message in (
+        (T.CutMix(), whole if choice is T.RandomChoice else f"{held} {choice.__name__}, which decides for each sample"),
+        (T.RandomChoice([T.CutMix()]), whole if choice is T.RandomChoice else held),
+        (T.Compose([T.Pad(1), T.RandomApply([]), T.CutMix()]), held),
+    ):
+        with pytest.raises(TransformError, match=message):
+            choice([T.RandomHorizontalFlip(), member])
+    chain = T.Compose([T.Pad(1)])
+    chosen = T.RandomApply([chain], p=1)
+    chain.transforms.append(T.CutMix())  # which was not there
+    with pytest.raises(TransformError, match="CutMix acts on whole batches: it cannot be a part of another transform"):
+        chosen(pictures(2))
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
