@@ -151,7 +151,7 @@ def members(transforms: Iterable[Transform]) -> list[Transform]:
     for transform in chain:
         if not isinstance(transform, Transform):
             raise TransformError(
-                f"{transform!r} is not a cuaug transform: a chain is planned before any pixel is touched; "
-                "wrap a function of your own, of a batch of images, in Lambda"
+                f"{transform!r} is not a cuaug transform; to run a function of your own on a batch of images, wrap it "
+                "in cuaug.transforms.Lambda"
             )
     return chain

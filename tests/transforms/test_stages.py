@@ -71,7 +71,10 @@ def test_lambda_says_what_is_wrong(images):
         T.Lambda(3)
     with pytest.raises(TransformError, match="Lambda acts on whole batches"):
         T.RandomApply([T.Lambda(abs)])(x)
-    with pytest.raises(TransformError, match=r"wrap a function of your own.* in Lambda"):
+    with pytest.raises(
+        TransformError,
+        match=r"abs.* is not a cuaug transform; to run a function of your own .* wrap it in cuaug.transforms.Lambda",
+    ):
         T.Compose([abs])
 
 
