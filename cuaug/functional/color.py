@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -104,7 +103,7 @@ def clahe(image: Any, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (
 
 def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
     """Channel c of the result is channel permutation[c]; the permutation is of 0, 1 and 2, or (0,) of gray images."""
-    order = arguments.values(permutation, operator.index)
+    order = arguments.values(permutation, arguments.index)
 
     def write(plan: Plan) -> None:
         if sorted(order) != list(range(plan.channels)):

@@ -25,6 +25,7 @@ __all__ = [
     "color",
     "either_way",
     "flag",
+    "index",
     "interpolation",
     "number",
     "one_of",
@@ -94,6 +95,13 @@ def antialias(value: bool | None) -> bool:
     return True if value is None else flag("antialias", value)
 
 
+def index(value: Any) -> int:
+    """A Python int, from any kind of integer but a bool, which is one by Python's rules alone."""
+    if isinstance(value, bool):
+        raise TypeError(f"{value} is no integer")
+    return operator.index(value)
+
+
 def values(value: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
     """One number or several as a tuple, each made a Python number by `kind`; empty where that cannot be done."""
     if isinstance(value, (str, bytes)):
@@ -122,7 +130,7 @@ def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64
 
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
-    numbers = values(value, operator.index)
+    numbers = values(value, index)
     if len(numbers) not in (1, 2) or not 1 <= min(numbers) <= max(numbers) <= LONGEST:
         raise TransformError(f"{name} is an integer{_bounds(1, LONGEST)}, or (height, width) of two, not {value!r}")
     return numbers[0], numbers[-1]
@@ -130,7 +138,7 @@ def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
 
 def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
-    numbers = values(padding, operator.index)
+    numbers = values(padding, index)
     if len(numbers) not in (1, 2, 4) or not 0 <= min(numbers) <= max(numbers) <= LONGEST:
         raise TransformError(
             "padding is one integer, (left/right, top/bottom) or (left, top, right, bottom),"
@@ -227,7 +235,7 @@ def point(name: str, value: Sequence[float]) -> tuple[float, float]:
 
 def whole(name: str, value: Any, low: float = -float("inf"), high: float = float("inf")) -> int:
     """An integer from `low` to `high`."""
-    numbers = values(value, operator.index)
+    numbers = values(value, index)
     if len(numbers) != 1 or not low <= numbers[0] <= high:
         raise TransformError(f"{name} is an integer{_bounds(low, high)}, not {value!r}")
     return int(numbers[0])

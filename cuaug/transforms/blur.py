@@ -6,7 +6,6 @@ except by `JPEG`, whose codec does that itself.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -87,7 +86,7 @@ def _as_taps(dy: NDArray[Any], dx: NDArray[Any], weights: NDArray[np.float64]) -
 
 def odd_sizes(name: str, value: int | Sequence[int], least: int, most: int | None = None) -> tuple[int, int]:
     """(lowest, highest), odd, from one odd number or two."""
-    numbers = arguments.values(value, operator.index)
+    numbers = arguments.values(value, arguments.index)
     highest = float("inf") if most is None else most
     fits = len(numbers) in (1, 2) and all(n % 2 for n in numbers) and least <= numbers[0] <= numbers[-1] <= highest
     if not fits:
@@ -105,7 +104,7 @@ class GaussianBlur(Transform):
     """
 
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        numbers = arguments.values(kernel_size, operator.index)
+        numbers = arguments.values(kernel_size, arguments.index)
         if len(numbers) not in (1, 2) or any(n < 1 or n % 2 == 0 for n in numbers):
             raise TransformError(f"kernel_size is an odd number of at least 1, or (x, y) of two, not {kernel_size!r}")
         self.kernel_size = numbers[0], numbers[-1]
@@ -244,7 +243,7 @@ class JPEG(Transform):
     """
 
     def __init__(self, quality: int | Sequence[int]) -> None:
-        numbers = arguments.values(quality, operator.index)
+        numbers = arguments.values(quality, arguments.index)
         if len(numbers) not in (1, 2) or not 1 <= numbers[0] <= numbers[-1] <= 100:
             raise TransformError(f"quality is from 1 to 100, or (lowest, highest) of two, not {quality!r}")
         self.quality = numbers[0], numbers[-1]

@@ -6,7 +6,6 @@ Members draw from positions of their own whether or not they act, so a sample's 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -175,7 +174,7 @@ class SomeOf(_Choice):
 
     def __init__(self, transforms: Sequence[Transform], n: int | Sequence[int] = 1, replace: bool = False) -> None:
         super().__init__(transforms)
-        numbers = arguments.values(n, operator.index)
+        numbers = arguments.values(n, arguments.index)
         self.replace = replace
         most = float("inf") if replace else len(self.transforms)
         if len(numbers) not in (1, 2) or not 0 <= numbers[0] <= numbers[-1] <= most:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -237,7 +236,7 @@ class RandomRot90(RandomTransform):
     """
 
     def __init__(self, times: Sequence[int] = (0, 3), p: float = 1.0) -> None:
-        self.times = arguments.values(times, operator.index)
+        self.times = arguments.values(times, arguments.index)
         if len(self.times) != 2 or self.times[0] > self.times[1]:
             raise TransformError(f"times is (fewest, most) quarter turns, integers in that order, not {times!r}")
         self.p = arguments.probability("p", p)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -178,7 +177,7 @@ class PlanckianJitter(RandomTransform):
         self.select_from = select_from
         self.p = arguments.probability("p", p)
         last = len(illuminants.gains(mode)) - 1
-        self._numbers = range(last + 1) if select_from is None else arguments.values(select_from, operator.index)
+        self._numbers = range(last + 1) if select_from is None else arguments.values(select_from, arguments.index)
         if not self._numbers or min(self._numbers) < 0 or max(self._numbers) > last:
             raise TransformError(f"select_from is one or several of the illuminants 0 to {last}, not {select_from!r}")
 

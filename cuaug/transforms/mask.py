@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,7 +118,7 @@ class CoarseDropout(RandomTransform):
         self.hole_width_range = hole_width_range
         self.fill = fill
         self.p = arguments.probability("p", p)
-        numbers = arguments.values(num_holes_range, operator.index)
+        numbers = arguments.values(num_holes_range, arguments.index)
         if len(numbers) != 2 or not 1 <= numbers[0] <= numbers[1]:
             raise TransformError(f"num_holes_range is (fewest, most), integers of at least 1, not {num_holes_range!r}")
         self._counts = numbers
@@ -129,7 +128,7 @@ class CoarseDropout(RandomTransform):
 
     @staticmethod
     def _sides(name: str, value: Sequence[float]) -> tuple[float, float]:
-        pixels = arguments.values(value, operator.index)
+        pixels = arguments.values(value, arguments.index)
         return pixels if len(pixels) == 2 and 1 <= pixels[0] <= pixels[1] else arguments.span(name, value, high=1.0)
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -140,7 +139,7 @@ class CLAHE(RandomTransform):
 
 
 def grid_size(size: Any) -> tuple[int, int]:
-    numbers = arguments.values(size, operator.index)
+    numbers = arguments.values(size, arguments.index)
     if len(numbers) != 2 or not all(1 <= number <= 64 for number in numbers):
         raise TransformError(f"tile_grid_size is (across, down), two integers from 1 to 64, not {size!r}")
     return numbers[0], numbers[1]

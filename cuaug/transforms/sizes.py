@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -133,7 +132,7 @@ class RandomShortestSize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = list(arguments.values(min_size, operator.index))
+        self.min_size = list(arguments.values(min_size, arguments.index))
         if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.LONGEST:
             raise TransformError(f"min_size is a length from 1 to {arguments.LONGEST}, or several, not {min_size!r}")
         self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)

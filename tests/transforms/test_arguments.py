@@ -47,6 +47,17 @@ TRANSFORMS = [
     (lambda: T.Mosaic(min_bbox_size=INF), "min_bbox_size is a number of at least 0, not inf"),
     (lambda: T.RandomGamma((0, INF)), r"gamma is \(lower, upper\) of at least 0, in that order, not \(0, inf\)"),
     (lambda: T.SanitizeBoundingBoxes(-1), "min_size is a number of at least 0, not -1"),
+    *[(lambda v=v: T.RandomCrop(v), r"size is an integer .* not .*True") for v in (True, [8, True])],
+    (lambda: T.Resize(True), "size is an integer .* not True"),
+    (lambda: T.Resize(8, max_size=True), "max_size is an integer .* not True"),
+    (lambda: T.Pad(True), "padding is one integer, .* not True"),
+    (lambda: T.GaussianBlur(True), "kernel_size .* not True"),
+    (lambda: T.RandomPosterize(True), "bits is an integer .* not True"),
+    (lambda: T.SomeOf([T.Pad(1)], True), "n is an integer .* not True"),
+    (lambda: T.MixUp(num_classes=True), "num_classes is an integer of at least 1, not True"),
+    (lambda: T.RandomRot90((False, True)), r"times .* not \(False, True\)"),
+    (lambda: T.JPEG((True, 9)), r"quality .* not \(True, 9\)"),
+    (lambda: T.RandomShortestSize([True]), r"min_size .* not \[True\]"),
 ]  # fmt: skip
 
 FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
@@ -55,6 +66,8 @@ FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("resized_crop", {"top": 0, "left": 0, "height": 4, "width": 4, "size": 4, "antialias": 2}, "antialias .* not 2"),
     ("crop", {"top": 1.9, "left": 1, "height": 5, "width": 5}, "top is an integer from 0 to 2147483647, not 1.9"),
     ("crop", {"top": 0, "left": "x", "height": 5, "width": 5}, "left is an integer .* not 'x'"),
+    ("crop", {"top": True, "left": 0, "height": 5, "width": 5}, "top is an integer from 0 .* not True"),
+    ("permute_channels", {"permutation": (False, True, 2)}, r"permutation .* not \(False, True, 2\)"),
     ("crop", {"top": -1, "left": 0, "height": 5, "width": 5}, "top is an integer from 0 .* not -1"),
     ("crop", {"top": 2**70, "left": 0, "height": 5, "width": 5}, "top is an integer .* not 1180"),
     ("crop", {"top": 0, "left": 0, "height": 0, "width": 5}, "height is an integer from 1 to 2147483647, not 0"),
