@@ -61,9 +61,9 @@ class Transform:
 
     def __repr__(self) -> str:
         parts = []
-        for name, parameter in inspect.signature(type(self).__init__).parameters.items():
+        for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
-            if name != "self" and (parameter.default is parameter.empty or not _same(value, parameter.default)):
+            if parameter.default is parameter.empty or not _same(value, parameter.default):
                 parts.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(parts)})"
 

@@ -138,3 +138,12 @@ def test_parameters_of_any_kind_of_array(images):
         assert [steps[0]["params"]["k"] for steps in params] == values.tolist()
     views = T.Compose([T.FiveCrop(8), Own({"k": np.arange(30)})])
     assert [steps[-1]["params"]["k"] for steps in views.trace(images)[1]] == [0, 5, 10, 15, 20, 25]
+
+
+def test_repr_without_an_init():
+    """What is then inherited, (*args, **kwargs), is no argument to show."""
+
+    class Plain(T.Transform):
+        pass
+
+    assert repr(Plain()) == "Plain()"
