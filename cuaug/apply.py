@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -14,6 +14,9 @@ from cuaug.plan import Layout, Plan, Record, Type
 from cuaug.targets import Targets
 
 __all__ = ["apply", "draw_seed", "run_plan"]
+
+#: What a function takes and returns: a tensor, an array, a PIL image.
+ImageT = TypeVar("ImageT")
 
 
 def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from cuaug.apply import apply
+from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
 from cuaug.transforms import (
@@ -43,65 +43,65 @@ __all__ = [
 ]
 
 
-def adjust_brightness(image: Any, brightness_factor: float) -> Any:
+def adjust_brightness(image: ImageT, brightness_factor: float) -> ImageT:
     """Values times the factor, 0 or more, saturated."""
     factor = arguments.number("brightness_factor", brightness_factor, 0)
     return apply(image, lambda plan: plan.append(operations.brightness(len(plan), plan.limit, factor)))
 
 
-def adjust_contrast(image: Any, contrast_factor: float) -> Any:
+def adjust_contrast(image: ImageT, contrast_factor: float) -> ImageT:
     """Blended with the image's mean gray level: a factor of 0 is that gray, 1 the image, 2 twice as far from it."""
     factor = arguments.number("contrast_factor", contrast_factor, 0)
     return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, factor)))
 
 
-def adjust_saturation(image: Any, saturation_factor: float) -> Any:
+def adjust_saturation(image: ImageT, saturation_factor: float) -> ImageT:
     """Blended with the gray image: a factor of 0 is gray, 1 the image, 2 twice as far from it. Gray images stay."""
     factor = arguments.number("saturation_factor", saturation_factor, 0)
     return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
 
 
-def adjust_gamma(image: Any, gamma: float, gain: float = 1.0) -> Any:
+def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
     """gain * v ** gamma with black as 0 and white as 1, saturated; both are 0 or more."""
     power, factor = arguments.number("gamma", gamma, 0), arguments.number("gain", gain, 0)
     return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, power, factor)))
 
 
-def posterize(image: Any, bits: int) -> Any:
+def posterize(image: ImageT, bits: int) -> ImageT:
     """The upper `bits` bits, 0 to 8, of each level; floats in [0, 1] become the lower end of each of 2**bits equal
     steps."""
     chain = RandomPosterize(bits)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def solarize(image: Any, threshold: float) -> Any:
+def solarize(image: ImageT, threshold: float) -> ImageT:
     """Values inverted from `threshold` on, which is in the image's units, up to white."""
     chain = RandomSolarize(threshold)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def invert(image: Any) -> Any:
+def invert(image: ImageT) -> ImageT:
     """The negative."""
     return apply(image, lambda plan: plan.append(operations.invert(len(plan), plan.limit)))
 
 
-def autocontrast(image: Any) -> Any:
+def autocontrast(image: ImageT) -> ImageT:
     """Each channel stretched from black to white."""
     return apply(image, lambda plan: plan.append(operations.autocontrast(len(plan), plan.limit)))
 
 
-def equalize(image: Any) -> Any:
+def equalize(image: ImageT) -> ImageT:
     """Each channel's levels spread evenly, by Pillow's formula."""
     return apply(image, lambda plan: plan.append(operations.equalize(len(plan), plan.limit)))
 
 
-def clahe(image: Any, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> Any:
+def clahe(image: ImageT, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> ImageT:
     """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
     limit, chain = arguments.number("clip_limit", clip_limit, 0), CLAHE(tile_grid_size=tile_grid_size)
     return apply(image, lambda plan: chain.write(plan, None, clip_limit=limit))
 
 
-def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
+def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
     """Channel c of the result is channel permutation[c]; the permutation is of 0, 1 and 2, or (0,) of gray images."""
     order = arguments.values(permutation, arguments.index)
 
@@ -114,37 +114,37 @@ def permute_channels(image: Any, permutation: Sequence[int]) -> Any:
     return apply(image, write)
 
 
-def adjust_hue(image: Any, hue_factor: float) -> Any:
+def adjust_hue(image: ImageT, hue_factor: float) -> ImageT:
     """The hue turned by the factor, in parts of the full circle, [-0.5, 0.5]."""
     turn = arguments.number("hue_factor", hue_factor, -0.5, 0.5)
     return apply(image, lambda plan: plan.append(operations.hue(len(plan), plan.limit, turn)))
 
 
-def rgb_to_grayscale(image: Any, num_output_channels: int = 1) -> Any:
+def rgb_to_grayscale(image: ImageT, num_output_channels: int = 1) -> ImageT:
     """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images keep their values."""
     chain = Grayscale(num_output_channels)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def convert_color(image: Any, source: str = "RGB", target: str = "YUV") -> Any:
+def convert_color(image: ImageT, source: str = "RGB", target: str = "YUV") -> ImageT:
     """RGB to full-range BT.601 YUV, or back; see `ConvertColor`."""
     chain = ConvertColor(source, target)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def matrix(image: Any, values: ArrayLike) -> Any:
+def matrix(image: ImageT, values: ArrayLike) -> ImageT:
     """values[:, :3] @ (r, g, b) + values[:, 3], saturated; `values` is (3, 4), in the image's units."""
     numbers = arguments.array("values", values, (3, 4))
     return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, numbers)))
 
 
-def lut(image: Any, table: ArrayLike) -> Any:
+def lut(image: ImageT, table: ArrayLike) -> ImageT:
     """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels; see `LUT`."""
     chain = LUT(table)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def normalize(image: Any, mean: Sequence[float], std: Sequence[float]) -> Any:
+def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float]) -> Any:
     """(v - mean) / std for each channel, of values in [0, 1] (uint8 images are scaled to that); std is above 0.
 
     uint8 images become float32, PIL images a float32 (C, H, W) tensor.

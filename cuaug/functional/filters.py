@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from cuaug.apply import apply
+from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
 from cuaug.plan import LONGEST, Plan, operations
 from cuaug.plan.filters import MEDIAN_SIZES
@@ -31,13 +30,15 @@ __all__ = [
 ]
 
 
-def adjust_sharpness(image: Any, sharpness_factor: float) -> Any:
+def adjust_sharpness(image: ImageT, sharpness_factor: float) -> ImageT:
     """Blended with a smoothed image: a factor of 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
     chain = RandomAdjustSharpness(sharpness_factor)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def gaussian_blur(image: Any, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None) -> Any:
+def gaussian_blur(
+    image: ImageT, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None
+) -> ImageT:
     """Blurred by a Gaussian; `kernel_size`, odd, and `sigma`, above 0, are numbers, or (x, y), in pixels.
 
     A sigma of None is 0.15 * kernel_size + 0.35.
@@ -51,13 +52,13 @@ def gaussian_blur(image: Any, kernel_size: int | Sequence[int], sigma: float | S
 
 
 def motion_blur(
-    image: Any,
+    image: ImageT,
     kernel_size: int,
     angle: float,
     direction: float = 0.0,
     padding_mode: str = "constant",
-    interpolation: Any = "nearest",
-) -> Any:
+    interpolation: arguments.Interpolation = "nearest",
+) -> ImageT:
     """Blurred along a line of `kernel_size` pixels, odd and at least 3, at `angle` degrees; see `MotionBlur`.
 
     `direction` is from -1 to 1.
@@ -77,7 +78,7 @@ def motion_blur(
     return apply(image, write)
 
 
-def median_blur(image: Any, kernel_size: int) -> Any:
+def median_blur(image: ImageT, kernel_size: int) -> ImageT:
     """The median of each channel in 3, 5 or 7 pixels on a side."""
     size = arguments.whole("kernel_size", kernel_size)
     if size not in MEDIAN_SIZES:
@@ -85,18 +86,20 @@ def median_blur(image: Any, kernel_size: int) -> Any:
     return apply(image, lambda plan: plan.median(size))
 
 
-def jpeg(image: Any, quality: int) -> Any:
+def jpeg(image: ImageT, quality: int) -> ImageT:
     """Encoded as JPEG at a quality of 1 ... 100 (baseline, 4:2:0), and decoded again."""
     number = arguments.whole("quality", quality, 1, 100)
     return apply(image, lambda plan: plan.jpeg(number))
 
 
-def gaussian_noise(image: Any, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> Any:
+def gaussian_noise(image: ImageT, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> ImageT:
     """A normal draw added to each pixel and channel; mean and sigma are parts of white. Torch's generator draws."""
     return GaussianNoise(arguments.number("mean", mean), arguments.number("sigma", sigma, 0), clip)(image)
 
 
-def erase(image: Any, top: int, left: int, height: int, width: int, value: Any = 0) -> Any:
+def erase(
+    image: ImageT, top: int, left: int, height: int, width: int, value: float | Sequence[float] | None = 0
+) -> ImageT:
     """`value`, a number or one per channel, in what of the rectangle lies in the image."""
     y, x = (arguments.whole(name, place, -LONGEST, LONGEST) for name, place in (("top", top), ("left", left)))
     h, w = (arguments.whole(name, side, 0, LONGEST) for name, side in (("height", height), ("width", width)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.apply import apply
+from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
 from cuaug.plan import LONGEST, Plan
 from cuaug.transforms import (
@@ -39,18 +39,18 @@ __all__ = [
 
 
 def resize(
-    image: Any,
+    image: ImageT,
     size: int | Sequence[int] | None,
-    interpolation: Any = "bilinear",
+    interpolation: arguments.Interpolation = "bilinear",
     max_size: int | None = None,
     antialias: bool | None = True,
-) -> Any:
+) -> ImageT:
     """Resizes to (height, width), or with one number to that shorter side, the longer in proportion, as `Resize`."""
     chain = Resize(size, interpolation, max_size, antialias)
     return apply(image, lambda plan: chain.write(plan, None, **chain.resized(*plan.sizes)))
 
 
-def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:
+def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
     """The window of height x width whose first pixel is (top, left). It must lie in the image."""
     window = _window(top, left, height, width)
     return apply(image, lambda plan: plan.crop(*window))
@@ -63,15 +63,15 @@ def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int
 
 
 def resized_crop(
-    image: Any,
+    image: ImageT,
     top: int,
     left: int,
     height: int,
     width: int,
     size: int | Sequence[int],
-    interpolation: Any = "bilinear",
+    interpolation: arguments.Interpolation = "bilinear",
     antialias: bool | None = True,
-) -> Any:
+) -> ImageT:
     """The window, as for `crop`, resized to `size`; sampling stops at the window's edge."""
     window, (h, w) = _window(top, left, height, width), arguments.pair("size", size)
     filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
@@ -83,23 +83,23 @@ def resized_crop(
     return apply(image, write)
 
 
-def horizontal_flip(image: Any) -> Any:
+def horizontal_flip(image: ImageT) -> ImageT:
     """Left and right exchanged."""
     return apply(image, lambda plan: plan.flip())
 
 
-def vertical_flip(image: Any) -> Any:
+def vertical_flip(image: ImageT) -> ImageT:
     """Top and bottom exchanged."""
     return apply(image, lambda plan: plan.flip(vertical=True))
 
 
-def center_crop(image: Any, output_size: int | Sequence[int]) -> Any:
+def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
     """The pixels in the middle, (height, width) or one number for both; smaller images are padded with 0 first."""
     chain = CenterCrop(output_size)
     return apply(image, lambda plan: chain.write(plan, None))
 
 
-def five_crop(image: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
+def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
     """The corners (upper left, upper right, lower left, lower right) and the middle: a tuple of five images of `size`,
     which is at most the image's."""
     height, width = arguments.pair("size", size)
@@ -114,28 +114,28 @@ def five_crop(image: Any, size: int | Sequence[int]) -> tuple[Any, ...]:
     return (*(corner(down, across) for down in (0, 1) for across in (0, 1)), center_crop(image, (height, width)))
 
 
-def ten_crop(image: Any, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[Any, ...]:
+def ten_crop(image: ImageT, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[ImageT, ...]:
     """`five_crop` of the image and of its mirror image, left and right or with `vertical_flip` top and bottom: ten."""
     arguments.flag("vertical_flip", vertical_flip)
     mirrored = apply(image, lambda plan: plan.flip(vertical=vertical_flip))
     return five_crop(image, size) + five_crop(mirrored, size)
 
 
-def rot90(image: Any, k: int = 1) -> Any:
+def rot90(image: ImageT, k: int = 1) -> ImageT:
     """Turned by `k` quarters of the circle, counter-clockwise, as `numpy.rot90`."""
     turns = arguments.whole("k", k) % 4
     return apply(image, lambda plan: plan.rot90(turns))
 
 
 def rotate(
-    image: Any,
+    image: ImageT,
     angle: float,
-    interpolation: Any = "nearest",
+    interpolation: arguments.Interpolation = "nearest",
     expand: bool = False,
     center: Sequence[float] | None = None,
-    fill: Any = None,
+    fill: float | Sequence[float] | None = None,
     padding_mode: str = "constant",
-) -> Any:
+) -> ImageT:
     """Turned counter-clockwise by `angle` degrees; the arguments are those of `transforms.RandomRotation`."""
     angle = arguments.number("angle", angle)
     chain = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
@@ -143,16 +143,16 @@ def rotate(
 
 
 def affine(
-    image: Any,
+    image: ImageT,
     angle: float,
     translate: Sequence[float],
     scale: float,
     shear: float | Sequence[float],
-    interpolation: Any = "nearest",
-    fill: Any = None,
+    interpolation: arguments.Interpolation = "nearest",
+    fill: float | Sequence[float] | None = None,
     center: Sequence[float] | None = None,
     padding_mode: str = "constant",
-) -> Any:
+) -> ImageT:
     """Sheared by `shear` degrees along x, or (x, y), scaled, turned clockwise by `angle` degrees around `center`, and
     shifted by `translate` (x, y) pixels; `center` is (x, y) in pixels from the upper left corner, None the middle."""
     angle, scale = arguments.number("angle", angle), arguments.number("scale", scale, 1e-6)
@@ -171,14 +171,14 @@ def affine(
 
 
 def perspective(
-    image: Any,
+    image: ImageT,
     startpoints: Sequence[Sequence[float]] | None,
     endpoints: Sequence[Sequence[float]] | None,
-    interpolation: Any = "bilinear",
-    fill: Any = None,
+    interpolation: arguments.Interpolation = "bilinear",
+    fill: float | Sequence[float] | None = None,
     coefficients: Sequence[float] | None = None,
     padding_mode: str = "constant",
-) -> Any:
+) -> ImageT:
     """The corners `startpoints`, four times (x, y), moved to `endpoints`; or torchvision's eight `coefficients`.
 
     Those lead back, from a new point (x, y) to ((a x + b y + c) / (g x + h y + 1), (d x + e y + f) / (g x + h y + 1)).
@@ -200,12 +200,12 @@ def perspective(
 
 
 def elastic(
-    image: Any,
+    image: ImageT,
     displacement: Any,
-    interpolation: Any = "bilinear",
-    fill: Any = None,
+    interpolation: arguments.Interpolation = "bilinear",
+    fill: float | Sequence[float] | None = None,
     padding_mode: str = "constant",
-) -> Any:
+) -> ImageT:
     """Each pixel shows what lies `displacement` away from it: (1, H, W, 2) for all images, or (N, H, W, 2), x before y,
     in halves of the width and of the height, as torchvision has it."""
     how = Warp(interpolation, fill, padding_mode).how
@@ -224,7 +224,12 @@ def elastic(
     return apply(image, write)
 
 
-def pad(image: Any, padding: int | Sequence[int], fill: Any = 0, padding_mode: str = "constant") -> Any:
+def pad(
+    image: ImageT,
+    padding: int | Sequence[int],
+    fill: float | Sequence[float] | None = 0,
+    padding_mode: str = "constant",
+) -> ImageT:
     """Pixels added on the sides: one number, (left/right, top/bottom), or (left, top, right, bottom), 0 or more each;
     see `Pad`."""
     sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)

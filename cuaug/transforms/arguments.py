@@ -16,6 +16,7 @@ from cuaug.plan import LONGEST, Border, Filter
 
 __all__ = [
     "LONGEST",
+    "Interpolation",
     "InterpolationMode",
     "ShownByName",
     "antialias",
@@ -56,6 +57,9 @@ class InterpolationMode(ShownByName):
     BICUBIC = "bicubic"
 
 
+#: What `interpolation` takes. Torchvision's `InterpolationMode` is an Enum too, but not ours; Pillow has numbers.
+Interpolation = str | int | Enum
+
 _FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}
 _PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 _BORDERS = {
@@ -67,7 +71,7 @@ _BORDERS = {
 }
 
 
-def interpolation(value: Any) -> Filter:
+def interpolation(value: Interpolation) -> Filter:
     """A name, an `InterpolationMode` (torchvision's too), or Pillow's number."""
     name = getattr(value, "value", value)
     name = _PIL_FILTERS.get(name) if isinstance(name, int) else name

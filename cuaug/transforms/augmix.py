@@ -55,7 +55,7 @@ class AugMix(BatchTransform):
         chain_depth: int = -1,
         alpha: float = 1.0,
         all_ops: bool = True,
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         fill: float | Sequence[float] | None = None,
     ) -> None:
         self.severity = arguments.whole("severity", severity, 1)

@@ -59,7 +59,7 @@ class Augment(Transform):
     #: Whether magnitudes are TrivialAugmentWide's.
     _wide = False
 
-    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None) -> None:
+    def __init__(self, interpolation: arguments.Interpolation, fill: float | Sequence[float] | None) -> None:
         self.interpolation = interpolation
         self.fill = fill
         self.how: dict[str, Any] = {
@@ -160,7 +160,7 @@ class AutoAugment(Augment):
     def __init__(
         self,
         policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         fill: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(interpolation, fill)
@@ -190,7 +190,7 @@ class RandAugment(Augment):
         num_ops: int = 2,
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         fill: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(interpolation, fill)
@@ -219,7 +219,7 @@ class TrivialAugmentWide(Augment):
     def __init__(
         self,
         num_magnitude_bins: int = 31,
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         fill: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(interpolation, fill)

@@ -40,7 +40,7 @@ class Transform:
         """
         return {}
 
-    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+    def write(self, plan: Plan, where: Where, *args: Any, **params: Any) -> None:
         """Adds this transform with these parameters to the samples where `where` is true (None: all)."""
         raise NotImplementedError(f"{type(self).__name__}.write")
 
@@ -95,7 +95,9 @@ class BatchTransform(Transform):
     #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
     reads_targets: bool = False
 
-    def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
+    def run(
+        self, images: Tensor, targets: list[Any] | None, *args: Any, **params: Any
+    ) -> tuple[Tensor, list[Any] | None]:
         """The new images and targets.
 
         Args:

@@ -149,7 +149,7 @@ class MotionBlur(RandomTransform):
         angle: float | Sequence[float],
         direction: float | Sequence[float],
         padding_mode: str = "constant",
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         p: float = 0.5,
     ) -> None:
         self.kernel_size, self.angle, self.direction = kernel_size, angle, direction

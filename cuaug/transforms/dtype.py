@@ -43,11 +43,11 @@ class Normalize(Transform):
     """(v - mean) / std for each channel. uint8 images are scaled to [0, 1] first.
 
     Args:
-        mean, std: one number per channel, for values in [0, 1].
+        mean, std: one number, or one per channel, for values in [0, 1].
         inplace: taken for torchvision's sake; what comes in is never written to.
     """
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+    def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> None:
         self.inplace = inplace
         self.mean, self.std = list(arguments.channels("mean", mean)), list(arguments.channels("std", std))
         if min(self.std) <= 0.0:

@@ -55,7 +55,7 @@ class ElasticTransform(Warp):
         self,
         alpha: float | Sequence[float] = 50.0,
         sigma: float | Sequence[float] = 5.0,
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
     ) -> None:
@@ -145,7 +145,7 @@ class GridDistortion(Warp, RandomTransform):
         self,
         num_steps: int = 5,
         distort_limit: float | Sequence[float] = (-0.3, 0.3),
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         normalized: bool = True,
         fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",

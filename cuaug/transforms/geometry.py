@@ -119,7 +119,7 @@ class RandomResizedCrop(Transform):
         size: int | Sequence[int],
         scale: Sequence[float] = (0.08, 1.0),
         ratio: Sequence[float] = (3.0 / 4.0, 4.0 / 3.0),
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         self.size = arguments.pair("size", size)

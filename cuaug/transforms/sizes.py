@@ -26,7 +26,7 @@ def _upright(tall: NDArray[np.bool_], short: Sizes, long: Sizes) -> dict[str, Si
 class _Resizes(Transform):
     """Resamples to what `make_params` finds."""
 
-    def __init__(self, interpolation: Any, antialias: bool | None) -> None:
+    def __init__(self, interpolation: arguments.Interpolation, antialias: bool | None) -> None:
         self.interpolation = interpolation
         self.antialias = arguments.antialias(antialias)
         self._filter = arguments.interpolation(interpolation)
@@ -50,7 +50,7 @@ class Resize(_Resizes):
     def __init__(
         self,
         size: int | Sequence[int] | None,
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         max_size: int | None = None,
         antialias: bool | None = True,
     ) -> None:
@@ -98,7 +98,11 @@ class RandomResize(_Resizes):
     """
 
     def __init__(
-        self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
+        self,
+        min_size: int,
+        max_size: int,
+        interpolation: arguments.Interpolation = "bilinear",
+        antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
         self.min_size = arguments.whole("min_size", min_size, 1, arguments.LONGEST)
@@ -128,7 +132,7 @@ class RandomShortestSize(_Resizes):
         self,
         min_size: int | Sequence[int],
         max_size: int | None = None,
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
@@ -158,7 +162,7 @@ class ScaleJitter(_Resizes):
         self,
         target_size: int | Sequence[int],
         scale_range: Sequence[float] = (0.1, 2.0),
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)

@@ -28,7 +28,9 @@ Sizes = NDArray[np.int64]
 class Warp(Transform):
     """How a warp samples, which `RandomRotation` and its like have in common; `how` says it to `Plan.warp`."""
 
-    def __init__(self, interpolation: Any, fill: float | Sequence[float] | None, padding_mode: str) -> None:
+    def __init__(
+        self, interpolation: arguments.Interpolation, fill: float | Sequence[float] | None, padding_mode: str
+    ) -> None:
         self.interpolation = interpolation
         self.fill = fill
         self.padding_mode = padding_mode
@@ -61,7 +63,7 @@ class RandomRotation(Warp):
     def __init__(
         self,
         degrees: float | Sequence[float],
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         expand: bool = False,
         center: Sequence[float] | None = None,
         fill: float | Sequence[float] | None = 0,
@@ -103,7 +105,7 @@ class RandomAffine(Warp):
         translate: Sequence[float] | None = None,
         scale: Sequence[float] | None = None,
         shear: float | Sequence[float] | None = None,
-        interpolation: Any = "nearest",
+        interpolation: arguments.Interpolation = "nearest",
         fill: float | Sequence[float] | None = 0,
         center: Sequence[float] | None = None,
         padding_mode: str = "constant",
@@ -154,7 +156,7 @@ class RandomPerspective(Warp, RandomTransform):
         self,
         distortion_scale: float = 0.5,
         p: float = 0.5,
-        interpolation: Any = "bilinear",
+        interpolation: arguments.Interpolation = "bilinear",
         fill: float | Sequence[float] | None = 0,
         padding_mode: str = "constant",
     ) -> None:

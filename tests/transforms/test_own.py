@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import cv2
@@ -13,13 +15,36 @@ import torch
 from cuaug import TransformError
 from cuaug import transforms as T
 
-TEXT = (Path(__file__).parents[2] / "docs" / "your_own.md").read_text()
+ROOT = Path(__file__).parents[2]
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "your_own.md").read_text(), re.DOTALL)
+
+
+TYPED = """
+class Typed(T.BatchTransform):
+    def run(self, images: torch.Tensor, targets: list[Any] | None, *, k: Any) -> tuple[torch.Tensor, list[Any] | None]:
+        return images, targets
+
+
+T.Normalize([0.5, 0.5, 0.5], 0.5), T.Resize(8, 2), T.RandomRotation(9, T.InterpolationMode.BILINEAR, fill=(1, 2, 3))
+tensor: torch.Tensor = F.normalize(F.resize(torch.zeros(3, 9, 9), 8, "bicubic"), 0.5, 0.5)
+array: np.ndarray[Any, Any] = F.rotate(F.horizontal_flip(np.zeros((9, 9))), 30, fill=None)
+"""
+
+
+def test_types_are_what_is_documented(tmp_path):
+    """For whoever checks types: cuaug says its own (py.typed)."""
+    pytest.importorskip("mypy")
+    imports = "from typing import Any\nimport torch\nfrom cuaug import functional as F\n"
+    (file := tmp_path / "own.py").write_text("\n".join([imports, *EXAMPLES, TYPED]))
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--cache-dir", tmp_path, "--check-untyped-defs", file]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
 def own():
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
+    for block in EXAMPLES:
         exec(block, names)
     return names
 
