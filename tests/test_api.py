@@ -57,6 +57,33 @@ def test_the_public_names():
     assert re.fullmatch(r"\d+\.\d+\.\d+", cuaug.__version__)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("transforms", "ToTensor", "ToDtype(torch.float32, scale=True)"),
+        ("transforms", "ConvertImageDtype", "ToDtype(dtype, scale=True)"),
+        *[("transforms", name, "not needed") for name in ("PILToTensor", "ToImage", "ToPILImage", "ToPureTensor")],
+        ("functional", "to_tensor", "transforms.ToDtype(torch.float32, scale=True)"),
+        ("functional", "to_dtype", "transforms.ToDtype(dtype, scale)"),
+        ("functional", "hflip", "horizontal_flip"),
+        ("functional", "vflip", "vertical_flip"),
+        ("functional", "to_image", "not needed"),
+    ],
+)
+def test_names_of_torchvision_that_are_not_here(module, name, instead):
+    with pytest.raises(AttributeError) as caught:
+        getattr(getattr(cuaug, module), name)
+    assert str(caught.value).startswith(f"module 'cuaug.{module}' has no attribute '{name}': {instead}")
+
+
+@pytest.mark.parametrize("module", ["transforms", "functional"])
+def test_other_names_that_are_not_here(module):
+    """Python says what may have been meant."""
+    done = python(f"from cuaug import {module} as M\nM.{'RandomCorp' if module == 'transforms' else 'horizontal_flop'}")
+    assert re.search(rf"AttributeError: module 'cuaug.{module}' has no attribute '\w+'. Did you mean: '", done.stderr)
+    assert not hasattr(getattr(cuaug, module), "__path") and not hasattr(getattr(cuaug, module), "_x")
+
+
 @pytest.mark.parametrize("name", ["cuaug", *MODULES])
 def test_all_is_correct_everywhere(name):
     """Every module says what it offers: sorted, existing, and nothing of its own that is public is missing."""
