@@ -15,7 +15,7 @@ from cuaug.errors import TransformError
 from cuaug.interop import Opened, dtype_of, open_images
 from cuaug.plan import Layout, Record, Type
 from cuaug.random import Draws
-from cuaug.targets import may_move
+from cuaug.targets.finding import may_move
 from cuaug.transforms.base import BatchTransform, Transform
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype
