@@ -99,6 +99,7 @@ class IdleDecoder(CudaDecoder):
 
     def __init__(self, device_id: Any, **options: Any) -> None:
         self._decoder = SimpleNamespace(decode=self._nothing)
+        self._shares = False
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
 

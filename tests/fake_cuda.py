@@ -135,15 +135,27 @@ class FakeDecoder:
 
     Attributes:
         made: (load_hint, threads) of each.
+        shared: of each, the images that the engine's share is of: those of its first call, as nvImageCodec has it.
         wrapped: how many slots were.
     """
 
     made: ClassVar[list[tuple[float, int]]] = []
+    shared: ClassVar[list[int]] = []
 
     def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int, load_hint: float) -> None:
         self.host = HostDecoder(fancy_upsampling=fancy_upsampling)
         self.made.append((load_hint, threads))
+        self.called = False
         self.wrapped = 0
+
+    def prime(self, images: int, stream: int) -> None:
+        assert stream == FakeStream.cuda_stream
+        self._call(images)
+
+    def _call(self, images: int) -> None:
+        if not self.called:
+            self.called = True
+            self.shared.append(images)
 
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
         assert stream == FakeStream.cuda_stream and array.shape[::2] == (1, 3)
@@ -152,6 +164,7 @@ class FakeDecoder:
 
     def decode(self, headers: Any, slots: Any, stream: int) -> list[Any]:
         assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
+        self._call(len(headers))
         outcomes: list[Any] = []
         for header, slot in zip(headers, slots, strict=True):
             try:
@@ -184,6 +197,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     replace(pipeline, "torch", fake.torch)
     replace(gpu_times, "torch", fake.torch)
     FakeDecoder.made.clear()
+    FakeDecoder.shared.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(streams, "take", lambda device: FakeStream())
     replace(streams, "give_back", FakeStream.given_back.append)

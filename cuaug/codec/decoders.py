@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
@@ -9,8 +11,9 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
-from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv
+from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
 from cuaug.codec.pixels import Pixels
@@ -138,8 +141,23 @@ class CudaDecoder:
             + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
+        self._shares = load_hint > 0
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
+
+    def prime(self, images: int, stream: int) -> None:
+        """Has the hardware engine's share counted for batches of up to so many images, before anything is decoded.
+
+        nvImageCodec counts it once, from the images of a decoder's first call: `load_hint` of a batch that happens to
+        be small would be the engine's share of every later one.
+        """
+        if not self._shares:
+            return
+        encoded = io.BytesIO()
+        Image.new("RGB", (32, 32)).save(encoded, "JPEG")
+        streams = open_streams([encoded.getvalue()] * images)
+        with contextlib.suppress(RuntimeError, ValueError):  # what ails the decoder shows where it has to decode
+            self._decoder.decode(streams, params=self._as_stored, cuda_stream=stream)
 
     def wrap(self, array: Any, stream: int) -> Any:
         """A slot for any decoder of the device to decode into; costs tens of microseconds, so make it once.

@@ -36,7 +36,7 @@ from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
-from cuaug.pipeline.tuning import Split, SplitTuner
+from cuaug.pipeline.tuning import SplitTuner
 from cuaug.pipeline.workers import Workers
 
 __all__ = ["CudaPipeline"]
@@ -116,13 +116,14 @@ class _Producer:
         self._tell_split()
         self._ready = False
         self._turn = 0
+        self._most_images = 0
 
-    def _prepare(self) -> None:
+    def _prepare(self, images: int) -> None:
         torch.cuda.set_device(self.device)
-        self._open_decoder(self.splits.split)
         self.stream = streams.take(self.device)
         self._give_back = weakref.finalize(self, streams.give_back, self.stream)
         self._give_back.atexit = False
+        self._open_decoder(images)
         self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
         self._ready = True
 
@@ -132,14 +133,17 @@ class _Producer:
             self._recorder.setup, load_hint=hint, decode_threads=threads, split_because=self.splits.because
         )
 
-    def _open_decoder(self, split: Split) -> None:
-        self._split = split
+    def _open_decoder(self, images: int) -> None:
+        """A decoder for batches of up to so many images, with the split that is to be had."""
+        self._split = split = self.splits.split
         self.decoder = CudaDecoder(
             self.device.index,
             fancy_upsampling=self._settings.fancy_upsampling,
             threads=split.max_num_cpu_threads,
             load_hint=split.load_hint,
         )
+        self.decoder.prime(images, self.stream.cuda_stream)
+        self._most_images = images
 
     def release(self) -> None:
         """Gives the device memory back, once what is queued has run."""
@@ -154,7 +158,10 @@ class _Producer:
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts
     ) -> None:
         if not self._ready:
-            self._prepare()
+            self._prepare(len(items))
+        elif len(items) > self._most_images:  # the first batch was a partial one
+            self.stream.synchronize()
+            self._open_decoder(len(items))
         arena = self._arenas[self._turn % _ARENAS]
         self._turn += 1
         with torch.cuda.stream(self.stream):
@@ -230,7 +237,7 @@ class _Producer:
         pixels = sum(header.height * header.width for header in headers)
         self.splits.add(time.perf_counter() - start, len(headers), pixels)
         if self.splits.split != self._split:
-            self._open_decoder(self.splits.split)
+            self._open_decoder(self._most_images)
         self._tell_split()
         return outcomes
 

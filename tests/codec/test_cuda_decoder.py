@@ -30,10 +30,13 @@ class Answers:
         self._bad, self._raises, self._turns = bad, raises, turns
         self.calls: list[tuple[int, str]] = []
 
-    def decode(self, streams: Any, *, images: Any, params: str, cuda_stream: int) -> list[Any]:
+    def decode(self, streams: Any, *, images: Any = None, params: str, cuda_stream: int) -> list[Any]:
         self.calls.append((len(streams), params))
         if len(streams) in self._raises:
             raise RuntimeError("a stream is not what it seems")
+        if images is None:
+            assert len(set(map(id, streams))) == len(streams) and (streams[0].height, streams[0].width) == (32, 32)
+            return [None] * len(streams)
         for stream, image in zip(streams, images, strict=True):
             size = stream.height, stream.width
             turned = params == "displayed" and self._turns and image.turned
@@ -42,22 +45,43 @@ class Answers:
 
 
 @pytest.fixture
-def decode(monkeypatch):
-    def run(answers: Answers, *files: bytes, **options: Any) -> list[Any]:
-        def opened(device_id: int, **_: Any) -> Any:
-            return answers
+def opened(monkeypatch):
+    """A decoder whose nvImageCodec answers so."""
 
-        codec = SimpleNamespace(Decoder=opened, BackendKind=SimpleNamespace(**dict.fromkeys(KINDS)), Backend=str)
+    def open(answers: Answers, load_hint: float = 0) -> CudaDecoder:
+        codec = SimpleNamespace(
+            Decoder=lambda device_id, **_: answers,
+            BackendKind=SimpleNamespace(**dict.fromkeys(KINDS)),
+            Backend=lambda kind, load_hint=1.0: kind,
+        )
         monkeypatch.setattr("cuaug.codec.decoders.nv", lambda: codec)
         monkeypatch.setattr("cuaug.codec.decoders.decode_params", lambda exif: "displayed" if exif else "stored")
+        return CudaDecoder(0, load_hint=load_hint)
+
+    return open
+
+
+@pytest.fixture
+def decode(opened):
+    def run(answers: Answers, *files: bytes, **options: Any) -> list[Any]:
         slots = [SimpleNamespace(shape=None, turned=data == TURNED) for data in files]
         headers = [read_header(data, **options) for data in files]
-        return CudaDecoder(0, load_hint=0).decode(headers, slots, 7)
+        return opened(answers).decode(headers, slots, 7)
 
     return run
 
 
 KINDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")
+
+
+def test_priming_is_a_call_of_as_many_images(opened):
+    """What it raises is not told: a batch has its own way of failing. Without the engine there is nothing to do."""
+    answers = Answers(raises=(3,))
+    for images in (5, 3):
+        opened(answers, load_hint=0.65).prime(images, 7)
+    assert answers.calls == [(5, "stored"), (3, "stored")]
+    opened(answers, load_hint=0).prime(5, 7)
+    assert len(answers.calls) == 2
 
 
 def test_a_batch_is_one_call(decode):

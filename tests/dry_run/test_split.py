@@ -61,6 +61,30 @@ def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypat
     assert len(alive) == decoders
 
 
+def test_the_share_is_of_a_whole_batch_also_where_the_first_is_partial(loader_on, pictures):
+    """nvImageCodec counts it at a decoder's first call and never again."""
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, prefetch=1)
+    batches = iter(loader)
+    for _ in range(4):
+        next(batches)
+    state = loader.state_dict()
+    FakeDecoder.shared.clear()
+    resumed = loader_on(True, pictures, CHAIN, batch_size=8)
+    resumed.load_state_dict(state)
+    assert [len(batch.images) for batch in resumed] == [5]
+    for _ in range(2):
+        list(resumed)
+    assert FakeDecoder.shared == [5, 8]
+
+
+def test_every_candidate_has_the_share_of_a_whole_batch(loader_on, pictures):
+    """Also the one whose first batch is an epoch's last."""
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, load_hint="auto", decode_threads=3)
+    for _ in range(3):
+        list(loader)
+    assert len(FakeDecoder.shared) > 3 and set(FakeDecoder.shared) == {8}
+
+
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "fast", True, float("nan")])
 def test_a_load_hint_that_is_none(loader_on, pictures, wrong):
     with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
