@@ -5,6 +5,8 @@ The pipeline around them is tested in `tests/dry_run/`, what a GPU adds in `test
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,23 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
     assert launches == 3 and [grid[2] for grid in fake.kernel.launches] == [4, 4, 2]
     for i in range(10):
         assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
+
+
+def test_threads_at_once_load_one_kernel(monkeypatch):
+    """A second module would take the first one's place, which is unloaded while its kernels may be queued still."""
+    loads = []
+
+    def slowly(device_index: int) -> object:
+        loads.append(device_index)
+        time.sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(cuda, "_load", slowly)
+    monkeypatch.setattr(cuda, "_kernels", {})
+    with ThreadPoolExecutor(8) as pool:
+        got = set(pool.map(cuda.kernel, [0] * 8))
+    assert loads == [0] and len(got) == 1 and cuda.kernel(0) in got
+    assert cuda.kernel(1) not in got and loads == [0, 1]
 
 
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])

@@ -7,7 +7,6 @@ nothing waits for the device.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
+from cuaug.forks import ForkSafeLock
 from cuaug.plan import Tables
 
 __all__ = ["THREADS", "CudaProgram", "Workspace", "fills", "forked", "kernel", "scratch_bytes", "unavailable"]
@@ -62,13 +62,24 @@ def unavailable(device: torch.device) -> str:
     return ""
 
 
-@functools.cache
+# By the device's number; never replaced: a module that goes takes its kernels with it, also those that are queued.
+_kernels: dict[int, Any] = {}
+_loading = ForkSafeLock()
+
+
 def kernel(device_index: int) -> Any:
-    """The compiled kernel, loaded on one device.
+    """The compiled kernel, loaded on one device: the same one for all threads.
 
     Raises:
         DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
     """
+    with _loading:
+        if device_index not in _kernels:
+            _kernels[device_index] = _load(device_index)
+        return _kernels[device_index]
+
+
+def _load(device_index: int) -> Any:
     try:
         major, minor = torch.cuda.get_device_capability(device_index)
         cubin = nvrtc.cached(f"{major}{minor}")
