@@ -1,4 +1,5 @@
-// The CUDA entry point. Grid: (tiles across, tiles down, samples); a tile is tile_rows x tile_columns output pixels.
+// The CUDA entry point. Grid: (tiles down, tiles across, samples), since only the first side may be longer than 65,535.
+// A tile is tile_rows x tile_columns output pixels.
 // Dynamic shared memory: the scratch that augment.h describes, for the largest tile of the batch.
 #include "augment.h"
 
@@ -7,7 +8,7 @@ KERNEL augment(const Sample* samples, const Op* ops, const float* tables, int64*
                int tile_columns) {
     extern __shared__ float scratch[];
     const Sample& sample = samples[blockIdx.z];
-    Tile tile = {int(blockIdx.y) * tile_rows, int(blockIdx.x) * tile_columns, 0, 0};
+    Tile tile = {int(blockIdx.x) * tile_rows, int(blockIdx.y) * tile_columns, 0, 0};
     tile.rows = smaller(tile_rows, sample.y.out - tile.y);
     tile.columns = smaller(tile_columns, sample.x.out - tile.x);
     if (!sample.active || tile.rows <= 0 || tile.columns <= 0) return;  // the whole block leaves: no barrier waits

@@ -61,7 +61,7 @@ extern "C" int64_t emulate(const void* rows, const void* ops, const void* tables
     const uint32_t pattern = 0xfff5a5a5u;  // a NaN
     if (most + BEYOND > MOST) return -1;
     for (int64_t i = 0; i < most + BEYOND; ++i) memcpy(&scratch[i], &pattern, sizeof pattern);
-    blockIdx = {tile_x, tile_y, sample};
+    blockIdx = {tile_y, tile_x, sample};
     augment(static_cast<const Sample*>(rows), static_cast<const Op*>(ops), static_cast<const float*>(tables),
             static_cast<int64*>(statistics), tile_rows, tile_columns);
     int64_t used = most + BEYOND;

@@ -116,6 +116,8 @@ class FakeKernel:
         rows_at, ops_at, luts_at, statistics_at, high, wide = arguments
         assert [type(a) for a in arguments] == [np.uint64] * 4 + [np.int32] * 2
         assert stream.ptr == FakeStream.cuda_stream and block == (cuda.THREADS, 1, 1)
+        assert 0 < grid[0] < 2**31 and all(0 < side <= 65535 for side in grid[1:]), f"CUDA launches no grid of {grid}"
+        assert shared_mem <= 227 << 10
         self.launches.append(grid)
         memory = (ctypes.c_char * (grid[2] * SAMPLE.itemsize)).from_address(int(rows_at))
         rows = np.frombuffer(memory, dtype=SAMPLE)
@@ -124,7 +126,7 @@ class FakeKernel:
             if not row["active"]:
                 continue
             assert statistics_at or not (row["measure"] or row["measured"])
-            assert grid[0] * wide >= row["x"]["out"] and grid[1] * high >= row["y"]["out"]
+            assert grid[0] * high >= row["y"]["out"] and grid[1] * wide >= row["x"]["out"]
             tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
             source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))

@@ -88,6 +88,14 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
         assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
 
 
+def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
+    image = np.arange(530_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(530_000, 1, 3)
+    tables = plan_for(image).tables(Type.UINT8, Layout.HWC)
+    launches, got = run(tables, [image], 3)
+    assert launches == 1 and max(fake.kernel.launches[0]) > 65535
+    assert_same(got[0].numpy()[: image.size], image.reshape(-1))
+
+
 def test_threads_at_once_load_one_kernel(monkeypatch):
     """A second module would take the first one's place, which is unloaded while its kernels may be queued still."""
     loads = []

@@ -64,8 +64,8 @@ class EmulatedKernel:
     def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
         most = 0
         for sample in range(grid[2]):
-            for y in range(grid[1]):
-                for x in range(grid[0]):
+            for y in range(grid[0]):
+                for x in range(grid[1]):
                     used = self._emulate(*map(int, arguments), y, x, sample, shared_mem // 4)
                     assert used >= 0, f"{shared_mem} bytes are more than the emulation has"
                     assert 4 * used <= shared_mem, f"a block has used {4 * used} bytes of {shared_mem}"

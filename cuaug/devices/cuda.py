@@ -240,7 +240,7 @@ class CudaProgram:
                 for first in range(0, n, _MOST_SAMPLES):
                     at = number * n + first
                     function(
-                        (across, down, min(n - first, _MOST_SAMPLES)),
+                        (down, across, min(n - first, _MOST_SAMPLES)),
                         (THREADS, 1, 1),
                         (
                             np.uint64(rows_at + at * rows.itemsize),

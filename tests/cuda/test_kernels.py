@@ -101,6 +101,11 @@ def test_a_shrink_that_takes_more_shared_memory_than_is_free():
     compare([image], [[Step("resize", {"height": 1, "width": 4})]], Type.UINT8, Layout.HWC)
 
 
+def test_an_output_taller_than_two_sides_of_the_grid_have_tiles():
+    image = np.arange(530_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(530_000, 1, 3)
+    compare([image], [[Step("flip", {"vertical": True})]], Type.UINT8, Layout.HWC)
+
+
 def test_batches_larger_than_the_grid():
     import torch
 
