@@ -61,7 +61,7 @@ if [[ -n $WHEELS ]]; then
         $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
 fi
 step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
-SHOW=20 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
+SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.
 TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
 for room in "kernels tests/cuda/test_kernels.py tests/properties" "decoder tests/cuda/test_decoding.py tests/codec" \

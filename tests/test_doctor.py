@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from cuaug import cli, doctor
+from cuaug.codec._nvimgcodec import engine_decodes
 from cuaug.doctor import Finding
 
 
@@ -186,6 +191,55 @@ def test_the_command_imports_nothing_heavy():
     program = "import sys, cuaug.cli, cuaug; print([m for m in ('numpy', 'torch', 'cupy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+class Engine:
+    """In place of nvImageCodec on a GPU: how its hardware engine decodes a red JPEG, by the decoder's options."""
+
+    BackendKind = SimpleNamespace(HW_GPU_ONLY="engine")
+    Backend = CodeStream = staticmethod(lambda what: what)
+
+    def __init__(self, **colours: tuple[int, int, int] | Exception | None) -> None:
+        self._colours = {f":fancy_upsampling={key[-1]}": value for key, value in colours.items()}
+
+    def Decoder(self, *, device_id: int, max_num_cpu_threads: int, backends: list[str], options: str) -> Any:
+        assert backends == ["engine"]
+
+        def decode(stream: Any, params: Any) -> Any:
+            colour = self._colours[options]
+            if isinstance(colour, Exception):
+                raise colour
+            return colour and SimpleNamespace(cpu=lambda: np.full((240, 320, 3), colour, dtype=np.uint8))
+
+        return SimpleNamespace(decode=decode)
+
+
+@pytest.mark.parametrize(
+    ("engine", "wanted", "others"),
+    [
+        (Engine(fancy1=(254, 0, 0), fancy0=(254, 0, 0)), "decodes with fancy_upsampling, decodes without", False),
+        (Engine(fancy1=None, fancy0=(254, 0, 0)), "does not decode with fancy_upsampling, decodes without", True),
+        (
+            Engine(fancy1=None, fancy0=(0, 0, 254)),
+            "does not decode without fancy_upsampling, red came as red=0 g",
+            True,
+        ),
+        (
+            Engine(fancy1=RuntimeError("no"), fancy0=None),
+            "fails with fancy_upsampling (RuntimeError: no), does n",
+            True,
+        ),
+    ],
+)
+def test_the_jpeg_engine_is_told_of(monkeypatch, engine, wanted, others):
+    """nvImageCodec says nothing where it has none, and a line that says so is no failure."""
+    import torch
+
+    monkeypatch.setattr("cuaug.codec._nvimgcodec.nv", lambda: engine)
+    monkeypatch.setattr("cuaug.codec._nvimgcodec.decode_params", lambda exif: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    text = engine_decodes(0)
+    assert wanted in text and ("decoded by CUDA kernels, whatever load_hint says" in text) == others
 
 
 def test_the_gpu_comparison_runs():

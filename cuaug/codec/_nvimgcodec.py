@@ -16,7 +16,7 @@ from PIL import Image
 
 from cuaug.forks import ForkWaitsLock
 
-__all__ = ["codec_version", "decode_params", "decoder_options", "gpu_decodes", "nv", "open_streams"]
+__all__ = ["codec_version", "decode_params", "decoder_options", "engine_decodes", "gpu_decodes", "nv", "open_streams"]
 
 _nvimgcodec: ModuleType | None = None
 _import_lock = ForkWaitsLock()
@@ -124,26 +124,61 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     status = driver.cuInit(0)
     if status != 0:
         return False, f"the NVIDIA driver finds no usable device: cuInit returned {status}"
-    encoded = io.BytesIO()
-    Image.new("RGB", (32, 32), (255, 0, 0)).save(encoded, "JPEG")
     try:
-        import torch
-
-        with torch.cuda.device(device_id):  # nvImageCodec may make a context on whichever device is current
-            codec = nv()
-            kinds = codec.BackendKind
-            decoder = codec.Decoder(
-                device_id=device_id,
-                max_num_cpu_threads=1,
-                backends=[codec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU)],
-            )
-            image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
-            if image is None:
-                return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
-            red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
+        mean = _decoded_red(device_id, ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU"))
     except Exception as error:  # a doctor reports what ails, whatever it is
         return False, f"nvImageCodec cannot use device {device_id}: {type(error).__name__}: {error}"
+    if mean is None:
+        return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
+    red, green = mean
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
     _decodes[place] = f"nvImageCodec {codec_version()} decodes JPEG on device {device_id}"
     return True, _decodes[place]
+
+
+def engine_decodes(device_id: int) -> str:
+    """Whether this GPU's hardware engine decodes JPEGs, found out by leaving out all others; one line for a person.
+
+    Where there is none, nvImageCodec silently decodes with CUDA kernels. To be asked where `gpu_decodes` says yes.
+    """
+    said = []
+    for fancy in (True, False):
+        with_or_without = f"{'with' if fancy else 'without'} fancy_upsampling"
+        try:
+            mean = _decoded_red(device_id, ("HW_GPU_ONLY",), decoder_options(fancy))
+        except Exception as error:  # as for any other decoder that is missing
+            said.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
+            continue
+        well = mean is not None and mean[0] >= 240 and mean[1] <= 15
+        wrong = "" if mean is None or well else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
+        said.append(f"{'decodes' if well else 'does not decode'} {with_or_without}{wrong}")
+    text = ", ".join(said)
+    if all(one.startswith("decodes") for one in said):
+        return text
+    try:
+        ctypes.CDLL("libnvcuvid.so.1")
+    except OSError:
+        text += "; libnvcuvid.so.1, which it needs, cannot be loaded (in a container: NVIDIA_DRIVER_CAPABILITIES=all)"
+    return f"{text}; other JPEGs are decoded by CUDA kernels, whatever load_hint says"
+
+
+def _decoded_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
+    """The mean red and green of a red JPEG, decoded by these kinds of backends alone; None if none of them does."""
+    import torch
+
+    encoded = io.BytesIO()
+    Image.new("RGB", (320, 240), (255, 0, 0)).save(encoded, "JPEG")  # the engine takes none of a few pixels
+    with torch.cuda.device(device_id):  # nvImageCodec may make a context on whichever device is current
+        codec = nv()
+        decoder = codec.Decoder(
+            device_id=device_id,
+            max_num_cpu_threads=1,
+            backends=[codec.Backend(getattr(codec.BackendKind, kind)) for kind in kinds],
+            options=options,
+        )
+        image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
+        if image is None:
+            return None
+        red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)
+    return red, green

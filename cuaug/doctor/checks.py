@@ -172,6 +172,18 @@ def _gpu_decoding() -> str:
     return text
 
 
+def _jpeg_engine() -> str:
+    """Tells only: without an engine, loading works as well."""
+    _first(_usable_torch)
+    from cuaug.codec import gpu_decodes
+    from cuaug.codec._nvimgcodec import engine_decodes
+
+    works, text = gpu_decodes(0)
+    if not works:
+        raise NotTried(text)
+    return engine_decodes(0)
+
+
 def _gpu_loader() -> str:
     _first(_usable_torch)
     return _load("cuda")
@@ -190,6 +202,7 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("GPU", "NVRTC", _nvrtc),
     ("GPU", "kernels", _gpu_kernels),
     ("GPU", "decoding", _gpu_decoding),
+    ("GPU", "JPEG engine", _jpeg_engine),
     ("GPU", "Loader", _gpu_loader),
 ]
 
