@@ -30,7 +30,7 @@ from cuaug.devices import streams
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.gpu_times import GpuTimes
+from cuaug.pipeline.gpu_times import GpuClock, GpuTimes
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
@@ -124,7 +124,8 @@ class _Producer:
         self._give_back = weakref.finalize(self, streams.give_back, self.stream)
         self._give_back.atexit = False
         self._open_decoder(images)
-        self._arenas = [_Arena(self.device, GpuTimes(self._recorder, self.stream)) for _ in range(_ARENAS)]
+        clock = GpuClock(self._recorder, self.stream)
+        self._arenas = [_Arena(self.device, GpuTimes(clock)) for _ in range(_ARENAS)]
         self._ready = True
 
     def _tell_split(self) -> None:

@@ -8,7 +8,35 @@ import torch
 
 from cuaug.pipeline.stats import Listener, Recorder
 
-__all__ = ["GpuTimes"]
+__all__ = ["GpuClock", "GpuTimes"]
+
+
+class _Anchor:
+    """A mark of which both clocks' time is known."""
+
+    def __init__(self, stream: torch.cuda.Stream, listener: Listener) -> None:
+        self.listener = listener
+        self.mark = torch.cuda.Event(enable_timing=True)
+        self.mark.record(stream)
+        self.mark.synchronize()
+        self.at = self.until = time.perf_counter_ns()
+
+
+class GpuClock:
+    """What a stream's marks are in the CPU's time: by one anchor for all of them, or batches would seem to overlap."""
+
+    def __init__(self, recorder: Recorder, stream: torch.cuda.Stream) -> None:
+        self.recorder, self.stream = recorder, stream
+        self._anchor: _Anchor | None = None
+
+    def anchor(self) -> _Anchor | None:
+        """None unless a profile goes on. When one has begun, the producer thread waits for its stream, once."""
+        listener = self.recorder.listener
+        if listener is None:
+            self._anchor = None
+        elif self._anchor is None or self._anchor.listener is not listener:
+            self._anchor = _Anchor(self.stream, listener)
+        return self._anchor
 
 
 class GpuTimes:
@@ -18,25 +46,16 @@ class GpuTimes:
     computed: where a mark has passed and the producer thread has not queued more yet, the stream stands idle.
     """
 
-    def __init__(self, recorder: Recorder, stream: torch.cuda.Stream) -> None:
-        self._recorder, self._stream = recorder, stream
+    def __init__(self, clock: GpuClock) -> None:
+        self._clock, self._stream = clock, clock.stream
         self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        self._anchor = torch.cuda.Event(enable_timing=True)
-        self._anchored_for: Listener | None = None
-        self._anchored_at = 0
+        self._anchor: _Anchor | None = None
         self._batch: int | None = None
 
     def begin(self, batch: int) -> None:
         """Before its decoding is queued."""
         self._batch = None
-        listener = self._recorder.listener
-        if listener is not None and listener is not self._anchored_for:
-            # A profile has begun: once, the producer thread waits for its stream to learn what the two clocks say.
-            self._anchor.record(self._stream)
-            self._anchor.synchronize()
-            self._anchored_for, self._anchored_at = listener, time.perf_counter_ns()
-        elif listener is None:
-            self._anchored_for = None
+        self._anchor = self._clock.anchor()
         self._number = batch
         self._marks[0].record(self._stream)
 
@@ -54,12 +73,15 @@ class GpuTimes:
         if self._batch is None:
             return
         begin, decoded, end = self._marks
-        start = 0
-        if self._anchored_for is not None:
-            start = self._anchored_at + _nanoseconds(self._anchor, begin)
+        anchor = self._anchor
+        # CUDA tells a while as a float32 of milliseconds: long after the anchor that is some microseconds off.
+        start = max(anchor.at + _nanoseconds(anchor.mark, begin), anchor.until) if anchor else 0
         middle = start + _nanoseconds(begin, decoded)
-        stretches = [("gpu_decode", start, middle), ("gpu_augment", middle, middle + _nanoseconds(decoded, end))]
-        self._recorder.on_gpu(self._batch, stretches, self._anchored_for)
+        until = middle + _nanoseconds(decoded, end)
+        if anchor:
+            anchor.until = until
+        stretches = [("gpu_decode", start, middle), ("gpu_augment", middle, until)]
+        self._clock.recorder.on_gpu(self._batch, stretches, anchor.listener if anchor else None)
         self._batch = None
 
 
