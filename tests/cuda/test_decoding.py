@@ -10,6 +10,8 @@ import torch
 from PIL import Image, ImageOps
 
 from cuaug import Loader
+from cuaug.codec import CudaDecoder, read_header
+from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
 from tests.loader.pictures import Bytes, photo
 
@@ -110,3 +112,46 @@ def test_neighbours_matter_little():
             seen.append(next(iter(loader))[0][place].short())
     spread = torch.stack(seen).amax(0) - torch.stack(seen).amin(0)
     assert spread.max().item() <= MOST_LEVELS and spread.float().mean().item() <= MEAN_LEVELS
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """With some bits flipped in the second half of its last scan, where no marker tells."""
+    rng = np.random.default_rng(seed)
+    bits = np.frombuffer(data, np.uint8).copy()
+    scan = data.rfind(b"\xff\xda") + 14
+    at = rng.integers((scan + len(data)) // 2, len(data) - 2, rng.integers(1, 30))
+    bits[at] ^= 1 << rng.integers(0, 8, len(at)).astype(np.uint8)
+    return bits.tobytes()
+
+
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+@pytest.mark.parametrize("kind", [{"subsampling": "4:2:0"}, {"subsampling": "4:4:4"}, {"progressive": True}], ids=str)
+def test_damaged_scans_leave_nothing_of_the_picture_before(kind, load_hint):
+    """A slot that the decoder leaves as it was, and calls decoded, would give the last batch's picture a new label."""
+    whole = [jpeg(photo(375, 500, seed), **kind) for seed in range(8)]
+    files = [data for i in range(64) for data in (damaged(whole[i % 8], i), whole[i % 8])]
+    headers = [read_header(data) for data in files]
+    before = torch.randint(0, 256, (375, 500, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    memory = [before.cuda().view(1, -1, 3).clone() for _ in files]
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
+    slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
+    torch.cuda.synchronize()
+    outcomes = decoder.decode(headers, slots, stream.cuda_stream)
+    stream.synchronize()
+    wrong = []
+    for i, (array, outcome) in enumerate(zip(memory, outcomes, strict=True)):
+        name = f"{i} {'whole' if i % 2 else 'damaged'}"
+        if isinstance(outcome, DecodeError):
+            wrong += [f"{name}: {outcome}"] * (i % 2)
+            continue
+        got = array.view(375, 500, 3).cpu().numpy() if outcome is None else outcome
+        kept = (got == before.numpy()).all(axis=(1, 2)).sum()
+        if kept:
+            wrong.append(f"{name}: {kept} rows are as they were before")
+        want = np.asarray(Image.open(io.BytesIO(whole[i // 2 % 8])))
+        if i % 2:
+            wrong += filter(None, [too_far(got, want, name)])
+        elif "progressive" not in kind:  # of which a later scan refines all rows
+            off = np.abs(got[:100].astype(int) - want[:100]).mean()
+            wrong += [f"{name}: the rows before the damage are off by {off:.1f} levels"] * (off > 3)
+    assert not wrong, wrong
