@@ -3,58 +3,69 @@
 #
 #   benchmarks/gpu.sh OUT [WHEELS]
 #
-# OUT: directory for results (log.txt, failures.txt, summary.json, *.json and *.svg of the benchmarks). WHEELS: directory of wheels
-# to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where
-# they are missing. Uses `python3` (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step
-# does not stop the others; the summary comes last, and the exit status is 0 if every step passed.
+# OUT: directory for results: log.txt, which also has what the step under way says, failures.txt with each test's failure as
+# soon as it is known, summary.json, and a JSON of each benchmark. WHEELS: directory of wheels to install first, without an
+# index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing. Uses `python3`
+# (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step does not stop the others; the most
+# telling come first, the summary last, and the exit status is 0 if every step passed.
 #
 # SECONDS_IN_ALL (default 1200) limits all: steps that find no time left say so. STEPS, a regular expression, chooses some
-# by their names, beside those that install: with "doctor|tests|check" and then "benchmark" two runs, each into an OUT of its
-# own, do what one does. failures.txt has each test's failure as soon as it is known, current.txt what the step under way says.
+# by their names, beside those that install. Where a call may take ten minutes and bring back eight files, three of them,
+# each with SECONDS_IN_ALL=560 and an OUT of its own, do what one does:
+#
+#   STEPS="doctor|kernels|decoder"        STEPS="CUDA|loader|rest|check|CPU"        STEPS="benchmark"
+#
+# CUAUG_CACHE_DIR (an absolute path; default: a new directory) keeps the compiled kernels: where all calls are given the
+# same one, only the first compiles. Nor does that where another machine with the same version of NVRTC, which needs no GPU,
+# has filled it:
+#
+#   CUAUG_CACHE_DIR=DIR python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"      # 90: an H100's or H200's
+#
 # CUAUG_COMMIT names the commit where there is no git history to ask.
 set -uo pipefail
 
 OUT=$(mkdir -p "${1:?usage: benchmarks/gpu.sh OUT [WHEELS]}" && cd "$1" && pwd)
 WHEELS=${2:+$(cd "$2" && pwd)}
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 PYTHON=${PYTHON:-python3}
 LIMIT=${SECONDS_IN_ALL:-1200}
 LOG=$OUT/log.txt
 rm -f "$OUT/failures.txt"
 : >"$LOG"
 export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
-export CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
+CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
+export CUAUG_CACHE_DIR
 SITE=$(mktemp -d)
 export PYTHONPATH=$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}
 WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(10, len(os.sched_getaffinity(0)) - 2)))')
-XDIST=$("$PYTHON" -c 'import xdist' 2>/dev/null && echo "-n $WORKERS")
+XDIST=()
+"$PYTHON" -c 'import xdist' 2>/dev/null && XDIST=(-n "$WORKERS")
 
 NAMES=() CODES=() TIMES=()
 
 # step NAME SECONDS WANTED COMMAND...: runs it with a limit; it passes if its exit status is WANTED.
 step() {
-    local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code part
+    local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code from
     shift 3
     [[ $name =~ ^install || $name =~ ${STEPS:-.} ]] || return 0
-    part=$OUT/current.txt
     ((left < seconds)) && seconds=$left
     echo "=== $name" | tee -a "$LOG"
+    from=$(($(wc -c <"$LOG") + 1))
     if ((seconds < 5)); then
-        echo "no time left" >"$part"
+        echo "no time left" >>"$LOG"
         code=124
     else
-        timeout --kill-after=5 "$seconds" "$@" >"$part" 2>&1
+        timeout --kill-after=5 "$seconds" "$@" >>"$LOG" 2>&1
         code=$?
     fi
-    cat "$part" >>"$LOG"
-    if ((code == wanted)); then tail -n "${SHOW:-3}" "$part"; else tail -n 25 "$part"; fi
+    tail -c "+$from" "$LOG" | tail -n "$( ((code == wanted)) && echo "${SHOW:-3}" || echo 25)"
     NAMES+=("$name") TIMES+=($((SECONDS - begin)))
     if ((code == wanted)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $wanted"); else CODES+=("$code"); fi
-    rm -f "$part"
 }
 
 SHOW=12 step "nvidia-smi" 30 0 nvidia-smi
 if [[ -n $WHEELS ]]; then
+    # shellcheck disable=SC2016  # the other shell expands it
     # Where another package owns the name `nvidia`, the wheels are found only beside it.
     step "install wheels" 60 0 bash -c '
         pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
@@ -64,26 +75,30 @@ step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolati
 SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.
 TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
-for room in "kernels tests/cuda/test_kernels.py tests/properties" "decoder tests/cuda/test_decoding.py tests/codec" \
-    "CUDA tests/cuda --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py" "loader tests/loader" \
-    "rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader"; do
-    read -r name where <<<"$room"
-    # shellcheck disable=SC2086  # several paths, and options
-    SHOW=5 step "tests on the GPU: $name" 150 0 env CUAUG_REQUIRE_CUDA=1 CUAUG_FAILURES="$OUT/failures.txt" \
-        "${TEST[@]}" -m cuda --timeout 120 $XDIST $where
-done
+# room NAME PATH...
+room() {
+    SHOW=5 step "tests on the GPU: $1" 150 0 env CUAUG_REQUIRE_CUDA=1 CUAUG_FAILURES="$OUT/failures.txt" \
+        "${TEST[@]}" -m cuda --timeout 120 "${XDIST[@]}" "${@:2}"
+}
+room kernels tests/cuda/test_kernels.py tests/properties
+room decoder tests/cuda/test_decoding.py tests/codec
+room CUDA tests/cuda --ignore=tests/cuda/test_kernels.py --ignore=tests/cuda/test_decoding.py
+room loader tests/loader
 DRIVER=(compute-sanitizer --error-exitcode 99 --print-limit 5 --report-api-errors no)
 RUN=("$PYTHON" -m tests.cuda.sanitize_driver)
 step "memcheck" 120 0 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 4
-step "memcheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
 step "racecheck" 120 0 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 8
+room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/codec --ignore=tests/loader
+step "memcheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
 step "racecheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
 DATA=$(dirname "$SITE")/bench-data
-SHOW=32 step "benchmark: kernels, targets" 60 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
+SHOW=32 step "benchmark: fused kernel, targets" 60 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
     --out "$OUT/gpu_kernels.json"
-SHOW=70 step "benchmark: loader, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
+SHOW=70 step "benchmark: images a second, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
+TRAINING=$(mktemp -d)  # its plot, which the JSON holds as well, would be one file too many
 SHOW=20 step "benchmark: training step" 180 0 "$PYTHON" benchmarks/training_step.py --threads 6 --data "$DATA" \
-    --out "$OUT"
+    --out "$TRAINING"
+cp "$TRAINING"/*.json "$OUT" 2>/dev/null
 SHOW=14 step "benchmark: batches, Kornia, torchvision" 90 0 "$PYTHON" benchmarks/batch_augmentation.py --device cuda \
     --out "$OUT/batch_augmentation.json"
 SHOW=8 step "benchmark: Python a sample" 60 0 "$PYTHON" benchmarks/gpu_python.py --data "$DATA" \
@@ -93,7 +108,7 @@ if "$PYTHON" -c 'import kornia' 2>/dev/null; then
 else
     echo "=== benchmark: launches: skipped, Kornia is not importable here" | tee -a "$LOG"
 fi
-SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "${TEST[@]}" -m "not cuda and not slow" $XDIST
+SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "${TEST[@]}" -m "not cuda and not slow" "${XDIST[@]}"
 
 echo
 echo "=== summary, after $SECONDS s"
