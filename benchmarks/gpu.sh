@@ -92,7 +92,7 @@ room rest tests --ignore=tests/cuda --ignore=tests/properties --ignore=tests/cod
 step "memcheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool memcheck "${RUN[@]}" --every 40 --mistake bounds
 step "racecheck finds a planted mistake" 120 99 "${DRIVER[@]}" --tool racecheck "${RUN[@]}" --every 40 --mistake race
 DATA=$(dirname "$SITE")/bench-data
-SHOW=32 step "benchmark: fused kernel, targets" 60 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
+SHOW=40 step "benchmark: fused kernel, targets" 120 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
     --out "$OUT/gpu_kernels.json"
 SHOW=70 step "benchmark: images a second, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
 TRAINING=$(mktemp -d)  # its plot, which the JSON holds as well, would be one file too many

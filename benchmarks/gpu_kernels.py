@@ -3,7 +3,8 @@
 Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
 batch was given, after flushing the L2 cache), a whole `CudaProgram.run` on the device (upload and launch), and the CPU
 time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
-chain on an H200: under 0.15 ms, and over half of a copy's bandwidth.
+chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. The chains stand there twice: as shipped, and with
+the kernel's inputs declared __restrict__.
 
     python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
 """
@@ -158,6 +159,7 @@ def main() -> None:
         name = f"{cuda.THREADS} threads a block"
         record(result, name, lambda: Batch(first, Type.FLOAT16, Layout.CHW), args.repetitions, copy)
     cuda.THREADS = threads
+    restricted(result, args.repetitions, copy)
     row = result["cases"]["crop, flip, normalise"]
     result["targets"] = {
         f"under {MOST_MILLISECONDS} ms": row["kernel_ms"] < MOST_MILLISECONDS,
@@ -170,6 +172,21 @@ def main() -> None:
         print(f"written to {args.out}")
     if args.require_targets and not all(result["targets"].values()):
         raise SystemExit("a target was missed")
+
+
+def restricted(result: dict[str, Any], repetitions: int, copy: float) -> None:
+    """Each chain with the kernel compiled so that most loads take the read-only way; and that it computes the same."""
+    other = cuda._load(torch.cuda.current_device(), "-DREAD_ONLY=__restrict__")
+    for name, chain in CHAINS.items():
+        batch = Batch(chain, Type.FLOAT16, Layout.CHW)
+        batch.run()
+        want = batch.target.clone()
+        with mock.patch.object(cuda, "kernel", lambda index: other):
+            batch.target.zero_()
+            batch.run()
+            if not torch.equal(batch.target.view(torch.uint8), want.view(torch.uint8)):
+                raise SystemExit(f"{name}: with __restrict__ the kernel computes something else")
+            record(result, f"restricted: {name}", lambda batch=batch: batch, repetitions, copy)
 
 
 def record(result: dict[str, Any], name: str, make: Callable[[], Batch], repetitions: int, copy: float) -> None:

@@ -79,10 +79,12 @@ def kernel(device_index: int) -> Any:
         return _kernels[device_index]
 
 
-def _load(device_index: int) -> Any:
+def _load(device_index: int, *more_options: str) -> Any:
+    """What `kernel` gives; with more options for the compiler, it is not kept on disk."""
     try:
         major, minor = torch.cuda.get_device_capability(device_index)
-        cubin = nvrtc.cached(f"{major}{minor}")
+        arch = f"{major}{minor}"
+        cubin = nvrtc.compile(arch, *more_options)[0] if more_options else nvrtc.cached(arch)
         from cupy.cuda import function
 
         # Not CuPy's guard: on leaving, that makes a context on the device that was current before.
