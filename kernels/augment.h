@@ -16,10 +16,13 @@
 #include "rolling.h"
 #include "warp.h"
 
-// The source columns that a tile's columns read together.
-DEVICE Span cover(const Span* spans, int count) {
+// The source columns that a tile's columns, from output column `begin` on, read together. Where no border comes between
+// them their spans, of one length, go one way: the two at the ends tell.
+DEVICE Span cover(const Axis& axis, int begin, const Span* spans, int count) {
+    const int one = axis.start + axis.step * begin, other = one + axis.step * (count - 1);
+    const bool plain = smaller(one, other) >= axis.seen_low && larger(one, other) < axis.seen_high;
     int first = 2147483647, end = -2147483647;
-    for (int i = 0; i < count; ++i) {
+    for (int i = 0; i < count; i += plain ? larger(count - 1, 1) : 1) {
         if (spans[i].count == 0) continue;
         first = smaller(first, spans[i].first);
         end = larger(end, spans[i].first + spans[i].count);
@@ -136,7 +139,7 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
             column_spans[j] = lengthened(sample.x, column_spans[j], count, column_weights + int64(j) * sample.x.taps);
     block.sync();
 
-    const Span columns = cover(column_spans, tile.columns);
+    const Span columns = cover(sample.x, tile.x, column_spans, tile.columns);
     for (int i = 0; i < tile.rows; i += ROWS) {
         const int height = smaller(ROWS, tile.rows - i);
         Span rows[ROWS];
