@@ -114,6 +114,25 @@ def test_neighbours_matter_little():
     assert spread.max().item() <= MOST_LEVELS and spread.float().mean().item() <= MEAN_LEVELS
 
 
+@pytest.mark.parametrize("load_hint", [0.0, 1.0])
+def test_with_one_decoder_pixels_are_the_files_alone(load_hint):
+    """Whatever the batch, and however small the first one was that the decoder was given."""
+    data = jpeg(photo(375, 500))
+    header, others = read_header(data), [read_header(jpeg(photo(375, 500, seed))) for seed in range(1, 32)]
+    decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
+    memory = torch.zeros((32, 1, 375 * 500, 3), dtype=torch.uint8, device="cuda")
+    slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
+    decoder.prime(32, stream.cuda_stream)
+    seen = []
+    for place, more in ((0, 0), (3, 6), (0, 31), (17, 31), (31, 31)):
+        torch.cuda.synchronize()
+        batch = [*others[:place], header, *others[place:more]]
+        assert decoder.decode(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
+        stream.synchronize()
+        seen.append(memory[place].clone())
+    assert all(torch.equal(one, seen[0]) for one in seen)
+
+
 def damaged(data: bytes, seed: int) -> bytes:
     """With some bits flipped in the second half of its last scan, where no marker tells."""
     rng = np.random.default_rng(seed)
