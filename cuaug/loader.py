@@ -7,18 +7,17 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from cuaug import state
+from cuaug.arguments import function, integer, one_of, seconds, share
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.codec import DEFAULT_MAX_PIXELS
 from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.integers import integer
 from cuaug.interop import type_of
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
@@ -47,33 +46,6 @@ log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
 OnError = Literal["raise", "skip", "replace"]
-
-
-def _one_of(name: str, value: str, allowed: Iterable[str]) -> Any:
-    if value not in (allowed := tuple(allowed)):
-        raise LoaderError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
-    return value
-
-
-def _seconds(value: Any) -> float | None:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if value is None or (is_number and value > 0):
-        return value
-    raise LoaderError(f"timeout_seconds is a number above 0, or None, not {value!r}")
-
-
-def _function(name: str, value: Any) -> Any:
-    if value is None or callable(value):
-        return value
-    raise LoaderError(f"{name} is a function, or None, not {value!r}")
-
-
-def _load_hint(value: Any) -> float | str | None:
-    if value is None or (isinstance(value, str) and value == "auto"):
-        return value
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
-        return float(value)
-    raise LoaderError(f"load_hint is a share from 0 to 1, 'auto' or None, not {value!r}")
 
 
 class Loader:
@@ -170,13 +142,13 @@ class Loader:
             raise LoaderError(f"shuffle is True or False, not {shuffle!r}")
         self.sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         self.seed = integer("seed", seed)
-        self.last_batch = _one_of("last_batch", last_batch, LAST_BATCH)
+        self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
         self._rank_given = rank is not None
-        self.on_error: OnError = _one_of("on_error", on_error, get_args(OnError))
-        self.error_callback = _function("error_callback", error_callback)
+        self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
+        self.error_callback = function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
-        self.timeout_seconds = _seconds(timeout_seconds)
+        self.timeout_seconds = seconds("timeout_seconds", timeout_seconds)
         self.device = placed(device)
         self._setup = choose(
             self.device.type,
@@ -199,13 +171,13 @@ class Loader:
             reader=reader,
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
-            layout=_LAYOUTS[_one_of("layout", layout, _LAYOUTS)],
+            layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],
             fancy_upsampling=fancy_upsampling,
-            load_hint=_load_hint(load_hint),
+            load_hint=share("load_hint", load_hint),
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             on_error=on_error,
-            collate=_function("collate_fn", collate_fn) or collate,
+            collate=function("collate_fn", collate_fn) or collate,
         )
         self.epoch = 0
         self._start = 0  # where in the order of that epoch the next iteration begins

@@ -356,7 +356,8 @@ Otherwise than in torchvision,
 - `CopyPaste`'s boxes end behind the last pixel of a mask, not at it, and its `blending` is a soft edge; in
   torchvision's scripts it makes the hard edge two pixels wider;
 - `SanitizeBoundingBoxes`, `MixUp` and `CutMix` have no `labels_getter`: what has a row for each box is found, and mixed
-  is the label itself; `fill` is of images alone, not a dict by type: masks have the chain's `mask_fill`;
+  is the label itself; `fill` is of images alone, not a dict by type: masks of classes have the chain's
+  `mask_fill`, those of instances 0;
 - `AugMix` rounds the mean; torchvision cuts its fraction off: uint8 images get darker by half a level on average.
 """
 

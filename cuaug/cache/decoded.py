@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug.arguments import integer
 from cuaug.cache.device import DevicePixels, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.identity import differences, identity
@@ -17,7 +18,6 @@ from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promis
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
-from cuaug.integers import integer
 
 __all__ = ["DecodedCache"]
 

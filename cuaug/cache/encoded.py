@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cuaug.arguments import integer
 from cuaug.cache.identity import differences, identity
 from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
-from cuaug.integers import integer
 
 __all__ = ["EncodedCache"]
 

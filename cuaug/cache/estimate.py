@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from cuaug.arguments import integer
 from cuaug.cache.limits import readable
 from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.integers import integer
 from cuaug.sources import Source
 from cuaug.sources._bytes import read_bytes
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cuaug.integers import integer
+from cuaug.arguments import integer
 
 __all__ = ["differences", "identity"]
 

@@ -19,7 +19,7 @@ __all__ = ["CHECKS", "Broken", "NotTried", "one_line"]
 
 
 class Broken(Exception):
-    """A check failed: (what is wrong, what mends it)."""
+    """A check failed: (what is wrong, what fixes it)."""
 
 
 class NotTried(Exception):
@@ -104,11 +104,11 @@ def _driver() -> str:
 def _torch_cuda() -> str:
     _first(_cuda_driver)
     torch = _first(_import_torch)
-    mend = "pip install torch --index-url https://download.pytorch.org/whl/cu130  (or the one for your driver)"
+    fix = "pip install torch --index-url https://download.pytorch.org/whl/cu130  (or the one for your driver)"
     if not torch.version.cuda:
-        raise Broken("this torch is built without CUDA", mend)
+        raise Broken("this torch is built without CUDA", fix)
     if not torch.cuda.is_available():
-        raise Broken(f"torch {torch.__version__} finds no usable GPU; is the driver too old for it?", mend)
+        raise Broken(f"torch {torch.__version__} finds no usable GPU; is the driver too old for it?", fix)
     return f"CUDA {torch.version.cuda} on {torch.cuda.get_device_name()}"
 
 
@@ -215,12 +215,12 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
 
 
 @contextlib.contextmanager
-def _needs(mend: str) -> Iterator[None]:
-    """Whatever an import raises, `mend` mends it."""
+def _needs(fix: str) -> Iterator[None]:
+    """Whatever an import raises, `fix` is what fixes it."""
     try:
         yield
     except Exception as error:
-        raise Broken(one_line(error), mend) from error
+        raise Broken(one_line(error), fix) from error
 
 
 def _first(need: Callable[[], Any]) -> Any:

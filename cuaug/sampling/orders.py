@@ -14,8 +14,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data.distributed import DistributedSampler
 
+from cuaug.arguments import integer
 from cuaug.errors import LoaderError
-from cuaug.integers import integer
 from cuaug.random import Draws, mixed
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from cuaug.arguments import integer
 from cuaug.errors import LoaderError
-from cuaug.integers import integer
 from cuaug.sources._text import Resolver, array_of, number, open_text
 from cuaug.sources.files import Files
 
