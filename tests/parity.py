@@ -351,6 +351,11 @@ Otherwise than in torchvision,
 
 - on a batch, every image is drawn for on its own;
 - `Normalize` scales uint8 images to [0, 1] first;
+- `ToDtype(torch.uint8, scale=True)` rounds v * 255; torchvision cuts off the fraction of v * 255.999: a quarter of all
+  values are one level apart. Without `scale` it rounds and saturates, 2.6 to 3; torchvision cuts off, 2.6 to 2;
+- `adjust_contrast`, and so `ColorJitter`, blends with the mean of the gray image; torchvision first cuts off the
+  fractions of a uint8 image's gray, half a level on average: that moves results by half of |factor - 1| levels, by 0.95
+  for a factor of 2.9, before torchvision cuts off their fractions too and cuaug rounds them;
 - `RandomErasing(value="random")` on uint8 images draws around mid-gray; torchvision casts a standard normal to uint8;
 - `MixUp` and `CutMix` mix with the next sample, not the one before in the batch, and `MixUp` takes uint8 too;
 - `CopyPaste`'s boxes end behind the last pixel of a mask, not at it, and its `blending` is a soft edge; in

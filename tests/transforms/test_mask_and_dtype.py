@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from cuaug import TransformError
+from cuaug import functional as F
 from cuaug import transforms as T
 from tests.transforms.test_geometry import params
 
@@ -142,3 +143,24 @@ def test_values_for_three_channels_need_three(transform):
         transform(np.zeros((9, 9), np.uint8))
     with pytest.raises(TransformError, match="3 entries"):
         T.Compose([T.Grayscale(), transform])(np.zeros((9, 9, 3), np.uint8))
+
+
+def test_how_far_uint8_is_from_torchvisions():
+    """As docs/parity.md has it; its formulas."""
+    values = np.random.default_rng(0).random((3, 200, 200), dtype=np.float32)
+    got = T.ToDtype(torch.uint8, scale=True)(torch.from_numpy(values)).numpy()
+    apart = got.astype(int) - (values * np.float32(255.999)).astype(np.uint8)
+    assert set(np.unique(np.abs(apart))) == {0, 1} and abs((apart != 0).mean() - 0.25) < 0.01
+    some = torch.tensor([2.6, 2.4, -3.0, 300.0]).expand(3, 1, 4)
+    assert T.ToDtype(torch.uint8)(some)[0].tolist() == [[3, 2, 0, 255]]
+
+
+def test_how_far_contrast_is_from_torchvisions():
+    image = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
+    gray = image @ np.array([0.2989, 0.587, 0.114])
+    for factor in (0.37, 2.9):
+        blended = np.clip(factor * image + (1 - factor) * np.floor(gray).mean(), 0, 255)
+        got = F.adjust_contrast(image, factor).astype(float)
+        inner = (blended > 2) & (blended < 253)
+        assert abs((blended - got)[inner].mean() - (factor - 1) / 2) < 0.05
+        assert np.abs(blended - got).max() < abs(factor - 1) / 2 + 0.55
