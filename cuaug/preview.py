@@ -144,6 +144,8 @@ def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, n
     """`count` draws of an image, (H, W, 3): the same ones for a seed and number, however many are taken."""
     generator = torch.Generator().manual_seed(mixed(seed, number))
     seeded = T.Compose(chain.transforms, generator=generator)
+    if chain.partners:  # of a batch of one, which it mixes with itself
+        return (seeded(pixels[None])[0] for _ in range(count))
     return (seeded(pixels) for _ in range(count))
 
 

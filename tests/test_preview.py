@@ -305,3 +305,10 @@ def test_as_a_program(files, tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert Image.open(tmp_path / "g.jpg").size[0] == 6 + 7 * 230
+
+
+def test_a_mix_shows_the_picture_mixed_with_itself():
+    image = photo(6, 8)
+    np.testing.assert_array_equal(next(draw(image, T.Compose([T.MixUp(num_classes=2)]), 1)), image)
+    mosaic = next(draw(image, T.Compose([T.Resize((8, 8)), T.Mosaic(16, (-0.5, -0.5))]), 1))
+    assert mosaic.ndim == 3 and mosaic.shape[-1] == 3
