@@ -202,6 +202,8 @@ class Clocks:
 
 def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[float]:
     """Seconds that each of so many batches takes, once all is warm; decoding's stub is taken out."""
+    if len(loader) < 3:
+        raise SystemExit(f"an epoch of {len(loader)} batches is too short: give at least three times as many files")
     seen = -3
     while seen < count:
         running = iter(loader)

@@ -194,7 +194,7 @@ def _joined(
         overlaid: makes one (H, W) mask of those of all parts.
 
     Raises:
-        TransformError: dicts of different keys.
+        TransformError: dicts of different keys, or rows of different shapes.
     """
     whole = copy.copy(rebuilt[0])
     if any(other.keys() != whole.keys() for other in rebuilt):
@@ -202,19 +202,22 @@ def _joined(
         raise TransformError(f"targets that are put together have the same keys, but only some have {keys}")
     for key in whole:
         if all(part.has_rows(key) for part in parts):
-            whole[key] = _concatenated([one[key] for one in rebuilt], size)
+            whole[key] = _concatenated(key, [one[key] for one in rebuilt], size)
         elif isinstance(parts[0].fields.get(key), Masks):
             whole[key] = parts[0].like(key, overlaid([Value(one[key]).array for one in rebuilt]), size)
     return whole
 
 
-def _concatenated(values: Sequence[Any], size: Size) -> Any:
+def _concatenated(key: Any, values: Sequence[Any], size: Size) -> Any:
     first = values[0]
     if isinstance(first, (list, tuple)):
         rows = itertools.chain(*values)
         return tuple(rows) if isinstance(first, tuple) else [*rows]
     # What has no rows may be of another shape and type.
     some = [value for value in values if len(value)] or [first]
+    if len({np.shape(value)[1:] for value in some}) > 1:
+        shapes = ", ".join(str(np.shape(value)) for value in some)
+        raise TransformError(f"{key} of targets that are put together have rows of one shape, not {shapes}")
     if isinstance(first, torch.Tensor):
         return Value(first).like(np.concatenate([Value(value).array for value in some]), size)
     return np.concatenate([np.asarray(value) for value in some])

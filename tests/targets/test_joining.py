@@ -315,6 +315,11 @@ def test_blending_softens_the_edge_alone():
         (T.Mosaic(), [1, 2], r"Mosaic: labels are dicts of boxes, masks or keypoints, not 1 \(target 0 of the batch\)"),
         (T.Mosaic(), [{}, {"a": {"boxes": [[0, 0, 1, 1]]}}], r"in the dict itself, not in \['a'\] \(target 1"),
         (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]]}, {}], r"have the same keys, but only some have \['boxes'\]"),
+        (
+            T.Mosaic(start_ratio_range=(0.3, 0.3)),
+            [{"keypoints": np.ones((1, points, 2)), "boxes": [[0, 0, 9, 9]]} for points in (2, 3)],
+            r"keypoints of targets .* rows of one shape, not \(\d, \d, 2\), \(",
+        ),
         (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]], "labels": [1, 2]}], "boxes is of 1 instances and labels of 2"),
         (T.CopyPaste(1.0), [{"boxes": [[0, 0, 1, 1]]}] * 2, 'no "masks" of instances'),
         (T.CopyPaste(), ["cat", "dog"], "CopyPaste: labels are dicts .* not 'cat'"),
