@@ -16,7 +16,16 @@ from PIL import Image
 
 from cuaug.forks import ForkWaitsLock
 
-__all__ = ["codec_version", "decode_params", "decoder_options", "engine_decodes", "gpu_decodes", "nv", "open_streams"]
+__all__ = [
+    "codec_version",
+    "decode_params",
+    "decoder_options",
+    "engine_decodes",
+    "gpu_decodes",
+    "nv",
+    "open_streams",
+    "plain_jpeg",
+]
 
 _nvimgcodec: ModuleType | None = None
 _import_lock = ForkWaitsLock()
@@ -163,12 +172,17 @@ def engine_decodes(device_id: int) -> str:
     return f"{text}; other JPEGs are decoded by CUDA kernels, whatever load_hint says"
 
 
+def plain_jpeg(colour: tuple[int, int, int]) -> bytes:
+    """A JPEG that a GPU's hardware engine takes: it refuses those of a few pixels."""
+    encoded = io.BytesIO()
+    Image.new("RGB", (320, 240), colour).save(encoded, "JPEG")
+    return encoded.getvalue()
+
+
 def _decoded_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
     """The mean red and green of a red JPEG, decoded by these kinds of backends alone; None if none of them does."""
     import torch
 
-    encoded = io.BytesIO()
-    Image.new("RGB", (320, 240), (255, 0, 0)).save(encoded, "JPEG")  # the engine takes none of a few pixels
     with torch.cuda.device(device_id):  # nvImageCodec may make a context on whichever device is current
         codec = nv()
         decoder = codec.Decoder(
@@ -177,7 +191,7 @@ def _decoded_red(device_id: int, kinds: Sequence[str], options: str = "") -> tup
             backends=[codec.Backend(getattr(codec.BackendKind, kind)) for kind in kinds],
             options=options,
         )
-        image = decoder.decode(codec.CodeStream(encoded.getvalue()), params=decode_params(False))
+        image = decoder.decode(codec.CodeStream(plain_jpeg((255, 0, 0))), params=decode_params(False))
         if image is None:
             return None
         red, green, _ = np.asarray(image.cpu()).reshape(-1, 3).mean(axis=0)

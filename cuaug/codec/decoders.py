@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import compress
@@ -11,9 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams
+from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams, plain_jpeg
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
 from cuaug.codec.pixels import Pixels
@@ -153,9 +151,7 @@ class CudaDecoder:
         """
         if not self._shares:
             return
-        encoded = io.BytesIO()
-        Image.new("RGB", (32, 32)).save(encoded, "JPEG")
-        streams = open_streams([encoded.getvalue()] * images)
+        streams = open_streams([plain_jpeg((0, 0, 0))] * images)
         with contextlib.suppress(RuntimeError, ValueError):  # what ails the decoder shows where it has to decode
             self._decoder.decode(streams, params=self._as_stored, cuda_stream=stream)
 
