@@ -35,7 +35,7 @@ class Answers:
         if len(streams) in self._raises:
             raise RuntimeError("a stream is not what it seems")
         if images is None:
-            assert len(set(map(id, streams))) == len(streams) and (streams[0].height, streams[0].width) == (32, 32)
+            assert len(set(map(id, streams))) == len(streams) and streams[0].height >= 64
             return [None] * len(streams)
         for stream, image in zip(streams, images, strict=True):
             size = stream.height, stream.width
