@@ -5,7 +5,6 @@ NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names an
 that does not fit is a `TransformError`, which names it and what was allowed.
 """
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from cuaug.functional.color import (
@@ -52,6 +51,7 @@ from cuaug.functional.geometry import (
     ten_crop,
     vertical_flip,
 )
+from cuaug.transforms.instead import FUNCTIONS, no_such
 
 __all__ = [
     "adjust_brightness",
@@ -94,22 +94,7 @@ __all__ = [
     "vertical_flip",
 ]
 
-_INSTEAD = {
-    "convert_image_dtype": "transforms.ToDtype(dtype, scale=True) is the same",
-    "hflip": "horizontal_flip is the same",
-    "pil_to_tensor": "not needed: functions take tensors, arrays and PIL images",
-    "to_dtype": "transforms.ToDtype(dtype, scale) is the same",
-    "to_image": "not needed: functions take tensors, arrays and PIL images",
-    "to_pil_image": "not needed: PIL images come back as PIL images",
-    "to_tensor": "transforms.ToDtype(torch.float32, scale=True): floats in [0, 1], of PIL images (C, H, W) tensors",
-    "vflip": "vertical_flip is the same",
-}
-
 if not TYPE_CHECKING:  # to which every name would be there
 
     def __getattr__(name: str) -> Any:
-        """Says for torchvision's names that are not here what to do instead."""
-        hint = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
-        )
+        raise no_such(__name__, name, FUNCTIONS)

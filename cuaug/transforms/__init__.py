@@ -8,7 +8,6 @@ Compose([
 ])
 """
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from cuaug.transforms.arguments import InterpolationMode
@@ -44,6 +43,7 @@ from cuaug.transforms.geometry import (
     Rot90,
     TenCrop,
 )
+from cuaug.transforms.instead import TRANSFORMS, no_such
 from cuaug.transforms.jitter import (
     PlanckianJitter,
     RandomBrightness,
@@ -150,20 +150,7 @@ __all__ = [
     "TrivialAugmentWide",
 ]
 
-_INSTEAD = {
-    "ConvertImageDtype": "ToDtype(dtype, scale=True) is the same",
-    "PILToTensor": "not needed: chains take tensors, arrays and PIL images, and a Loader's images come out as tensors",
-    "ToImage": "not needed: chains take tensors, arrays and PIL images, and a Loader's images come out as tensors",
-    "ToPILImage": "not needed: PIL images come back as PIL images",
-    "ToPureTensor": "not needed: images come out as plain tensors",
-    "ToTensor": "ToDtype(torch.float32, scale=True) makes floats in [0, 1], of PIL images (C, H, W) tensors",
-}
-
 if not TYPE_CHECKING:  # to which every name would be there
 
     def __getattr__(name: str) -> Any:
-        """Says for torchvision's names that are not here what to do instead."""
-        hint = f": {_INSTEAD[name]}" if name in _INSTEAD else ""
-        raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=sys.modules[__name__]
-        )
+        raise no_such(__name__, name, TRANSFORMS)
