@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from cuaug import state
@@ -36,7 +37,6 @@ from cuaug.sources.opening import Loadable
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
     from torch.utils.data import Sampler
 
@@ -70,7 +70,8 @@ class Loader:
         device: "cpu", "cuda", "cuda:1", ...; None: what the environment variable CUAUG_DEVICE says, or else CUDA where
             decoding and kernels truly run there. Without a number it is the GPU of torchrun's LOCAL_RANK.
         dtype: what the finished images become: torch.uint8, float16, bfloat16 or float32; None: what the chain makes
-            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back.
+            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back. Where the chain ends in
+            functions of whole batches, such as `Lambda`, it is what they are given, but for `Mosaic`.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
         threads: worker threads that read and decode, in place of DataLoader's num_workers; None: one for each CPU that
             affinity and the control group's quota leave to this process, shared among the ranks of a machine; on a GPU
@@ -110,7 +111,7 @@ class Loader:
         transforms: Sequence[Transform] | Transform = (),
         *,
         batch_size: int = 1,
-        shuffle: bool = False,
+        shuffle: bool | None = False,
         sampler: Sampler[int] | Sequence[int] | NDArray[np.integer[Any]] | torch.Tensor | Order | None = None,
         seed: int = 0,
         last_batch: Literal["partial", "drop", "pad"] = "partial",
@@ -138,9 +139,9 @@ class Loader:
         self.batch_size = integer("batch_size", batch_size, 1)
         if not len(self.source):
             raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
-        if not isinstance(shuffle, bool):
+        if shuffle is not None and not isinstance(shuffle, (bool, int, np.bool_)):
             raise LoaderError(f"shuffle is True or False, not {shuffle!r}")
-        self.sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
+        self.sampler = open_sampler(sampler, len(self.source), shuffle=bool(shuffle))
         self.seed = integer("seed", seed)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
@@ -176,8 +177,9 @@ class Loader:
             load_hint=share("load_hint", load_hint),
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
+            most_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
-            collate=function("collate_fn", collate_fn) or collate,
+            collate=collate if collate_fn is None else function("collate_fn", collate_fn),
         )
         self.epoch = 0
         self._start = 0  # where in the order of that epoch the next iteration begins
@@ -188,7 +190,7 @@ class Loader:
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(self, "_made") and name in _FIXED:
+        if hasattr(self, "_made") and name in _FIXED and (hasattr(self, name) or type(self) is Loader):
             raise AttributeError(
                 f"{name} is fixed when a Loader is made and cannot become {value!r}: make another, which goes on from "
                 "this one's `state_dict()`; of the chain, `loader.transforms.transforms` may be edited"
@@ -374,4 +376,5 @@ def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
-_FIXED = {"source", *inspect.signature(Loader).parameters} - {"self"}
+# The others are looked at whenever they are needed.
+_FIXED = {"source", *inspect.signature(Loader).parameters} - {"error_callback", "max_errors", "timeout_seconds"}

@@ -158,11 +158,12 @@ class _Producer:
     def produce(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts
     ) -> None:
+        most = max(len(items), self._settings.most_images)
         if not self._ready:
-            self._prepare(len(items))
-        elif len(items) > self._most_images:  # the first batch was a partial one
+            self._prepare(most)
+        elif most > self._most_images:  # the chain has been edited, and mixes more now
             self.stream.synchronize()
-            self._open_decoder(len(items))
+            self._open_decoder(most)
         arena = self._arenas[self._turn % _ARENAS]
         self._turn += 1
         with torch.cuda.stream(self.stream):

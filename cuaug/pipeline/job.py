@@ -29,6 +29,7 @@ from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import Workers
 from cuaug.sampling import Epoch, Share
+from cuaug.transforms.running import typed_stage
 
 __all__ = ["Job", "Pipeline", "Settings"]
 
@@ -230,13 +231,13 @@ class Job:
         cancelled = self.cancelled
         self._items = []  # the encoded bytes
         whole, self._fills = self._fills, None  # which refers to this: what it holds must not wait for the collector
-        if whole is not None and self._failure is not None:
+        if whole is not None and (cancelled or self._failure is not None):  # nothing else will end it
             whole._failure = self._failure
             whole._end()
             self._forget()
         if not cancelled:
             self._done.put(None)
-        if self.cancelled:
+        if cancelled or self._cancelled:  # not where it was closed just now: a consumer may be about to ask
             self._forget()
 
     def _read(self, part: range) -> None:
@@ -296,7 +297,7 @@ class Job:
                 items,
                 labels,
                 samples.draws(good),
-                settings.target_type if len(settings.transforms.stages) == 1 else None,  # the last stage's
+                settings.target_type if typed_stage(settings.transforms.stages) == 0 else None,
                 settings.layout,
                 lambda i: self._name_at(good[i]),
             )
@@ -390,6 +391,7 @@ class Job:
         """`images` are those of `positions`; or `positions` is empty, and they only have the right shape."""
         if self._fills is not None:
             self._fills._filled(images)
+            self._fills = None  # it has ended, or goes on by itself
             self._end()
             return
         with self._recorder.at("finish", self.number):

@@ -25,5 +25,6 @@ class Settings:
     load_hint: float | str | None
     decode_threads: int | None
     prefetch: int
+    most_images: int
     on_error: str
     collate: Callable[[list[Any]], Any]

@@ -167,9 +167,12 @@ def check_params(transform: Any, params: Any, count: int) -> None:
     if not isinstance(params, dict):
         raise TransformError(f"{type(transform).__name__}.make_params gives a dict of arrays, not {params!r:.100}")
     for name, values in params.items():
+        if isinstance(values, (list, tuple)):
+            params[name] = values = np.asarray(values)
         shape = tuple(getattr(values, "shape", ()))
         if shape[:1] != (count,):
             raise TransformError(
                 f"{type(transform).__name__}.make_params gives arrays of {count} rows, one for each sample, not "
-                f"{name}{f' of shape {shape}' if shape else f'={values!r:.100}'}"
+                f"{name}{f' of shape {shape}' if shape else f'={values!r:.100}'}: what all have in common belongs in "
+                "__init__"
             )

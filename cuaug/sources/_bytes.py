@@ -40,7 +40,10 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def _opened(path: str | os.PathLike[str], flags: int) -> tuple[int, int]:
     """(descriptor, size) of a regular file, or of a folder, whose reader is told what it is."""
     try:
-        file = os.open(path, flags | os.O_NONBLOCK)  # of regular files it changes nothing; a pipe waits for its writer
+        try:
+            file = os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
+        except BlockingIOError:  # somebody has a lease on it: a regular file, which is waited for
+            file = os.open(path, flags)
     except ValueError as error:  # a null character, or half of a surrogate pair
         raise OSError(f"no file can have such a name: {error}") from error
     try:

@@ -34,13 +34,18 @@ def leaves(dataset: Any) -> Iterator[Any]:
         yield from leaves(each)
 
 
+def _list_of(source: Source, name: str) -> list[Any] | None:
+    """An attribute of a source that is a list, or the like."""
+    found = getattr(source, name, None)
+    return list(found) if isinstance(found, (Sequence, np.ndarray)) and not isinstance(found, str) else None
+
+
 class _OfSources:
     """Samples that are those of other sources, with all that these have."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources = list(sources)
-        classes = [getattr(source, "classes", None) for source in self.sources]
-        lists = [None if names is None else list(names) for names in classes]
+        lists = [_list_of(source, "classes") for source in self.sources]
         self.classes = lists[0] if lists.count(lists[0]) == len(lists) else None  # or labels mean different things
 
     def _place(self, index: int) -> tuple[Source, int]:
@@ -123,7 +128,7 @@ class Joined(_OfSources):
     def __init__(self, sources: Sequence[Source]) -> None:
         super().__init__(sources)
         self._ends = list(itertools.accumulate(map(len, self.sources)))
-        shards = [getattr(source, "shard_sizes", None) for source in self.sources]
+        shards = [_list_of(source, "shard_sizes") for source in self.sources]
         if None not in shards:
             self.shard_sizes = [size for sizes in shards for size in sizes or ()]
 

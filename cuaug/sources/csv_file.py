@@ -149,6 +149,8 @@ class _Table:
 
         What is named like a picture is one that is missing, whatever else there is.
         """
+        if not isinstance(image, int):  # by name: that was no guess
+            return
         cells = [cell.strip() for cell in self.first]
         position = self._position(image)
         given = resolve(cells[position])

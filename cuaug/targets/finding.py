@@ -18,14 +18,14 @@ from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind, tv_kind_of
 
-__all__ = ["OF_THE_IMAGE", "Group", "holds_targets", "may_hold_targets", "may_move", "rows_of"]
+__all__ = ["Group", "has_rows", "holds_targets", "may_hold_targets", "may_move"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
 #: What is never one for each instance, whatever its length.
 OF_THE_IMAGE = frozenset(
     {"image_id", "size", "orig_size", "canvas_size", "format", "path"}
-    | {"img_shape", "ori_shape", "orig_shape", "pad_shape", "scale_factor"}
+    | {"img_shape", "ori_shape", "orig_shape", "pad_shape", "scale_factor", "image_size", "original_size", "img_size"}
 )
 
 
@@ -77,7 +77,7 @@ class Group:
                 if may_move(value):
                     raise TransformError(
                         f"{name} is a list with boxes, masks or keypoints in it: they lie in dicts and tuples, and a "
-                        "list goes with a batch of images"
+                        "list goes with a batch of images; what is not to be moved needs other names"
                     )
             elif isinstance(value, tuple) or _is_mapping(value):
                 group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
@@ -103,7 +103,7 @@ class Group:
         for key, field in self.fields.items():
             if field.count is not None and (key in _NAMES or isinstance(field, Boxes)):
                 counts[field.name] = field.count
-                of_instances |= not isinstance(field, Keypoints)
+                of_instances |= isinstance(field, Boxes) or key == "masks"
         if of_instances and _is_mapping(self._container):
             labels = rows_of(self._container.get("labels"))
             if labels is not None:
@@ -111,8 +111,9 @@ class Group:
         if len(set(counts.values())) > 1:
             first, count = next(iter(counts.items()))
             other = next(name for name in counts if counts[name] != count)
+            hint = "; labels of the whole image need another name" if other.endswith("labels") else ""
             raise TransformError(
-                f"{first} is of {count} instances and {other} of {counts[other]}: of one target they are the same"
+                f"{first} is of {count} instances and {other} of {counts[other]}: of one target they are the same{hint}"
             )
 
     def all_fields(self) -> list[tuple[Field, Group]]:
@@ -130,7 +131,7 @@ class Group:
         keep = kept(self)
         if keep is not None and not keep.all():
             for key, value in new.items():
-                if key not in self.fields and key not in OF_THE_IMAGE:
+                if key not in self.fields and has_rows(key, value, len(keep)):
                     new[key] = _selected(value, keep)
         for key, field in self.fields.items():
             of_instances = keep is not None and field.count == len(keep)
@@ -166,9 +167,14 @@ def holds_targets(label: Any) -> bool:
 def may_move(value: Any) -> bool:
     """Whether there is anything in it that moves with its image, at any depth."""
     if isinstance(value, (list, tuple)):
-        # Mostly they are long and of numbers: their types are asked for, not each of them.
-        kinds = {kind for kind in set(map(type, value)) if may_hold_targets(kind)}
-        return bool(kinds) and any(type(part) in kinds and may_move(part) for part in value)
+        # Mostly they are long and of numbers: their types are asked for, not each of them; lists in them all at once.
+        while True:
+            kinds = {kind for kind in set(map(type, value)) if may_hold_targets(kind)}
+            if not kinds <= {list, tuple}:
+                return any(type(part) in kinds and may_move(part) for part in value)
+            if not kinds:
+                return False
+            value = [*itertools.chain.from_iterable(part for part in value if type(part) in kinds)]
     if _is_mapping(value):
         return any(_is_named(value, key, part) or may_move(part) for key, part in value.items())
     return tv_kind(value) is not None
@@ -222,10 +228,21 @@ def rows_of(value: Any) -> int | None:
     return len(value) if isinstance(value, list) or type(value) is tuple else None
 
 
+def has_rows(key: Any, value: Any, count: int) -> bool:
+    """Whether it has one row for each of so many instances. A tuple of numbers is mostly a size: (height, width)."""
+    if key in OF_THE_IMAGE or rows_of(value) != count:
+        return False
+    return key == "labels" or type(value) is not tuple or not _is_size(value)
+
+
+def _is_size(value: tuple[Any, ...]) -> bool:
+    return bool(value) and all(
+        isinstance(part, numbers.Number) or (type(part) is tuple and _is_size(part)) for part in value
+    )
+
+
 def _selected(value: Any, keep: NDArray[np.bool_]) -> Any:
-    """The rows of what has one for each instance."""
-    if rows_of(value) != len(keep):
-        return value
+    """Some rows of what has one for each instance."""
     if isinstance(value, np.ndarray):
         return value[keep]
     if isinstance(value, torch.Tensor):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
-from cuaug.targets.finding import OF_THE_IMAGE, Group, rows_of
+from cuaug.targets.finding import Group, has_rows
 from cuaug.targets.values import Value
 
 __all__ = ["Part", "Place", "in_mosaic", "pasted", "some"]
@@ -75,11 +75,11 @@ class Part:
 
     def has_rows(self, key: Any) -> bool:
         """Whether what is there has one row for each instance."""
-        if self.count is None or key in OF_THE_IMAGE:
+        if self.count is None:
             return False
         if key in self.fields:
             return self.fields[key].count is not None
-        return rows_of(self._target[key]) == self.count
+        return has_rows(key, self._target[key], self.count)
 
     def rebuilt(self, keep: Rows, moved: Callable[[Any, Field, Rows], Any]) -> dict[Any, Any]:
         """The dict with the instances `keep`, (K,), and what `moved(key, field, keep)` gives for each of `fields`.

@@ -92,6 +92,8 @@ class BatchTransform(Transform):
     #: How many samples beyond the batch it looks at: those that follow in the epoch's order, so that a sample's are the
     #: same whatever the batch size and the ranks; of a batch that comes without an order, its first ones.
     partners: int = 0
+    #: Whether it depends on the images' unit, as a fill does: then they get the type that a Loader asks for behind it.
+    has_fill: bool = False
     #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
     reads_targets: bool = False
 

@@ -31,7 +31,8 @@ def _check_planned(choice: Transform, transforms: Iterable[Any]) -> None:
                 f"{type(transform).__name__} acts on whole batches: it cannot be a part of {type(choice).__name__}, "
                 "which decides for each sample"
             )
-        if isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
+        within = getattr(transform, "transforms", None)
+        if isinstance(within, (list, tuple)) and type(transform).__module__.startswith("cuaug."):
             _check_planned(choice, within)
 
 

@@ -51,6 +51,7 @@ class Mosaic(BatchTransform):
     """
 
     partners = 3
+    has_fill = True
     reads_targets = True
 
     def __init__(

@@ -21,7 +21,7 @@ from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.function import Lambda
 
-__all__ = ["restacked", "rows_of", "run_chain", "run_stages"]
+__all__ = ["restacked", "rows_of", "run_chain", "run_stages", "typed_stage"]
 
 Stages = Sequence[Transform]
 How = Mapping[str, Any]
@@ -62,12 +62,22 @@ def restacked(given: Any, rows: list[Any], labels: list[Any]) -> Any:
     if all(map(operator.is_, rows, labels)):
         return given
     try:
-        return torch.stack(labels).to(given.device) if isinstance(given, torch.Tensor) else np.stack(labels)
+        if isinstance(given, torch.Tensor):
+            return torch.stack([torch.as_tensor(label) for label in labels]).to(given.device)
+        return np.stack(labels)
     except (TypeError, ValueError, RuntimeError):
-        shapes = sorted({np.shape(label) for label in labels})
+        kinds = ", ".join(sorted({f"{type(label).__name__}{tuple(getattr(label, 'shape', ()))}" for label in labels}))
         raise TransformError(
-            f"labels come out of the chain with different shapes, {shapes}, as no tensor has: pass them as a list"
+            f"labels come out of the chain as {kinds}, of which no tensor or array is made: pass them as a list"
         ) from None
+
+
+def typed_stage(stages: Stages) -> int:
+    """The stage that makes the type that is asked for: behind it are only functions that take any."""
+    number = len(stages) - 1
+    while number and isinstance(stage := stages[number], BatchTransform) and not stage.has_fill:
+        number -= 1
+    return number
 
 
 def run_stages(
@@ -89,12 +99,14 @@ def run_stages(
         draws: of those N + extra samples.
         extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
             first ones are taken once more.
-        target_type: what the last stage's images become, as with `ToDtype(scale=True)`; None: what the stages make.
+        target_type: what the images of `typed_stage` become, as with `ToDtype(scale=True)`; None: what the stages make.
 
     Returns:
         what became of the N images and their targets.
     """
-    count = len(images) - extra
+    count, typed = len(images) - extra, typed_stage(stages)
+    if target_type == Type.UINT8 and _normalized(stages):
+        raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
     for number, stage in enumerate(stages[1:], 1):
         drawn = draws.at(number * _STAGE_POSITIONS)
         if isinstance(stage, BatchTransform):
@@ -105,14 +117,14 @@ def run_stages(
             extra -= stage.partners
             of = drawn.of(drawn.indices[: count + extra])
             images, targets, _ = stage.perform(images, targets, of, record, how_targets_are)
+            if number == typed and target_type is not None:
+                images = _of_type(images, target_type)
         else:
             opened = open_images(images)
             of = drawn.of(drawn.indices[: len(images)])
-            type_now = target_type if number == len(stages) - 1 else None
+            type_now = target_type if number == typed else None
             made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record, type_now)
             images = opened.finish(made)
-    if target_type is not None:
-        images = _of_type(images, target_type, stages)
     return images[:count], None if targets is None else targets[:count]
 
 
@@ -137,12 +149,9 @@ def _run_planned(
     )
 
 
-def _of_type(images: torch.Tensor, target_type: Type, stages: Stages) -> torch.Tensor:
-    """What the last stage made, which may be a function that knows of no type."""
+def _of_type(images: torch.Tensor, target_type: Type) -> torch.Tensor:
     dtype = dtype_of(target_type)
-    if target_type == Type.UINT8 and _normalized(stages):
-        raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
-    if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point):
+    if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point) or 0 in images.shape:
         return images.to(dtype)
     opened = open_images(images)
     return opened.finish(run_plan(opened, lambda plan: None, target_type=target_type)[0])

@@ -247,7 +247,7 @@ def test_nothing_to_load():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("shuffle", True)]
+    ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("dtype", None)]
 )
 def test_what_a_loader_was_made_with_stays(name, value):
     with (

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from cuaug import Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from cuaug.pipeline.stages import stages
-from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
+from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, png, write_photos
 
 DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
 
@@ -285,6 +285,47 @@ def test_a_mix_is_of_what_the_chain_makes(dtype):
     ((want, _),) = Loader(data, chain, batch_size=3)
     ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
     np.testing.assert_allclose(images.double().cpu(), want.double() * DTYPES[dtype], atol=2e-3 * (dtype != torch.uint8))
+
+
+def test_a_fill_of_levels_stays_one_in_a_mosaic():
+    """It gets what the chain makes, and not the type that the batch is delivered in."""
+
+    class Boxed(Bytes):
+        def read(self, index):
+            return self.data[index], {"boxes": np.array([[2.0, 2, 9, 9]])}
+
+    data = Boxed(*[encode(Image.new("RGB", (20, 20), (100, 100, 100)), "PNG")] * 2)
+    chain = [T.Mosaic(60, (-0.5, -0.5), fill=114)]
+    ((want, _),) = Loader(data, chain, batch_size=2, collate_fn=list)
+    ((images, _),) = Loader(data, chain, batch_size=2, collate_fn=list, dtype=torch.float32)
+    assert set(want.unique().tolist()) == {100, 114}
+    np.testing.assert_allclose(images.cpu(), want.cpu() / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda x: x[:, :2], lambda x: x.flatten(1), lambda x: x > 0, lambda x: x.long(), lambda x: torch.stack([x, x], 1)],
+)
+def test_a_function_at_the_end_gets_the_type_and_may_return_anything(made):
+    given = []
+
+    def last(images):
+        given.append(images.dtype)
+        return made(images)
+
+    data = Bytes(*(png(i) for i in range(4)))
+    ((images, _),) = Loader(data, [T.Lambda(last)], batch_size=4, dtype=torch.float32)
+    assert given == [torch.float32] and len(images) == 4
+
+
+def test_a_batch_of_which_all_is_damaged_goes_through_a_mix():
+    with Loader(
+        Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], batch_size=4, dtype=torch.float16, on_error="skip"
+    ) as loader:
+        assert [(tuple(images.shape), images.dtype) for images, _ in loader] == [
+            ((0, 3, 4, 5), torch.float16),
+            ((4, 3, 4, 5), torch.float16),
+        ]
 
 
 @pytest.mark.parametrize("after", [[], [T.CutMix(num_classes=3)], [T.CutMix(num_classes=3), T.RandomErasing()]])

@@ -311,3 +311,10 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter):
     assert read(source) == [(f"/r/{name}", {"s": text, "n": n}) for name, text, n in rows]
     one = Csv(path, "p", "s", root="/r", delimiter=delimiter)
     assert [one.classes[label] for _, label in read(one)] == [text for _, text, _ in rows]
+
+
+def test_a_column_that_is_named_is_no_guess(tmp_path):
+    """Though the first row's file is missing, has no ending, and another column's is there."""
+    (tmp_path / "thumb.jpg").write_bytes(b"")
+    (tmp_path / "table.csv").write_text("file,thumb\nraw/1,thumb.jpg\n")
+    assert len(Csv(tmp_path / "table.csv", image="file", label="thumb")) == 1

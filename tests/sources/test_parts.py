@@ -237,3 +237,17 @@ def test_of_what_has_items_too_the_items_are_taken(files):
     assert loaded(Both())[1] == [0, 10, 20, 30] and loaded(Subset(Both(), [1])) == ([1], [5])
     assert type(open_source(Subset(Both(), [1]))) is FromDataset
     assert loaded(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
+
+
+def test_attributes_of_a_source_that_mean_something_else_do_no_harm():
+    class Numbered:
+        classes, shard_sizes = 10, 16
+
+        def __len__(self):
+            return 4
+
+        def read(self, index):
+            return b"", index
+
+    assert open_source(Subset(Numbered(), [1, 2])).read(1)[1] == 2
+    assert open_source(ConcatDataset([Numbered(), Numbered()])).read(5)[1] == 1

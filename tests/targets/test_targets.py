@@ -218,6 +218,8 @@ def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
         "colors": ("red", (1, 2)),
         "pair": Pair("boxes", 2),
         "img_shape": (H, W),
+        "letterbox": ((1.0, 1.0), (8, 8)),
+        "input": (H, W),
         "scores": np.array([0.5, 0.25]),
         "image_id": np.array([8, 9]),
         "orig_size": torch.tensor([H, W]),
@@ -229,7 +231,7 @@ def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
     assert got["colors"] == ((1, 2),)
-    for whole in ("mask", "image_id", "orig_size", "pair", "img_shape"):
+    for whole in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input"):
         assert len(got[whole]) == len(target[whole])
 
 
