@@ -23,7 +23,7 @@ __all__ = ["Group", "has_rows", "holds_targets", "may_hold_targets", "may_move"]
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
 #: What is never one for each instance, whatever its length.
-OF_THE_IMAGE = frozenset(
+_OF_THE_IMAGE = frozenset(
     {"image_id", "size", "orig_size", "canvas_size", "format", "path"}
     | {"img_shape", "ori_shape", "orig_shape", "pad_shape", "scale_factor", "image_size", "original_size", "img_size"}
 )
@@ -105,7 +105,7 @@ class Group:
                 counts[field.name] = field.count
                 of_instances |= isinstance(field, Boxes) or key == "masks"
         if of_instances and _is_mapping(self._container):
-            labels = rows_of(self._container.get("labels"))
+            labels = _rows_of(self._container.get("labels"))
             if labels is not None:
                 counts[".".join([*path, "labels"])] = labels
         if len(set(counts.values())) > 1:
@@ -221,7 +221,7 @@ def _named_format(format: Any, name: str) -> str:
     return text
 
 
-def rows_of(value: Any) -> int | None:
+def _rows_of(value: Any) -> int | None:
     """How many rows an array, a tensor, a list or a plain tuple has; None: it is none of them."""
     if isinstance(value, (np.ndarray, torch.Tensor)):
         return len(value) if value.ndim else None
@@ -230,7 +230,7 @@ def rows_of(value: Any) -> int | None:
 
 def has_rows(key: Any, value: Any, count: int) -> bool:
     """Whether it has one row for each of so many instances. A tuple of numbers is mostly a size: (height, width)."""
-    if key in OF_THE_IMAGE or rows_of(value) != count:
+    if key in _OF_THE_IMAGE or _rows_of(value) != count:
         return False
     return key == "labels" or type(value) is not tuple or not _is_size(value)
 
