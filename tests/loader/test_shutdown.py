@@ -185,7 +185,7 @@ def fail(*_: object) -> None:
 )
 def test_a_loader_that_raised_takes_its_threads_with_it(options, kind):
     """When the exception is gone, not only when the collector finds what the frames of its traceback hold."""
-    data = [png(i) for i in range(20)]
+    data, options = [png(i) for i in range(20)], dict(options)
     data[7] = options.pop("damaged", b"no picture")
 
     def raise_and_catch() -> None:
