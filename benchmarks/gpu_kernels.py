@@ -3,8 +3,8 @@
 Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
 batch was given, after flushing the L2 cache), a whole `CudaProgram.run` on the device (upload and launch), and the CPU
 time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
-chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. The chains stand there twice: as shipped, and with
-the kernel's inputs declared __restrict__.
+chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain is run by both of augment.cu's entry
+points: as shipped by `resample`, and by `augment`.
 
     python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
 """
@@ -92,19 +92,21 @@ class Batch:
 
     def launches(self) -> Callable[[], None]:
         """The launches of one run, to be made again."""
-        function, made = cuda.kernel(self.target.device.index), []
+        made = []
 
         class Recording:
-            ptr = function.ptr
+            def __init__(self, function: Any) -> None:
+                self.function, self.ptr = function, function.ptr
 
             def __call__(self, *arguments: Any, **options: Any) -> None:
-                made.append((arguments, options))
-                function(*arguments, **options)
+                made.append((self.function, arguments, options))
+                self.function(*arguments, **options)
 
+        recording = cuda.Kernels(*map(Recording, cuda.kernels(self.target.device.index)))
         self.workspace = cuda.Workspace(self.target.device)  # the memory that the arguments point to
-        with mock.patch.object(cuda, "kernel", lambda index: Recording()):
+        with mock.patch.object(cuda, "kernels", lambda index: recording):
             self.program.run(self.addresses, self.target, workspace=self.workspace)
-        return lambda: [function(*arguments, **options) for arguments, options in made] and None
+        return lambda: [function(*arguments, **options) for function, arguments, options in made] and None
 
 
 def measure(batch: Batch, repetitions: int, copy: float) -> dict[str, Any]:
@@ -149,7 +151,7 @@ def main() -> None:
     cases["to float32"] = lambda: Batch(first, Type.FLOAT32, Layout.CHW)
     cases["to channels last"] = lambda: Batch(first, Type.FLOAT16, Layout.HWC)
     cases["to uint8, not normalised"] = lambda: Batch(CROP, Type.UINT8, Layout.CHW)
-    for tile in ((4, 32), (8, 32), (16, 32), (8, 64), (16, 64), (4, 128), (8, 128), (16, 128), (8, 224)):
+    for tile in ((8, 32), (16, 32), (16, 64), (32, 64), (4, 128), (8, 128), (16, 128), (32, 128), (56, 128), (8, 224)):
         cases[f"tile {tile[0]} x {tile[1]}"] = lambda tile=tile: Batch(first, Type.FLOAT16, Layout.CHW, tile)
     result["cases"] = {}
     threads = cuda.THREADS
@@ -159,7 +161,7 @@ def main() -> None:
         name = f"{cuda.THREADS} threads a block"
         record(result, name, lambda: Batch(first, Type.FLOAT16, Layout.CHW), args.repetitions, copy)
     cuda.THREADS = threads
-    restricted(result, args.repetitions, copy)
+    by_augment(result, first, args.repetitions, copy)
     row = result["cases"]["crop, flip, normalise"]
     result["targets"] = {
         f"under {MOST_MILLISECONDS} ms": row["kernel_ms"] < MOST_MILLISECONDS,
@@ -174,19 +176,18 @@ def main() -> None:
         raise SystemExit("a target was missed")
 
 
-def restricted(result: dict[str, Any], repetitions: int, copy: float) -> None:
-    """Each chain with the kernel compiled so that most loads take the read-only way; and that it computes the same."""
-    other = cuda._load(torch.cuda.current_device(), "-DREAD_ONLY=__restrict__")
-    for name, chain in CHAINS.items():
-        batch = Batch(chain, Type.FLOAT16, Layout.CHW)
+def by_augment(result: dict[str, Any], chain: list[Any], repetitions: int, copy: float) -> None:
+    """The chain by the entry point that does whatever a pass may ask for; and that it computes the same."""
+    batch = Batch(chain, Type.FLOAT16, Layout.CHW)
+    batch.run()
+    want = batch.target.clone()
+    general = cuda.kernels(torch.cuda.current_device()).augment
+    with mock.patch.object(cuda, "kernels", lambda index: cuda.Kernels(general, general)):
+        batch.target.zero_()
         batch.run()
-        want = batch.target.clone()
-        with mock.patch.object(cuda, "kernel", lambda index: other):
-            batch.target.zero_()
-            batch.run()
-            if not torch.equal(batch.target.view(torch.uint8), want.view(torch.uint8)):
-                raise SystemExit(f"{name}: with __restrict__ the kernel computes something else")
-            record(result, f"restricted: {name}", lambda batch=batch: batch, repetitions, copy)
+        if not torch.equal(batch.target.view(torch.uint8), want.view(torch.uint8)):
+            raise SystemExit("augment computes something else than resample")
+        record(result, "by `augment`", lambda: batch, repetitions, copy)
 
 
 def record(result: dict[str, Any], name: str, make: Callable[[], Batch], repetitions: int, copy: float) -> None:

@@ -76,6 +76,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_cut_jpeg.argtypes, lib.cuaug_cut_jpeg.restype = [ctypes.c_char_p, i64, pointer, pointer, pointer], i64
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
+    lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     lib.cuaug_writing_size.restype = i64

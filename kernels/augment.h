@@ -6,33 +6,17 @@
 // Scratch, in floats, in this order (host_run.cpp and, for CUDA, host_scratch.h size it by the same sum):
 //   what statistics.h takes, then
 //   row spans 2 * rows, row weights rows * y.taps, column spans 2 * columns, column weights columns * x.taps,
-//   from a multiple of LANES on, ROWS lines of 3 * (the source columns that the tile's columns read)
+//   from a multiple of LANES, and of four, on: ROWS lines of 3 * (the source columns that the columns read), each
+//   rounded up to a multiple of four on CUDA
 // JPEG passes have jpeg.h's instead; those that gather pixel by pixel need none.
 //
 // Only what reads the source is compiled for each of its types; the program, most of the code, once for each way.
 #pragma once
 #include "bytes.h"
 #include "jpeg.h"
+#include "resample.h"
 #include "rolling.h"
 #include "warp.h"
-
-// The source columns that a tile's columns, from output column `begin` on, read together. Where no border comes between
-// them their spans, of one length, go one way: the two at the ends tell.
-DEVICE Span cover(const Axis& axis, int begin, const Span* spans, int count) {
-    const int one = axis.start + axis.step * begin, other = one + axis.step * (count - 1);
-    const bool plain = smaller(one, other) >= axis.seen_low && larger(one, other) < axis.seen_high;
-    int first = 2147483647, end = -2147483647;
-    for (int i = 0; i < count; i += plain ? larger(count - 1, 1) : 1) {
-        if (spans[i].count == 0) continue;
-        first = smaller(first, spans[i].first);
-        end = larger(end, spans[i].first + spans[i].count);
-    }
-    return end > first ? Span{first, end - first} : Span{0, 0};
-}
-
-DEVICE void fill(const Sample& sample, Strip& v) {
-    for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
-}
 
 // What follows sampling, for one strip of output row y from column x on.
 DEVICE void finish_strip(const Sample& sample, const Op* ops, const float* tables, const Statistics& statistics, int y,
@@ -123,45 +107,17 @@ DEVICE void make_tile(const Block& block, const Sample& sample, const Op* ops, c
         gather_tile(block, sample, ops, tables, statistics, tally, tile, scratch);
         return;
     }
-    Span* row_spans = reinterpret_cast<Span*>(scratch);
-    float* row_weights = scratch + 2 * tile.rows;
-    Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
-    float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
-    float* lines = column_weights + int64(tile.columns) * sample.x.taps;
-    lines += (scratch - lines) & (LANES - 1);  // a vector of them never lies across two lines of the cache
-
-    const float* own = tables + sample.weights;
-    tabulate(block, sample, sample.y, own, tile.y, tile.rows, row_spans, row_weights);
-    tabulate(block, sample, sample.x, own + sample.y.taps, tile.x, tile.columns, column_spans, column_weights);
-    const int count = common_count(sample.x);
-    for (int j = block.thread; j < tile.columns; j += block.threads)  // the columns this thread has just tabulated
-        if (column_spans[j].count > 0)
-            column_spans[j] = lengthened(sample.x, column_spans[j], count, column_weights + int64(j) * sample.x.taps);
-    block.sync();
-
-    const Span columns = cover(sample.x, tile.x, column_spans, tile.columns);
-    for (int i = 0; i < tile.rows; i += ROWS) {
-        const int height = smaller(ROWS, tile.rows - i);
-        Span rows[ROWS];
-        for (int row = 0; row < ROWS; ++row) rows[row] = row < height ? row_spans[i + row] : Span{0, 0};
-        const float* const weights = row_weights + int64(i) * sample.y.taps;
+    const auto sum = [&](const Span* rows, const float* weights, bool inside, Span columns, float* lines) {
         if (sample.source_type == UINT8)
-            sum_rows<uint8>(block, sample, rows, weights, columns, lines);
+            sum_rows<uint8>(block, sample, rows, weights, inside, columns, lines);
         else
-            sum_rows<float>(block, sample, rows, weights, columns, lines);
-        block.sync();
-        for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
-            const int pixels = smaller(PIXELS, tile.columns - j);
-            Strip v[ROWS];
-            sum_columns(sample, column_spans + j, column_weights + int64(j) * sample.x.taps, count, lines,
-                        columns.first, pixels, v);
-            for (int row = 0; row < height; ++row) {
-                if (rows[row].count == 0) fill(sample, v[row]);
-                finish_strip(sample, ops, tables, statistics, tile.y + i + row, tile.x + j, pixels, v[row], tally);
-            }
-        }
-        block.sync();  // the lines are read to the end before the next rows overwrite them
-    }
+            sum_rows<float>(block, sample, rows, weights, inside, columns, lines);
+    };
+    resample_tile(block, sample, tables, tile, scratch, sum, [&](int y, int x, int rows, int pixels, Strip* v) {
+        NO_UNROLL
+        for (int row = 0; row < rows; ++row)
+            finish_strip(sample, ops, tables, statistics, y + row, x, pixels, v[row], tally);
+    });
 }
 
 DEVICE void augment_tile(const Block& block, const Sample& sample, const Op* ops, const float* tables, int64* memory,

@@ -15,10 +15,6 @@ constexpr int COUNTS = 3 * 256;
 // sums of the chunks.
 constexpr int CELLS_FLOATS = 4, CELL_FLOATS = COUNTS / 4 + 3 * CHUNKS;
 
-struct Tile {
-    int y, x, rows, columns;
-};
-
 // Where the pixels of a strip stand in the finished image: pixel p at row y + p * dy, column x + p * dx.
 struct Place {
     int y, x, dy, dx;

@@ -1,5 +1,5 @@
-// How much scratch a launch must give each block: the C interface of cuaug/devices/cuda.py. augment.h, statistics.h,
-// cells.h and jpeg.h say what the scratch holds.
+// What cuaug/devices/cuda.py must know before it launches a pass: how much scratch each block takes (augment.h,
+// statistics.h, cells.h and jpeg.h say what it holds), and which of augment.cu's entry points can do it.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,8 @@ int64_t resampling_floats(const Sample& sample, int64_t rows, int64_t columns) {
     const int64_t line = int64_t(std::ceil(double(columns) * x.scale)) + 2 * int64_t(x.taps) + 2;
     // A border that wraps shows both ends of the window in one tile.
     const int64_t shown = sample.border_after == WRAP ? window : std::min(line, window);
-    return rows * (2 + y.taps) + columns * (2 + x.taps) + 3 * shown;
+    const int64_t tables = rows * (2 + y.taps) + columns * (2 + x.taps);
+    return (tables + 3) / 4 * 4 + CUDA_ROWS * ((3 * shown + 3) / 4 * 4);
 }
 
 int64_t jpeg_integers(int64_t rows, int64_t columns) {
@@ -44,9 +45,27 @@ int64_t scratch_floats(const Sample& sample, int64_t rows, int64_t columns) {
     return floats + (sample.measure == HISTOGRAM ? TABLE : 0);
 }
 
+// Bytes that are resampled or moved, then scaled and erased.
+bool is_simple(const Sample& sample, const Op* ops) {
+    bool simple = sample.source_type == UINT8 && !sample.warped && sample.neighbourhood <= SEPARABLE &&
+                  sample.measure == NOTHING && sample.measured == NOTHING;
+    for (int i = sample.op_begin; i < sample.op_end; ++i)
+        simple = simple && (ops[i].code == SCALE || ops[i].code == ERASE);
+    return simple;
+}
+
 }  // namespace
 
 extern "C" {
+
+// Whether `resample` can do a pass of n samples; `ops` are those of all passes.
+EXPORT int32_t cuaug_is_simple(const void* rows, int64_t n, const void* ops) {
+    const Sample* const all = static_cast<const Sample*>(rows);
+    const auto refuses = [&](const Sample& sample) {
+        return sample.active && !is_simple(sample, static_cast<const Op*>(ops));
+    };
+    return std::none_of(all, all + n, refuses);
+}
 
 // The most that a tile of any of n samples needs, in words of 32 bits.
 EXPORT int64_t cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns) {

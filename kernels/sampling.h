@@ -1,14 +1,14 @@
-// Separable resampling: which source pixels an output row or column reads, with which weights, and the two sums.
-//
-// A block owns a tile of output pixels. It first tabulates, for each of the tile's rows and columns, the span of
-// source indices and their weights. Then, for ROWS output rows at a time, it sums source rows downwards into `lines`
-// (contiguous reads, every thread its own columns), and each output pixel sums its span of the lines sideways. In
-// `lines` the values of ROWS rows lie together: a weight of a column multiplies them all at once.
+// Separable resampling: which source pixels an output row or column reads, and with which weights. sums.h adds them up.
 //
 // Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
 #pragma once
 #include "plan.h"
 #include "planes.h"
+
+// The part of the output that a block makes.
+struct Tile {
+    int y, x, rows, columns;
+};
 
 // PIXELS neighbouring pixels of an output row, planar.
 typedef float Strip[3][PIXELS] IN_LINES;
@@ -175,125 +175,4 @@ DEVICE float seen_value(const Sample& sample, int y, int x, int channel) {
     const bool inside = y != -1 && x != -1;
     return inside ? float(row_of<T>(sample, y)[int64(x - sample.x.held_low) * 3 + channel])
                   : sample.fill_before[channel];
-}
-
-// How many terms a sum has, where the compiler is to know it and so unroll the sum: sum_spans tries 1 ... 6, then
-// UNKNOWN; on the host so does sum_strip.
-constexpr int UNKNOWN = 7, TRIED = LANES > 1 ? 1 : UNKNOWN;
-
-// sums[j] = the sum over `rows` of the value that lies `at` + j values into each row, LANES * groups of them; `inside`:
-// no row needs a border.
-template <class T, int groups, int known = TRIED>
-DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, float* sums) {
-    if constexpr (known < UNKNOWN)
-        if (!inside || rows.count != known)
-            return sum_strip<T, groups, known + 1>(sample, rows, weights, inside, at, sums);
-    const int count = known < UNKNOWN ? known : rows.count;
-    Lanes sum[groups];
-    for (int g = 0; g < groups; ++g) sum[g] = zero_lanes();
-#pragma GCC unroll 6
-    for (int k = 0; k < count; ++k) {
-        const int y = known < UNKNOWN
-                          ? rows.first + k
-                          : continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
-        const T* row = row_of<T>(sample, y) + at;
-        keep_in_register(row);
-        for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], row + g * LANES);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; ++g) store(sums + g * LANES, sum[g]);
-}
-
-// The slow way, for values that a constant border takes part in.
-template <class T>
-DEVICE float sum_seen(const Sample& sample, Span rows, const float* weights, int x, int channel) {
-    float sum = 0.0f;
-    for (int k = 0; k < rows.count; ++k) sum += weights[k] * seen_value<T>(sample, rows.first + k, x, channel);
-    return sum;
-}
-
-// lines[ROWS * j + row] = the same sums for each of ROWS rows, whose weights lie y.taps apart; `inside`: none needs a
-// border.
-template <class T, int groups>
-DEVICE void sum_strips(const Sample& sample, const Span* rows, const float* weights, bool inside, int64 at,
-                       float* lines) {
-    float sums[ROWS][LANES * groups] IN_LINES;
-    for (int row = 0; row < ROWS; ++row, weights += sample.y.taps)
-        sum_strip<T, groups>(sample, rows[row], weights, inside, at, sums[row]);
-    for (int g = 0; g < groups; ++g) transpose(&sums[0][g * LANES], LANES * groups, lines + ROWS * LANES * g, ROWS);
-}
-
-// lines[ROWS * (3 * i + c) + row] = sum over rows[row] of source column columns.first + i, channel c; 0 over no rows.
-template <class T>
-DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, Span columns,
-                     float* lines) {
-    const int begin = columns.first, end = columns.first + columns.count;
-    bool inside = true;
-    for (int row = 0; row < ROWS; ++row)
-        inside = inside && (rows[row].count == 0 || (rows[row].first >= sample.y.inner_low &&
-                                                     rows[row].first + rows[row].count <= sample.y.inner_high));
-    const auto one = [&](int x, int channel) {
-        float* const to = lines + ROWS * (3 * int64(x - begin) + channel);
-        for (int row = 0; row < ROWS; ++row)
-            to[row] = sum_seen<T>(sample, rows[row], weights + row * int64(sample.y.taps), x, channel);
-    };
-    // [low, high): the columns that lie in memory and need no border.
-    const int low = inside || sample.border_before != CONSTANT ? smaller(larger(begin, sample.x.inner_low), end) : end;
-    const int high = larger(low, smaller(end, sample.x.inner_high));
-    for (int x = begin + block.thread; x < low; x += block.threads)
-        for (int c = 0; c < 3; ++c) one(x, c);
-    for (int x = high + block.thread; x < end; x += block.threads)
-        for (int c = 0; c < 3; ++c) one(x, c);
-
-    float* inner = lines + ROWS * 3 * int64(low - begin);
-    const int64 at = 3 * int64(low - sample.x.held_low);
-    const int n = 3 * (high - low);
-    constexpr int wide = LANES * GROUPS;
-    int j = block.thread * wide;
-    for (; j + wide <= n; j += block.threads * wide)
-        sum_strips<T, GROUPS>(sample, rows, weights, inside, at + j, inner + ROWS * j);
-    const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
-    if (block.threads == 1 && n >= wide) {  // what is left over, together with some of what is done already
-        if (wide_end < n)
-            sum_strips<T, GROUPS>(sample, rows, weights, inside, at + n - wide, inner + ROWS * (n - wide));
-        return;
-    }
-    for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
-        sum_strips<T, 1>(sample, rows, weights, inside, at + j, inner + ROWS * j);
-    for (j = lanes_end + block.thread; j < n; j += block.threads) one(low + j / 3, j % 3);
-}
-
-// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at source column `begin`; the fill
-// colour where a span is empty. The others are `count` long.
-template <int known = 1>
-DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
-                      int begin, int pixels, float (*out)[3][ROWS]) {
-    if constexpr (known < UNKNOWN)
-        if (count != known) return sum_spans<known + 1>(sample, spans, weights, count, lines, begin, pixels, out);
-    const int n = known < UNKNOWN ? known : count;
-    for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
-        if (spans[p].count == 0) {
-            for (int c = 0; c < 3; ++c)
-                for (int row = 0; row < ROWS; ++row) out[p][c][row] = sample.fill_after[c];
-            continue;
-        }
-        const float* const values = lines + ROWS * 3 * int64(spans[p].first - begin);
-        Lanes sum[3] = {zero_lanes(), zero_lanes(), zero_lanes()};
-        for (int k = 0; k < n; ++k)
-#pragma GCC unroll 3
-            for (int c = 0; c < 3; ++c) multiply_add(sum[c], weights[k], values + ROWS * (3 * k + c));
-#pragma GCC unroll 3
-        for (int c = 0; c < 3; ++c) store(out[p][c], sum[c]);
-    }
-}
-
-// v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
-DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
-                        int begin, int pixels, Strip* v) {
-    float out[PIXELS][3][ROWS] IN_LINES;
-    for (int p = pixels; p < PIXELS; ++p)
-        for (int c = 0; c < 3; ++c) store(out[p][c], zero_lanes());
-    sum_spans(sample, spans, weights, count, lines, begin, pixels, out);
-    for (int c = 0; c < 3; ++c)
-        for (int p = 0; p < PIXELS; p += LANES) transpose(out[p][c], 3 * ROWS, &v[0][c][p], 3 * PIXELS);
 }

@@ -18,7 +18,8 @@
 //   Block             which thread of which block this is, and the barrier
 //   LANES, GROUPS     how many source values, in how many vectors, a thread sums at a time
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
-//                     All are 1 on CUDA, where neighbouring threads make the width, and fill registers on the host
+//                     They fill registers on the host. On CUDA, where neighbouring threads make the width, all are 1
+//                     but ROWS
 //   Lanes             a vector of LANES floats, with multiply-add and store; transpose: of LANES vectors
 //   add_to            a sum that many threads add to, exact and so independent of their order; likewise
 //   raise_to          the largest value of many threads
@@ -27,6 +28,9 @@
 // The host build has two forms: one thread a block, so that block-stride loops become plain loops (shipped), and
 // CUAUG_BLOCK_THREADS real threads a block with a real barrier (for ThreadSanitizer).
 #pragma once
+
+// ROWS on CUDA, which the host, too, must know: it reckons how much scratch a launch takes.
+constexpr int CUDA_ROWS = 4;
 
 #if defined(__CUDACC__)
 
@@ -43,8 +47,7 @@ typedef unsigned long long uint64;
 typedef long long int64;
 
 constexpr int LANES = 1;
-constexpr int GROUPS = 1;
-constexpr int ROWS = LANES;
+constexpr int ROWS = CUDA_ROWS;
 constexpr int PIXELS = 1;
 
 struct Block {
@@ -62,13 +65,17 @@ DEVICE void store(float* p, Lanes lanes) { *p = lanes.value; }
 template <class T>
 DEVICE void keep_in_register(T*&) {}
 
-DEVICE void transpose(const float* from, int, float* to, int) { *to = *from; }
-
 DEVICE uint16 half_bits(float value) {
     uint16 bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+// What the source holds: the compiler is told that this is no shared memory, and that no thread writes there now.
+template <class T>
+DEVICE T load_global(const T* p) {
+    return __ldg(p);
+}
+
 DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }
 DEVICE float float_of_bits(uint32 bits) { return __uint_as_float(bits); }
 DEVICE float floor_of(float value) { return floorf(value); }

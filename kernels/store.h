@@ -97,6 +97,30 @@ DEVICE bool store_past_caches(const Sample&, const Strip&, Out*, int64, int64) {
 }
 #endif
 
+#if defined(__CUDACC__)
+
+// v[row][c][0] are the pixels of output column x, from row y on; `most` rows at the most.
+template <class Out, int most>
+DEVICE void store_as(const Sample& sample, const Strip* v, int y, int x, int rows) {
+    const int channels = sample.target_channels;
+    const int64 height = sample.y.out, width = sample.x.out;
+    const bool planar = sample.target_layout == CHW;
+    // How many bytes lie between neighbours, down and across, and between a pixel's channels.
+    const int64 apart = int64(sizeof(Out)) * (planar ? 1 : channels);
+    const int64 plane = int64(sizeof(Out)) * (planar ? height * width : 1);
+    const int64 down = apart * (sample.transposed ? 1 : width), across = apart * (sample.transposed ? height : 1);
+    uint64 pixel = sample.target + uint64(y * down + x * across);
+    UNROLL
+    for (int row = 0; row < most; ++row, pixel += down) {
+        if (row >= rows) break;
+        UNROLL
+        for (int c = 0; c < 3; ++c)
+            if (c < channels) convert(v[row][c][0], *reinterpret_cast<Out*>(pixel + c * plane));
+    }
+}
+
+#else
+
 template <class Out>
 DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int count) {
     Out* target = reinterpret_cast<Out*>(sample.target);
@@ -129,6 +153,20 @@ DEVICE void store_as(const Sample& sample, const Strip& v, int y, int x, int cou
     }
 }
 
+#endif
+
+#if defined(__CUDACC__)
+template <int most>
+DEVICE void store_rows(const Sample& sample, const Strip* v, int y, int x, int rows) {
+    switch (sample.target_type) {
+        case UINT8: store_as<uint8, most>(sample, v, y, x, rows); break;
+        case FLOAT16: store_as<Half, most>(sample, v, y, x, rows); break;
+        case BFLOAT16: store_as<Bfloat16, most>(sample, v, y, x, rows); break;
+        case FLOAT32: store_as<float, most>(sample, v, y, x, rows); break;
+    }
+}
+DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int) { store_rows<1>(sample, &v, y, x, 1); }
+#else
 DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int count) {
     switch (sample.target_type) {
         case UINT8: store_as<uint8>(sample, v, y, x, count); break;
@@ -137,6 +175,7 @@ DEVICE void store_strip(const Sample& sample, const Strip& v, int y, int x, int 
         case FLOAT32: store_as<float>(sample, v, y, x, count); break;
     }
 }
+#endif
 
 // Whether all that is left to do with what a pass samples is to round it, and to store it packed.
 DEVICE bool only_packs(const Sample& sample) {

@@ -107,8 +107,6 @@ class FakeTorch:
 class FakeKernel:
     """Runs each block's tile with the host build, and counts the launches."""
 
-    ptr = 0
-
     def __init__(self) -> None:
         self.launches: list[tuple[int, int, int]] = []
 
@@ -130,6 +128,19 @@ class FakeKernel:
             tables = int(rows_at) + i * SAMPLE.itemsize, 1, 1, int(ops_at), int(luts_at), int(statistics_at)
             source, target = (int(row["source"]), int(row["pitch"]), 0, 0), int(row["target"])
             assert not library.cuaug_run(BEST_ISA, *tables, *source, target, int(high), int(wide))
+
+
+class FakeEntry:
+    """One of the entry points: notes its name, and has the stand-in of all run."""
+
+    ptr = 0
+
+    def __init__(self, fake: SimpleNamespace, name: str) -> None:
+        self.fake, self.name = fake, name
+
+    def __call__(self, *arguments: Any, **options: Any) -> None:
+        self.fake.entries.append(self.name)
+        self.fake.kernel(*arguments, **options)
 
 
 class FakeDecoder:
@@ -189,13 +200,15 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
         replace: setattr, or pytest's `monkeypatch.setattr`.
 
     Returns:
-        `torch`, `kernel` and `granted`: the sizes of shared memory that were asked for beyond the default.
+        `torch`, `kernel`, `entries`: the names of those that were launched, and `granted`: the sizes of shared memory
+        that were asked for beyond the default.
     """
     from cupy.cuda import driver, runtime
 
-    fake = SimpleNamespace(torch=FakeTorch(), kernel=FakeKernel(), granted=[])
+    fake = SimpleNamespace(torch=FakeTorch(), kernel=FakeKernel(), entries=[], granted=[])
     replace(cuda, "torch", fake.torch)
-    replace(cuda, "kernel", lambda index: fake.kernel)
+    entries = cuda.Kernels(*(FakeEntry(fake, name) for name in cuda.Kernels._fields))
+    replace(cuda, "kernels", lambda index: entries)
     replace(pipeline, "torch", fake.torch)
     replace(gpu_times, "torch", fake.torch)
     FakeDecoder.made.clear()

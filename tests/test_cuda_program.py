@@ -89,11 +89,38 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
 
 
 def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
-    image = np.arange(530_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(530_000, 1, 3)
+    image = np.arange(2_100_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(2_100_000, 1, 3)
     tables = plan_for(image).tables(Type.UINT8, Layout.HWC)
     launches, got = run(tables, [image], 3)
     assert launches == 1 and max(fake.kernel.launches[0]) > 65535
     assert_same(got[0].numpy()[: image.size], image.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("chain", "entries"),
+    [
+        ([], ["resample"]),
+        ([T.RandomResizedCrop(8), T.RandomErasing(p=0.5), T.Normalize(0.5, 0.2)], ["resample"]),
+        ([T.GaussianBlur(3), T.RandomCrop(8, padding=2), T.Rot90(1)], ["resample"]),
+        ([T.Resize(8), T.RandomGamma(p=0.5)], ["augment"]),
+        ([T.RandomRotation(20)], ["augment"]),
+        ([T.MedianBlur(3, p=0.5)], ["augment"]),
+        ([T.Resize(8), T.ColorJitter(contrast=0.5), T.Normalize(0.5, 0.2)], ["augment", "augment"]),
+    ],
+)
+def test_which_entry_point_does_a_pass(fake, chain, entries):
+    """A pass goes to `resample` where that can do it for every sample; so each pass is one launch."""
+    batch = [np.random.default_rng(i).integers(0, 256, (12, 15, 3), dtype=np.uint8) for i in range(16)]
+    plan = plan_for(*batch)
+    T.Compose(chain).plan(plan, Draws(0, 0, np.arange(16)))
+    launches, _ = run(plan.tables(Type.FLOAT32, Layout.CHW), batch, 3)
+    assert fake.entries == entries and launches == len(entries)
+
+
+def test_floats_are_no_simple_pass(fake):
+    image = np.random.default_rng(0).random((5, 6, 3), dtype=np.float32)
+    run(plan_for(image).tables(Type.FLOAT32, Layout.CHW), [image], 3)
+    assert fake.entries == ["augment"]
 
 
 def test_threads_at_once_load_one_kernel(monkeypatch):
@@ -108,9 +135,9 @@ def test_threads_at_once_load_one_kernel(monkeypatch):
     monkeypatch.setattr(cuda, "_load", slowly)
     monkeypatch.setattr(cuda, "_kernels", {})
     with ThreadPoolExecutor(8) as pool:
-        got = set(pool.map(cuda.kernel, [0] * 8))
-    assert loads == [0] and len(got) == 1 and cuda.kernel(0) in got
-    assert cuda.kernel(1) not in got and loads == [0, 1]
+        got = set(pool.map(cuda.kernels, [0] * 8))
+    assert loads == [0] and len(got) == 1 and cuda.kernels(0) in got
+    assert cuda.kernels(1) not in got and loads == [0, 1]
 
 
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
@@ -159,13 +186,13 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
     """The last tile gets what the GPU can give at most, or a clear error."""
     image = np.random.default_rng(0).integers(0, 256, (2, 10_000, 3), dtype=np.uint8)
     plan = plan_for(image)
-    plan.resize(1, 4)
+    plan.resize(1, 40)
     tables = plan.tables(Type.UINT8, Layout.HWC)
     _, got = run(tables, [image], 3)
     assert fake.granted == [227 << 10]
-    want = np.empty(12, np.uint8)
+    want = np.empty(120, np.uint8)
     helpers.HostProgram(tables).run(0, image, want.ctypes.data)
-    assert_same(got[0].numpy()[:12], want)
-    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 64 << 10)
+    assert_same(got[0].numpy()[:120], want)
+    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 56 << 10)
     with pytest.raises(DeviceError, match=r"one output pixel needs .* bytes of shared memory"):
         run(tables, [image], 3)

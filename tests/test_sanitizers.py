@@ -106,7 +106,7 @@ def test_threads(tmp_path):
 
 # Mistakes: a kernel's file, a line of it with {what is right <> what is wrong}, and what is reported.
 ACCESSES = {
-    "read": ("sampling.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
+    "read": ("resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
     "write": ("store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
               "WRITE of size"),
     "division": ("sampling.h", "if ({border == EDGE || n == 1 <> border == EDGE})", "division by zero"),
@@ -132,7 +132,7 @@ SUMS = {
     ),
     "count": ("shim.h", "{ {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> ++*counter}; }"),
 }
-BARRIERS = {"augment.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
+BARRIERS = {"resample.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
 MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
 MISTAKES = [*ACCESSES, *SUMS, *MISSING]
 CHOICE = re.compile(r"\{([^{}]*) <> ([^{}]*)\}")

@@ -43,7 +43,7 @@ def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-w"]
     subprocess.run([compiler, *flags, f"-I{KERNEL_DIRECTORY}", str(SOURCE), "-o", str(target)], check=True)
     function = ctypes.CDLL(str(target)).emulate
-    function.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
+    function.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     function.restype = ctypes.c_int64
     return function
 
@@ -51,14 +51,17 @@ def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
 class EmulatedKernel:
     """Runs every block of a launch.
 
+    Args:
+        simple: by `resample` instead of `augment`.
+
     Attributes:
         unused: bytes of shared memory that no block of a launch has used, for each launch.
     """
 
     ptr = 0
 
-    def __init__(self, emulate: Any) -> None:
-        self._emulate = emulate
+    def __init__(self, emulate: Any, simple: bool) -> None:
+        self._emulate, self._simple = emulate, simple
         self.unused: list[int] = []
 
     def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
@@ -66,7 +69,7 @@ class EmulatedKernel:
         for sample in range(grid[2]):
             for y in range(grid[0]):
                 for x in range(grid[1]):
-                    used = self._emulate(*map(int, arguments), y, x, sample, shared_mem // 4)
+                    used = self._emulate(self._simple, *map(int, arguments), y, x, sample, shared_mem // 4)
                     assert used >= 0, f"{shared_mem} bytes are more than the emulation has"
                     assert 4 * used <= shared_mem, f"a block has used {4 * used} bytes of {shared_mem}"
                     most = max(most, 4 * used)
@@ -74,11 +77,11 @@ class EmulatedKernel:
 
 
 @pytest.fixture
-def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch) -> EmulatedKernel:
+def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch) -> cuda.Kernels:
     replace_cuda(monkeypatch.setattr)
-    kernel = EmulatedKernel(emulate)
-    monkeypatch.setattr(cuda, "kernel", lambda index: kernel)
-    return kernel
+    kernels = cuda.Kernels(augment=EmulatedKernel(emulate, False), resample=EmulatedKernel(emulate, True))
+    monkeypatch.setattr(cuda, "kernels", lambda index: kernels)
+    return kernels
 
 
 def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int, int] | None) -> None:
@@ -144,7 +147,7 @@ def test_it_would_be_noticed(emulated, monkeypatch):
     plan.resize(4, 128)
     tables = plan.tables(Type.UINT8, Layout.HWC)
     compare(tables, batch, 3, None)
-    assert emulated.unused == [0]
+    assert emulated.resample.unused == [0] and not emulated.augment.unused
     exact = cuda.scratch_bytes
     monkeypatch.setattr(cuda, "scratch_bytes", lambda *arguments: exact(*arguments) - 8)
     with pytest.raises(AssertionError, match="a block has used"):

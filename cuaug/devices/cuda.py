@@ -20,12 +20,13 @@ from cuaug.errors import DeviceError
 from cuaug.forks import ForkSafeLock
 from cuaug.plan import Tables
 
-__all__ = ["THREADS", "CudaProgram", "Workspace", "fills", "forked", "kernel", "scratch_bytes", "unavailable"]
+__all__ = ["THREADS", "CudaProgram", "Kernels", "Workspace"]
+__all__ += ["fills", "forked", "kernels", "scratch_bytes", "unavailable"]
 
 #: Threads a block: any multiple of a warp.
 THREADS = 128
 # Output pixels that one block computes, (rows, most columns), in order of preference: the first whose scratch fits.
-_TILES = ((8, 128), (4, 64), (2, 32), (1, 16), (1, 4), (1, 1))
+_TILES = ((32, 128), (8, 128), (4, 64), (4, 32), (2, 32), (1, 16), (1, 4), (1, 1))
 # Shared memory that every architecture grants without asking.
 _DEFAULT_SHARED_BYTES = 48 << 10
 # The grid's third side: a larger batch takes more launches.
@@ -56,19 +57,26 @@ def unavailable(device: torch.device) -> str:
     if (device.index or 0) >= torch.cuda.device_count():
         return f"there is no {device}: torch sees {torch.cuda.device_count()} CUDA device(s)"
     try:
-        kernel(torch.cuda.current_device() if device.index is None else device.index)
+        kernels(torch.cuda.current_device() if device.index is None else device.index)
     except DeviceError as error:
         return str(error)
     return ""
 
 
+class Kernels(NamedTuple):
+    """The entry points of kernels/augment.cu, which says what each is for."""
+
+    augment: Any
+    resample: Any
+
+
 # By the device's number; never replaced: a module that goes takes its kernels with it, also those that are queued.
-_kernels: dict[int, Any] = {}
+_kernels: dict[int, Kernels] = {}
 _loading = ForkSafeLock()
 
 
-def kernel(device_index: int) -> Any:
-    """The compiled kernel, loaded on one device: the same one for all threads.
+def kernels(device_index: int) -> Kernels:
+    """The compiled kernels, loaded on one device: the same ones for all threads.
 
     Raises:
         DeviceError: CuPy or NVRTC is missing, or the kernels do not compile or load there.
@@ -79,19 +87,17 @@ def kernel(device_index: int) -> Any:
         return _kernels[device_index]
 
 
-def _load(device_index: int, *more_options: str) -> Any:
-    """What `kernel` gives; with more options for the compiler, it is not kept on disk."""
+def _load(device_index: int) -> Kernels:
     try:
         major, minor = torch.cuda.get_device_capability(device_index)
-        arch = f"{major}{minor}"
-        cubin = nvrtc.compile(arch, *more_options)[0] if more_options else nvrtc.cached(arch)
+        cubin = nvrtc.cached(f"{major}{minor}")
         from cupy.cuda import function
 
         # Not CuPy's guard: on leaving, that makes a context on the device that was current before.
         with torch.cuda.device(device_index):
             module = function.Module()
             module.load(cubin)
-            return module.get_function("augment")
+            return Kernels(*map(module.get_function, Kernels._fields))
     except DeviceError:
         raise
     except RuntimeError as error:  # torch's, or CuPy's of the driver or of its runtime
@@ -217,7 +223,7 @@ class CudaProgram:
         tables = self.tables
         if not len(sources) or (skip is not None and skip.all()):
             return 0
-        function = kernel(device.index)
+        functions = kernels(device.index)
         workspace = workspace or Workspace(device)
         zeros = np.zeros(0 if fills(tables) else tables.statistics, dtype=np.int64)
         rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
@@ -237,6 +243,8 @@ class CudaProgram:
         with torch.cuda.device(device):
             for number in range(passes):
                 height, width = (int(rows[axis]["out"][number].max()) for axis in ("y", "x"))
+                simple = library.cuaug_is_simple(address(rows[number]), n, address(tables.ops))
+                function = functions.resample if simple else functions.augment
                 tile_rows, tile_columns, shared = self._fit(rows[number], height, width, function, device)
                 down, across = -(-height // tile_rows), -(-width // tile_columns)
                 for first in range(0, n, _MOST_SAMPLES):

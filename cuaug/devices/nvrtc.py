@@ -35,11 +35,8 @@ def sources() -> tuple[str, dict[str, str]]:
     return (KERNEL_DIRECTORY / "augment.cu").read_text(), headers
 
 
-def compile(arch: int | str, *more_options: str) -> tuple[bytes, str]:
+def compile(arch: int | str) -> tuple[bytes, str]:
     """Machine code (a cubin) for compute capability `arch`, and the compiler's log.
-
-    Args:
-        more_options: to try something out, such as "-DNAME=value".
 
     Raises:
         DeviceError: CuPy or NVRTC is not installed, or the kernels do not compile.
@@ -51,7 +48,7 @@ def compile(arch: int | str, *more_options: str) -> tuple[bytes, str]:
     )
     try:
         try:
-            nvrtc.compileProgram(program, [*options(arch), *more_options])
+            nvrtc.compileProgram(program, options(arch))
         except nvrtc.NVRTCError as error:
             log = nvrtc.getProgramLog(program)
             raise DeviceError(f"NVRTC cannot compile the kernels for sm_{arch}: {error}\n{log}") from error
