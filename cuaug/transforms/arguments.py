@@ -74,7 +74,7 @@ _BORDERS = {
 def interpolation(value: Interpolation) -> Filter:
     """A name, an `InterpolationMode` (torchvision's too), or Pillow's number."""
     name = getattr(value, "value", value)
-    name = _PIL_FILTERS.get(name) if isinstance(name, int) else name
+    name = _PIL_FILTERS.get(name) if isinstance(name, int) and not isinstance(name, bool) else name
     return _FILTERS[one_of("interpolation", name if isinstance(name, str) else value, _FILTERS)]
 
 

@@ -27,7 +27,7 @@ TRANSFORMS = [
     *[(lambda v=v: T.Resize(None, max_size=v), f"max_size is an integer .* not {v!r}") for v in (0, 20.7)],
     *[(lambda v=v: T.Resize(v), f"size is an integer from 1 to 2147483647, .* not {v}") for v in (LONG, 10**30)],
     (lambda: T.Pad(LONG), "padding is .* from 0 to 2147483647 each, not 2147483648"),
-    *[(lambda v=v: T.Resize(8, v), "interpolation is one of .*, not") for v in ([], {}, np.zeros(2), True)],
+    *[(lambda v=v: T.Resize(8, v), "interpolation is one of .*, not") for v in ([], {}, np.zeros(2), True, False)],
     *[(lambda v=v: T.Pad(1, padding_mode=v), "padding_mode is one of .*, not") for v in ([], np.zeros(2))],
     *[(lambda v=v: T.ConvertColor(v), "from 'RGB' to 'YUV' or back, not from") for v in ([], np.zeros(2))],
     (lambda: T.PlanckianJitter([]), r"mode is one of 'blackbody', 'CIED', not \[\]"),
