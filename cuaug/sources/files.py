@@ -39,17 +39,19 @@ class Files:
         classes: names of the labels 0, 1, ..., where there are any.
 
     Raises:
-        LoaderError: no path, or not as many labels as paths.
+        LoaderError: no path, one that is in no list, or not as many labels as paths.
     """
 
     def __init__(
         self,
-        paths: Sequence[str | os.PathLike[str]],
+        paths: Iterable[str | os.PathLike[str]],
         labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        given: Sequence[Any] = paths
-        self.paths: list[str] = list(given) if set(map(type, given)) <= {str} else [os.fspath(path) for path in given]
+        if isinstance(paths, (str, bytes)) or not isinstance(paths, Iterable):
+            raise LoaderError(f"paths are a list of files, not {paths!r:.200}; open_source takes a folder")
+        given: list[Any] = list(paths)
+        self.paths: list[str] = given if set(map(type, given)) <= {str} else [os.fspath(path) for path in given]
         self.labels = range(len(self.paths)) if labels is None else by_place(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:

@@ -57,6 +57,17 @@ def test_labels_go_by_their_place(kind):
     assert source.fingerprint() == Files(paths, [7, 8, 9]).fingerprint()
 
 
+@pytest.mark.parametrize("paths", ["photos/a.jpg", Path("photos"), b"photos", None, 5])
+def test_one_path_is_no_list(paths):
+    with pytest.raises(LoaderError, match=r"paths are a list of files, not .*open_source") as refused:
+        Files(paths)
+    assert repr(paths) in str(refused.value)
+
+
+def test_paths_that_come_one_by_one():
+    assert Files(path for path in ("a.jpg", Path("b.jpg"))).paths == ["a.jpg", "b.jpg"]
+
+
 @pytest.mark.parametrize("labels", [{"a.jpg": 1}, {1}, 5])
 def test_labels_without_an_order(labels):
     with pytest.raises(LoaderError, match=f"in the samples' order, not a {type(labels).__name__}"):
