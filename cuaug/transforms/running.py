@@ -158,16 +158,19 @@ def _of_type(images: torch.Tensor, target_type: Type) -> torch.Tensor:
 
 
 def _normalized(stages: Stages) -> bool:
-    """Whether images end with another range than [0, 1], as far as it is known: a function may do anything."""
-    for stage in reversed(stages):
+    """Whether images, bytes at first, leave the range [0, 1], as far as it is known: a function may do anything."""
+    is_float = normalized = False
+    for stage in stages:
         if isinstance(stage, Lambda):
-            return False
-        for part in reversed(stage.parts) if isinstance(stage, Compose) else ():
-            if isinstance(part, ToDtype) and (part.scale or part.dtype == torch.uint8):
-                return False
-            if isinstance(part, (Normalize, ToDtype)):
-                return True
-    return False
+            normalized = False
+        for part in stage.parts if isinstance(stage, Compose) else ():
+            if isinstance(part, Normalize):
+                is_float = normalized = True
+            elif isinstance(part, ToDtype):  # floats stay as they are, whatever its scale
+                now_float = part.dtype != torch.uint8
+                normalized = now_float and (normalized if is_float else not part.scale)
+                is_float = now_float
+    return normalized
 
 
 def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:

@@ -430,10 +430,20 @@ def test_a_transform_that_raises():
             assert "write" in [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
 
 
-def test_normalized_images_do_not_become_uint8():
-    chain = [T.Normalize([0.5], [0.5])]
+HALVES = T.ToDtype(torch.float16, scale=True)
+
+
+@pytest.mark.parametrize("between", [[], [HALVES, T.MixUp(num_classes=9), T.RandomHorizontalFlip()]])
+def test_normalized_images_do_not_become_uint8(between):
+    chain = [T.Normalize([0.5], [0.5]), *between]
     with (
         Loader(Memory(4), chain, dtype=torch.uint8) as loader,
         pytest.raises(TransformError, match="normalized images are not in"),
     ):
         next(iter(loader))
+
+
+def test_floats_that_become_other_floats_are_not_normalized():
+    chain = [HALVES, T.ToDtype(torch.float32), T.MixUp(num_classes=9)]
+    with Loader(Memory(4), chain, dtype=torch.uint8) as loader:
+        assert next(iter(loader)).images.max() > 1
