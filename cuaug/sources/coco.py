@@ -198,11 +198,11 @@ def _columns(annotations: list[Any], categories: NDArray[np.int64] | None) -> Ar
     columns: Arrays = {
         "boxes": boxes.astype(np.float32),
         "labels": labels if categories is None else np.searchsorted(categories, labels),
-        "area": np.array([a.get("area", 0.0) for a in annotations], dtype=np.float32),
-        "iscrowd": np.array([a.get("iscrowd", 0) for a in annotations], dtype=np.int64),
+        "area": np.array([a.get("area") or 0.0 for a in annotations], dtype=np.float32),
+        "iscrowd": np.array([a.get("iscrowd") or 0 for a in annotations], dtype=np.int64),
         "annotation_id": np.array([a["id"] for a in annotations], dtype=np.int64),
     }
-    count = max((len(a.get("keypoints", ())) // 3 for a in annotations), default=0)
+    count = max((len(a.get("keypoints") or ()) // 3 for a in annotations), default=0)
     if count:
         none = [0] * (3 * count)
         points = np.array([a.get("keypoints") or none for a in annotations], dtype=np.float32).reshape(-1, count, 3)

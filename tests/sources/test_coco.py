@@ -70,6 +70,14 @@ def test_labels(tmp_path):
     }  # fmt: skip
 
 
+def test_null_is_as_what_is_left_out(tmp_path):
+    content = document()
+    content["annotations"][0] |= {"area": None, "iscrowd": None, "keypoints": None}
+    label = open_coco(tmp_path, content).label(2)
+    assert label["area"].tolist() == [0, 0] and label["iscrowd"].tolist() == [0, 0]
+    assert not label["keypoints"][0].any() and label["keypoints"][1].any()
+
+
 def test_labels_are_the_callers_own(tmp_path):
     source = open_coco(tmp_path, masks=True)
     for value in source.label(2).values():
