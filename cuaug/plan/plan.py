@@ -67,10 +67,6 @@ class Plan(Moves, Filters):
         step = self.record.take(transform, where, params, len(self), self.views)
         transform.write(self, step.where, **step.params)
 
-    def params(self) -> list[list[dict[str, Any]]]:
-        """What was applied to each image, in order: {"step", "transform", "params"}, of Python's numbers and lists."""
-        return self.record.params(len(self) // self.views)
-
     # --- pixel operations -------------------------------------------------------------------------------------------
 
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
