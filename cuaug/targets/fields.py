@@ -22,6 +22,7 @@ class Field:
 
     Attributes:
         name: for errors.
+        array: what was given.
         count: how many instances its first axis counts; None: it is not of instances.
     """
 
@@ -33,29 +34,24 @@ class Field:
             self._value = Value(given)
         except (TypeError, ValueError) as error:
             raise TransformError(f"{name} is {allowed}, but was given {error}") from None
-        self._array = self._value.array
-
-    @property
-    def array(self) -> Array:
-        """What was given."""
-        return self._array
+        self.array = self._value.array
 
     def _shape_empty(self, shape: tuple[int, ...]) -> None:
         """Gives what is of no instances, as an empty list is, the shape that it would have."""
-        if self._array.shape == (0,):
-            self._array = self._array.reshape(shape)
+        if self.array.shape == (0,):
+            self.array = self.array.reshape(shape)
 
     def _refuse(self, what: str) -> TransformError:
         return TransformError(f"{self.name} is {self._allowed}, not {what}")
 
     def _check_shape(self, good: bool) -> None:
         if not good:
-            raise self._refuse(f"of shape {self._array.shape}")
+            raise self._refuse(f"of shape {self.array.shape}")
 
     @property
     def _float(self) -> np.dtype[Any]:
         """What coordinates are given back in: integers cannot hold them."""
-        dtype = self._array.dtype
+        dtype = self.array.dtype
         return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
 
@@ -68,8 +64,8 @@ class Boxes(Field):
         super().__init__(given, name, f"(K, 4) finite numbers, {format}")
         self.format = format
         self._shape_empty((0, 4))
-        self._check_shape(self._array.ndim == 2 and self._array.shape[1] == 4)
-        self.count = len(self._array)
+        self._check_shape(self.array.ndim == 2 and self.array.shape[1] == 4)
+        self.count = len(self.array)
 
     @property
     def corners(self) -> Array:
@@ -78,14 +74,14 @@ class Boxes(Field):
 
     def refuse_bad(self) -> None:
         """Raises a TransformError for the first of the boxes that is none."""
-        corners = _converted(self._array.astype(np.float64), self.format, _READ)
+        corners = _converted(self.array.astype(np.float64), self.format, _READ)
         for bad, what in (
             (~np.isfinite(corners).all(axis=1), "with a number that is not finite"),
             ((corners[:, 2:] < corners[:, :2]).any(axis=1), "with its end before its beginning"),
         ):
             if bad.any():
                 k = int(np.argmax(bad))
-                raise self._refuse(f"{self._array[k].tolist()} (number {k}), {what}")
+                raise self._refuse(f"{self.array[k].tolist()} (number {k}), {what}")
 
     def back(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
         """The boxes, now at `corners`, where `keep`, (K,), is true; None: all. They are written in that format."""
@@ -130,7 +126,7 @@ def corners_of(fields: Sequence[Boxes]) -> Array:
     """
     if not fields:
         return np.zeros((0, 4))
-    corners = _by_format(fields, np.concatenate([field._array for field in fields], dtype=np.float64), _READ)
+    corners = _by_format(fields, np.concatenate([field.array for field in fields], dtype=np.float64), _READ)
     if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
         for field in fields:
             field.refuse_bad()
@@ -152,7 +148,7 @@ class Keypoints(Field):
     def __init__(self, given: Any, name: str) -> None:
         super().__init__(given, name, "(P, 2), (P, 3), (K, P, 2) or (K, P, 3) finite numbers: x, y and maybe COCO's v")
         self._shape_empty((0, 0, 2))
-        array = self._array
+        array = self.array
         self._check_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
         self.count = len(array) if array.ndim == 3 else None
         points = array.reshape(-1, array.shape[-1]).astype(np.float64)
@@ -164,14 +160,14 @@ class Keypoints(Field):
 
     def back(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
         """The points at `places`, (P, 2); with a v those that are not `visible` lie at (0, 0), and theirs is 0."""
-        points = self._array.reshape(-1, self._array.shape[-1]).astype(self._float)
+        points = self.array.reshape(-1, self.array.shape[-1]).astype(self._float)
         if points.shape[1] == 3:
             there = visible & self._labelled
             points[:, :2] = np.where(there[:, None], places, 0.0)
             points[:, 2] *= there
         else:
             points[:, :2] = np.nan_to_num(places)
-        whole: Array = points.reshape(self._array.shape)
+        whole: Array = points.reshape(self.array.shape)
         return self._value.like(whole if self.count is None or keep is None else whole[keep], size)
 
 
@@ -191,7 +187,7 @@ class Masks(Field):
         super().__init__(given, name, f"{shapes} numbers, H x W as its image's {size[0]} x {size[1]}")
         if 3 in dims:
             self._shape_empty((0, *size))
-        array = self._array
+        array = self.array
         self._check_shape(array.ndim in dims and array.shape[-2:] == size)
         self.count = len(array) if fill is None else None
         fill = 0 if fill is None else fill
@@ -215,7 +211,7 @@ class Masks(Field):
         dtype, used = self._fill.dtype, self._used
         whole = np.zeros((len(planes) // used, *planes.shape[1:], dtype.itemsize), dtype=np.uint8)
         whole[..., :used] = np.moveaxis(planes.reshape(-1, used, *planes.shape[1:]), 1, -1) ^ self._fill_bytes
-        masks: Array = whole.view(dtype)[..., 0].astype(self._array.dtype, copy=False)
+        masks: Array = whole.view(dtype)[..., 0].astype(self.array.dtype, copy=False)
         if self.count is None:
-            return self._value.like(masks.reshape(*self._array.shape[:-2], *masks.shape[1:]), size)
+            return self._value.like(masks.reshape(*self.array.shape[:-2], *masks.shape[1:]), size)
         return self._value.like(masks if keep is None else masks[keep], size)
