@@ -67,8 +67,7 @@ class DecodedCache:
             where = "on the GPU" if on_device else f"in {directory!r}"
             raise LoaderError(f"limit_bytes is None: say how many bytes the cache {where} may take")
         self._lock = ForkSafeLock()
-        self._opened: tuple[int, dict[str, Any]] | None = None
-        self._identity: dict[str, Any] = {}
+        self._identity: dict[str, Any] = {}  # of what it was opened for last
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
         # Last: what it holds may be asked for as soon as it is promised something.
         self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else integer("limit_bytes", limit_bytes, 1)
@@ -96,8 +95,7 @@ class DecodedCache:
             wanted["device"] = str(device)
         with self._lock:
             if self._store is None:
-                self._store, self._source = self._make_store(wanted, device), source
-                self._opened, self._identity = (count, dict(contents)), wanted
+                self._store, self._source, self._identity = self._make_store(wanted, device), source, wanted
             elif self._identity != wanted:
                 raise LoaderError(
                     "this DecodedCache serves a loader over other samples: "
@@ -164,8 +162,8 @@ class DecodedCache:
                 "an open DecodedCache holds its process's memory and does not pickle: give it a directory, which "
                 "processes share, or pickle it before use"
             )
-        opened = None if self._store is None else self._opened
-        return _rebuild, (self.short_side, self.limit_bytes, self.directory, self.on_device, opened)
+        open_for = None if self._store is None else self._identity
+        return _rebuild, (self.short_side, self.limit_bytes, self.directory, self.on_device, open_for)
 
 
 def _rebuild(
@@ -173,11 +171,11 @@ def _rebuild(
     limit_bytes: int,
     directory: str | None,
     on_device: bool,
-    opened: tuple[int, dict[str, Any]] | None,
+    open_for: dict[str, Any] | None,
 ) -> DecodedCache:
     cache = DecodedCache(short_side, limit_bytes=limit_bytes, directory=directory, on_device=on_device)
-    if opened is not None:
-        cache.open(*opened)
+    if open_for is not None:
+        cache.open(open_for["samples"], open_for)
     return cache
 
 
