@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
+
+from cuaug.forks import ForkSafeLock
 
 __all__ = ["PerProcess"]
 
 T = TypeVar("T")
 
-_making = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _making
-    _making = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it in the parent does not exist in the child
+_making = ForkSafeLock()
 
 
 class PerProcess(Generic[T]):

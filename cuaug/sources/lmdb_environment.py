@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.forks import ForkSafeLock
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import by_place
@@ -159,18 +159,10 @@ def _name(key: bytes) -> str:
 # with what it inherited: opened without locks it is but a read-only memory map, of which no thread leaves anything
 # behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _open: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
 _inherited: list[Any] = []
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
-    _inherited.extend(_open.values())
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=lambda: _inherited.extend(_open.values()))
 
 
 def _file(path: str) -> str:
