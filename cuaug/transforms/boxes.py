@@ -127,7 +127,7 @@ class RandomIoUCrop(Transform):
             chosen, hit = first_holding(
                 numbers[looks], heights[of], widths[of], least[looks], boxes, points.wanted, ends, self._shapes
             )
-            window[:, of[hit]], found[of[hit]] = chosen[:, hit].astype(np.int64), True
+            window[:, of[hit]], found[of[hit]] = chosen[:, hit], True
             again = looks[~hit]
             rows, draws = rows[again], draws.some(again)
         return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
@@ -135,15 +135,10 @@ class RandomIoUCrop(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         points, (top, left, height, width) = plan.points, (params[k] for k in ("top", "left", "height", "width"))
         if points is not None:
-            of = points.box_of
-            x0, y0, x1, y1 = points.boxes().T
-            lost = ~_holds_centre(left[of], top[of], (left + width)[of], (top + height)[of], x0, y0, x1, y1)
+            of, (x0, y0, x1, y1) = points.box_of, points.boxes().T
+            x, y = (x0 + x1) / 2.0 - left[of], (y0 + y1) / 2.0 - top[of]
+            lost = ~((x > 0) & (x < width[of]) & (y > 0) & (y < height[of]))
             lost &= True if where is None else where[of]
         plan.crop(top, left, height, width, where=where)
         if points is not None:
             points.empty(lost)
-
-
-def _holds_centre(left: Any, top: Any, right: Any, bottom: Any, x0: Any, y0: Any, x1: Any, y1: Any) -> Any:
-    x, y = (x0 + x1) / 2.0, (y0 + y1) / 2.0
-    return (left < x) & (x < right) & (top < y) & (y < bottom)
