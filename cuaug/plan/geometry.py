@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made", "warped_region"]
+__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made"]
 
 Values = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -21,7 +21,7 @@ def regions(rows: NDArray[Any]) -> NDArray[np.int64]:
     """(N, 4): y0, x0, y1, x1 of what finished rows read: what a decoder has to decode, at least one pixel."""
     found = np.empty((len(rows), 4), dtype=np.int64)
     if library.cuaug_regions(address(rows), len(rows), address(found)):
-        found = np.where(rows["warped"][:, None] != 0, warped_region(rows), found)
+        found = np.where(rows["warped"][:, None] != 0, _warped_region(rows), found)
     return found
 
 
@@ -110,22 +110,13 @@ def move_boxes(corners: Floats, kept: Floats, of: Values, matrices: Floats, size
     library.cuaug_move_boxes(*boxes, address(matrices), address(sizes))
 
 
-def warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
+def _warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
     """(N, 4): the inner source indices y0, x0, y1, x1 that warped samples can read, the ends excluded."""
     matrix = rows["matrix"].reshape(-1, 3, 3)
     x, y = rows["x"], rows["y"]
-    corners = np.stack(
-        [
-            np.stack(
-                [a["seen_low" if low else "seen_high"] for a, low in zip((x, y), ends, strict=True)]
-                + [np.ones(len(x))],
-                axis=-1,
-            )
-            for ends in ((1, 1), (1, 0), (0, 1), (0, 0))
-        ],
-        axis=1,
-    ).astype(np.float64)  # (N, 4, 3)
-    places = np.einsum("nij,nkj->nki", matrix, corners)
+    ends, ones = ("seen_low", "seen_high"), np.ones(len(rows))
+    corners = np.array([(x[a], y[b], ones) for a in ends for b in ends])  # (4, 3, N)
+    places = np.einsum("nij,kjn->nki", matrix, corners)
     depth = places[..., 2]
     # Beyond the horizon of a perspective, with a field, or with a border that leads back inside: everything.
     whole = (depth <= 0).any(axis=1) | (rows["field_rows"] > 0) | (rows["border_before"] > Border.EDGE)
