@@ -19,7 +19,6 @@ __all__ = [
     "RandomInvert",
     "RandomPosterize",
     "RandomSolarize",
-    "grid_size",
 ]
 
 
@@ -128,7 +127,10 @@ class CLAHE(RandomTransform):
     ) -> None:
         numbers = arguments.values(clip_limit, float)
         self.clip_limit = arguments.span("clip_limit", (1.0, *numbers) if len(numbers) == 1 else clip_limit, low=1.0)
-        self.tile_grid_size = grid_size(tile_grid_size)
+        cells = arguments.values(tile_grid_size, arguments.index)
+        if len(cells) != 2 or not all(1 <= number <= 64 for number in cells):
+            raise TransformError(f"tile_grid_size is (across, down), two integers from 1 to 64, not {tile_grid_size!r}")
+        self.tile_grid_size = cells[0], cells[1]
         self.p = arguments.probability("p", p)
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
@@ -136,10 +138,3 @@ class CLAHE(RandomTransform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.clahe(len(plan), plan.limit, **params, grid=self.tile_grid_size[::-1]), where)
-
-
-def grid_size(size: Any) -> tuple[int, int]:
-    numbers = arguments.values(size, arguments.index)
-    if len(numbers) != 2 or not all(1 <= number <= 64 for number in numbers):
-        raise TransformError(f"tile_grid_size is (across, down), two integers from 1 to 64, not {size!r}")
-    return numbers[0], numbers[1]
