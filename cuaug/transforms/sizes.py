@@ -55,14 +55,14 @@ class Resize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self._pair = None if size is None else arguments.pair("size", size)
-        self._shorter = size is not None and len(arguments.values(size, int)) == 1
-        self.size = self._pair[0] if self._shorter and self._pair else self._pair
+        self.size: int | tuple[int, int] | None = None if size is None else arguments.pair("size", size)
+        if self.size is not None and len(arguments.values(size, int)) == 1:
+            self.size = self.size[0]
         self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
-        if self._pair is None:
-            if self.max_size is None:
+        if self.max_size is None:
+            if self.size is None:
                 raise TransformError("size is None: then max_size must be given")
-        elif self.max_size is not None and (not self._shorter or self.max_size <= self._pair[0]):
+        elif isinstance(self.size, tuple) or (self.size is not None and self.max_size <= self.size):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -70,14 +70,14 @@ class Resize(_Resizes):
 
     def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         """The height and width that images of these heights and widths are resized to."""
+        if isinstance(self.size, tuple):
+            return {"height": np.full_like(heights, self.size[0]), "width": np.full_like(widths, self.size[1])}
         shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
-        if self._pair is None:
+        if self.size is None:
             long = np.full(len(heights), self.max_size)
             short = np.maximum(long * shorter // longer, 1)
-        elif not self._shorter:
-            return {"height": np.full_like(heights, self._pair[0]), "width": np.full_like(widths, self._pair[1])}
         else:
-            short = np.full(len(heights), self._pair[0])
+            short = np.full(len(heights), self.size)
             long = short * longer // shorter
             if self.max_size is not None:
                 over = long > self.max_size
