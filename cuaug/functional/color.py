@@ -70,14 +70,14 @@ def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
 def posterize(image: ImageT, bits: int) -> ImageT:
     """The upper `bits` bits, 0 to 8, of each level; floats in [0, 1] become the lower end of each of 2**bits equal
     steps."""
-    chain = RandomPosterize(bits)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = RandomPosterize(bits)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def solarize(image: ImageT, threshold: float) -> ImageT:
     """Values inverted from `threshold` on, which is in the image's units, up to white."""
-    chain = RandomSolarize(threshold)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = RandomSolarize(threshold)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def invert(image: ImageT) -> ImageT:
@@ -97,8 +97,8 @@ def equalize(image: ImageT) -> ImageT:
 
 def clahe(image: ImageT, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> ImageT:
     """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
-    limit, chain = arguments.number("clip_limit", clip_limit, 0), CLAHE(tile_grid_size=tile_grid_size)
-    return apply(image, lambda plan: chain.write(plan, None, clip_limit=limit))
+    limit, transform = arguments.number("clip_limit", clip_limit, 0), CLAHE(tile_grid_size=tile_grid_size)
+    return apply(image, lambda plan: transform.write(plan, None, clip_limit=limit))
 
 
 def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
@@ -122,14 +122,14 @@ def adjust_hue(image: ImageT, hue_factor: float) -> ImageT:
 
 def rgb_to_grayscale(image: ImageT, num_output_channels: int = 1) -> ImageT:
     """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images keep their values."""
-    chain = Grayscale(num_output_channels)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = Grayscale(num_output_channels)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def convert_color(image: ImageT, source: str = "RGB", target: str = "YUV") -> ImageT:
     """RGB to full-range BT.601 YUV, or back; see `ConvertColor`."""
-    chain = ConvertColor(source, target)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = ConvertColor(source, target)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def matrix(image: ImageT, values: ArrayLike) -> ImageT:
@@ -140,8 +140,8 @@ def matrix(image: ImageT, values: ArrayLike) -> ImageT:
 
 def lut(image: ImageT, table: ArrayLike) -> ImageT:
     """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels; see `LUT`."""
-    chain = LUT(table)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = LUT(table)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float]) -> Any:
@@ -149,5 +149,5 @@ def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[f
 
     uint8 images become float32, PIL images a float32 (C, H, W) tensor.
     """
-    chain = Normalize(mean, std)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = Normalize(mean, std)
+    return apply(image, lambda plan: transform.write(plan, None))

@@ -32,8 +32,8 @@ __all__ = [
 
 def adjust_sharpness(image: ImageT, sharpness_factor: float) -> ImageT:
     """Blended with a smoothed image: a factor of 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
-    chain = RandomAdjustSharpness(sharpness_factor)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = RandomAdjustSharpness(sharpness_factor)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def gaussian_blur(
@@ -70,10 +70,10 @@ def motion_blur(
     }
     if one["size"] % 2 == 0:
         raise TransformError(f"kernel_size is an odd number, not {kernel_size!r}")
-    chain = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
+    transform = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
 
     def write(plan: Plan) -> None:
-        chain.write(plan, None, **{name: np.full(len(plan), value) for name, value in one.items()})
+        transform.write(plan, None, **{name: np.full(len(plan), value) for name, value in one.items()})
 
     return apply(image, write)
 

@@ -46,8 +46,8 @@ def resize(
     antialias: bool | None = True,
 ) -> ImageT:
     """Resizes to (height, width), or with one number to that shorter side, the longer in proportion, as `Resize`."""
-    chain = Resize(size, interpolation, max_size, antialias)
-    return apply(image, lambda plan: chain.write(plan, None, **chain.resized(*plan.sizes)))
+    transform = Resize(size, interpolation, max_size, antialias)
+    return apply(image, lambda plan: transform.write(plan, None, **transform.resized(*plan.sizes)))
 
 
 def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
@@ -95,8 +95,8 @@ def vertical_flip(image: ImageT) -> ImageT:
 
 def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
     """The pixels in the middle, (height, width) or one number for both; smaller images are padded with 0 first."""
-    chain = CenterCrop(output_size)
-    return apply(image, lambda plan: chain.write(plan, None))
+    transform = CenterCrop(output_size)
+    return apply(image, lambda plan: transform.write(plan, None))
 
 
 def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
@@ -138,8 +138,8 @@ def rotate(
 ) -> ImageT:
     """Turned counter-clockwise by `angle` degrees; the arguments are those of `transforms.RandomRotation`."""
     angle = arguments.number("angle", angle)
-    chain = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
-    return apply(image, lambda plan: chain.write(plan, None, angle=np.full(len(plan), angle)))
+    transform = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
+    return apply(image, lambda plan: transform.write(plan, None, angle=np.full(len(plan), angle)))
 
 
 def affine(
@@ -159,13 +159,13 @@ def affine(
     shears: Any = arguments.values(shear, float) or shear
     if isinstance(shears, tuple) and len(shears) == 1:  # as torchvision: a number is along x, a list of one along both
         shears = (shears[0], shears[0] if isinstance(shear, Sequence) else 0.0)
-    chain = RandomAffine((angle, angle), None, (scale, scale), None, interpolation, fill, center, padding_mode)
+    transform = RandomAffine((angle, angle), None, (scale, scale), None, interpolation, fill, center, padding_mode)
     moves = arguments.point("translate", translate), arguments.point("shear", shears)
 
     def write(plan: Plan) -> None:
         angles, scales = np.full(len(plan), angle), np.full(len(plan), scale)
         shift, slant = (np.broadcast_to(np.array(move), (len(plan), 2)) for move in moves)
-        chain.write(plan, None, angle=angles, translate=shift, scale=scales, shear=slant)
+        transform.write(plan, None, angle=angles, translate=shift, scale=scales, shear=slant)
 
     return apply(image, write)
 
