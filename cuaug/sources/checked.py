@@ -14,6 +14,7 @@ import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._bytes import cause_of, read_bytes
+from cuaug.sources._urls import is_url
 
 if TYPE_CHECKING:
     from cuaug.sources import Source
@@ -231,7 +232,7 @@ def _from_file(path: str) -> dict[str, str]:
 
 def _resolved(path: str, folder: str = "") -> str:
     """An absolute path; a url is one."""
-    return path if "://" in path else os.path.abspath(os.path.join(folder, path))
+    return path if is_url(path) else os.path.abspath(os.path.join(folder, path))
 
 
 def _escaped(name: str) -> str:

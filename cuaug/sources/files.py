@@ -58,7 +58,7 @@ class Files:
             raise LoaderError("there is nothing to load: the list of files is empty")
         if len(self.labels) != len(self.paths):
             raise LoaderError(f"{len(self.paths)} paths but {len(self.labels)} labels")
-        self._has_urls = _any_holds(self.paths, "://")
+        self._has_urls = _any_is_url(self.paths)
         if self._has_urls:
             self._check_urls()
 
@@ -161,9 +161,9 @@ def _is_pair(entry: Any) -> bool:
     return isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[0], (str, os.PathLike))
 
 
-def _any_holds(texts: list[str], part: str) -> bool:
-    """Whether `part`, which has no line break in it, stands in one of them; looked for in many at once."""
-    return any(part in "\n".join(texts[i : i + _CHUNK]) for i in range(0, len(texts), _CHUNK))
+def _any_is_url(paths: list[str]) -> bool:
+    """Whether one of them is. Many are asked at once: a line break between two paths makes no url of them."""
+    return any(_urls.is_url("\n".join(paths[i : i + _CHUNK])) for i in range(0, len(paths), _CHUNK))
 
 
 def images_below(folder: str, above: Around = frozenset()) -> list[str]:
