@@ -105,7 +105,10 @@ class WeightedSampler:
     """
 
     def __init__(self, weights: ArrayLike, num_samples: int | None = None, *, replacement: bool = True) -> None:
-        self.weights = np.asarray(weights, dtype=np.float64)
+        try:
+            self.weights = np.asarray(weights, dtype=np.float64)
+        except (TypeError, ValueError, RuntimeError):  # a tensor on a GPU raises the first, with a gradient the last
+            raise LoaderError(f"weights are one number per sample, not {weights!r:.100}") from None
         if self.weights.ndim != 1:
             raise LoaderError(f"weights are one number per sample, not an array of shape {self.weights.shape}")
         bad = ~np.isfinite(self.weights) | (self.weights < 0)

@@ -149,6 +149,8 @@ def test_draws_stay_what_they_were(scale):
         (([1.0], 0), "num_samples is 0"),
         (([1.0], 4.0), "num_samples is an integer, not 4.0"),
         (([[1.0]],), r"shape \(1, 1\)"),
+        (([1.0, "x"],), r"one number per sample, not \[1.0, 'x'\]"),
+        (([[1.0], [1.0, 2.0]],), r"one number per sample, not \[\[1.0\], \[1.0, 2.0\]\]"),
     ],
 )
 def test_weights_that_do_not_fit(arguments, message):
