@@ -6,7 +6,9 @@ filters.py     its part that looks at neighbourhoods: blurs, medians and JPEG
 passes.py      what both share
 rows.py        the rows that they have the library change: kernels/writing.h, which begins passes where it must
 geometry.py    windows: those that are drawn, and those that are read
+points.py      boxes and keypoints, moved along with the pixels; bends.py where a field of displacements moves them
 operations.py  pixel operations as rows of numbers
+record.py      what was drawn, told and done again
 tables.py      `Tables`, the finished plan, which devices run
 layout.py      the rows of it, mirrored in kernels/plan.h
 """

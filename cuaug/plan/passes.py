@@ -1,4 +1,4 @@
-"""The rows of a batch's passes while a plan is being written: each sample's current one, and those before."""
+"""What `Plan`'s moves and its filters share: the choice of samples, sizes, and passes that begin where they must."""
 
 from __future__ import annotations
 

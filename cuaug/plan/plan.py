@@ -1,8 +1,8 @@
 """What will be done to the images of a batch: one small program per sample, written by transforms, run by a device.
 
 A `Plan` holds no pixel. Its methods are the vocabulary that transforms and `cuaug.functional` share; each acts on all
-samples, or on those where `where` is true, with one NumPy expression for the whole batch. Units are those of the
-image as it stands at that point: levels 0 ... 255 for uint8, [0, 1] for float.
+samples, or on those where `where` is true, in one call for the whole batch. Units are those of the image as it stands
+at that point: levels 0 ... 255 for uint8, [0, 1] for float.
 
 What folds into one pass: any crops, pads and flips around one resize (or several of the same kind), then any number
 of pixel operations. A new pass begins only where it must: at an operation that needs the whole image first (contrast's

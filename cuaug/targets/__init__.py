@@ -5,6 +5,7 @@ fields.py    the three kinds: what each may look like, and how it is written aga
 finding.py   where in a sample's label they are
 masks.py     masks through the kernels
 targets.py   `Targets`: those of a batch
+joining.py   those of several images put together, in a mosaic or pasted on each other
 """
 
 from cuaug.targets.finding import holds_targets

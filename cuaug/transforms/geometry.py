@@ -60,7 +60,7 @@ class RandomCrop(Transform):
         padding: pixels added first: one number, (left/right, top/bottom), or (left, top, right, bottom).
         pad_if_needed: also pad both sides of an image that is smaller than `size` by what it lacks.
         fill: the padding's value, a number or one per channel, in image units.
-        padding_mode: "constant", "edge", "reflect" or "symmetric".
+        padding_mode: as for `Pad`.
 
     Raises:
         TransformError: when run on an image smaller than `size`, without `pad_if_needed`.
@@ -274,7 +274,7 @@ class Pad(Transform):
     Args:
         padding: one number, (left/right, top/bottom), or (left, top, right, bottom), in pixels.
         fill: a number or one per channel, in image units.
-        padding_mode: "constant", "edge", "reflect" (without repeating the edge pixel) or "symmetric" (with).
+        padding_mode: "constant", "edge", "reflect" (without repeating the edge pixel), "symmetric" (with) or "wrap".
     """
 
     def __init__(
