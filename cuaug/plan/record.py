@@ -115,7 +115,9 @@ class Script:
         for name, values in drawn.params.items():
             rows = {k: step["params"][name] for i, step in told.items() for k in _rows(i, drawn.views)}
             params[name] = _put(values, rows)
-        return Step(drawn.transform, None if where.all() else where, params, drawn.views)
+        # What might have left some alone is not written as what acts on all: Normalize takes other operations for it.
+        acts_on_all = drawn.where is None and bool(where.all())
+        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views)
 
     def check_end(self, count: int) -> None:
         """Raises a TransformError if there are steps that a chain of `count` steps does not have."""

@@ -40,6 +40,17 @@ def test_every_transform_is_done_again_exactly(name):
             assert torch.equal(chain.replay(params[i], x[i]), result[i])
 
 
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_what_might_have_left_an_image_alone_is_done_again_exactly(p):
+    """Normalize takes two steps where others of the batch might only become floats."""
+    x = stack(6)
+    chain = T.Compose([T.RandomApply([T.Normalize([0.4, 0.5, 0.6], [0.2])], p)])
+    result, params = chain.trace(x)
+    assert torch.equal(chain.replay(params, x), result)
+    for i in range(6):
+        assert torch.equal(chain.replay(params[i], x[i]), result[i])
+
+
 def test_what_is_told():
     x = stack(64)
     chain = T.Compose([T.RandomCrop(20), T.RandomApply([T.RandomRotation(30), T.RandomHorizontalFlip(0.5)]), FLOATS])
