@@ -14,7 +14,7 @@ from cuaug.arguments import integer
 from cuaug.cache.device import DevicePixels, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised
+from cuaug.cache.limits import CacheStats, no_longer_promised, set_limit
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
@@ -69,8 +69,8 @@ class DecodedCache:
         self._lock = ForkSafeLock()
         self._identity: dict[str, Any] = {}  # of what it was opened for last
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
-        # Last: what it holds may be asked for as soon as it is promised something.
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else integer("limit_bytes", limit_bytes, 1)
+        self.limit_bytes: int
+        set_limit(self, limit_bytes)  # last: others may then ask what it holds
 
     def open(
         self, count: int, contents: Mapping[str, Any], *, source: object = None, device: torch.device | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cuaug.arguments import integer
 from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, default_limit_bytes, no_longer_promised
+from cuaug.cache.limits import CacheStats, no_longer_promised, set_limit
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
 
@@ -38,8 +37,8 @@ class EncodedCache:
         self._source: object = None
         self._samples: dict[int, tuple[bytes, Any]] = {}
         self._bytes = 0
-        # Last: what it holds may be asked for as soon as it is promised something.
-        self.limit_bytes = default_limit_bytes(self) if limit_bytes is None else integer("limit_bytes", limit_bytes, 1)
+        self.limit_bytes: int
+        set_limit(self, limit_bytes)  # last: others may then ask what it holds
 
     def open(self, count: int, contents: Mapping[str, Any], *, source: object = None) -> None:
         """Makes it ready for a dataset. Opening it again for the same one changes nothing.

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cuaug.arguments import integer
 from cuaug.forks import ForkSafeLock
 
-__all__ = ["CacheStats", "available_memory", "default_limit_bytes", "no_longer_promised", "readable"]
+__all__ = ["CacheStats", "available_memory", "no_longer_promised", "readable", "set_limit"]
 
 # The bytes that caches were promised by default.
 _promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -48,18 +49,24 @@ def readable(size: int) -> str:
     return f"{float(f'{value:.3g}'):,g} {_UNITS[unit]}"
 
 
-def default_limit_bytes(cache: Any) -> int:
-    """Half of the memory that is available now, shared by the processes that torchrun started on this machine.
+def set_limit(cache: Any, limit_bytes: int | None) -> None:
+    """Sets a new cache's `limit_bytes`; None: to half of the memory that is available now.
 
-    What other caches of this process were given in this way and have not filled yet is not available.
+    The processes that torchrun started on this machine share that, and what other caches of this process were promised
+    in this way and have not filled yet is not available.
+
+    Raises:
+        LoaderError: a limit that is no positive integer.
     """
+    if limit_bytes is not None:
+        cache.limit_bytes = integer("limit_bytes", limit_bytes, 1)
+        return
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     count = max(1, int(ranks) if ranks.isdecimal() else 1)
     with _lock:
         promised = sum(limit - other.stats.bytes for other, limit in _promised.items())
-        limit = max(1, (available_memory() // count - promised) // 2)
-        _promised[cache] = limit
-    return limit
+        cache.limit_bytes = max(1, (available_memory() // count - promised) // 2)
+        _promised[cache] = cache.limit_bytes
 
 
 def no_longer_promised(cache: Any) -> None:

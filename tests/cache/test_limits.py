@@ -71,6 +71,20 @@ def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     assert EncodedCache().limit_bytes == 1_500_000
 
 
+class Asked(weakref.WeakKeyDictionary):
+    """Asks what a cache holds as soon as it is promised something, as another thread may."""
+
+    def __setitem__(self, cache, limit_bytes):
+        super().__setitem__(cache, limit_bytes)
+        assert cache.stats == CacheStats(0, 0, limit_bytes)
+
+
+@pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
+def test_caches_may_be_made_at_once(monkeypatch, cache):
+    monkeypatch.setattr(limits, "_promised", Asked())
+    cache()
+
+
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
