@@ -48,7 +48,7 @@ class Files:
         labels: Iterable[Any] | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
-        if isinstance(paths, (str, bytes)) or not isinstance(paths, Iterable):
+        if isinstance(paths, (str, bytes, set, frozenset)) or not isinstance(paths, Iterable):
             raise LoaderError(f"paths are a list of files, not {paths!r:.200}; open_source takes a folder")
         given: list[Any] = list(paths)
         self.paths: list[str] = given if set(map(type, given)) <= {str} else [os.fspath(path) for path in given]

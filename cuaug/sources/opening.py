@@ -73,7 +73,8 @@ def open_source(files: Loadable) -> Source:
         raise LoaderError(
             "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset"
         )
-    if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview)):
+    # A set is in another order in each process.
+    if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview, set, frozenset)):
         raise LoaderError(
             "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
             f"source with __len__ and read(i), not {files!r:.100}"

@@ -57,8 +57,8 @@ def test_labels_go_by_their_place(kind):
     assert source.fingerprint() == Files(paths, [7, 8, 9]).fingerprint()
 
 
-@pytest.mark.parametrize("paths", ["photos/a.jpg", Path("photos"), b"photos", None, 5])
-def test_one_path_is_no_list(paths):
+@pytest.mark.parametrize("paths", ["photos/a.jpg", Path("photos"), b"photos", None, 5, {"a.jpg"}])
+def test_what_is_no_list_of_paths(paths):
     with pytest.raises(LoaderError, match=r"paths are a list of files, not .*open_source") as refused:
         Files(paths)
     assert repr(paths) in str(refused.value)

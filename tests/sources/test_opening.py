@@ -144,6 +144,12 @@ def test_of_an_iterable_only_the_first_item_is_taken_to_see_that_it_is_no_path(i
         open_source(iter([]))
 
 
+@pytest.mark.parametrize("given", [{"a.png", "b.png"}, frozenset([("a.png", 1)])])
+def test_a_set_has_no_order_that_another_process_would_have(given):
+    with pytest.raises(LoaderError, match=r"files is a directory, paths, .* not (\{|frozenset)"):
+        open_source(given)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
