@@ -23,12 +23,12 @@ __all__ = ["Paths", "Shards", "expand"]
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
-def expand(shards: Paths, ending: str | tuple[str, ...]) -> list[str]:
+def expand(shards: Paths, *endings: str) -> list[str]:
     """The files that are meant: a path, a pattern, a folder, or a list of these.
 
     Braces are expanded as a shell does, {000..127} and {train,extra}, then *, ? and [...] match files that exist, in
-    the order of their names. Of a folder, the files that end with `ending` are meant. A name that exists as it stands
-    is that file, whatever it holds.
+    the order of their names. Of a folder, its files with these endings are meant. A name that exists as it stands is
+    that file, whatever it holds.
 
     Raises:
         LoaderError: nothing is there by such a name.
@@ -41,19 +41,20 @@ def expand(shards: Paths, ending: str | tuple[str, ...]) -> list[str]:
     for shard in given:
         name = os.fspath(shard)
         for each in [name] if os.path.exists(name) else _braces(name):
-            here = _matches(each, ending)
+            here = _matches(each, endings)
             if not here:
                 of = "" if each == name else f" (of {name!r})"
-                raise LoaderError(f"there is no file {each!r}{of}")
+                within = f"*{' or *'.join(endings)} in the folder " if os.path.isdir(each) else ""
+                raise LoaderError(f"there is no file {within}{each!r}{of}")
             found += here
     if not found:
         raise LoaderError("there is nothing to load: the list of shards is empty")
     return found
 
 
-def _matches(name: str, ending: str | tuple[str, ...]) -> list[str]:
+def _matches(name: str, endings: tuple[str, ...]) -> list[str]:
     if os.path.isdir(name):
-        return sorted(os.path.join(name, file) for file in os.listdir(name) if file.endswith(ending))
+        return sorted(os.path.join(name, file) for file in os.listdir(name) if file.endswith(endings))
     return [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
 
 

@@ -58,7 +58,7 @@ class TFRecord(Shards):
         decoders: Decoders | None = None,
         verify: bool = False,
     ) -> None:
-        paths = expand(shards, (".tfrecord", ".tfrecords"))
+        paths = expand(shards, ".tfrecord", ".tfrecords")
         found = indexes("tfrecord", paths, _scan)
         counts = [len(index.arrays["offset"]) for index in found]
         if not sum(counts):

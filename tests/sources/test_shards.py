@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuaug import Loader, LoaderError, ShardSampler
-from cuaug.sources import TarShards
+from cuaug.sources import TarShards, TFRecord
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar
 
@@ -47,6 +47,11 @@ def test_names_of_shards(tmp_path):
     for missing in ("s-012.tar", "s-{010..012}.tar", "t-*.tar", "s-{012}.tar"):
         with pytest.raises(LoaderError, match="there is no file"):
             labels(f"{base}/{missing}")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LoaderError, match=r"there is no file \*.tar in the folder '.*empty'"):
+        labels(tmp_path / "empty")
+    with pytest.raises(LoaderError, match=r"there is no file \*.tfrecord or \*.tfrecords in the folder '.*empty'"):
+        TFRecord(tmp_path / "empty")
     with pytest.raises(LoaderError, match="list of shards is empty"):
         labels([])
 
