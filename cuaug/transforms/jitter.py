@@ -77,8 +77,6 @@ class RandomHue(_Jitter):
 class RandomChannelPermutation(Transform):
     """Exchanges the channels, in an order drawn for each sample. Images of one channel stay as they are."""
 
-    def __init__(self) -> None: ...
-
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
         return {"permutation": draws.permutation(3)}
 
