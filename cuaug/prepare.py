@@ -97,9 +97,10 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[Path, Path]]:
     for folder, folders, names in os.walk(source, onerror=_refuse, followlinks=True):
         here = Path(folder)
         folders.sort()
-        for name in folders:
-            if (here / name).is_symlink() and here.resolve().is_relative_to((here / name).resolve()):
-                raise OSError(f"{here / name} is a link to a folder in which it lies itself")
+        around = [each for each in (here, *here.parents) if each.is_relative_to(source)]
+        for link in (here / name for name in folders if (here / name).is_symlink()):
+            if any(each.resolve().is_relative_to(link.resolve()) for each in around):
+                raise OSError(f"{link} is a link to a folder in which it lies itself")
         there = target / here.relative_to(source)
         there.mkdir(parents=True, exist_ok=True)
         yield from ((here / name, there / name) for name in sorted(names) if not name.endswith(SUFFIX))

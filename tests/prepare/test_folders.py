@@ -63,6 +63,16 @@ def test_a_link_to_a_folder_around_it(prepared, photos):
     assert status == 1 and "cats/up is a link to a folder in which it lies itself" in errors
 
 
+def test_links_to_each_others_folders(prepared, photos):
+    """Neither lies in the folder that it leads to, until the other was followed."""
+    (photos / "dogs").mkdir()
+    (photos / "cats" / "to_dogs").symlink_to(photos / "dogs")
+    (photos / "dogs" / "to_cats").symlink_to(photos / "cats")
+    status, target, _, errors = prepared(photos)
+    assert status == 1 and "cats/to_dogs/to_cats is a link to a folder in which it lies itself" in errors
+    assert not (target / "cats" / "to_dogs" / "to_cats").exists()
+
+
 def test_what_cannot_be_read_is_told(prepared, photos):
     """The rest is done. A pipe would be waited for."""
     (photos / "gone.jpg").symlink_to(photos / "nowhere")
