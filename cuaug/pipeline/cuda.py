@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -350,8 +351,8 @@ class _CudaJob(Job):
                     clock.count("parts", items[i] is not whole)
 
         def produce() -> None:
-            producer = self.pipeline.producer
-            self._after(self.pipeline.producer_thread, lambda: producer.produce(self, good, items, planned, parts))
+            then = partial(self.pipeline.producer.produce, self, good, items, planned, parts)
+            self.pipeline.producer_thread.submit(partial(self._go_on, then), self.number)
 
         if cuttable:
             self._each_part(len(cuttable), cut, produce)

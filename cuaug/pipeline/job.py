@@ -31,7 +31,7 @@ from cuaug.pipeline.workers import Workers
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import typed_stage
 
-__all__ = ["Job", "Pipeline", "Settings"]
+__all__ = ["Job", "Pipeline"]
 
 # How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
 _LOOK_SECONDS = 0.25
@@ -52,7 +52,7 @@ class Pipeline:
         self.settings = settings
         self.recorder = recorder
         self.workers = Workers(threads)
-        self.turns = itertools.count()
+        self.numbers = itertools.count()
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
@@ -69,6 +69,7 @@ class Job:
     """The batch of some samples of one epoch: `start` it, `wait` for it, `take` it.
 
     Attributes:
+        number: tells the batches of a pipeline apart; what fills places of another has that one's.
         errors: position in the batch -> what is wrong with that sample, until `failures` tells.
     """
 
@@ -81,12 +82,10 @@ class Job:
         self._fills = fills
         self._filled_by: Job | None = None
         self._attempt: int = 0 if fills is None else fills._attempt + 1
-        # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
-        self._turn: int = next(pipeline.turns) if fills is None else fills._turn
+        self.number: int = next(pipeline.numbers) if fills is None else fills.number
         self._on_error = self.settings.on_error if fills is None else "replace"
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
-        self._epoch = epoch
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[torch.Tensor, NDArray[np.int64]] | None = None
         self._finished: Batch | None = None
@@ -108,11 +107,6 @@ class Job:
         self._cancelled = True
         if self.ready:
             self._forget()
-
-    @property
-    def number(self) -> int:
-        """Tells the batches of a pipeline apart; what fills places of another has that one's."""
-        return self._turn
 
     @property
     def ready(self) -> bool:
@@ -211,11 +205,8 @@ class Job:
                 self._go_on(then)
 
         for part in parts:
-            self._workers.submit(partial(run, part), self._turn)
-
-    def _after(self, workers: Workers, then: Callable[[], None]) -> None:
-        """Goes on with `then()` on another thread."""
-        workers.submit(lambda: self._go_on(then), self._turn)
+            # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
+            self._workers.submit(partial(run, part), self.number)
 
     def _go_on(self, then: Callable[[], None]) -> None:
         if self._failure is None and not self.cancelled:
@@ -363,18 +354,17 @@ class Job:
         Where every sample is damaged and all are to be skipped, one other sample tells the shape of the empty batch.
         """
         if self._attempt == _MOST_STAND_INS:
-            raise LoaderError(f"{self._wanted()} are damaged themselves; the last: {self.failures()[-1]}")
-        others = self._epoch.stand_ins(self._samples.positions[positions], self._attempt)
+            replaces = self.settings.on_error == "replace"
+            wanted = "to replace a damaged one" if replaces else "to show the shape of an empty batch"
+            raise LoaderError(
+                f"{_MOST_STAND_INS} samples in a row that were {wanted} are damaged themselves; the last: "
+                f"{self.failures()[-1]}"
+            )
+        others = self._samples.epoch.stand_ins(self._samples.positions[positions], self._attempt)
         share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
-        self._filled_by = type(self)(self.pipeline, self._epoch, share, fills=self)
+        self._filled_by = type(self)(self.pipeline, self._samples.epoch, share, fills=self)
         self._places = positions
         self._filled_by.start()
-
-    def _wanted(self) -> str:
-        if self._fills is not None:
-            return self._fills._wanted()
-        replace = "to replace a damaged one" if self._on_error == "replace" else "to show the shape of an empty batch"
-        return f"{_MOST_STAND_INS} samples in a row that were {replace}"
 
     def _filled(self, images: torch.Tensor) -> None:
         """`images` are what the other job made for the places; called on its thread."""
