@@ -61,9 +61,12 @@ class CudaPipeline(Pipeline):
         self.producer_thread = Workers(1, "cuaug-producer")
         self.producer = _Producer(settings, recorder, threads, device)
 
+    @property
+    def pools(self) -> list[Workers]:
+        return [self.workers, self.producer_thread]
+
     def close(self) -> None:
         super().close()
-        self.producer_thread.close()
         self.producer.release()
 
 
@@ -167,12 +170,14 @@ class _Producer:
             self._open_decoder(most)
         arena = self._arenas[self._turn % _ARENAS]
         self._turn += 1
+        producer_thread = job.pipeline.producer_thread
         with torch.cuda.stream(self.stream):
             with self._recorder.at("wait_for_gpu", job.number) as clock:
                 arena.free.synchronize()
                 arena.times.read()
                 arena.scaled.clear()
                 clock.at("decode")
+                producer_thread.doing(clock)
                 arena.times.begin(job.number)
                 try:
                     addresses, failed = self._pictures(job, good, items, parts, arena)
@@ -188,6 +193,7 @@ class _Producer:
                     arena.times.end()
                 finally:
                     arena.free.record(self.stream)
+            job.finishing(producer_thread)
             job.ran(images, good)
 
     def _pictures(

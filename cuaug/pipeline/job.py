@@ -7,6 +7,7 @@ to be filled are filled by another job, for other samples, whose images are put 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
@@ -57,11 +58,17 @@ class Pipeline:
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
 
+    @property
+    def pools(self) -> list[Workers]:
+        """All threads that work on batches."""
+        return [self.workers]
+
     def rest(self) -> None:
         """Called when an iteration ends: what is kept for its next batch is let go."""
 
     def close(self) -> None:
-        self.workers.close()
+        for pool in self.pools:
+            pool.close()
         self.rest()
 
 
@@ -132,16 +139,19 @@ class Job:
         """Waits until the batch is finished.
 
         Raises:
-            LoaderError: the loader was closed, this process is a fork of the one that began the batch, or some sample
-                has been read or decoded for more than `timeout_seconds`.
+            LoaderError: the loader was closed, this process is a fork of the one that began the batch, or a thread has
+                been at the same sample, or at finishing the batch, for more than `timeout_seconds`.
         """
         if self._process != os.getpid():
             raise LoaderError("this iteration began before the process was forked: begin a new one")
         self._workers.check()
-        while not self._is_done(within=_LOOK_SECONDS):
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._done.get(timeout=_LOOK_SECONDS)
             self._workers.check()
             if timeout_seconds is not None:
-                self._workers.check_progress(self.number, timeout_seconds, self._name)
+                for pool in self.pipeline.pools:
+                    pool.check_progress(self.number, timeout_seconds, self._name)
 
     def check(self) -> None:
         """Raises what a stage raised that was not one sample's fault."""
@@ -150,13 +160,6 @@ class Job:
                 raise self._failure
             finally:
                 self._forget()
-
-    def _is_done(self, within: float) -> bool:
-        try:
-            self._done.get(timeout=within)
-        except queue.Empty:
-            return False
-        return True
 
     def failures(self) -> list[DecodeError]:
         """What was wrong with samples of this batch, in order, and those tried in their places; the job forgets it."""
@@ -201,12 +204,16 @@ class Job:
                 self._open_tasks -= 1
                 last = self._open_tasks == 0
             if last:
-                self._workers.doing(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
+                self.finishing(self._workers)
                 self._go_on(then)
 
         for part in parts:
             # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
             self._workers.submit(partial(run, part), self.number)
+
+    def finishing(self, workers: Workers) -> None:
+        """Notes that the calling thread, one of those, is at the batch as a whole: by its first sample."""
+        workers.doing(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
 
     def _go_on(self, then: Callable[[], None]) -> None:
         if self._failure is None and not self.cancelled:

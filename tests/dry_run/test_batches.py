@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 import cuaug
 from cuaug.devices import cuda
-from cuaug.errors import DecodeError, DeviceError
+from cuaug.errors import DecodeError, DeviceError, LoaderError
 from tests.dry_run import CHAIN
 from tests.fake_cuda import FakeDecoder
 from tests.helpers import assert_same
@@ -112,6 +113,28 @@ def test_a_failing_producer_raises_where_the_batch_is_taken(loader_on, pictures,
     monkeypatch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         next(iter(loader))
+
+
+@pytest.mark.parametrize("stuck_in", ["decode", "collate_fn"])
+def test_a_stuck_producer_is_reported(loader_on, pictures, monkeypatch, stuck_in):
+    let_go = threading.Event()
+
+    def hang(*arguments: Any) -> Any:
+        let_go.wait(30)
+        raise DeviceError("too late")
+
+    options = {"collate_fn": hang} if stuck_in == "collate_fn" else {}
+    if stuck_in == "decode":
+        monkeypatch.setattr(FakeDecoder, "decode", hang)
+        what = "decoding samples"
+    else:
+        what = rf"finishing the batch of '{pictures[0]}' \(sample 0\)"
+    loader = loader_on(True, pictures, CHAIN, batch_size=37, timeout_seconds=0.5, **options)
+    try:
+        with pytest.raises(LoaderError, match=rf"^{what} has taken \d\.\d s so far, more than timeout_seconds=0.5$"):
+            next(iter(loader))
+    finally:
+        let_go.set()
 
 
 def test_a_forked_process_is_told_so(fake, loader_on, pictures):
