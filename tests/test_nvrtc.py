@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -73,6 +75,29 @@ def test_no_header_of_the_system_is_needed():
     own = re.findall(r'#include "([^"]+)"', "".join([text, *headers.values()]))
     assert set(own) <= set(headers)
     assert "augment.h" in headers and "host.h" not in headers
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_is_kept_on_disk(monkeypatch, tmp_path, fits):
+    """A file that all may read whom the umask lets; and where the disk is full, nothing."""
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(nvrtc, "compile", lambda arch: (b"machine code", ""))
+    if not fits:
+        monkeypatch.setattr(os, "replace", _refused)
+    assert nvrtc.cached(80) == b"machine code"
+    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o666 & ~_umask()] * fits
+    if fits:
+        monkeypatch.setattr(nvrtc, "compile", None)
+        assert nvrtc.cached(80) == b"machine code"
+
+
+def _refused(*arguments: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
 
 
 def test_importing_the_module_imports_no_cupy():

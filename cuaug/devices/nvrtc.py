@@ -76,9 +76,9 @@ def cached(arch: int | str) -> bytes:
     code, _ = compile(arch)
     with contextlib.suppress(OSError):  # a read-only or full disk costs time, nothing else
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            (unfinished := Path(own) / name).write_bytes(code)
+            os.replace(unfinished, path)
     return code
 
 
