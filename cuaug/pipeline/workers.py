@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from cuaug.errors import LoaderError
+from cuaug.forks import ForkSafeLock
 from cuaug.threads import one_of_many
 
 __all__ = ["Activity", "Workers", "consuming"]
@@ -56,7 +57,7 @@ class Workers:
         self._name = name
         self._pool: _Pool | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._activities: dict[int, Activity] = {}
 
     def doing(self, activity: Activity) -> None:

@@ -87,6 +87,37 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
 
 
+@pytest.mark.cpu_only
+def test_an_iteration_that_began_before_a_fork_says_so():
+    """Also where the fork met another thread that was just adding a task: there it has that thread's lock."""
+    assert (
+        run("""
+loader = Loader(Memory(400), batch_size=4, threads=3)
+batches = iter(loader)
+next(batches)
+held, let_go = threading.Event(), threading.Event()
+
+def hold():
+    with loader._pipeline.workers._lock:
+        held.set()
+        let_go.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(10)
+    try:
+        next(batches)
+    except LoaderError as error:
+        os._exit(0 if "before the process was forked" in str(error) else 3)
+let_go.set()
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+        == "0\n"
+    )
+
+
 def epoch_of(source: Any, chain: Any) -> list[Batch]:
     with Loader(source, chain, batch_size=5, shuffle=True, seed=3, threads=2, device="cpu") as loader:
         return list(loader)
