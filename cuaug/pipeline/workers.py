@@ -214,28 +214,28 @@ def _threads() -> list[_Thread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
 
 
-# Threads that have been given a batch, and have not come back for the next one.
-_consumers: set[int] = set()
+# Threads that have been given a batch, and have not come back for the next one: as often as they have batches.
+_consumers: list[int] = []
 
 
 @contextlib.contextmanager
 def consuming() -> Iterator[None]:
     """The calling thread is at work with a batch: at exit it gets some time to come back, so that `check` keeps it."""
     thread = threading.get_ident()
-    _consumers.add(thread)
+    _consumers.append(thread)
     try:
         yield
     finally:
-        _consumers.discard(thread)
+        _consumers.remove(thread)
 
 
 def _wait_for_consumers() -> bool:
     """Whether none is at work any more."""
     deadline = time.monotonic() + _PATIENCE_WITH_CONSUMERS_SECONDS
     others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-    while _consumers & others and time.monotonic() < deadline:
+    while not others.isdisjoint(_consumers) and time.monotonic() < deadline:
         time.sleep(0.001)
-    return not _consumers & others
+    return others.isdisjoint(_consumers)
 
 
 @atexit.register

@@ -148,6 +148,10 @@ for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
     # PyTorch's destructors let other threads run: a thread that is ended within one aborts the process.
     "while a daemon thread uses its batches": _in_a_daemon_thread("for _ in range(2000): images = images.clone()"),
     "while a daemon thread uses a batch for ever": _in_a_daemon_thread("while True: images = images.clone()"),
+    "while a daemon thread uses a batch for ever after others of another loader": _in_a_daemon_thread("""
+        list(Loader(Memory(8), batch_size=8, threads=2))
+        while True: images = images.clone()
+"""),
     "while a daemon thread holds a batch for ever": _in_a_daemon_thread("threading.Event().wait()"),
     "while a thread iterates to its end": """
 def iterate():
