@@ -18,7 +18,7 @@ I = TypeVar("I")  # noqa: E741
 
 
 def in_order(
-    items: Iterable[I], start: Callable[[I], J], depth: int, asked: Callable[[Iterable[J]], None] = lambda jobs: None
+    items: Iterable[I], start: Callable[[I], J], depth: int, asked: Callable[[Iterable[J]], None]
 ) -> Iterator[J]:
     """start(item) for each item, yielded in order, `depth` of them begun ahead of the one that is being consumed.
 

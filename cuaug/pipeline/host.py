@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -77,8 +76,6 @@ class _HostJob(Job):
 
         def decode_and_run(part: range) -> None:
             decoder = _decoder(self.settings.fancy_upsampling)
-            by: dict[str, int] = defaultdict(int)
-            parts = 0
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.doing(clock)
                 for i in part:
@@ -94,13 +91,10 @@ class _HostJob(Job):
                         self.fail(k, error)
                         continue
                     clock.at("augment", index)
-                    parts += decoder.in_part
-                    by[self.given if isinstance(items[i], Pixels) else decoder.decoded_by] += 1
+                    clock.count("parts", decoder.in_part)
+                    clock.count(("decoded_by", self.given if isinstance(items[i], Pixels) else decoder.decoded_by))
                     for row in range(i * views, (i + 1) * views):
                         program.run(row, pixels, address + row * step, y=y0, x=x0)
-                for name, number in by.items():
-                    clock.count(("decoded_by", name), number)
-                clock.count("parts", parts)
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))
 

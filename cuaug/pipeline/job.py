@@ -340,7 +340,7 @@ class Job:
             self._end()
             return
         if images is not None and self.errors:
-            decoded = np.array([int(k) not in self.errors for k in good], dtype=bool)
+            decoded = np.flatnonzero([int(k) not in self.errors for k in good])
             images, good = rows_of(images, decoded), good[decoded]
         if self.errors and self._on_error == "skip" and len(good):
             everyone = good

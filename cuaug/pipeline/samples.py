@@ -114,10 +114,9 @@ def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> 
     return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
 
 
-def rows_of(images: torch.Tensor, which: NDArray[Any]) -> torch.Tensor:
-    """Copies of those images, which are numbers, or a mask of them all."""
-    numbers = np.flatnonzero(which) if which.dtype == bool else which
-    return images[torch.from_numpy(numbers).to(images.device)]
+def rows_of(images: torch.Tensor, which: NDArray[np.int64]) -> torch.Tensor:
+    """Copies of those images, by their numbers."""
+    return images[torch.from_numpy(which).to(images.device)]
 
 
 def joined(
