@@ -94,7 +94,7 @@ def open_images(images: Any) -> Opened:
     if isinstance(images, torch.Tensor):
         return _open_tensor(images)
     if isinstance(images, np.ndarray):
-        return _open_array(_from_numpy(images) if _numpy_supported(images) else None, images, _to_numpy)
+        return _open_array(images, _from_numpy, _to_numpy)
     if hasattr(images, "__cuda_array_interface__"):
         return _open_cupy(images)
     pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
@@ -104,10 +104,6 @@ def open_images(images: Any) -> Opened:
         f"an image is a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
         f"{type(images).__qualname__}"
     )
-
-
-def _numpy_supported(array: Any) -> bool:
-    return array.dtype == np.uint8 or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)
 
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:
@@ -141,19 +137,22 @@ def _open_tensor(tensor: torch.Tensor) -> Opened:
     return _opened(stack.permute(0, 2, 3, 1), Layout.HWC if last else Layout.CHW, tensor, finish)
 
 
-def _open_array(tensor: torch.Tensor | None, array: Any, convert: Callable[[torch.Tensor], Any]) -> Opened:
+def _open_array(
+    array: Any, to_torch: Callable[[Any], torch.Tensor], from_torch: Callable[[torch.Tensor], Any]
+) -> Opened:
     """(H, W), (H, W, C) or (N, H, W, C)."""
-    shape = tuple(array.shape)
-    if tensor is None:
-        raise TransformError(f"images are uint8 or floating point, not {array.dtype}")
+    shape, dtype = tuple(array.shape), array.dtype
+    if dtype != np.uint8 and not (dtype.kind == "f" and dtype.itemsize <= 8):
+        raise TransformError(f"images are uint8 or floating point, not {dtype}")
     if len(shape) not in (2, 3, 4) or (len(shape) > 2 and shape[-1] not in (1, 3)):
         raise TransformError(f"an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}")
+    tensor = to_torch(array)
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
     def finish(result: torch.Tensor) -> Any:
         if len(shape) == 2 and result.shape[-1] == 1:
             result = result[..., 0]
-        return convert(result if len(shape) == 4 else result[0])
+        return from_torch(result if len(shape) == 4 else result[0])
 
     return _opened(stack, Layout.HWC, tensor, finish)
 
@@ -169,8 +168,7 @@ def _open_cupy(array: Any) -> Opened:
             result.record_stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
             return cupy.from_dlpack(result)
 
-    tensor = torch.from_dlpack(cupy.ascontiguousarray(array)) if _numpy_supported(array) else None
-    return _open_array(tensor, array, to_cupy)
+    return _open_array(array, lambda array: torch.from_dlpack(cupy.ascontiguousarray(array)), to_cupy)
 
 
 def _open_pil(image: Any) -> Opened:
