@@ -72,12 +72,13 @@ def run_plan(
     as_double = opened.is_double and plan.target_type is None and target_type is None
     tables = devices.folded(plan.tables(target_type, opened.layout))
 
-    h, w = (sizes[0] for sizes in tables.sizes())
-    if any((sizes != sizes[0]).any() for sizes in tables.sizes()):
-        sizes = sorted(set(zip(*(size.tolist() for size in tables.sizes()), strict=True)))
-        raise TransformError(f"the images of one batch come out with different sizes (height, width): {sizes[:4]}")
+    sizes = tables.sizes()
+    if (sizes != sizes[:, :1]).any():
+        some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
+        raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
+    h, w = sizes[:, 0].tolist()
     shape = (rows, plan.channels, h, w) if opened.layout == Layout.CHW else (rows, h, w, plan.channels)
-    target = torch.empty(tuple(int(v) for v in shape), dtype=dtype_of(tables.target_type), device=opened.images.device)
+    target = torch.empty(shape, dtype=dtype_of(tables.target_type), device=opened.images.device)
     devices.run(tables, opened.images, target, views=views)
     target = target.double() if as_double else target
     targets = moving.moved(tables) if moving else targets
