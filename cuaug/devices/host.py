@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,7 +27,6 @@ class HostProgram:
         self._luts = tables.luts.ctypes.data
         self._passes, self._samples = tables.rows.shape
         self._row_bytes = tables.rows.itemsize
-        isa = isa or os.environ.get("CUAUG_ISA")
         self._isa = BEST_ISA if isa is None else min(ISAS[isa], BEST_ISA)
         self._tile = tile or (0, 0)
 
