@@ -1,4 +1,4 @@
-"""The devices that plans run on: the only place that launches a kernel or touches a stream.
+"""The devices that plans run on: the only place that launches a kernel.
 
 host.py     the compiled kernels, one sample on the calling thread, or a stack on several
 cuda.py     the same kernels through NVRTC and CuPy
