@@ -24,7 +24,7 @@ from cuaug.doctor.checks import CHECKS, Broken, NotTried, one_line
 __all__ = ["Finding", "examine", "report"]
 
 # No check takes so long, even with a cold disk and kernels to compile.
-_LIMIT_SECONDS = 120.0
+_LIMIT_SECONDS = 300.0
 _MARK = "cuaug-doctor:"
 
 
