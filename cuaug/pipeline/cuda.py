@@ -185,7 +185,7 @@ class _Producer:
                     clock.at("augment")
                     arena.times.decoded()
                     tables, views = planned.tables, planned.views
-                    images = torch.empty(planned.shape(), dtype=dtype_of(tables.target_type), device=self.device)
+                    images = torch.empty(planned.shape, dtype=dtype_of(tables.target_type), device=self.device)
                     program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
                     skip = failed.repeat(views) if failed.any() else None
                     pitches = parts.pitches.repeat(views)

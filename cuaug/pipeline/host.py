@@ -69,7 +69,7 @@ class _HostJob(Job):
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):
             tables, views = planned.tables, planned.views
-            images = self.pipeline.memory.empty(planned.shape(), dtype_of(tables.target_type))
+            images = self.pipeline.memory.empty(planned.shape, dtype_of(tables.target_type))
             program = HostProgram(tables)
             regions = planned.regions().tolist()
         address, step = images.data_ptr(), images.stride(0) * images.element_size() // views

@@ -25,7 +25,7 @@ class Planned:
 
     Attributes:
         sources: (2, N) heights and widths of the samples' images.
-        size: (height, width) of every finished image.
+        shape: of the finished images, in the layout they are made in: (N, ...), or (N, views, ...).
         views: rows of the tables for each sample, in turn.
         record: what was drawn.
         targets: the samples' labels, in which something may have to be moved.
@@ -33,18 +33,10 @@ class Planned:
 
     tables: Tables
     sources: NDArray[np.int64]
-    size: tuple[int, int]
-    channels: int
-    layout: Layout
+    shape: tuple[int, ...]
     views: int
     record: Record
     targets: Targets
-
-    def shape(self) -> tuple[int, ...]:
-        """Of the finished images, in the layout they are made in: (N, ...), or (N, views, ...)."""
-        n, (h, w) = self.tables.rows.shape[1] // self.views, self.size
-        image = (self.channels, h, w) if self.layout == Layout.CHW else (h, w, self.channels)
-        return (n, *image) if self.views == 1 else (n, self.views, *image)
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): y0, x0, y1, x1 of the pixels that any view of each sample reads."""
@@ -106,8 +98,10 @@ def plan_samples(
     if odd.any():
         k = int(np.argmax(odd.any(axis=0)))
         raise different_sizes(*((name(j // views), *sizes[:, j]) for j in (0, k)))
-    size = int(sizes[0, 0]), int(sizes[1, 0])
-    return Planned(folded(tables), sources, size, plan.channels, layout, views, plan.record, targets)
+    h, w = sizes[:, 0].tolist()
+    image = (plan.channels, h, w) if layout == Layout.CHW else (h, w, plan.channels)
+    shape = (len(items), *image) if views == 1 else (len(items), views, *image)
+    return Planned(folded(tables), sources, shape, views, plan.record, targets)
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:
