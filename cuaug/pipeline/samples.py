@@ -55,9 +55,6 @@ class Samples:
         self.drawn: list[Drawn | None] = [None] * len(self.indices)
         self.rows = np.zeros(len(self.indices), dtype=np.int64)
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
     def draws(self, which: NDArray[np.int64]) -> Draws:
         return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
 
