@@ -13,13 +13,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
+from cuaug.pipeline.stats import Clock
 from cuaug.threads import one_of_many
 
-__all__ = ["Activity", "Workers", "consuming"]
+__all__ = ["Workers", "consuming"]
 
 Task = Callable[[], None]
 
@@ -29,20 +29,6 @@ _PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
 # And then for daemon threads that are at work with a batch: one may hold it for ever.
 _PATIENCE_WITH_CONSUMERS_SECONDS = 0.5
-
-
-class Activity(Protocol):
-    """What a worker is at with which sample of which batch, and for how long; it changes as the worker goes on."""
-
-    batch: int | None
-    sample: int | None
-    since: int
-
-    @property
-    def doing(self) -> str: ...
-
-    @property
-    def seconds(self) -> float: ...
 
 
 class Workers:
@@ -58,15 +44,15 @@ class Workers:
         self._pool: _Pool | None = None
         self._closed = False
         self._lock = ForkSafeLock()
-        self._activities: dict[int, Activity] = {}
+        self._clocks: dict[int, Clock] = {}
 
-    def doing(self, activity: Activity) -> None:
-        """Notes what tells what the calling worker is at, until the end of its task."""
-        self._activities[threading.get_ident()] = activity
+    def doing(self, clock: Clock) -> None:
+        """Notes the clock that tells what the calling worker is at, until the end of its task."""
+        self._clocks[threading.get_ident()] = clock
 
-    def activities(self) -> list[Activity]:
+    def activities(self) -> list[Clock]:
         """What each worker is doing, the longest first."""
-        return sorted(self._activities.copy().values(), key=lambda activity: activity.since)
+        return sorted(self._clocks.copy().values(), key=lambda clock: clock.since)
 
     @property
     def stopping(self) -> bool:
@@ -91,8 +77,8 @@ class Workers:
         Args:
             name: of the sample with an index, or of several.
         """
-        stuck = [activity for activity in self.activities() if activity.seconds > timeout_seconds]
-        own = [activity for activity in stuck if activity.batch == batch]
+        stuck = [clock for clock in self.activities() if clock.seconds > timeout_seconds]
+        own = [clock for clock in stuck if clock.batch == batch]
         if own or len(stuck) >= self.threads:
             worst = (own or stuck)[0]
             raise LoaderError(
@@ -106,8 +92,8 @@ class Workers:
                 raise LoaderError("the loader is closed")
             pool = self._pool
             if pool is None or pool.process != os.getpid():
-                self._activities.clear()
-                pool = self._pool = _Pool(self._activities)
+                self._clocks.clear()
+                pool = self._pool = _Pool(self._clocks)
                 pool.owner = weakref.ref(self, pool.calls.put)
             pool.start(self.threads, self._name)
             pool.put(task, turn)
@@ -132,14 +118,14 @@ class _Pool:
         stopping: whether the threads are to end.
     """
 
-    def __init__(self, activities: dict[int, Activity]) -> None:
+    def __init__(self, clocks: dict[int, Clock]) -> None:
         self.process = os.getpid()
         self.owner: weakref.ref[Workers] | None = None
         self.calls: queue.SimpleQueue[bool | weakref.ref[Workers]] = queue.SimpleQueue()
         self.stopping = False
         self._tasks: list[tuple[int, int, Task]] = []  # a heap
         self._count = itertools.count()
-        self._activities = activities
+        self._clocks = clocks
         self._started = 0
 
     def start(self, count: int, name: str) -> None:
@@ -159,7 +145,7 @@ class _Pool:
             while (task := self._next()) is not None:
                 task()
                 del task  # what it holds must not live until the next one comes
-                self._activities.pop(threading.get_ident(), None)
+                self._clocks.pop(threading.get_ident(), None)
         self.tell()
 
     def _next(self) -> Task | None:
@@ -178,8 +164,8 @@ class _Pool:
         self.calls.put(False)
 
     def patience_seconds(self, thread: threading.Thread) -> float:
-        activity = self._activities.get(thread.ident or 0)
-        reads = activity is not None and activity.doing == "reading"
+        clock = self._clocks.get(thread.ident or 0)
+        reads = clock is not None and clock.doing == "reading"
         return _PATIENCE_WITH_READS_SECONDS if reads else _PATIENCE_SECONDS
 
 
