@@ -309,9 +309,9 @@ class Loader:
 
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
-        self._process = os.getpid()
         self._recorder = Recorder(self._setup)
         self._pipeline = self._make_pipeline()
+        self._process = os.getpid()  # last: where there can be no pipeline, the parent's is not the child's either
 
     def _make_pipeline(self) -> Pipeline:
         if self.device.type == "cpu":
