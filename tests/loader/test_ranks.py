@@ -103,7 +103,7 @@ class Gpus:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
-        monkeypatch.setattr(cuda, "kernel", self.used.add)
+        monkeypatch.setattr(cuda, "kernels", self.used.add)
         monkeypatch.setattr("cuaug.placement.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
 
 
