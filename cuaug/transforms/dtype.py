@@ -43,8 +43,12 @@ class Normalize(Transform):
     """(v - mean) / std for each channel. uint8 images are scaled to [0, 1] first.
 
     Args:
-        mean, std: one number, or one per channel, for values in [0, 1].
+        mean, std: one number, or one per channel, for values in [0, 1]. Those of levels, such as 123.7, want
+            `ToDtype(torch.float32)` before, which keeps the levels, or to be divided by 255.
         inplace: taken for torchvision's sake; what comes in is never written to.
+
+    Raises:
+        TransformError: std that is not above 0; above 1, of either, where uint8 images are scaled.
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> None:
@@ -54,4 +58,10 @@ class Normalize(Transform):
             raise TransformError(f"std must be above 0 in every channel, not {self.std}")
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if max(values) > 1.0 and not plan.is_float:
+                raise TransformError(
+                    f"{name} is of values in [0, 1], to which uint8 images are scaled first, not {values}: divide mean "
+                    "and std by 255, or put ToDtype(torch.float32) before Normalize, which keeps levels as they are"
+                )
         plan.normalize(self.mean, self.std, where)

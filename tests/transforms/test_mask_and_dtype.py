@@ -112,6 +112,19 @@ def test_normalize_forms():
     np.testing.assert_allclose(after(LEVELS), want, atol=1e-5)
 
 
+@pytest.mark.parametrize(("mean", "std"), [([123.7, 116.3, 103.5], [58.4, 57.1, 57.4]), (0, 255), (127.5, 0.5)])
+def test_mean_and_std_of_levels_are_refused_where_levels_are_scaled(mean, std):
+    """As DALI, OpenCV and Caffe have them; each picture would come out as nearly one value."""
+    rgb = np.stack([LEVELS] * 3, axis=-1)
+    for normalize in (T.Normalize(mean, std), lambda image: F.normalize(image, mean, std)):
+        with pytest.raises(TransformError, match=r"(mean|std) is of values in \[0, 1\].*by 255.*ToDtype"):
+            normalize(rgb)
+    want = (rgb - np.broadcast_to(mean, 3)) / std
+    as_they_are = T.Compose([T.ToDtype(torch.float32), T.Normalize(mean, std)])
+    np.testing.assert_allclose(as_they_are(rgb), want, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(T.Normalize(mean, std)(rgb.astype(np.float32)), want, rtol=1e-5, atol=1e-4)
+
+
 def test_inside_random_apply():
     """The type belongs to the batch; normalizing does not, though it makes everyone float."""
     with pytest.raises(TransformError, match="not inside RandomApply"):
