@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 import numbers
+import sys
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -18,7 +19,7 @@ from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind, tv_kind_of
 
-__all__ = ["Group", "has_rows", "holds_targets", "may_hold_targets", "may_move"]
+__all__ = ["Group", "has_rows", "holds_targets", "may_be_picture", "may_hold_targets", "may_move"]
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NO_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
@@ -43,7 +44,7 @@ class Group:
         groups: other groups in it.
 
     Raises:
-        TransformError: a target that is not as it should be, or in a list, named.
+        TransformError: a target that is not as it should be, or in a list, named; a picture without a name.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Group:
                 group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
                     self.groups[key] = group
+            elif not is_mapping:
+                _refuse_picture(value, size, name)
         self.boxes = self._only_boxes()
         if self.fields:
             self._check_counts(path)
@@ -152,6 +155,31 @@ class Group:
 def may_hold_targets(kind: type) -> bool:
     """Whether there is anything to look for in labels of this type: not so in class numbers, which most labels are."""
     return issubclass(kind, (Mapping, tuple, list)) or tv_kind_of(kind) is not None
+
+
+def may_be_picture(kind: type) -> bool:
+    """Whether labels of this type may be pictures, which need a name."""
+    pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
+    return issubclass(kind, (np.ndarray, torch.Tensor)) or (pillow is not None and issubclass(kind, pillow.Image))
+
+
+def _refuse_picture(value: Any, size: tuple[int, int], name: str) -> None:
+    """Raises for a picture: mostly a mask, which would stay where it is, beside an image that moves."""
+    if not may_be_picture(type(value)):
+        return
+    height, width = size
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        if value.ndim not in (2, 3) or (height, width) not in (tuple(value.shape[:2]), tuple(value.shape[-2:])):
+            return
+        what = "an array" if isinstance(value, np.ndarray) else "a tensor"
+        what += f" of its image's own size, {height} x {width}, of shape {tuple(value.shape)}"
+        mask = "it"
+    else:
+        what, mask = "a PIL image", "np.asarray(it)"
+    raise TransformError(
+        f"{name} is {what}, and nothing says whether it moves with its image: a mask of classes is "
+        f'{{"mask": {mask}}}; what stays as it is lies in a dict under another name'
+    )
 
 
 def holds_targets(label: Any) -> bool:

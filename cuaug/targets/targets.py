@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, corners_of, written
-from cuaug.targets.finding import Group, may_hold_targets, may_move
+from cuaug.targets.finding import Group, may_be_picture, may_hold_targets, may_move
 from cuaug.targets.masks import MaskProgram
 
 __all__ = ["Targets"]
@@ -28,7 +28,7 @@ class Targets:
     In a list, which is what several images have, they are refused.
 
     Everything else is handed through, but for what has one row for each of a dict's boxes where a transform has sorted
-    some of these out.
+    some of these out. An array of the image's own size and a PIL image are refused where no name tells what they are.
 
     Coordinates are in pixels from the image's upper left corner; the centre of the first pixel is (0.5, 0.5). What
     reaches out of the image is cut off, at first as well.
@@ -62,9 +62,11 @@ class Targets:
         #: By the sample's number, of those that may have any.
         self._fields: dict[int, list[tuple[Field, Group]]] = {}
         # Most labels are class numbers, of one type or two.
-        kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind)}
+        kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind) or may_be_picture(kind)}
         for i, target in enumerate(targets) if kinds else ():
             if type(target) not in kinds or (isinstance(target, list) and not may_move(target)):
+                continue
+            if getattr(target, "ndim", 2) < 2:  # soft labels
                 continue
             size = int(self._heights[i]), int(self._widths[i])
             try:

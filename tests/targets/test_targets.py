@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from cuaug import TransformError
 from cuaug import transforms as T
@@ -171,7 +172,10 @@ def test_everything_else_is_handed_through():
     assert list(got) == list(target) and got is not target
 
 
-@pytest.mark.parametrize("label", [3, "cat", None, 2.5, np.arange(3), torch.ones(2), (1, "a"), {"a": 1}, [1, 2]])
+@pytest.mark.parametrize(
+    "label",
+    [3, "cat", None, 2.5, np.arange(3), torch.ones(2), np.ones((W, H)), np.ones((1, H)), (1, "a"), {"a": 1}, [1, 2]],
+)
 def test_labels_without_targets(label):
     targets = Targets([label, label], [H, H], [W, W])
     plan = Plan([H, H], [W, W])
@@ -180,6 +184,28 @@ def test_labels_without_targets(label):
     assert plan.points is None
     got = targets.moved(plan.tables())
     assert len(got) == 2 and (got[0] is label or got[0] == label)
+
+
+@pytest.mark.parametrize(
+    ("picture", "what"),
+    [
+        (np.zeros((H, W), np.uint8), rf"an array of its image's own size, {H} x {W}"),
+        (torch.zeros(H, W), "a tensor of its image's own size"),
+        (torch.zeros(3, H, W), "a tensor of its image's own size"),
+        (np.zeros((H, W, 3), np.uint8), "an array of its image's own size"),
+        (Image.new("P", (W, H)), "a PIL image"),
+        (Image.new("L", (2 * W, 2 * H)), "a PIL image"),
+    ],
+)
+def test_a_picture_that_nobody_names_is_refused(picture, what):
+    """It is mostly a mask or the other picture of a pair, as VOCSegmentation gives it, and would stay where it is."""
+    for label in (picture, (picture, 3), {"pair": (1, picture)}):
+        with pytest.raises(TransformError, match=what + r'.*"mask".*another name'):
+            moved(label)
+    other = {"clean": picture}
+    assert moved(other)["clean"] is picture, "a name that says nothing of masks is an answer"
+    with pytest.raises(TransformError, match=what):
+        T.RandomHorizontalFlip(1)(np.zeros((H, W, 3), np.uint8), picture)
 
 
 Pair = collections.namedtuple("Pair", "boxes, number")
