@@ -53,7 +53,7 @@ def run_plan(
     record: Record | None = None,
     target_type: Type | None = None,
 ) -> tuple[torch.Tensor, list[Any] | None]:
-    """(N, C, H, W) in the opened images' layout, or (N, views, C, H, W) where there are several; and the targets.
+    """(N, C, H, W), or (N, views, C, H, W) where there are several, in memory as `opened` asks; and the targets.
 
     The images are of `target_type`; None: as the plan says, or else as they were.
     """
@@ -70,16 +70,19 @@ def run_plan(
         moving.attach(plan)
     write(plan)
     as_double = opened.is_double and plan.target_type is None and target_type is None
-    tables = devices.folded(plan.tables(target_type, opened.layout))
+    target_type = plan.result_type() if target_type is None else target_type
+    layout = opened.layout if target_type == Type.UINT8 else opened.float_layout
+    tables = devices.folded(plan.tables(target_type, layout))
 
     sizes = tables.sizes()
     if (sizes != sizes[:, :1]).any():
         some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
     h, w = sizes[:, 0].tolist()
-    shape = (rows, plan.channels, h, w) if opened.layout == Layout.CHW else (rows, h, w, plan.channels)
+    shape = (rows, plan.channels, h, w) if layout == Layout.CHW else (rows, h, w, plan.channels)
     target = torch.empty(shape, dtype=dtype_of(tables.target_type), device=opened.images.device)
     devices.run(tables, opened.images, target, views=views)
     target = target.double() if as_double else target
+    target = target.movedim(-1, -3) if layout == Layout.HWC else target
     targets = moving.moved(tables) if moving else targets
     return target if views == 1 else target.unflatten(0, (n, views)), targets

@@ -71,15 +71,17 @@ class Opened:
     Attributes:
         images: (N, H, W, 3) uint8 or float32 tensor, contiguous, on the device that the images came from.
         channels: 1 or 3, as they came; gray ones were spread to three equal channels.
-        layout: how the result is to lie in memory.
+        layout: how a uint8 result is to lie in memory.
+        float_layout: how a result of floats is to.
         target_type: the result's type unless the chain asks for another; None for uint8 and float64 input.
         is_double: the input was float64; the result, computed in float32, is to be float64 unless the chain asks.
-        finish: makes the result from a tensor, (N, C, H, W) or (N, H, W, C) by `layout`.
+        finish: makes the result from a tensor (N, C, H, W) that lies so.
     """
 
     images: torch.Tensor
     channels: int
     layout: Layout
+    float_layout: Layout
     target_type: Type | None
     is_double: bool
     finish: Callable[[torch.Tensor], Any]
@@ -131,10 +133,10 @@ def _open_tensor(tensor: torch.Tensor) -> Opened:
     last = tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
     def finish(result: torch.Tensor) -> torch.Tensor:
-        result = result.movedim(-1, -3) if last and result.ndim > 3 else result
         return result if tensor.ndim == 4 else result[0]
 
-    return _opened(stack.permute(0, 2, 3, 1), Layout.HWC if last else Layout.CHW, tensor, finish)
+    layout = Layout.HWC if last else Layout.CHW
+    return _opened(stack.permute(0, 2, 3, 1), layout, layout, tensor, finish)
 
 
 def _open_array(
@@ -150,11 +152,12 @@ def _open_array(
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
     def finish(result: torch.Tensor) -> Any:
+        result = result.movedim(-3, -1) if result.ndim > 3 else result
         if len(shape) == 2 and result.shape[-1] == 1:
             result = result[..., 0]
         return from_torch(result if len(shape) == 4 else result[0])
 
-    return _opened(stack, Layout.HWC, tensor, finish)
+    return _opened(stack, Layout.HWC, Layout.HWC, tensor, finish)
 
 
 def _open_cupy(array: Any) -> Opened:
@@ -191,14 +194,20 @@ def _open_pil(image: Any) -> Opened:
         if result.ndim != 3:  # a Lambda's, which are no images
             return result
         if result.dtype != torch.uint8:
-            return result.permute(2, 0, 1).contiguous()  # a PIL image cannot hold it
-        return Image.fromarray(result[..., 0].numpy() if result.shape[-1] == 1 else result.numpy())
+            return result.contiguous()  # a PIL image cannot hold it
+        return Image.fromarray(result[0].numpy() if len(result) == 1 else result.permute(1, 2, 0).numpy())
 
     stack = pixels[None, :, :, None] if mode == "L" else pixels[None]
-    return _opened(stack, Layout.HWC, pixels, finish)
+    return _opened(stack, Layout.HWC, Layout.CHW, pixels, finish)
 
 
-def _opened(stack: torch.Tensor, layout: Layout, given: torch.Tensor, finish: Callable[[torch.Tensor], Any]) -> Opened:
+def _opened(
+    stack: torch.Tensor,
+    layout: Layout,
+    float_layout: Layout,
+    given: torch.Tensor,
+    finish: Callable[[torch.Tensor], Any],
+) -> Opened:
     """`stack` is (N, H, W, C) in any memory order."""
     is_uint8 = given.dtype == torch.uint8
     if not is_uint8 and not given.dtype.is_floating_point:
@@ -212,7 +221,7 @@ def _opened(stack: torch.Tensor, layout: Layout, given: torch.Tensor, finish: Ca
         stack = stack.to(torch.float32)
     is_double = given.dtype == torch.float64
     target_type = None if is_uint8 or is_double else _TYPES.get(given.dtype, Type.FLOAT32)
-    return Opened(_packed(stack), channels, layout, target_type, is_double, finish)
+    return Opened(_packed(stack), channels, layout, float_layout, target_type, is_double, finish)
 
 
 def _packed(stack: torch.Tensor) -> torch.Tensor:

@@ -127,14 +127,18 @@ class Plan(Moves, Filters):
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)
 
+    def result_type(self) -> Type:
+        """What images are at the end of what has been written, unless `tables` is asked for another."""
+        if self.target_type is not None:
+            return self.target_type
+        return Type.FLOAT32 if self.is_float else Type.UINT8
+
     def tables(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> Tables:
-        """Closes the plan: images of `target_type` (None: `self.target_type`) in `layout`.
+        """Closes the plan: images of `target_type` (None: `self.result_type()`) in `layout`.
 
         uint8 and float are scaled into each other by 255, as `ToDtype(scale=True)` does.
         """
-        target_type = self.target_type if target_type is None else target_type
-        if target_type is None:
-            target_type = Type.FLOAT32 if self.is_float else Type.UINT8
+        target_type = self.result_type() if target_type is None else target_type
         if target_type == Type.UINT8:
             self.to_uint8()
         else:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
 from cuaug.interop import Opened, dtype_of, open_images
-from cuaug.plan import Layout, Record, Type
+from cuaug.plan import Record, Type
 from cuaug.random import Draws
 from cuaug.targets.finding import may_move
 from cuaug.transforms.base import BatchTransform, Transform
@@ -41,9 +41,7 @@ def run_chain(
     draws = Draws(seed, epoch, keys)
     made, targets = _run_planned(first, opened, targets, how_targets_are, draws, record)
     if len(stages) > 1:
-        made = made.movedim(-1, -3) if opened.layout == Layout.HWC else made
         made, targets = run_stages(stages, made, targets, how_targets_are, Draws(seed, epoch, keys), record)
-        made = made.movedim(-3, -1) if opened.layout == Layout.HWC and made.ndim > 3 else made
     return opened.finish(made), targets
 
 
