@@ -61,7 +61,7 @@ def restacked(given: Any, rows: list[Any], labels: list[Any]) -> Any:
         return given
     try:
         if isinstance(given, torch.Tensor):
-            return torch.stack([torch.as_tensor(label) for label in labels]).to(given.device)
+            return torch.stack([torch.as_tensor(label, device="cpu") for label in labels]).to(given.device)
         return np.stack(labels)
     except (TypeError, ValueError, RuntimeError):
         kinds = ", ".join(sorted({f"{type(label).__name__}{tuple(getattr(label, 'shape', ()))}" for label in labels}))

@@ -209,6 +209,9 @@ def test_labels_that_are_one_tensor(mix, labels):
     assert type(mixed) is type(labels) and mixed.shape == (3, 3)
     assert mixed.dtype == (torch.float32 if isinstance(labels, torch.Tensor) else np.float32)
     assert np.array_equal(mixed, np.stack([np.asarray(label) for label in of_list]))
+    chain.generator.manual_seed(0)
+    with torch.device("meta"):  # as torch.set_default_device has it: not where labels go
+        assert np.array_equal(chain(pictures(3), labels)[1], mixed)
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0, 2, 1]), torch.zeros(3, 4), np.array(["a", "b", "c"])])
