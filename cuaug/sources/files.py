@@ -85,7 +85,10 @@ class Files:
         folders, _, inside = _listed(root, frozenset())
         classes = sorted(map(os.path.basename, folders))
         if not classes:
-            raise LoaderError(f"{root!r} has no folders: it should hold one folder of images per class")
+            raise LoaderError(
+                f"{root!r} has no folders: it should hold one folder of images per class; "
+                "images without classes are given as a list of paths"
+            )
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):

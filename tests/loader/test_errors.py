@@ -296,7 +296,7 @@ def test_directories_without_pictures(tmp_path):
 
     refused("is not a directory")
     (tmp_path / "d").mkdir()
-    refused("has no folders")
+    refused("has no folders.*a list of paths")
     (tmp_path / "d" / "cat").mkdir()
     (tmp_path / "d" / "dog").mkdir()
     (tmp_path / "d" / "cat" / "1.png").write_bytes(png(0))
