@@ -1,0 +1,108 @@
+"""The programs of docs/recipes.md run, and do what is said of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
+VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS = range(6)
+COUNT, H, W = 14, 120, 160
+
+
+def write_scenes(folder: Path) -> dict[str, Any]:
+    """Smooth pictures that tell their number, the same for both eyes, and what lies beside them."""
+    names = [f"{i:02d}" for i in range(COUNT)]
+    for kind in ("left", "right", "classes", "depth"):
+        (folder / kind).mkdir()
+    y, x = np.mgrid[:H, :W]
+    for i, name in enumerate(names):
+        picture = np.stack([np.full((H, W), 16 * i), 255 * y // H, 255 * x // W], axis=-1).astype(np.uint8)
+        for kind in ("left", "right"):
+            Image.fromarray(picture).save(folder / kind / f"{name}.jpg", quality=95)
+        Image.fromarray((x // 20).astype(np.uint8)).save(folder / "classes" / f"{name}.png")
+        Image.fromarray((x * 256 + 128).astype(np.uint16)).save(folder / "depth" / f"{name}.png")
+    return {"names": names, "paths": [f"left/{name}.jpg" for name in names]}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the programs up to one, and gives its names."""
+    names = write_scenes(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+    def run(*numbers: int) -> dict[str, Any]:
+        for number in numbers:
+            exec(CODE[number], names)
+        return names
+
+    return run
+
+
+def test_two_views_are_of_the_same_picture_and_differ(run):
+    names = run(VIEWS)
+    assert len(CODE) == 6 and names["one"].shape == (4, 3, 96, 96)
+    batches = list(names["loader"])
+    seen = torch.cat([batch.indices for batch in batches])
+    assert len(batches) == COUNT // 4 and (seen[::2] == seen[1::2]).all() and len(seen.unique()) == len(seen) // 2
+    assert all((batch.images[::2] - batch.images[1::2]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
+    resumed = names["cuaug"].Loader(
+        names["paths"], names["chain"], batch_size=8, sampler=names["Repeated"](COUNT, 2), last_batch="drop"
+    )
+    iteration = iter(names["loader"])
+    next(iteration)
+    resumed.load_state_dict(names["loader"].state_dict())
+    for got, want in zip(resumed, iteration, strict=True):
+        assert torch.equal(got.images, want.images) and torch.equal(got.indices, want.indices)
+
+
+def test_views_of_two_sizes_are_of_the_same_pictures_and_draw_apart(run):
+    names = run(VIEWS, SIZES)
+    assert names["global_views"].shape == (4, 2, 3, 96, 96) and names["local_views"].shape == (4, 6, 3, 48, 48)
+    flips: list[list[bool]] = [[], []]
+    for pair in zip(names["globals_"], names["locals_"], strict=True):
+        assert torch.equal(pair[0].indices[::2], pair[1].indices[::6])
+        for of_one, batch, times in zip(flips, pair, (2, 6), strict=True):
+            drawn = [[step["transform"] for step in steps] for steps in batch.params()[::times]]
+            of_one += ["RandomHorizontalFlip" in steps for steps in drawn]
+    assert flips[0] != flips[1]
+
+
+def test_masks_and_depth_move_with_their_pictures(run):
+    names = run(VIEWS, MASKS)
+    assert names["classes"].dtype == torch.uint8 and names["depth"].dtype == torch.float32
+    assert names["images"].shape[-2:] == names["classes"].shape[-2:] == names["depth"].shape[-2:] == (96, 128)
+    chain = names["T"].Compose(names["move"], mask_fill=255)
+    for images, targets in names["cuaug"].Loader(names["Scenes"](names["names"]), chain, batch_size=4):
+        depth = targets["depth"]["mask"]
+        inside = depth != 255
+        assert ((targets["mask"] == 255) == ~inside).all()
+        assert (targets["mask"][inside] == (depth[inside] - 0.5) // 20).all()
+        # Blue tells the column, at the borders mixed with the black beyond them.
+        off = images[:, 2].float().cpu() * W / 255 - depth
+        assert off[inside].abs().median() < 2 and (off[inside].abs() < 4).float().mean() > 0.97
+
+
+def test_pairs_draw_the_same_where_both_move(run):
+    names = run(VIEWS, MASKS, PAIRS)
+    moving = {"RandomResizedCrop", "RandomHorizontalFlip", "RandomRotation"}
+    for pair in zip(names["left"], names["right"], strict=True):
+        told = [[[step for step in steps if step["transform"] in moving] for steps in each.params()] for each in pair]
+        assert told[0] == told[1] and not torch.equal(pair[0].images, pair[1].images)
+
+
+def test_resolutions_follow_each_other(run):
+    names = run(VIEWS, RESOLUTIONS)
+    assert names["epoch"] == 2 and names["images"].shape == (4, 3, 96, 96)
+
+
+def test_ten_crops_score_every_picture(run):
+    names = run(VIEWS, CROPS)
+    scores = names["scores"]
+    assert scores.isfinite().all() and len(scores.unique(dim=0)) == COUNT
