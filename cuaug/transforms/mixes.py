@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.random import Draws
+from cuaug.threads import threads_for
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
 
@@ -142,17 +143,40 @@ class CutMix(_Mix):
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         box, (height, width) = params["box"], images.shape[-2:]
-        x0, y0, x1, y1 = torch.from_numpy(box).to(images.device).T[:, :, None]
-        x, y = (torch.arange(side, device=images.device) for side in (width, height))
-        across, down = (x >= x0) & (x < x1), (y >= y0) & (y < y1)
-        inside = down[:, :, None] & across[:, None, :]
-        inside = inside.reshape(len(box), *[1] * (images.ndim - 3), height, width)
         share = 1.0 - (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1]) / (height * width)
-        return torch.where(inside, images[1:], images[:-1]), self._labels(targets, share)
+        return _with_boxes(images, box), self._labels(targets, share)
+
+
+def _with_boxes(images: Tensor, box: NDArray[np.int64]) -> Tensor:
+    """(N, ..., H, W): each of the first N of N + 1 images, with its box, (N, 4), from the one that follows."""
+    if _by_numpy(images):
+        given = images.numpy()
+        made = given[:-1].copy(order="K")
+        for i, (x0, y0, x1, y1) in enumerate(box.tolist()):
+            made[i, ..., y0:y1, x0:x1] = given[i + 1, ..., y0:y1, x0:x1]
+        return torch.from_numpy(made)
+    x0, y0, x1, y1 = torch.from_numpy(box).to(images.device).T[:, :, None]
+    y, x = (torch.arange(side, device=images.device) for side in images.shape[-2:])
+    across, down = (x >= x0) & (x < x1), (y >= y0) & (y < y1)
+    inside = down[:, :, None] & across[:, None, :]
+    inside = inside.reshape(len(box), *[1] * (images.ndim - 3), *images.shape[-2:])
+    return torch.where(inside, images[1:], images[:-1])
+
+
+def _by_numpy(images: Tensor) -> bool:
+    """Whether one thread alone is to work on them, as in a loader: NumPy's operators take no further ones.
+
+    They go image by image, which stays in the processor's cache.
+    """
+    if images.device.type != "cpu" or images.dtype == torch.bfloat16 or images.requires_grad or not len(images):
+        return False
+    return threads_for(images.nbytes) == 1
 
 
 def blend(parts: Sequence[Tensor], weights: Sequence[NDArray[Any]]) -> Tensor:
     """The sum of some images each, (N, C, H, W), by weights (N,) or (N, 1, H, W); rounded once where they are uint8."""
+    if _by_numpy(parts[0]):
+        return _blend_by_numpy([part.numpy() for part in parts], weights)
     dtype = parts[0].dtype
     work = torch.float64 if dtype == torch.float64 else torch.float32
     total: Tensor | None = None
@@ -163,3 +187,20 @@ def blend(parts: Sequence[Tensor], weights: Sequence[NDArray[Any]]) -> Tensor:
         total = product if total is None else total.add_(product)
     assert total is not None
     return total.to(dtype) if dtype.is_floating_point else total.round_().to(dtype)
+
+
+def _blend_by_numpy(parts: Sequence[NDArray[Any]], weights: Sequence[NDArray[Any]]) -> Tensor:
+    """What `blend` makes, by the same operations in the same order."""
+    made = np.empty_like(parts[0])
+    work = np.float64 if made.dtype == np.float64 else np.float32
+    factors = [weight.astype(work).reshape(*weight.shape, *[1] * (made.ndim - weight.ndim)) for weight in weights]
+    total, product = (np.empty_like(made[0], dtype=work) for _ in range(2))
+    for i in range(len(made)):
+        np.multiply(parts[0][i], factors[0][i], out=total, dtype=work)
+        for part, factor in zip(parts[1:], factors[1:], strict=True):
+            np.multiply(part[i], factor[i], out=product, dtype=work)
+            np.add(total, product, out=total)
+        if made.dtype.kind != "f":
+            np.rint(total, out=total)
+        np.copyto(made[i, ...], total, casting="unsafe")
+    return torch.from_numpy(made)

@@ -15,6 +15,7 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.errors import TransformError
 from cuaug.random import Draws
+from cuaug.transforms import mixes
 from tests.transforms.test_geometry import params
 
 MIXES = [T.MixUp(0.4, num_classes=10), T.CutMix(num_classes=10)]
@@ -68,6 +69,25 @@ def test_what_is_not_mixed_is_itself():
         assert 32 < same.sum() < 62
         np.testing.assert_array_equal(np.array(mixed)[same], np.eye(10, dtype=np.float32)[labels][same])
         assert torch.equal(type(mix)(p=0)(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("last", [False, True])
+def test_one_thread_and_several_make_the_same_bits(dtype, last, monkeypatch):
+    """NumPy's operators, image by image, and torch's; as planes and channels-last, which stays so."""
+    images = pictures(9, dtype)
+    images = images.contiguous(memory_format=torch.channels_last) if last else images
+    draws, size = Draws(1, 2, np.arange(8)), np.full(8, 20)
+    shares = draws.uniform(20 * 31).reshape(8, 1, 20, 31)
+    made = {}
+    for threads in (1, 2):
+        monkeypatch.setattr(mixes, "threads_for", lambda size, threads=threads: threads)
+        one = [mix.run(images, None, **mix.make_params(draws.at(3), size, size))[0] for mix in MIXES]
+        three = mixes.blend([images[:-1], images[1:], images[:-1].flip(-1)], [shares / 2, 1 - shares, shares / 2])
+        made[threads] = [*one, three]
+    for one, several in zip(made[1], made[2], strict=True):
+        assert torch.equal(one, several) and one.dtype == dtype
+        assert one.is_contiguous(memory_format=torch.channels_last) == last
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
