@@ -88,7 +88,7 @@ class Loader:
         collate_fn: turns the list of a batch's labels into one object; None: `cuaug.collate`.
         cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
-        apply_exif: turn pictures as their EXIF orientation says.
+        apply_exif: turn encoded pictures as their EXIF orientation says; PIL images of a Dataset are taken as they are.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
         load_hint: the share of a batch's JPEGs that a GPU's hardware engine decodes, from 0 to 1; its multiprocessors
             decode the rest, and round a little differently. None: 0.65, always. "auto": what is fastest, found in the
