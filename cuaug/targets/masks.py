@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._native import BEST_ISA, address, library
 from cuaug.devices.host import HostProgram
 from cuaug.plan import Tables
 
@@ -25,10 +26,17 @@ class MaskProgram:
     def run(self, sample: int, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(M, h, w) of (M, H, W) planes over one image."""
         count, height, width = planes.shape
-        packed = np.zeros((-(-count // 3), height, width, 3), dtype=np.uint8)
-        made = np.empty((len(packed), int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
-        for k, (image, target) in enumerate(zip(packed, made, strict=True)):
-            for channel, plane in enumerate(planes[3 * k : 3 * k + 3]):
-                image[..., channel] = plane
-            self._program.run(sample, image, target.ctypes.data)
-        return np.moveaxis(made, -1, 1).reshape(-1, *made.shape[1:3])[:count]
+        if count % 3 == 2:  # one that nobody looks at makes three
+            planes = np.concatenate([planes, planes[-1:]])
+        planes = np.ascontiguousarray(planes)
+        packed = np.empty((height, width, 3), dtype=np.uint8)
+        target = np.empty((int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
+        made = np.empty((count, *target.shape[:2]), dtype=np.uint8)
+        for first in range(0, count, 3):
+            three = planes[first : first + 3]
+            step = height * width if len(three) == 3 else 0  # of one plane all channels are the same
+            library.cuaug_interleave(BEST_ISA, 1, address(three), 1, 0, step, height * width, 1, address(packed))
+            self._program.run(sample, packed, target.ctypes.data)
+            for channel, plane in enumerate(made[first : first + 3]):
+                plane[...] = target[..., channel]
+        return made
