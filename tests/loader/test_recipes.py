@@ -62,6 +62,16 @@ def test_two_views_are_of_the_same_picture_and_differ(run):
         assert torch.equal(got.images, want.images) and torch.equal(got.indices, want.indices)
 
 
+def test_all_views_of_a_damaged_picture_are_skipped(run):
+    names = run(VIEWS)
+    Path(names["paths"][3]).write_bytes(b"")
+    damaged = names["cuaug"].Loader(
+        names["paths"], names["chain"], batch_size=8, sampler=names["Repeated"](COUNT, 2), on_error="skip"
+    )
+    seen = torch.cat([batch.indices for batch in damaged])
+    assert (seen[::2] == seen[1::2]).all() and sorted(seen[::2].tolist()) == [i for i in range(COUNT) if i != 3]
+
+
 def test_views_of_two_sizes_are_of_the_same_pictures_and_draw_apart(run):
     names = run(VIEWS, SIZES)
     assert names["global_views"].shape == (4, 2, 3, 96, 96) and names["local_views"].shape == (4, 6, 3, 48, 48)
