@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._native import address, library
 from cuaug.errors import TransformError
+from cuaug.plan import linear
 from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
 from cuaug.plan.passes import Passes
@@ -164,7 +165,7 @@ class Moves(Passes):
         if not self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), address(onto)):
             raise _refused_size("warp", size)
         now = self._rows.now
-        now["matrix"][i] = (onto @ wanted).reshape(-1, 9)
+        now["matrix"][i] = linear.product(onto, wanted).reshape(-1, 9)
         now["border_before"][i], now["fill_before"][i] = border, np.asarray(fill, dtype=np.float32)
         now["filter"][i] = filter
         now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0

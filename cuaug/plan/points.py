@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug.plan import linear
 from cuaug.plan.bends import Bends
 from cuaug.plan.geometry import move_boxes
 
@@ -144,10 +145,9 @@ def _matrices(scale_x: ArrayLike, scale_y: ArrayLike, x: ArrayLike, y: ArrayLike
 
 def _inverse(matrices: Floats) -> Floats:
     """Of matrices that flatten the image there is none: NaN, and so every point is lost."""
-    regular = np.abs(np.linalg.det(matrices)) > 1e-12
-    inverse = np.full(matrices.shape, np.nan)
-    inverse[regular] = np.linalg.inv(matrices[regular])
-    return inverse
+    adjugate = linear.adjugate(matrices)
+    determinant = linear.product(matrices, adjugate)[:, :1, :1]
+    return adjugate / np.where(np.abs(determinant) > 1e-12, determinant, np.nan)
 
 
 def _of(place: Indices, owner: Indices) -> tuple[Indices, Indices]:

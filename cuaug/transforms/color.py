@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, operations
+from cuaug.plan import Plan, linear, operations
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
@@ -132,6 +132,7 @@ class LUT(Transform):
 # Full-range ITU-R BT.601 as OpenCV's COLOR_RGB2YUV has it: U = 0.492 (B - Y), V = 0.877 (R - Y), around mid-gray.
 _Y = np.array([0.299, 0.587, 0.114])
 _RGB_TO_YUV = np.stack([_Y, 0.492 * (np.array([0, 0, 1]) - _Y), 0.877 * (np.array([1, 0, 0]) - _Y)])
+_YUV_TO_RGB = linear.adjugate(_RGB_TO_YUV) / (0.492 * 0.877 * _Y[1])
 
 
 class ConvertColor(Transform):
@@ -150,6 +151,5 @@ class ConvertColor(Transform):
         if self.target == "YUV":
             values = np.column_stack([_RGB_TO_YUV, gray])
         else:
-            inverse = np.linalg.inv(_RGB_TO_YUV)
-            values = np.column_stack([inverse, -inverse @ gray])
+            values = np.column_stack([_YUV_TO_RGB, -linear.product(_YUV_TO_RGB, gray[:, None])])
         plan.append(operations.matrix(len(plan), plan.limit, values), where)

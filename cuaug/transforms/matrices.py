@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cuaug.plan.linear import adjugate, product
+
 __all__ = ["about", "affine", "expanded", "perspective", "regular", "rotation"]
 
 Array = NDArray[np.float64]
@@ -40,16 +42,19 @@ def affine(degrees: ArrayLike, scale: ArrayLike, shear: ArrayLike) -> Array:
 
     torchvision turns what it has sheared, along x and then along y; this undoes that, last first.
     """
-    across, down = np.moveaxis(np.tan(np.deg2rad(np.asarray(shear, dtype=np.float64))), -1, 0)
+    radians = np.deg2rad(np.asarray(shear, dtype=np.float64))
+    # NumPy's tangent has other last bits on other processors, its sine and cosine have not.
+    across, down = np.moveaxis(np.sin(radians) / np.cos(radians), -1, 0)
     upright = _two_by_two(1.0 + across * down, across, down, 1.0)
-    return upright @ rotation(-np.asarray(degrees)) / np.asarray(scale, dtype=np.float64)[..., None, None]
+    turned = product(upright, rotation(-np.asarray(degrees)))
+    return turned / np.asarray(scale, dtype=np.float64)[..., None, None]
 
 
 def about(linear: Array, old: ArrayLike, new: ArrayLike) -> Array:
     """(N, 3, 3): the linear map that leads from the point `new` of the new image to `old`; (N, 2) or (2,) each."""
     matrix = np.zeros((len(linear), 3, 3))
     matrix[:, :2, :2] = linear
-    matrix[:, :2, 2] = np.asarray(old) - np.einsum("nij,nj->ni", linear, np.broadcast_to(new, (len(linear), 2)))
+    matrix[:, :2, 2] = np.asarray(old) - product(linear, np.asarray(new)[..., None])[..., 0]
     matrix[:, 2, 2] = 1.0
     return matrix
 
@@ -61,7 +66,7 @@ def expanded(linear: Array, heights: ArrayLike, widths: ArrayLike) -> tuple[NDAr
     whole pixel counts as that pixel. Quarter turns give the sides themselves.
     """
     old = np.stack([np.broadcast_to(widths, len(linear)), np.broadcast_to(heights, len(linear))], axis=1) / 2.0
-    reach = np.einsum("nij,nj->ni", np.abs(linear), old)
+    reach = product(np.abs(linear), old[..., None])[..., 0]
     high, low = (np.trunc((old + side) * 1e4) / 1e4 for side in (reach, -reach))
     quarters = (np.abs(linear) % 1.0 == 0.0).all(axis=(1, 2))
     size = np.where(quarters[:, None], 2.0 * reach, np.ceil(high) - np.floor(low)).astype(np.int64)
@@ -76,9 +81,9 @@ def regular(corners: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _basis(corners: Array) -> Array:
-    """(N, 3, 3): leads from (1, 0, 0), (0, 1, 0), (0, 0, 1) and (1, 1, 1) to the corners."""
+    """(N, 3, 3): leads from (1, 0, 0), (0, 1, 0), (0, 0, 1) and (1, 1, 1) to the corners; at any scale."""
     points = np.append(corners, np.ones((len(corners), 4, 1)), axis=2).swapaxes(1, 2)
-    return points[:, :, :3] * np.linalg.solve(points[:, :, :3], points[:, :, 3:]).swapaxes(1, 2)
+    return points[:, :, :3] * product(adjugate(points[:, :, :3]), points[:, :, 3:]).swapaxes(1, 2)
 
 
 def perspective(old: ArrayLike, new: ArrayLike) -> Array:
@@ -90,6 +95,6 @@ def perspective(old: ArrayLike, new: ArrayLike) -> Array:
     fits = (regular(old) & regular(new))[:, None, None]
     square = [[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]
     old, new = (np.where(fits, corners, square) for corners in (old, new))
-    matrix = _basis(old) @ np.linalg.inv(_basis(new))
+    matrix = product(_basis(old), adjugate(_basis(new)))
     last = matrix[:, 2:, 2:]
     return matrix / np.where(last == 0.0, 1.0, last)

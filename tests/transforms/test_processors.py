@@ -1,0 +1,65 @@
+"""What a sample looks like does not depend on the processor: NumPy and BLAS have other last bits on other ones."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cuaug import transforms as T
+from cuaug.plan import Layout, Plan, Type, linear
+from cuaug.plan.points import Points
+from cuaug.random import Draws
+from tests.transforms.cases import CASES
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def planned() -> str:
+    """A line for each transform: checksums of what its plans tell the kernels, and of where they move boxes."""
+    rng = np.random.default_rng(5)
+    heights, widths = rng.integers(20, 31, (2, 64))
+    lines = []
+    for name, cases in CASES.items():
+        for number, (transform, _) in enumerate(cases):
+            plan = Plan(heights, widths)
+            own = np.arange(len(plan))
+            plan.points = Points(len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), own, [(5.0, 7.0)] * len(plan), own)
+            T.Compose([transform]).plan(plan, Draws(0, 0, own))
+            tables = plan.tables(Type.FLOAT32, Layout.HWC)
+            parts = tables.rows, tables.ops, tables.luts, plan.points.corners, plan.points.keypoints
+            lines.append(f"{name} {number}: {[zlib.crc32(np.ascontiguousarray(part)) for part in parts]}")
+    return "\n".join(lines)
+
+
+def planned_with(**environment: str) -> list[str]:
+    command = [sys.executable, "-c", "from tests.transforms.test_processors import planned; print(planned())"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names a processor of x86-64")
+def test_older_processors_do_not_show():
+    """The oldest that NumPy and OpenBLAS run on, on a newer one: without AVX and fused multiply-adds."""
+    pytest.importorskip("numpy", minversion="1.26")  # tells what it has found
+    found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
+    older = planned_with(OPENBLAS_CORETYPE="Nehalem", NPY_DISABLE_CPU_FEATURES=" ".join(found))
+    assert older == planned_with()
+
+
+def test_products_and_adjugates_are_numpys():
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(2, 50, 3, 3))
+    np.testing.assert_allclose(linear.product(left, right), left @ right, atol=1e-12)
+    np.testing.assert_allclose(linear.product(left[0, :2], right[0, :, :1]), left[0, :2] @ right[0, :, :1], atol=1e-12)
+    inverse = linear.adjugate(left) / np.linalg.det(left)[:, None, None]
+    np.testing.assert_allclose(inverse, np.linalg.inv(left), rtol=1e-9)
