@@ -12,6 +12,8 @@ from unittest import mock
 from cuaug._native import KERNEL_DIRECTORY
 
 SETUP = Path(__file__).parent.parent / "setup.py"
+#: Makes x86-64's compiler compile what it does for other processors, with `char` as aarch64 has it; for "baseline".
+PORTABLE = ["-U__SSE2__", "-funsigned-char"]
 
 
 def build(target: Path, extra: list[str], *, kernels: Path = KERNEL_DIRECTORY, isas: tuple[str, ...] = ()) -> Path:

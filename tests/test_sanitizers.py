@@ -24,7 +24,7 @@ from cuaug._native import ISAS
 from cuaug.plan import Border, Filter, Layout, Plan, Type
 from cuaug.plan.layout import Measure, Neighbourhood, OpCode
 from tests import sanitizer_plans
-from tests.builds import build
+from tests.builds import PORTABLE, build
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
 
@@ -90,9 +90,10 @@ def test_the_plans_reach_every_path():
 
 
 @pytest.mark.slow
-def test_addresses_and_undefined_behaviour(tmp_path):
-    library = build(tmp_path / "host.so", ["-O0", *ADDRESS])  # the compiler takes longer than the plans do
-    status, said = run(library, "libasan.so", tuple(ISAS))
+@pytest.mark.parametrize(("flags", "isas"), [([], tuple(ISAS)), (PORTABLE, ("baseline",))], ids=["x86-64", "others"])
+def test_addresses_and_undefined_behaviour(tmp_path, flags, isas):
+    library = build(tmp_path / "host.so", ["-O0", *ADDRESS, *flags], isas=isas)  # takes longer than the plans do
+    status, said = run(library, "libasan.so", isas)
     assert status == 0 and "plans" in said, said
 
 
