@@ -204,17 +204,22 @@ def opencv_clahe(image: np.ndarray, clip_limit: float, grid: tuple[int, int]) ->
     return np.stack([clahe.apply(np.ascontiguousarray(image[..., c])) for c in range(3)], axis=2)
 
 
+def assert_opencvs(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.dtype == want.dtype
+    assert_close(got, want, tolerances.OPENCV_CLAHE_LEVELS)
+
+
 @given(some_images, clips, grids, st.none() | tiles)
 def test_clahe_is_opencvs(image, clip_limit, grid, tile):
-    """To the byte: whether or not the grid divides the image, and where it has more cells than that has pixels."""
-    assert_same(clahe(image, clip_limit, grid, tile=tile), opencv_clahe(image, clip_limit, grid))
+    """To the byte on x86-64: also where the grid does not divide the image, or has more cells than that has pixels."""
+    assert_opencvs(clahe(image, clip_limit, grid, tile=tile), opencv_clahe(image, clip_limit, grid))
 
 
 @pytest.mark.parametrize("size", [(224, 224), (223, 317), (512, 100), (256, 320)])
 def test_clahe_of_large_images_is_opencvs(size):
     image = np.clip(np.random.default_rng(1).normal(90, 30, (*size, 3)), 0, 255).astype(np.uint8)
     for clip_limit in (1.0, 2.8, 4.0):
-        assert_same(clahe(image, clip_limit, (8, 8)), opencv_clahe(image, clip_limit, (8, 8)))
+        assert_opencvs(clahe(image, clip_limit, (8, 8)), opencv_clahe(image, clip_limit, (8, 8)))
 
 
 @settings(max_examples=30)
@@ -232,13 +237,13 @@ def test_clahe_of_a_turned_image(image, clip_limit, grid, turns, tile):
     plan.append(operations.clahe(1, plan.limit, clip_limit, grid))
     plan.rot90(1)
     want = np.rot90(opencv_clahe(np.rot90(image, turns), clip_limit, grid))
-    assert_same(run_one(plan, image, Type.UINT8, tile=tile), want)
+    assert_opencvs(run_one(plan, image, Type.UINT8, tile=tile), want)
 
 
 def test_another_clip_limit_would_be_noticed():
     image = np.random.default_rng(0).normal(90, 20, (64, 64, 3)).astype(np.uint8)
     with pytest.raises(AssertionError):
-        assert_same(clahe(image, 2.0, (2, 2)), opencv_clahe(image, 2.5, (2, 2)))
+        assert_opencvs(clahe(image, 2.0, (2, 2)), opencv_clahe(image, 2.5, (2, 2)))
 
 
 # --- statistics are the whole image's, whoever counts ----------------------------------------------------------------
