@@ -7,8 +7,10 @@ threads free what decoders ask for, and that is neither held by anybody nor grow
 
 from __future__ import annotations
 
+import errno
 import gc
 import json
+import mmap
 import os
 import time
 
@@ -165,3 +167,16 @@ def test_pages(size):
     assert (part == 7).all()
     del part
     assert resident() <= before + 2, "what is let go is the system's again"
+
+
+def test_pages_of_a_system_without_huge_ones(monkeypatch):
+    """A kernel that is built without them, as those of some small aarch64 machines are, refuses the advice."""
+
+    class Refusing(mmap.mmap):
+        def madvise(self, *advice):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(mmap, "mmap", Refusing)
+    memory = pages(8 << 20)
+    memory[:] = 7
+    assert (memory == 7).all()
