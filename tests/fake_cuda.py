@@ -59,13 +59,14 @@ class FakeRanges:
 
 
 class FakeStream:
-    """As torch.cuda.Stream; `given_back` are those that nobody uses any more."""
+    """As torch.cuda.Stream; `given_back` are those that nobody uses any more, `told` whose memory it reads."""
 
     cuda_stream = 7
     given_back: ClassVar[list[FakeStream]] = []
 
     def __init__(self) -> None:
         self.waited: list[Any] = []
+        self.told: list[int] = []
 
     def wait_event(self, event: Any) -> None:
         self.waited.append(event)
@@ -216,7 +217,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(streams, "take", lambda device: FakeStream())
     replace(streams, "give_back", FakeStream.given_back.append)
-    replace(torch.Tensor, "record_stream", lambda self, stream: None)
+    replace(torch.Tensor, "record_stream", lambda self, stream: stream.told.append(self.data_ptr()))
     replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
     replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
     return fake

@@ -30,8 +30,10 @@ def test_loader_equals_the_cpu_loader(loader_on, pictures, layout):
 
 
 def test_every_batch_is_waited_for(loader_on, pictures, fake):
-    batches = list(loader_on(True, pictures, CHAIN, batch_size=10))
-    assert len(batches) == len(fake.torch.consumer.waited) == 4
+    """And the allocator knows who reads it: the next one must not land in its memory before that is done."""
+    batches, consumer = list(loader_on(True, pictures, CHAIN, batch_size=10)), fake.torch.consumer
+    assert len(batches) == len(consumer.waited) == len(consumer.told) == 4
+    assert [batch.images.data_ptr() for batch in batches] == consumer.told
 
 
 def test_jpegs_are_the_gpus(loader_on, tmp_path):

@@ -97,6 +97,17 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
     assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
 
 
+def test_the_decoder_gets_new_memory_after_what_was_queued_on_it(loader_on, pictures, monkeypatch):
+    """torch hands out memory that work queued on the stream may still use, and the decoder may not wait for that."""
+    new, decoded = [], []
+    take, decode = pipeline._Slot.take, FakeDecoder.decode
+    monkeypatch.setattr(pipeline._Slot, "take", lambda self, *a: (new.append(self), take(self, *a))[1])
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
+    monkeypatch.setattr(FakeDecoder, "decode", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
+    list(loader_on(True, pictures, CHAIN, batch_size=8))
+    assert decoded == [0] * 5
+
+
 def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
     """Of tables; and one more where pictures come decoded: then of all of them."""
     copies = []
