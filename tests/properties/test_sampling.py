@@ -179,6 +179,16 @@ def test_pad_is_opencvs(image, left, top, right, bottom, border):
     assert_same(got, reference.pad(image, left, top, right, bottom, border.name.lower(), (10, 20, 30)))
 
 
+@given(images(sizes(100)), st.lists(st.tuples(*[st.integers(0, 5)] * 4), min_size=2, max_size=3), BORDERS)
+def test_padding_is_padded(image, sides, border):
+    """Where a border turns back, it turns at the edge that there is by then."""
+    plan, want = plan_for(image), image
+    for each in sides:
+        plan.pad(*each, border=border, fill=(10, 20, 30))
+        want = reference.pad(want, *each, border.name.lower(), (10, 20, 30))
+    assert_same(run_one(plan, image, Type.UINT8), want)
+
+
 @given(images(sizes(2000), dtype=np.float32), margins, margins, st.data(), BORDERS, FILTERS, st.booleans())
 def test_resize_after_pad_sees_the_padding(image, before, after, data, border, filter, antialias):
     plan = plan_for(image)
