@@ -99,8 +99,9 @@ def test_bombs_that_pillow_reads_are_refused_too():
 
 
 def test_the_limit_is_inclusive():
-    assert read_header(JPEG, max_pixels=61 * 47).width == 61
-    for data in (JPEG, PNG, encode("BMP"), encode("TIFF")):
+    for data in (JPEG, PNG, encode("BMP"), encode("TIFF"), encode("WEBP")):
+        header = read_header(data, max_pixels=61 * 47)
+        assert type(header) is type(read_header(data)) and header.width == 61
         with pytest.raises(DecodeError, match=r"47 x 61 = 2867 pixels.*max_pixels=2866"):
             read_header(data, max_pixels=61 * 47 - 1)
 

@@ -10,12 +10,14 @@ from PIL import Image
 from cuaug.codec import read_header
 from tests.codec.pictures import (
     FORMATS,
+    RGB,
     H,
     W,
     as_pillow,
     encode,
     photo,
     png16,
+    tiff_block,
 )
 
 
@@ -35,6 +37,8 @@ def test_these_formats_are_not_left_to_pillow():
     """The speed rests on nvImageCodec; a wrong turn in the routing would only be slow."""
     for name in ("jpeg 4:20", "jpeg gray", "png rgba", "png p", "webp rgb"):
         assert read_header(FORMATS[name])._stream is not None, name
+    upright = b"Exif\0\0" + tiff_block(1) + b"\0"  # its end is not where the next chunk begins
+    assert len(upright) % 2 and read_header(encode(RGB, "WEBP", exif=upright, xmp=b"<x/>"))._stream is not None
 
 
 def test_jpeg2000_and_tiff_are_left_to_pillow():
