@@ -22,6 +22,7 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.pages import pages
+from cuaug.pipeline.memory import Recycler
 from tests.loader.pictures import Memory
 from tests.loader.programs import run_apart
 
@@ -147,6 +148,16 @@ def test_a_loader_at_rest_holds_no_batch():
             assert under_way - before > 60, "of 34 MiB each, three are ready, in hand or being made"
             assert resident() - before < 20
             assert len(places) < 6, "during an iteration it is used again"
+
+
+def test_memory_that_is_too_small_or_far_too_large_is_let_go():
+    """One giant batch must not stay for the small ones that follow."""
+    recycler = Recycler(keep=1)
+    held = []
+    for size in (100, 101, 26, 25, 24):
+        recycler.empty((size,), torch.uint8)
+        held.append(len(recycler._lent[0][1]))
+    assert held == [100, 101, 101, 25, 25]
 
 
 @pytest.mark.slow

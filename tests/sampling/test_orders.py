@@ -369,6 +369,8 @@ def test_stand_ins_differ_between_samples_attempts_and_epochs():
     order = SequentialOrder(1000).order(0, 0)
     drawn = [Epoch(e, 0, order).stand_ins(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
     assert len({tuple(places) for places in drawn}) == 9 and len(set(np.ravel(drawn).tolist())) > 60
+    repeated = Epoch(0, 0, np.full(1000, 7), repeats=True).stand_ins(np.arange(8), 0)
+    assert len(set(repeated.tolist())) > 4, "a sample that comes again is replaced by another"
 
 
 @pytest.mark.parametrize("window", ["5", 2.0, 0])

@@ -44,6 +44,9 @@ def test_box_format_and_mask_fill():
     target = chain(image, {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": mask})[1]
     assert target["boxes"] == [[2, 1, 2, 2]] and target["mask"][0].tolist() == [255, 1, 1, 1, 1]
     assert eval(repr(chain), vars(T)).how_targets_are == chain.how_targets_are
+    # Of wider integers only the bytes that are made use of are moved: by what is there, or by the fill.
+    wide = T.Compose([T.Pad((1, 0, 0, 0))], mask_fill=300)
+    assert wide(image, {"mask": mask.astype(np.int32)})[1]["mask"][0].tolist() == [300, 1, 1, 1, 1]
 
 
 XYWH = {"box_format": "xywh", "mask_fill": 255}

@@ -88,14 +88,18 @@ def test_stages_are_told_too():
     assert torch.equal(chain.replay(params, x), result)
 
 
-def test_batches_of_a_loader(tmp_path):
-    """A batch's parameters give its images again from the files."""
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_batches_of_a_loader(tmp_path, on_error):
+    """A batch's parameters give its images again from the files, those of stand-ins from theirs."""
     paths = []
     for i in range(7):
         Image.fromarray(noise(i, 60 + i)).save(path := tmp_path / f"{i}.png")
         paths.append(str(path))
+    for i in (2, 5):
+        path = tmp_path / f"{i}.png"
+        path.write_bytes(path.read_bytes()[:400])
     chain = T.Compose([T.RandomResizedCrop(16), T.ColorJitter(0.4, 0.4, 0.4, 0.1), FLOATS])
-    with cuaug.Loader(paths, chain, batch_size=4, shuffle=True) as loader:
+    with cuaug.Loader(paths, chain, batch_size=4, shuffle=True, on_error=on_error) as loader:
         for batch in loader:
             for image, index, params in zip(batch.images, batch.indices.tolist(), batch.params(), strict=True):
                 original = torch.from_numpy(np.array(Image.open(paths[index]))).permute(2, 0, 1)
