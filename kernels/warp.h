@@ -74,7 +74,7 @@ DEVICE void map(const Sample& sample, const float* tables, Points& at) {
     const double m0 = sample.matrix[0], m1 = sample.matrix[1], m2 = sample.matrix[2], m3 = sample.matrix[3];
     const double m4 = sample.matrix[4], m5 = sample.matrix[5], m6 = sample.matrix[6], m7 = sample.matrix[7];
     const double m8 = sample.matrix[8];
-    const bool affine = m6 == 0.0 && m7 == 0.0;
+    const bool affine = m6 == 0.0 && m7 == 0.0 && m8 == 1.0;
     for (int p = 0; p < PIXELS; p += DOUBLES) {
         const Doubles y = load_doubles(at.y + p), x = load_doubles(at.x + p);
         Doubles down = m3 * x + m4 * y + m5, across = m0 * x + m1 * y + m2;

@@ -145,8 +145,8 @@ class Moves(Passes):
 
         Args:
             matrix: (3, 3) or (N, 3, 3): from the new image's points (x, y, 1) to those of the image so far, in pixels;
-                the centre of pixel (0, 0) is the point (0.5, 0.5). Divided by the third coordinate where it is a
-                perspective.
+                the centre of pixel (0, 0) is the point (0.5, 0.5). What comes out is divided by its third coordinate,
+                so that any multiple of a matrix does the same.
             height, width: of the new image.
             filter: without antialiasing; shrink by `resize`.
             border: what lies outside the image so far.

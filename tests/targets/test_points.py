@@ -143,6 +143,7 @@ def test_what_the_horizon_of_a_perspective_cuts(seed):
     h, w, height, width = rng.integers(20, 60, 4)
     matrix = np.diag([w / width, h / height, 1.0]) @ (np.eye(3) + rng.normal(0, 0.3, (3, 3)))
     matrix[2] = [*rng.uniform(-2, 2, 2) / (width, height), 1.0]
+    matrix *= rng.choice([-1, 1])  # the same map; what is seen lies on the other side
     if abs(np.linalg.det(matrix)) < 1e-3:
         return
     first = rng.integers(0, (w // 2, h // 2))
