@@ -158,6 +158,15 @@ def test_random_resized_crop_draws_area_and_ratio_as_documented():
     assert abs((drawn["top"] / free).mean() - 0.5) < 0.01, "the place is uniform"
 
 
+def test_windows_of_a_share_reach_every_place_equally():
+    """The corners as well: of 6 x 6 pixels a quarter is 3 x 3, in 16 places."""
+    n = 6000
+    crops = params(T.RandomResizedCrop(9, (0.25, 0.25), (1, 1)), 6, 6, n)
+    assert even(Counter(zip(crops["top"].tolist(), crops["left"].tolist(), strict=True)), 16, n)
+    rectangles = params(T.RandomErasing(1, (0.25, 0.25), (1, 1)), 6, 6, n)["rectangle"]
+    assert even(Counter(map(tuple, rectangles.tolist())), 16, n)
+
+
 @pytest.mark.parametrize(
     ("size", "window"),
     [
