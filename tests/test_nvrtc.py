@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -70,6 +71,58 @@ def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
         nvrtc.compile(80)
 
 
+@pytest.fixture
+def compiled(monkeypatch, tmp_path) -> list[int]:
+    """Kernels compile at once and come to 100 kB, kept in tmp_path / "cache"; what for, each time that they do."""
+    compiles: list[int] = []
+
+    def compile(arch: int) -> tuple[bytes, str]:
+        compiles.append(arch)
+        time.sleep(0.05)
+        return bytes([arch]) * 100_000, ""
+
+    monkeypatch.setattr(nvrtc, "compile", compile)
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    return compiles
+
+
+def test_compiled_kernels_are_kept(compiled, tmp_path, monkeypatch):
+    for arch in (80, 90, 80, 90):
+        assert nvrtc.cached(arch) == bytes([arch]) * 100_000
+    assert compiled == [80, 90] and len(list((tmp_path / "cache").iterdir())) == 2
+    text, headers = nvrtc.sources()
+    monkeypatch.setattr(nvrtc, "sources", lambda: (text + " ", headers))
+    nvrtc.cached(80)
+    assert compiled == [80, 90, 80], "of other sources there are none"
+
+
+def test_those_who_start_together_may_all_compile(compiled, tmp_path):
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(nvrtc.cached, [90] * 16)) == {bytes([90]) * 100_000}
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".cubin"]
+
+
+@pytest.mark.parametrize("damage", [lambda code: b"", lambda code: code[:-1], lambda code: code[:-1] + b"?"])
+def test_damaged_kernels_are_compiled_anew(compiled, tmp_path, damage):
+    """As a machine leaves them that goes down before they are on the disk."""
+    nvrtc.cached(90)
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert nvrtc.cached(90) == nvrtc.cached(90) == bytes([90]) * 100_000 and compiled == [90, 90]
+
+
+@pytest.mark.parametrize("why", ["no folder", "no room"])
+def test_where_nothing_can_be_kept_it_costs_time_alone(compiled, tmp_path, monkeypatch, why):
+    cache = tmp_path / "cache"
+    if why == "no folder":
+        cache.write_bytes(b"")
+    else:
+        monkeypatch.setattr(nvrtc.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no room")))
+    for _ in range(2):
+        assert nvrtc.cached(90) == bytes([90]) * 100_000
+    assert compiled == [90, 90] and (why == "no folder" or not list(cache.iterdir()))
+
+
 def test_no_header_of_the_system_is_needed():
     text, headers = nvrtc.sources()
     own = re.findall(r'#include "([^"]+)"', "".join([text, *headers.values()]))
@@ -77,27 +130,11 @@ def test_no_header_of_the_system_is_needed():
     assert "augment.h" in headers and "host.h" not in headers
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_what_is_kept_on_disk(monkeypatch, tmp_path, fits):
-    """A file that all may read whom the umask lets; and where the disk is full, nothing."""
-    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(nvrtc, "compile", lambda arch: (b"machine code", ""))
-    if not fits:
-        monkeypatch.setattr(os, "replace", _refused)
-    assert nvrtc.cached(80) == b"machine code"
-    assert [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()] == [0o666 & ~_umask()] * fits
-    if fits:
-        monkeypatch.setattr(nvrtc, "compile", None)
-        assert nvrtc.cached(80) == b"machine code"
-
-
-def _refused(*arguments: object) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def _umask() -> int:
+def test_others_may_read_what_is_kept(compiled, tmp_path):
     os.umask(mask := os.umask(0))
-    return mask
+    nvrtc.cached(90)
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
 def test_importing_the_module_imports_no_cupy():

@@ -14,6 +14,8 @@ from cuaug.errors import DeviceError
 
 __all__ = ["cached", "compile", "options", "sources"]
 
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
 
 def options(arch: int | str) -> list[str]:
     """The compiler's options for compute capability `arch` (75, 80, ...): the only place where they stand."""
@@ -61,7 +63,7 @@ def cached(arch: int | str) -> bytes:
     """`compile(arch)`'s machine code, kept on disk: in CUAUG_CACHE_DIR, or the user's cache directory.
 
     Processes that start together may all compile; each writes a file of its own and renames it into place, so that a
-    reader never sees half of one.
+    reader never sees half of one. Its digest stands at its end: one that was damaged is made anew.
     """
     text, headers = sources()
     version = ".".join(map(str, _nvrtc().getVersion()))
@@ -72,12 +74,15 @@ def cached(arch: int | str) -> bytes:
         return compile(arch)[0]
     path = folder / name
     with contextlib.suppress(OSError):
-        return path.read_bytes()
+        kept = path.read_bytes()
+        code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
+        if hashlib.sha256(code).digest() == digest:
+            return code
     code, _ = compile(arch)
     with contextlib.suppress(OSError):  # a read-only or full disk costs time, nothing else
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as own:
-            (unfinished := Path(own) / name).write_bytes(code)
+            (unfinished := Path(own) / name).write_bytes(code + hashlib.sha256(code).digest())
             os.replace(unfinished, path)
     return code
 
