@@ -1,7 +1,7 @@
 """Memory of finished batches, used again once nobody holds it.
 
 Fresh memory for a batch costs more than writing the batch: the system maps and clears every page on first touch
-(benchmarks/cpu_kernels.py measures both: a factor of four to five).
+(benchmarks/cpu_kernels.py measures both: a factor of four to twelve, by the machine).
 """
 
 from __future__ import annotations
