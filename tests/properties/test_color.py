@@ -159,9 +159,9 @@ def test_matrix_is_opencvs(image, values):
     assert_close(got, cv2.transform(image, values), tolerances.OPENCV_MATRIX_LEVELS)
 
 
-@given(float_images, st.lists(st.floats(-2, 2), min_size=12, max_size=12))
-def test_matrix_is_the_references(image, values):
-    values = np.array(values).reshape(3, 4)
+@given(float_images, st.lists(st.floats(-2, 2), min_size=12, max_size=12), st.tuples(*[st.integers(0, 2)] * 3))
+def test_matrix_is_the_references(image, values, rows):
+    values = np.array(values).reshape(3, 4)[list(rows)]  # of which some or all may be alike
     want = reference.matrix(image.astype(np.float64), values, 1.0)
     assert_close(applied(operations.matrix, image, values), want, tolerances.MATRIX)
 

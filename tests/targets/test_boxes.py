@@ -46,6 +46,9 @@ def test_a_window_has_enough_of_a_box(seed, least):
     rng = np.random.default_rng(seed)
     h, w = rng.integers(10, 200, 2)
     boxes = [some_boxes(rng, rng.integers(0, 6), h, w) for _ in range(8)]
+    if seed % 2:  # then the windows' edges go through centres
+        h, w = rng.integers(10, 30, 2)
+        boxes = [2 * np.round(some_boxes(rng, rng.integers(0, 3), h, w) / 2) for _ in range(8)]
     crop = T.RandomIoUCrop(0.4, 0.9, 0.8, 1.5, sampler_options=[least])
     plan = planned(crop, boxes, h, w, seed)
     step = plan.record.steps[0]
