@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuaug.cache import CacheStats, DecodedCache, memory
@@ -55,6 +55,7 @@ def small_blocks():
 
 @pytest.mark.usefixtures("small_blocks")
 @given(limit=st.integers(1, 2000), shapes=shapes, sequence=operations)
+@example(limit=6, shapes=[(1, 1)] * COUNT, sequence=[(True, 0), (True, 1), (True, 2)])  # two fit to the byte
 def test_as_a_dictionary_with_a_limit(opened, limit, shapes, sequence):
     cache, pictures = opened(limit), [picture(i, *shape) for i, shape in enumerate(shapes)]
     model: dict[int, np.ndarray] = {}

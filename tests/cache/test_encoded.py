@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cuaug.cache import CacheStats, EncodedCache
@@ -31,6 +31,7 @@ def opened(limit_bytes: int, count: int = COUNT) -> EncodedCache:
 
 
 @given(st.integers(1, 800), operations)
+@example(30, [(True, 1), (True, 2), (True, 3)])  # two fit to the byte
 def test_as_a_dictionary_with_a_limit(limit, sequence):
     cache, model = opened(limit), {}
     for writes, index in sequence:

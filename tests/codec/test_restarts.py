@@ -51,10 +51,15 @@ def within(pixels: np.ndarray, region: tuple[int, int, int, int]) -> np.ndarray:
     return pixels[y0:y1, x0:x1]
 
 
+def ends(low: int, high: int) -> st.SearchStrategy[int]:
+    """Half of them where blocks meet."""
+    return st.integers(low, high) | st.integers(low, high).map(lambda at: max(low, at // 8 * 8))
+
+
 @st.composite
 def a_region(draw, height: int, width: int) -> tuple[int, int, int, int]:
-    y0, x0 = draw(st.integers(0, height - 1)), draw(st.integers(0, width - 1))
-    return y0, x0, draw(st.integers(y0 + 1, height)), draw(st.integers(x0 + 1, width))
+    y0, x0 = draw(ends(0, height - 1)), draw(ends(0, width - 1))
+    return y0, x0, draw(ends(y0 + 1, height)), draw(ends(x0 + 1, width))
 
 
 @settings(deadline=None)
