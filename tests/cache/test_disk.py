@@ -11,6 +11,7 @@ import signal
 import struct
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,16 @@ print(cache.stats.samples > 0)
     left = limit - cache.stats.bytes
     assert all(SIZES[i] > left for i in range(COUNT) if i not in here)
     assert len(here) == COUNT or limit < 1 << 24
+
+
+def test_who_takes_room_waits_for_who_does_so_already(tmp_path):
+    """Two that took the same room would spoil each other's picture; the test above meets that seldom."""
+    cache, other = opened(tmp_path), opened(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        with cache._store._locked():
+            put = pool.submit(other.put, 1, picture(1))
+            assert not wait([put], timeout=0.3).done
+        assert same(put.result(10), picture(1))
 
 
 @pytest.mark.slow
