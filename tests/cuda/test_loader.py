@@ -50,7 +50,7 @@ def test_png_files_give_the_cpus_bits(layout, dtype):
 
 
 def test_jpeg_files_give_nearly_the_cpus_pixels(tmp_path):
-    paths = write_photos(tmp_path, 60)
+    paths = write_photos(tmp_path, 60, form="JPEG")
     options = {"batch_size": 20, "shuffle": True, "seed": 5, "dtype": torch.uint8}
     loaders = [Loader(paths, CHAIN[:-1], device=device, **options) for device in ("cuda", "cpu")]
     for (got, labels), (want, same) in zip(*loaders, strict=True):
@@ -117,7 +117,7 @@ def test_labels_follow_with_damaged_files_and_slow_threads(layout, caplog):
 
 def test_a_jpeg_that_the_decoder_refuses(tmp_path):
     """Its header is fine: it fails on the GPU, and Pillow names the cause."""
-    paths = write_photos(tmp_path, 24)
+    paths = write_photos(tmp_path, 24, form="JPEG")
     data = (tmp_path / "5.jpg").read_bytes()
     (tmp_path / "5.jpg").write_bytes(data[: len(data) // 2])
     chain = [T.Resize((32, 32))]
@@ -233,7 +233,7 @@ def test_after_warm_up_no_memory_is_asked_for():
 
 
 def test_a_split_that_is_tried_out_changes_no_pixel_by_much(tmp_path):
-    paths = write_photos(tmp_path, 64)
+    paths = write_photos(tmp_path, 64, form="JPEG")
     options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda"}
     with Loader(paths, CHAIN[:-1], load_hint="auto", **options) as tuned, Loader(paths, CHAIN[:-1], **options) as fixed:
         for _ in range(60):
@@ -246,7 +246,7 @@ def test_a_split_that_is_tried_out_changes_no_pixel_by_much(tmp_path):
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
 def test_where_one_engine_decodes_all_neighbours_change_nothing(tmp_path, load_hint):
     """docs/promises.md says so: pixels are then a function of the file, bit for bit."""
-    paths = write_photos(tmp_path, 48)
+    paths = write_photos(tmp_path, 48, form="JPEG")
     seen = []
     for batch_size in (48, 16, 5):
         with Loader(paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", load_hint=load_hint) as loader:

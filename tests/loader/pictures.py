@@ -71,12 +71,13 @@ def slow_to_decode(passes: int = 450) -> bytes:
     return data[:-2] + last_scan * passes + data[-2:]
 
 
-def write_photos(folder: Path, count: int, seed: int = 0, **options: Any) -> list[str]:
+def write_photos(folder: Path, count: int, seed: int = 0, form: str | None = None, **options: Any) -> list[str]:
     """JPEGs of varied sizes, all at least 48 x 48.
 
-    For a GPU they are PNGs under those names: there two decoders share the JPEGs, whose pixels may differ by a level.
+    For a GPU they are PNGs under those names, unless `form` says otherwise: there two decoders share the JPEGs, whose
+    pixels may differ by a level.
     """
-    form = "PNG" if os.environ.get("CUAUG_DEVICE") == "cuda" else "JPEG"
+    form = form or ("PNG" if os.environ.get("CUAUG_DEVICE") == "cuda" else "JPEG")
     rng = np.random.default_rng(seed)
     paths = []
     for i in range(count):
