@@ -170,8 +170,8 @@ def test_windows_of_a_share_reach_every_place_equally():
 @pytest.mark.parametrize(
     ("size", "window"),
     [
-        ((600, 10), (293, 0, 13, 10)),  # tall: the whole width, width / (3 / 4) rows
-        ((10, 600), (0, 293, 10, 13)),  # wide: the whole height, height * 4 / 3 columns
+        ((600, 11), (292, 0, 15, 11)),  # tall: the whole width, width / (3 / 4) rows, rounded
+        ((11, 600), (0, 292, 11, 15)),  # wide: the whole height, height * 4 / 3 columns
     ],
 )
 def test_random_resized_crop_of_extreme_shapes(size, window):
