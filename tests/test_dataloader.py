@@ -10,7 +10,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from cuaug import transforms as T
 
-STARTS = ["fork", "spawn"]
 COUNT = 12
 
 

@@ -97,6 +97,16 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
     assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
 
 
+def test_a_failed_batchs_memory_is_waited_for_as_well(loader_on, pictures, fake, monkeypatch):
+    """Its decoding may be under way."""
+    fake.torch.cuda.Event = Pending
+    monkeypatch.setattr(cuda.CudaProgram, "run", lambda *arguments, **options: 1 / 0)
+    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    with pytest.raises(ZeroDivisionError):
+        list(loader)
+    assert loader._pipeline.producer._arenas[0].free.pending
+
+
 def test_the_decoder_gets_new_memory_after_what_was_queued_on_it(loader_on, pictures, monkeypatch):
     """torch hands out memory that work queued on the stream may still use, and the decoder may not wait for that."""
     new, decoded = [], []
@@ -143,13 +153,16 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
     assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._KEEP_BYTES
 
 
-def test_a_closed_loaders_stream_is_given_back_once(loader_on, pictures, fake):
+def test_a_closed_loaders_stream_is_waited_for_and_given_back_once(loader_on, pictures, fake, monkeypatch):
+    """The wait comes first: the decoder may not heed the stream on which memory is freed."""
     FakeStream.given_back.clear()
     loaders = [loader_on(True, pictures, CHAIN, batch_size=8) for _ in range(2)]
     for loader in loaders:
         list(loader)
     streams = [loader._pipeline.producer.stream for loader in loaders]
     assert streams[0] is not streams[1] and not FakeStream.given_back
+    waited = []
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: waited.append(self))
     for loader in (*loaders, *loaders):
         loader.close()
-    assert FakeStream.given_back == streams
+    assert FakeStream.given_back == waited == streams
