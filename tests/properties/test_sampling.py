@@ -146,6 +146,27 @@ def test_crop_after_resize_reads_past_the_crop(image, data, height, width, filte
     )
 
 
+@given(st.data(), st.booleans())
+def test_a_resize_of_a_part_of_a_resize_is_one_interpolation(data, flip):
+    """Of an image that shows its columns' centres: a pixel shows where it comes from, however many lay between."""
+    image = np.tile(np.arange(12, dtype=np.float32)[:, None] + 0.5, (2, 1, 3))
+    plan, begin, scale = plan_for(image), 0.0, 1.0  # column c's centre shows begin + scale * (c + 0.5)
+    width = 12
+    for _ in range(data.draw(st.integers(2, 4))):
+        resized = data.draw(st.integers(1, 40))
+        plan.resize(2, resized, antialias=False)
+        scale *= width / resized
+        _, left, _, width = data.draw(boxes(2, resized))
+        plan.crop(0, left, 2, width)
+        begin += scale * left
+        if flip:
+            plan.flip()
+            begin, scale = begin + scale * width, -scale
+    assert plan.tables(Type.FLOAT32, Layout.HWC).launches == 1
+    want = np.clip(begin + scale * (np.arange(width) + 0.5), 0.5, 11.5)
+    np.testing.assert_allclose(run_one(plan, image, only_regions=True)[0, :, 0], want, atol=1e-4)
+
+
 # --- crop, flip, pad -------------------------------------------------------------------------------------------------
 
 

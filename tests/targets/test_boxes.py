@@ -46,9 +46,6 @@ def test_a_window_has_enough_of_a_box(seed, least):
     rng = np.random.default_rng(seed)
     h, w = rng.integers(10, 200, 2)
     boxes = [some_boxes(rng, rng.integers(0, 6), h, w) for _ in range(8)]
-    if seed % 2:  # then the windows' edges go through centres
-        h, w = rng.integers(10, 30, 2)
-        boxes = [2 * np.round(some_boxes(rng, rng.integers(0, 3), h, w) / 2) for _ in range(8)]
     crop = T.RandomIoUCrop(0.4, 0.9, 0.8, 1.5, sampler_options=[least])
     plan = planned(crop, boxes, h, w, seed)
     step = plan.record.steps[0]
@@ -81,6 +78,14 @@ def test_it_draws_every_option_and_leaves_one_in_seven_as_it_is():
     windows = np.stack([step.params[name][step.where] for name in ("left", "top", "width", "height")], axis=1)
     found = np.array([iou(boxes[0], np.array([x, y, x + w, y + h]))[0] for x, y, w, h in windows])
     assert found.min() < 0.3 and found.max() > 0.9 and len(np.unique(windows, axis=0)) > 1000
+
+
+def test_a_centre_on_a_windows_edge_is_not_in_the_window():
+    plan = planned(T.RandomIoUCrop(sampler_options=[0.0]), [np.array([[3.0, 3, 5, 5]])] * 500, 8, 8)
+    step = plan.record.steps[0]
+    for begin, length in (("left", "width"), ("top", "height")):
+        first, size = (step.params[name][step.where] for name in (begin, length))
+        assert first.max() == 3 and (first + size).min() == 5
 
 
 def test_an_option_of_one_does_nothing():
