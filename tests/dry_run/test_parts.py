@@ -53,13 +53,14 @@ def test_the_same_batches(loader_on, jpegs, monkeypatch, chain):
     assert f"; {gpu.stats().parts} from a part of the file" in str(gpu.stats())
 
 
-def test_damaged_parts_are_replaced(loader_on, jpegs):
+@pytest.mark.parametrize("chain", [CHAIN, FIVE], ids=["a crop", "five"])
+def test_damaged_parts_are_replaced(loader_on, jpegs, chain):
     """A file that is cut short has not all of its markers, and is left to the decoder as it is."""
     for i in (0, 9, 13):
         file = Path(jpegs[i])
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     options = {"batch_size": 8, "on_error": "replace", "shuffle": True, "seed": 1}
-    gpu, cpu = (loader_on(device, jpegs, CHAIN, **options) for device in (True, False))
+    gpu, cpu = (loader_on(device, jpegs, chain, **options) for device in (True, False))
     for got, want in zip(gpu, cpu, strict=True):
         assert got.indices.tolist() == want.indices.tolist()
         np.testing.assert_array_equal(got.images.numpy(), want.images.numpy())
