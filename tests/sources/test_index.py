@@ -114,9 +114,9 @@ def test_another_shard_as_large_and_as_old(tmp_path, scans):
     path = shard(tmp_path)
     assert labels(path) == [0, 1, 2]
     before = os.stat(path)
-    for members in (  # other labels in the last members, and the same elsewhere
+    for members in (  # others than before from the beginning on, then in the last ones alone
         {f"{i}.{f}": str(i + 5).encode() for i in range(3) for f in ("jpg", "cls")},
-        {f"{i}.{f}": str(i + 5 * (i == 2)).encode() for i in range(3) for f in ("jpg", "cls")},
+        {f"{i}.{f}": str(i + 5 + (i == 2)).encode() for i in range(3) for f in ("jpg", "cls")},
     ):
         write_tar(path, members)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
