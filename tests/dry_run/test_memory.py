@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from cuaug import transforms as T
+from cuaug.cache.device import DeviceStore
 from cuaug.devices import cuda
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
@@ -151,6 +152,15 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
     loader.source.paths[:] = [str(small)] * 32
     list(loader)
     assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._KEEP_BYTES
+
+
+def test_what_a_cache_on_the_gpu_gives_has_been_copied(fake, monkeypatch):
+    """Whoever finds it there may read it on any stream."""
+    monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
+    store, found = DeviceStore(10_000, torch.device("cpu")), []
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: found.append(store.get(0)))
+    store.put({0: torch.zeros((2, 2, 3), dtype=torch.uint8)})
+    assert found == [None] and store.get(0) is not None
 
 
 def test_a_closed_loaders_stream_is_waited_for_and_given_back_once(loader_on, pictures, fake, monkeypatch):
