@@ -75,14 +75,16 @@ def test_pixels_do_not_depend_on_how_they_are_loaded(photos, seed, epoch, **how)
         assert image.equal(want[index]), f"sample {index}"
 
 
+@pytest.mark.parametrize("between", [[], [T.Lambda(lambda images: images)]], ids=["one stage", "two stages"])
 @pytest.mark.cpu_only
-def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog):
+def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog, between):
     bad = tmp_path / "bad.jpg"
-    bad.write_bytes(Path(photos[4]).read_bytes()[:-300])
-    paths = [*photos[:4], bad, *photos[5:]]
-    got = samples(Loader(paths, training_chain(), batch_size=5, on_error="skip"))
-    want = _alone(tuple(photos), 0, 0)
-    assert set(want) - set(got) == {4}
+    bad.write_bytes(Path(photos[2]).read_bytes()[:-300])
+    paths = [*photos[:2], bad, *photos[3:]]  # others follow it in its batch
+    chain = [*training_chain()[:2], *between, *training_chain()[2:]]
+    got = samples(Loader(paths, chain, batch_size=5, on_error="skip"))
+    want = samples(Loader(photos, chain, batch_size=5))
+    assert set(want) - set(got) == {2}
     assert all(image.equal(want[index]) for index, image in got.items())
 
 

@@ -34,6 +34,7 @@ def system(root: Path, cgroup: str, files: dict[str, str]) -> Path:
         pytest.param("0::/\n", {}, None, id="root has no file"),
         pytest.param("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000"}, 4.0, id="above"),
         pytest.param("0::/a/b\n", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "400000 100000"}, 2.0, id="least"),
+        pytest.param("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2.0, id="less above"),
         pytest.param("0::/of/the/host\n", {"cpu.max": "300000 100000"}, 3.0, id="the host's path"),
         pytest.param(
             "4:memory:/x\n2:cpu,cpuacct:/x\n0::/\n",

@@ -155,6 +155,8 @@ def test_choices_of_functions():
     assert (across ^ down).all() and 8 < int(across.sum()) < 32
     assert torch.equal(chain.replay(told, x)[:, :, 1:-1, 1:-1], made)
     assert "one of" in chain.explain() or "RandomChoice" in chain.explain()
+    down, across = T.Lambda(lambda x: x.flip(-2)), T.Lambda(lambda x: x.flip(-1))
+    assert torch.equal(T.RandomChoice([across, T.RandomChoice([down, down])], p=[0, 1])(x), x.flip(-2))
 
 
 def test_choices_that_do_not_fit():
