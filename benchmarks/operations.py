@@ -1,7 +1,8 @@
 """Each operation alone, on one thread, on a photo in memory: cuaug beside Albumentations.
 
 Both take a uint8 image of 512 x 512 x 3 and give one (Normalize: float32), each with parameters drawn for every call
-from ranges that make the work the same. A second table has operations where they are used: after
+from ranges that make the work the same; but of CLAHE cuaug equalizes the three channels, Albumentations the lightness
+alone, between two conversions. A second table has operations where they are used: after
 RandomResizedCrop(224), which antialiases in cuaug but not in Albumentations, and before Normalize, to a tensor of
 3 x 224 x 224.
 
