@@ -28,9 +28,9 @@ class FromDataset:
     An item is (image, label), (image, label, more, ...), whose label is then a tuple, an image alone, whose label is
     its index, or a dict. The image is a path, encoded bytes, a uint8 array of shape (H, W, 3), (H, W, 1) or (H, W), a
     uint8 tensor (3, H, W), (1, H, W) or (H, W), or a PIL image; arrays and tensors of one dimension are encoded bytes.
-    Let the Dataset return paths or bytes where it can: what it decodes itself, it decodes whole, and slower. A PIL
-    image is taken as NumPy sees it; to have it turned by its EXIF orientation, as files are, the Dataset calls
-    `PIL.ImageOps.exif_transpose`.
+    Let the Dataset return paths or bytes where it can: what it decodes itself, it decodes whole, and slower. Hugging
+    Face's do after `dataset.cast_column("image", datasets.Image(decode=False))`. A PIL image is taken as NumPy sees it;
+    to have it turned by its EXIF orientation, as files are, the Dataset calls `PIL.ImageOps.exif_transpose`.
 
     `dataset[i]` is called from the loader's threads, several at once. A Dataset that keeps an open file, as many do
     that were written for worker processes, does not bear that: say `lock=True`.
@@ -133,6 +133,8 @@ class FromDataset:
 
     def _as_data(self, image: Any, index: int) -> Any:
         """What the loader takes."""
+        if isinstance(image, Mapping) and image.keys() == {"bytes", "path"}:  # Hugging Face's Image(decode=False)
+            image = image["path"] if image["bytes"] is None else image["bytes"]
         if isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview)):
             return image
         pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it

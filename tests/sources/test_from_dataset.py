@@ -94,6 +94,16 @@ def test_paths(tmp_path, as_type):
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
 
 
+def test_what_hugging_face_has_not_decoded(tmp_path):
+    """Its Image(decode=False) makes {"bytes", "path"} of an image: either, or bytes and the name that they had."""
+    path = str(tmp_path / "a.png")
+    assert first({"image": {"bytes": encoded(), "path": None}, "label": 4}) == (encoded(), 4)
+    assert first({"image": {"bytes": encoded(), "path": "a.png"}, "label": 4}) == (encoded(), 4)
+    assert first({"image": {"bytes": None, "path": path}, "label": 4}) == (path, 4)
+    with pytest.raises(LoaderError, match="has as its image a None"):
+        first({"image": {"bytes": None, "path": None}, "label": 4})
+
+
 @pytest.mark.parametrize(
     "image",
     [PIXELS[..., 0], PIXELS[..., :1], torch.from_numpy(PIXELS[..., 0]), torch.from_numpy(PIXELS[..., 0])[None]],
