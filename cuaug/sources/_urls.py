@@ -8,7 +8,7 @@ from typing import Any
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
 
-__all__ = ["check", "fetch", "file_system", "is_url"]
+__all__ = ["below", "check", "fetch", "file_system", "is_url"]
 
 NO_OPTIONS: Mapping[str, Any] = {}
 
@@ -16,6 +16,15 @@ NO_OPTIONS: Mapping[str, Any] = {}
 def is_url(path: str) -> bool:
     """Whether this is protocol://... and not the path of a file."""
     return "://" in path
+
+
+def below(url: str, name: str) -> str:
+    """The url of what lies below that of a folder. Of a chain it is the first link that has a path: "zip://a::b.zip"."""
+    links = url.split("::")
+    first = next(i for i, link in enumerate(links) if is_url(link))
+    protocol, _, path = links[first].partition("://")
+    links[first] = f"{protocol}://{path.rstrip('/')}/{name}"
+    return "::".join(links)
 
 
 def file_system(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:

@@ -50,20 +50,20 @@ class Remote(Files):
     def from_folder(cls, url: str, *, storage_options: Mapping[str, Any] | None = None) -> Remote:
         """Every image below url/<class>/, at any depth; classes and files in the order of their names.
 
-        Of http servers this asks that they list their folders.
+        Of http servers this asks that they list their folders. "zip://::photos.zip" is all of a zip file, and
+        "zip://train::photos.zip" a folder in it.
 
         Raises:
             LoaderError: it cannot be listed, or holds no folder of images.
         """
-        url = url.rstrip("/")
         options = dict(storage_options or {})
         system, root = _urls.file_system(url, options)
         try:
             found = list(_files_below(system, root))
         except Exception as error:  # each kind of file system has errors of its own
             raise LoaderError(f"cannot list {url!r}: {type(error).__name__}: {error}") from error
-        root = root.rstrip("/") + "/"
-        names = [path.removeprefix(root) for path in found if path.startswith(root)]
+        root = f"{root.rstrip('/')}/" if root else ""
+        names = [path.removeprefix(root).lstrip("/") for path in found if path.startswith(root)]
         names = [name for name in names if "/" in name and name.lower().endswith(EXTENSIONS)]
         if not names:
             raise LoaderError(
@@ -75,7 +75,7 @@ class Remote(Files):
         number = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
         classes = [unquote(folder) if url.startswith("http") else folder for folder in number]
         labels = [number[folder] for folder in folders]
-        return cls([f"{url}/{name}" for name in names], labels, classes, storage_options=options)
+        return cls([_urls.below(url, name) for name in names], labels, classes, storage_options=options)
 
     def _check_urls(self) -> None:
         _urls.check(self.paths, self._options)

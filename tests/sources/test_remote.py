@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -91,6 +92,17 @@ def test_a_folder_of_classes(server, memory, tree):
             with Loader(source, batch_size=5) as loader, Loader(want, batch_size=5) as local:
                 ((images, labels),), ((same, of_same),) = loader, local
             assert numbers_of(images) == numbers_of(same) and labels.equal(of_same)
+
+
+def test_a_folder_in_an_archive(tree, tmp_path):
+    """Chains of urls: the path stands before the first "::", also the empty one of all that a zip file holds."""
+    archive = shutil.make_archive(str(tmp_path / "pictures"), "zip", tree.parent)
+    whole = shutil.make_archive(str(tmp_path / "whole"), "zip", tree)
+    want = batch(Loader(tree, batch_size=5))
+    for url in (f"zip://tree::{archive}", f"zip://tree/::file://{archive}", f"zip://::{whole}"):
+        source = open_source(url)
+        assert source.classes == ["ant", "ant-eater", "wild boar"]
+        assert batch(Loader(source, batch_size=5)) == want, url
 
 
 def test_a_folder_does_not_depend_on_where_it_lies(memory, tree):
