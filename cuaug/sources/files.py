@@ -82,12 +82,14 @@ class Files:
         root = os.fspath(root)
         if not os.path.isdir(root):
             raise LoaderError(f"{root!r} is not a directory: give one with a folder per class, or a list of paths")
-        folders, _, inside = _listed(root, frozenset())
+        folders, files, inside = _listed(root, frozenset())
         classes = sorted(map(os.path.basename, folders))
         if not classes:
+            shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
+            others = [f"its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise LoaderError(
                 f"{root!r} has no folders: it should hold one folder of images per class; "
-                "images without classes are given as a list of paths"
+                + "; ".join(others or ["images without classes are given as a list of paths"])
             )
         paths: list[str] = []
         labels: list[int] = []

@@ -52,7 +52,7 @@ def open_source(files: Loadable) -> Source:
 
     - a directory with a folder per class; a remote one, as protocol://...
     - a file, by its ending: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a directory
-      with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern of shards likewise
+      with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern or a list of shards likewise
     - paths or urls, (path or url, label) pairs, or a mapping from paths or urls to labels
     - a torch Dataset, or anything else with len() and items by number that is no sequence (`FromDataset`)
     - a source
@@ -81,7 +81,10 @@ def open_source(files: Loadable) -> Source:
         )
     if isinstance(files, Mapping):
         files = files.items()
-    return Files.from_entries(files if isinstance(files, Sequence) else _listed(files))
+    entries = files if isinstance(files, Sequence) else _listed(files)
+    first = next(iter(entries), None)
+    shards = _by_ending(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
+    return shards(entries) if shards in (TarShards, TFRecord) else Files.from_entries(entries)
 
 
 def _of_sources(dataset: Any) -> Source:
@@ -101,7 +104,7 @@ def _listed(entries: Iterable[Any]) -> list[Any]:
 
 
 def _open_path(path: str) -> Source:
-    ending = next((kind for endings, kind in _BY_ENDING.items() if path.lower().endswith(endings)), None)
+    ending = _by_ending(path)
     if is_url(path):
         if ending is not None:
             raise LoaderError(f"{path!r} is remote; {ending.__name__} reads what lies on a disk: copy or mount it")
@@ -117,6 +120,10 @@ def _open_path(path: str) -> Source:
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
     return Files.from_directory(path)
+
+
+def _by_ending(path: str) -> Any:
+    return next((kind for endings, kind in _BY_ENDING.items() if path.lower().endswith(endings)), None)
 
 
 def _is_dataset(files: Any) -> bool:

@@ -66,6 +66,19 @@ def test_by_its_name(folder, name, kind, count):
     assert len(numbers_of(images)) == count
 
 
+@pytest.mark.parametrize(("ending", "kind"), [("tar", sources.TarShards), ("tfrecord", sources.TFRecord)])
+def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
+    """A list is what a shell makes of a pattern; of a folder the pattern is told."""
+    names = sorted(folder.glob(f"train-*.{ending}"))
+    for given in (names, tuple(map(str, names)), np.array(names), iter(names)):
+        source = open_source(given)
+        assert type(source) is kind and len(source) == 12
+    (folder / "shards").mkdir()
+    names[0].rename(folder / "shards" / f"a.{ending}")
+    with pytest.raises(LoaderError, match=rf"has no folders.* its shards as '.*/shards/\*\.{ending}'"):
+        open_source(folder / "shards")
+
+
 def test_a_directory_named_like_a_file(tmp_path):
     (tmp_path / "my.tar" / "ant").mkdir(parents=True)
     (tmp_path / "my.tar" / "ant" / "1.png").write_bytes(png(1))
