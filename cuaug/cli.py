@@ -6,6 +6,7 @@ What another command needs is imported when that command runs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,19 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command, and returns its exit status."""
+    try:
+        status = _run(arguments)
+        print(end="", flush=True)
+    except OSError as error:  # the commands say themselves what else went wrong
+        if not isinstance(error, BrokenPipeError):  # whose reader, such as head, has what it wants
+            print(f"cuaug: cannot write what there is to say: {error}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which the interpreter flushes at its end
+        return 1
+    return status
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="cuaug", description="Image loading and augmentation for PyTorch, on the GPU or the CPU."
     )

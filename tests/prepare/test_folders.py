@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -33,6 +36,24 @@ def test_a_run_goes_on_where_another_ended(prepared, photos, tmp_path):
     assert status == 0 and "1 JPEGs with" in told and "1 files there already" in told
     assert (target / "cats" / "a.jpg").read_bytes() == b"there before"
     assert (target / "cats" / "no suffix").read_bytes() == MARKED
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("closed", ["a full disk", "a pipe that nobody reads"])
+def test_what_is_said_cannot_be_written(photos, stand_in, tmp_path, closed, unbuffered):
+    """A line instead of a traceback, or none to a reader that has left; at once or when the interpreter ends."""
+    if closed == "a full disk":
+        output = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, output = os.pipe()
+        os.close(reader)
+    command = [sys.executable, "-m", "cuaug", "prepare", photos, tmp_path / "to", "--jpegtran", stand_in.path]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    os.close(output)
+    assert done.returncode == 1 and (tmp_path / "to" / "cats" / "a.jpg").read_bytes() == MARKED
+    said = r"cuaug: cannot write what there is to say: .*No space left on device\n" if closed == "a full disk" else ""
+    assert re.fullmatch(said, done.stderr)
 
 
 def test_names_of_any_kind(prepared, photos):
