@@ -153,6 +153,11 @@ def members(transforms: Iterable[Transform]) -> list[Transform]:
         raise TransformError(f"transforms is a sequence of transforms, not {transforms!r}")
     chain = list(transforms)
     for transform in chain:
+        if isinstance(transform, type) and issubclass(transform, Transform):
+            name = transform.__name__
+            raise TransformError(f"the class {name} is not a transform itself: give one of it, {name}(...)")
+        if isinstance(transform, (list, tuple)):
+            raise TransformError("a list is not a cuaug transform: give what it holds, as *[...] or Compose([...])")
         if not isinstance(transform, Transform):
             raise TransformError(
                 f"{transform!r} is not a cuaug transform; to run a function of your own on a batch of images, wrap it "

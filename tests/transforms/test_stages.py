@@ -76,6 +76,10 @@ def test_lambda_says_what_is_wrong(images):
         match=r"abs.* is not a cuaug transform; to run a function of your own .* wrap it in cuaug.transforms.Lambda",
     ):
         T.Compose([abs])
+    with pytest.raises(TransformError, match=r"the class RandomErasing .*: give one of it, RandomErasing\(\.\.\.\)$"):
+        T.Compose([T.RandomErasing])
+    with pytest.raises(TransformError, match=r"a list is not a cuaug transform: .* \*\[\.\.\.\] or Compose"):
+        T.Compose([[T.RandomHorizontalFlip()]])
 
 
 def test_each_stage_draws_for_itself(images):
