@@ -12,8 +12,9 @@ from cuaug.arguments import integer
 from cuaug.cache.limits import readable
 from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources import Source
+from cuaug.sources import open_source
 from cuaug.sources._bytes import read_bytes
+from cuaug.sources.opening import Loadable
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 
@@ -63,11 +64,11 @@ class SizeEstimate:
         )
 
 
-def estimate(source: Source, short_side: int | None = None, samples: int = 256, seed: int = 0) -> SizeEstimate:
+def estimate(source: Loadable, short_side: int | None = None, samples: int = 256, seed: int = 0) -> SizeEstimate:
     """Reads some samples and their headers, and says what all would take; decodes nothing.
 
     Args:
-        source: as for `Loader`.
+        source: what `Loader` takes.
         short_side: as for `DecodedCache`.
         samples: how many to look at: one at random from each of as many equal parts of the source.
         seed: which ones.
@@ -75,6 +76,7 @@ def estimate(source: Source, short_side: int | None = None, samples: int = 256, 
     Raises:
         LoaderError: not one of them could be read, or arguments that do not fit.
     """
+    source = open_source(source)
     count, samples = integer("len(source)", len(source), 1), integer("samples", samples, 1)
     if short_side is not None:
         integer("short_side", short_side, 1)

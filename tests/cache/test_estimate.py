@@ -105,6 +105,17 @@ def test_damaged_samples_are_left_out(tmp_path):
         estimate(Pictures(None, None))
 
 
+def test_of_all_that_a_loader_takes(tmp_path):
+    """It said so, and took sources alone."""
+    (tmp_path / "train" / "ant").mkdir(parents=True)
+    path = tmp_path / "train" / "ant" / "a.png"
+    path.write_bytes(Pictures.png(10, 20))
+    for files in (tmp_path / "train", str(tmp_path / "train"), [path], [(path, 3)]):
+        assert estimate(files).decoded_bytes == 600
+    with pytest.raises(LoaderError, match="is not a directory"):
+        estimate(tmp_path / "none")
+
+
 @pytest.mark.parametrize("kind", [bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
 def test_a_source_gives_any_kind_of_bytes(kind):
     source = Pictures((10, 20))
