@@ -56,8 +56,7 @@ class Checked:
         checksums: Sequence[str | int] | Mapping[str, str | int] | str | os.PathLike[str],
         algorithm: str = "crc32",
     ) -> None:
-        if not hasattr(source, "read") or not hasattr(source, "__len__"):
-            raise LoaderError(f"Checked takes a source, with __len__ and read(i), not {source!r:.200}")
+        _check(source)
         size = _digest_size(algorithm)
         self.source = source
         self.algorithm = algorithm
@@ -83,7 +82,9 @@ class Checked:
 
         Raises:
             DecodeError: a sample cannot be read; the first in their order is named.
+            LoaderError: this is no source.
         """
+        _check(source)
         _digest_size(algorithm)
 
         def part(start: int) -> list[str]:
@@ -159,6 +160,14 @@ def _digest(algorithm: str, data: Any) -> bytes:
     if algorithm == "crc32":
         return zlib.crc32(whole).to_bytes(4, "big")
     return hashlib.new(algorithm, whole, usedforsecurity=False).digest()
+
+
+def _check(source: object) -> None:
+    if not hasattr(source, "read") or not hasattr(source, "__len__"):
+        raise LoaderError(
+            f"Checked takes a source, with __len__ and read(i), not {source!r:.200}; cuaug.sources.open_source makes "
+            "one of what a Loader takes"
+        )
 
 
 def _digest_size(algorithm: str) -> int:

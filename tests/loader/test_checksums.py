@@ -193,6 +193,8 @@ def test_checksums_that_do_not_fit(paths, checksums, algorithm, message):
 def test_what_is_no_source(source):
     with pytest.raises(LoaderError, match="Checked takes a source"):
         Checked(source, [])
+    with pytest.raises(LoaderError, match="Checked takes a source"):
+        Checked.compute(source)
 
 
 # --- text files ------------------------------------------------------------------------------------------------------
