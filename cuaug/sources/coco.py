@@ -83,6 +83,8 @@ class Coco:
         for a in annotations:
             if a["image_id"] not in number or a["category_id"] not in self.categories:
                 raise ValueError(f"annotation {a['id']} is of an image or a category that is not in it: {a!r:.200}")
+            if len(a.get("bbox") or ()) != 4:
+                raise ValueError(f"annotation {a['id']} has no bbox of 4 numbers: {a.get('bbox')!r:.100}")
         of = np.array([number[a["image_id"]] for a in annotations], dtype=np.int64)
         count = np.bincount(of, minlength=len(images))
         kept = np.flatnonzero(count > 0) if not keep_empty else np.arange(len(images))
