@@ -47,8 +47,9 @@ class ListFile(Files):
                     numbers.append([number(field) for field in fields])
                 except ValueError:
                     wanted = "one number" if labels == 1 else f"{labels} numbers"
+                    hint = "; of paths without labels: ListFile(..., labels=0)" if os.path.isfile(resolve(line)) else ""
                     raise LoaderError(
-                        f"{path!r} line {line_number}: a path and {wanted} should stand here, not {line!r:.200}"
+                        f"{path!r} line {line_number}: a path and {wanted} should stand here, not {line!r:.200}{hint}"
                     ) from None
                 paths.append(resolve(name))
         if not paths:

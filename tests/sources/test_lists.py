@@ -149,6 +149,16 @@ def test_a_line_that_is_wrong_is_named(tmp_path, text, labels, line):
     assert repr(text.splitlines()[line - 1]) in str(caught.value)
 
 
+def test_a_list_of_paths_alone_is_told_how_to_be_read(tmp_path):
+    for name in ("a.jpg", "b c.jpg"):
+        (tmp_path / name).write_bytes(png(1))
+    for text in ("a.jpg\n", "b c.jpg\n"):
+        with pytest.raises(LoaderError, match=r"; of paths without labels: ListFile\(\.\.\., labels=0\)$"):
+            ListFile(write(tmp_path, text))
+    with pytest.raises(LoaderError, match=r"not 'b c\.jpg 1 2'$"):
+        ListFile(write(tmp_path, "b c.jpg 1 2\n"), labels=3)
+
+
 def test_lists_that_cannot_be_read(tmp_path):
     with pytest.raises(LoaderError, match=r"cannot read .*none.txt': No such file"):
         ListFile(tmp_path / "none.txt")
