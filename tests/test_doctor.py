@@ -181,6 +181,21 @@ def test_the_report_names_what_fixes():
     assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
 
 
+def test_each_finding_is_told_as_soon_as_it_is_found():
+    """Compiling the kernels takes a minute on a busy machine, and nothing was said meanwhile."""
+    out, told = io.StringIO(), []
+
+    def found():
+        for finding in NO_GPU:
+            told.append(out.getvalue())
+            yield finding
+
+    doctor.report(found(), out)
+    assert [text.count("\n") for text in told] == [0, 2, 5], "headings, and a line more for what fixes"
+    assert out.getvalue().splitlines()[:3] == ["CPU", "  OK  cuaug         0.1.0", "GPU"]
+    assert [check[0] for check in doctor.CHECKS] == sorted(check[0] for check in doctor.CHECKS), "one heading each"
+
+
 def test_version_and_help():
     assert run("--version").stdout.startswith("cuaug 0.1.0")
     assert run().returncode == 2

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
@@ -69,12 +69,13 @@ def _run_from(first: int) -> None:
     os._exit(0)  # a library that crashes on its way out has been heard already
 
 
-def examine(limit_seconds: float = _LIMIT_SECONDS) -> list[Finding]:
-    """Runs every check; one that crashes, or takes longer than the limit, is reported as such."""
-    findings: list[Finding] = []
-    while len(findings) < len(CHECKS):
-        findings += _examine_from(len(findings), limit_seconds)
-    return findings
+def examine(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[Finding]:
+    """Runs one check after the other; one that crashes, or takes longer than the limit, is reported as such."""
+    done = 0
+    while done < len(CHECKS):
+        for finding in _examine_from(done, limit_seconds):
+            done += 1
+            yield finding
 
 
 def _examine_from(first: int, limit_seconds: float) -> Iterator[Finding]:
@@ -129,17 +130,19 @@ def _ended(number: int, text: str) -> Finding:
     return Finding(needed_by, name, "no", text, f"reinstall {name} if it is a package of its own; else report it")
 
 
-def report(findings: list[Finding], out: TextIO) -> dict[str, bool]:
-    """Prints the findings; whether the "CPU" and the "GPU" path work."""
-    works = {path: all(f.verdict == "OK" for f in findings if f.needed_by == path) for path in ("CPU", "GPU")}
+def report(findings: Iterable[Finding], out: TextIO) -> dict[str, bool]:
+    """Prints each finding as it comes, those of one path in a row; whether the "CPU" and the "GPU" path work."""
+    works, path = {"CPU": True, "GPU": True}, ""
+    for finding in findings:
+        if finding.needed_by != path:
+            path = finding.needed_by
+            print(path, file=out)
+        works[path] &= finding.verdict == "OK"
+        print(f"  {finding.verdict:2}  {finding.name:13} {finding.text}", file=out)
+        if finding.fix:
+            print(f"      {'':13} fix: {finding.fix}", file=out)
+        out.flush()
     works["GPU"] &= works["CPU"]
-    for path in ("CPU", "GPU"):
-        print(path, file=out)
-        for finding in findings:
-            if finding.needed_by == path:
-                print(f"  {finding.verdict:2}  {finding.name:13} {finding.text}", file=out)
-                if finding.fix:
-                    print(f"      {'':13} fix: {finding.fix}", file=out)
     if works["GPU"]:
         summary = "loading works on the GPU and on the CPU"
     elif works["CPU"]:
