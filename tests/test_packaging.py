@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -52,9 +51,10 @@ def unpacked(source: Path) -> Path:
     command = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "."]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    with tarfile.open(source / "dist" / f"cuaug-{cuaug.__version__}.tar.gz") as archive:
-        archive.extractall(source.parent / "unpacked", filter="data")
-    return source.parent / "unpacked" / f"cuaug-{cuaug.__version__}"
+    name = f"cuaug-{cuaug.__version__}"
+    # Not by `tarfile`: what its `filter` should be, Python's versions do not agree on.
+    subprocess.run(["tar", "-xzf", f"dist/{name}.tar.gz", "-C", source.parent], cwd=source, check=True)
+    return source.parent / name
 
 
 def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(source: Path):
