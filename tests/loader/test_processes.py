@@ -42,7 +42,7 @@ for _ in range(2):
         loader.close()
         {end}
     assert next(batches).epoch == 0
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # else the next child prints it, too
 print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels in loader))
 """).split() == ["5", "5", "388", "400"]
 
