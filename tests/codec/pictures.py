@@ -99,8 +99,8 @@ def formats() -> dict[str, bytes]:
     files["webp animated"] = encode(RGB, "WEBP", save_all=True, append_images=[RGB.rotate(180)], duration=100)
     for compression in ("tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits"):
         files[f"tiff {compression}"] = encode(RGB, "TIFF", compression=compression)
-    for mode in ("CMYK", "YCbCr"):
-        files[f"tiff {mode}"] = encode(RGB.convert(mode), "TIFF")
+    for mode in ("CMYK", "YCbCr"):  # not raw: before 13, Pillow cannot read its own YCbCr that way
+        files[f"tiff {mode}"] = encode(RGB.convert(mode), "TIFF", compression="tiff_lzw")
     files["tiff two pages"] = encode(RGB, "TIFF", save_all=True, append_images=[RGB.rotate(180)])
     files["bigtiff"] = encode(RGB, "TIFF", big_tiff=True)
     files["jpeg2000 irreversible"] = encode(RGB, "JPEG2000", irreversible=True)
