@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,15 @@ def _load() -> ctypes.CDLL:
     return lib
 
 
-_address_of, _lent_by = ctypes.addressof, (ctypes.c_char * 0).from_buffer
+_address_of = ctypes.addressof
+_lent_by: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 
 
 def address(array: NDArray[Any]) -> int:
     """Where the array's memory begins; the array must be kept until the library is done with it."""
     plain = array.dtype.names is None  # a structured type's buffer would spell out every field
     try:
-        return _address_of(_lent_by(array)) if plain else int(array.ctypes.data)  # type: ignore[arg-type]
+        return _address_of(_lent_by(array)) if plain else int(array.ctypes.data)
     except (TypeError, ValueError):  # it has gaps, or must not be written to
         return int(array.ctypes.data)  # takes twice as long
 

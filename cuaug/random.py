@@ -91,8 +91,8 @@ class Draws:
         self._draw += columns
         if plain:
             return out
-        low = np.asarray(low, dtype=np.float64)
-        return low + out * (high - low)
+        first, end = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
+        return first + out * (end - first)
 
     def bernoulli(self, p: float) -> NDArray[np.bool_]:
         """(N,): True with probability p."""

@@ -213,7 +213,7 @@ def elastic(
 
     def write(plan: Plan) -> None:
         heights, widths = plan.sizes
-        if moves.shape not in ((n, heights[0], widths[0], 2) for n in (1, len(plan))):
+        if moves.shape not in [(n, heights[0], widths[0], 2) for n in (1, len(plan))]:
             raise TransformError(f"displacement is (1, {heights[0]}, {widths[0]}, 2) here, not {moves.shape}")
         # Nodes half a pixel apart: every other one is the centre of a pixel, which is all that is asked for.
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
