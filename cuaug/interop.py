@@ -36,8 +36,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def eagerly(function: Function) -> Function:
     """The function, at which `torch.compile` breaks its graph: it cannot trace NumPy and the kernels."""
-    if not hasattr(torch.compiler, "is_compiling"):  # torch 2.2, which does not tell
-        return function
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
