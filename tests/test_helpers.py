@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from cuaug.plan import Type
 from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests.references import sampling
 from tests.tolerances import COLOR, COLOR_LEVELS, EXACT
 
 IMAGE = np.random.default_rng(0).integers(2, 250, (5, 7, 3), dtype=np.uint8)
@@ -65,3 +68,11 @@ def test_run_notices_a_write_out_of_bounds(monkeypatch):
     monkeypatch.setattr(HostProgram, "run", lambda self, i, source, target, **k: run(self, i, source, target + 1, **k))
     with pytest.raises(AssertionError, match="out of bounds"):
         run_one(plan_for(IMAGE), IMAGE, Type.UINT8)
+
+
+@pytest.mark.parametrize("border", ["edge", "reflect", "symmetric", "wrap"])
+def test_the_references_borders_are_numpys(border):
+    for n, before, after in itertools.product(range(1, 8), range(25), range(25)):
+        if max(before, after) < n or int(np.__version__.split(".")[0]) >= 2:  # NumPy 1 is wrong far outside
+            want = np.pad(np.arange(n), (before, after), mode=border)
+            assert sampling.continued(n, before, after, border).tolist() == want.tolist(), (n, before, after)

@@ -14,6 +14,7 @@ from cuaug._native import ISAS
 from cuaug.devices import HostProgram
 from cuaug.plan import Border, Layout, Type, operations
 from tests.helpers import assert_same, plan_for, run_one
+from tests.references import sampling
 from tests.strategies import images, steps
 
 MOVES = ("crop", "flip", "pad", "transpose", "rot90")
@@ -95,7 +96,7 @@ def test_levels_go_through_tables(image, kind, seed, flipped):
 def test_more_runs_than_are_kept(image, border):
     plan = plan_for(image)
     plan.pad(130, 3, 70, 2, border=Border[border.upper()])
-    want = np.pad(image, ((3, 2), (130, 70), (0, 0)), border)
+    want = sampling.pad(image, 130, 3, 70, 2, border)
     assert_same(run_one(plan, image, Type.UINT8), want)
 
 
@@ -134,8 +135,7 @@ def test_mirrored_and_padded_is_numpys(image, border, left, top, right, bottom, 
     plan.flip(vertical=True)
     fill = {"fill": 7} if border == Border.CONSTANT else {}
     plan.pad(left, top, right, bottom, border=border, **fill)
-    constant = {"constant_values": 7} if border == Border.CONSTANT else {}
-    want = np.pad(image[::-1, ::-1], ((top, bottom), (left, right), (0, 0)), PADS[border], **constant)
+    want = sampling.pad(image[::-1, ::-1], left, top, right, bottom, PADS[border], **fill)
     if turned:
         plan.transpose()
         want = want.transpose(1, 0, 2)

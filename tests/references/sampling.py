@@ -76,11 +76,26 @@ def flip(image: np.ndarray, vertical: bool) -> np.ndarray:
     return image[::-1] if vertical else image[:, ::-1]
 
 
+def continued(n: int, before: int, after: int, border: str) -> np.ndarray:
+    """A row of the indices 0 to n - 1 continued beyond its ends: what np.pad makes of it, from NumPy 2 on.
+
+    Before, it repeats rows wrongly that are much shorter than the padding.
+    """
+    i = np.arange(-before, n + after)
+    if border == "edge":
+        return i.clip(0, n - 1)
+    if border == "wrap":
+        return i % n
+    last = {"symmetric": 2 * n - 1, "reflect": 2 * n - 2}[border]  # there and back
+    i %= max(1, last + (border == "symmetric"))
+    return np.minimum(i, last - i)
+
+
 def pad(image: np.ndarray, left: int, top: int, right: int, bottom: int, border: str, fill=0.0) -> np.ndarray:
-    """border: "constant", "edge", "reflect" or "symmetric", as np.pad understands them."""
-    if border != "constant":
-        return np.pad(image, ((top, bottom), (left, right), (0, 0)), mode=border)
+    """border: "constant", "edge", "reflect", "symmetric" or "wrap", as np.pad understands them."""
     h, w, _ = image.shape
+    if border != "constant":
+        return image[continued(h, top, bottom, border)][:, continued(w, left, right, border)]
     padded = np.empty((top + h + bottom, left + w + right, 3), dtype=image.dtype)
     padded[:] = fill
     padded[top : top + h, left : left + w] = image

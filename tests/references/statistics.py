@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tests.references import sampling
 from tests.references.color import levels
 
 
@@ -40,7 +41,7 @@ def clahe(image: np.ndarray, clip_limit: float, grid: tuple[int, int], limit: fl
     h, w, _ = image.shape
     known = levels(image * (255.0 / limit))
     if h % grid[0] or w % grid[1]:
-        known = np.pad(known, [(0, n - size % n) for size, n in zip((h, w), grid, strict=True)] + [(0, 0)], "reflect")
+        known = sampling.pad(known, 0, 0, grid[1] - w % grid[1], grid[0] - h % grid[0], "reflect")
     height, width = known.shape[0] // grid[0], known.shape[1] // grid[1]
     tables = np.empty((*grid, 256, 3))
     for i, j, c in np.ndindex(*grid, 3):

@@ -7,10 +7,8 @@ import math
 
 import numpy as np
 
+from tests.references import sampling
 from tests.references.sampling import cubic, triangle
-
-#: Names of borders as np.pad understands them.
-_PAD_MODES = {"edge": "edge", "reflect": "reflect", "symmetric": "symmetric", "wrap": "wrap"}
 
 
 @functools.cache
@@ -20,10 +18,8 @@ def continued(i: int, n: int, border: str) -> int:
         return i
     if border == "constant":
         return -1
-    # np.pad on the row of its own indices, as far as needed.
     far = abs(i) + n
-    row = np.pad(np.arange(n), far, mode=_PAD_MODES[border])
-    return int(row[i + far])
+    return int(sampling.continued(n, far, far, border)[i + far])
 
 
 def displacement(field: np.ndarray, y: float, x: float, height: int, width: int) -> tuple[float, float]:
@@ -146,8 +142,6 @@ def elastic_noise(h: int, w: int, sigma_x: float, sigma_y: float, rng: np.random
         x = np.linspace(-(size - 1) / 2, (size - 1) / 2, size)
         kernel = np.exp(-0.5 * (x / sigma) ** 2)
         kernel /= kernel.sum()
-        room = [(0, 0)] * 3
-        room[axis] = (size // 2, size // 2)
-        padded = np.pad(noise, room, mode="reflect")
+        padded = np.take(noise, sampling.continued(noise.shape[axis], size // 2, size // 2, "reflect"), axis)
         noise = sum(weight * np.take(padded, range(k, k + noise.shape[axis]), axis) for k, weight in enumerate(kernel))
     return noise
