@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import sys
 from typing import Any
 
 from cuaug.errors import LoaderError
@@ -17,6 +17,8 @@ def need(module: str, extra: str) -> Any:
         LoaderError: it cannot be imported; the message has the command that installs it.
     """
     try:
-        return importlib.import_module(module)
+        # Not import_module: Python 3.10's takes a lock even for what is imported, and a fork may copy it locked.
+        __import__(module)
     except ImportError as error:
         raise LoaderError(f'this source needs {module} ({error}): pip install "cuaug[{extra}]"') from error
+    return sys.modules[module]
