@@ -144,7 +144,13 @@ def _matrices(scale_x: ArrayLike, scale_y: ArrayLike, x: ArrayLike, y: ArrayLike
 
 
 def _inverse(matrices: Floats) -> Floats:
-    """Of matrices that flatten the image there is none: NaN, and so every point is lost."""
+    """Of matrices that flatten the image there is none: NaN, and so every point is lost.
+
+    Any multiple of a matrix is the same map: whether its determinant is 0 is asked of the one whose last row's largest
+    entry is 1.
+    """
+    scale = np.abs(matrices[:, 2:]).max(axis=2, keepdims=True)
+    matrices = matrices / np.where(scale > 0.0, scale, 1.0)
     adjugate = linear.adjugate(matrices)
     determinant = linear.product(matrices, adjugate)[:, :1, :1]
     return adjugate / np.where(np.abs(determinant) > 1e-12, determinant, np.nan)

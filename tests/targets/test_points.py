@@ -167,6 +167,20 @@ def test_what_the_horizon_of_a_perspective_cuts(seed):
             np.testing.assert_allclose(box, [*inside.min(axis=0), *inside.max(axis=0)], atol=1e-6)
 
 
+@pytest.mark.parametrize("times", [-1.0, 1e-4, -1e-12, 1e-60, 1e12])
+@pytest.mark.parametrize("last", [[0, 0, 1], [0.01, 0.002, 1]])
+def test_points_move_by_any_multiple_of_a_matrix(times, last):
+    matrix, found = np.array([[1.0, 0.1, 3.0], [0.05, 1.0, -2.0], last]), []
+    for each in (matrix, times * matrix):
+        plan = Plan([40], [40])
+        found.append(points_of(plan, [[20, 20]], [8, 9, 25, 30]))
+        plan.warp(each, 40, 40)
+    one, other = found
+    assert one.visible[0] and other.visible[0] and other.kept[0] == pytest.approx(one.kept[0])
+    np.testing.assert_allclose(other.keypoints, one.keypoints)
+    np.testing.assert_allclose(other.boxes(), one.boxes())
+
+
 def test_a_matrix_that_flattens_the_image_loses_everything():
     plan = Plan([9], [9])
     points = points_of(plan, [[3, 3]], [1, 1, 8, 8])
