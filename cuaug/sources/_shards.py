@@ -17,6 +17,7 @@ from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import origin
 from cuaug.sources._index import Index, Stamp
 from cuaug.sources._process import PerProcess
+from cuaug.sources._urls import is_url
 
 __all__ = ["Paths", "Shards", "expand"]
 
@@ -31,7 +32,7 @@ def expand(shards: Paths, *endings: str) -> list[str]:
     that file, whatever it holds.
 
     Raises:
-        LoaderError: nothing is there by such a name.
+        LoaderError: nothing is there by such a name, or it is remote.
 
     >>> list(_braces("{a,b}-{08..10}.tar"))
     ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
@@ -42,6 +43,8 @@ def expand(shards: Paths, *endings: str) -> list[str]:
         name = os.fspath(shard)
         for each in [name] if os.path.exists(name) else _braces(name):
             here = _matches(each, endings)
+            if not here and is_url(each):
+                raise LoaderError(f"{each!r} is remote; shards are read from a disk: copy or mount it")
             if not here:
                 of = "" if each == name else f" (of {name!r})"
                 within = f"*{' or *'.join(endings)} in the folder " if os.path.isdir(each) else ""

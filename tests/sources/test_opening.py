@@ -91,6 +91,9 @@ def test_urls():
     assert type(open_source(["memory://opening/ant/1.png"])) is sources.Files
     with pytest.raises(LoaderError, match=r"is remote; TarShards reads what lies on a disk: copy or mount it"):
         open_source("s3://bucket/train-{0..9}.tar")
+    for shards in (["s3://bucket/a.tar", "s3://bucket/b.tar"], ["s3://bucket/train-{0..9}.tfrecord"]):
+        with pytest.raises(LoaderError, match=r"'s3://bucket/.*' is remote; shards are read from a disk"):
+            open_source(shards)
 
 
 def test_datasets_and_lists():
