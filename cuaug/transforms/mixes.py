@@ -189,6 +189,7 @@ def blend(parts: Sequence[Tensor], weights: Sequence[NDArray[Any]]) -> Tensor:
     return total.to(dtype) if dtype.is_floating_point else total.round_().to(dtype)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # torch tells of neither
 def _blend_by_numpy(parts: Sequence[NDArray[Any]], weights: Sequence[NDArray[Any]]) -> Tensor:
     """What `blend` makes, by the same operations in the same order."""
     made = np.empty_like(parts[0])

@@ -90,6 +90,17 @@ def test_one_thread_and_several_make_the_same_bits(dtype, last, monkeypatch):
         assert one.is_contiguous(memory_format=torch.channels_last) == last
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_values_that_are_not_finite_are_mixed_without_a_warning(dtype, monkeypatch):
+    images = torch.tensor([torch.inf, torch.nan, 1.0], dtype=dtype).expand(3, 3, 2, 3)
+    weights = [np.array([0.0, 2.0]), np.array([1.0, 1e5])]
+    made = []
+    for threads in (1, 2):
+        monkeypatch.setattr(mixes, "threads_for", lambda size, threads=threads: threads)
+        made.append(mixes.blend([images[:-1], images[1:]], weights))
+    torch.testing.assert_close(made[0], made[1], rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_lambda_is_from_beta(alpha):
     """Its mean and variance; its distribution is test_random.py's."""
