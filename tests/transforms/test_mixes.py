@@ -73,8 +73,10 @@ def test_what_is_not_mixed_is_itself():
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("last", [False, True])
-def test_one_thread_and_several_make_the_same_bits(dtype, last, monkeypatch):
-    """NumPy's operators, image by image, and torch's; as planes and channels-last, which stays so."""
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_one_thread_and_several_make_the_same_bits(dtype, last, at_once, monkeypatch):
+    """NumPy's operators, image by image or by a few, and torch's; as planes and channels-last, which stays so."""
+    monkeypatch.setattr(mixes, "_VALUES_AT_ONCE", at_once * 3 * 20 * 31)
     images = pictures(9, dtype)
     images = images.contiguous(memory_format=torch.channels_last) if last else images
     draws, size = Draws(1, 2, np.arange(8)), np.full(8, 20)
