@@ -38,6 +38,7 @@ class Group:
         size: (height, width) of the image.
         box_format: of boxes that do not tell.
         mask_fill: what masks of classes show where there is no image; those of instances show 0.
+        named: whether it lies in a dict, under a name.
 
     Attributes:
         fields: what is to be moved, by key or place.
@@ -48,13 +49,20 @@ class Group:
     """
 
     def __init__(
-        self, container: Any, size: tuple[int, int], box_format: str, mask_fill: int, path: tuple[str, ...] = ()
+        self,
+        container: Any,
+        size: tuple[int, int],
+        box_format: str,
+        mask_fill: int,
+        path: tuple[str, ...] = (),
+        named: bool = False,
     ) -> None:
         self._container = container
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
         format = _format(container, box_format)
         is_mapping = _is_mapping(container)
+        named |= is_mapping
         for key, value in _items(container):
             name = ".".join([*path, str(key)]) if is_mapping else ".".join(path) or "the target"
             kind = tv_kind(value)
@@ -81,10 +89,11 @@ class Group:
                         "list goes with a batch of images; what is not to be moved needs other names"
                     )
             elif isinstance(value, tuple) or _is_mapping(value):
-                group = Group(value, size, box_format, mask_fill, (*path, str(key)) if path or key != 0 else ())
+                inside = (*path, str(key)) if path or key != 0 else ()
+                group = Group(value, size, box_format, mask_fill, inside, named)
                 if group.fields or group.groups:
                     self.groups[key] = group
-            elif not is_mapping:
+            elif not named:
                 _refuse_picture(value, size, name)
         self.boxes = self._only_boxes()
         if self.fields:

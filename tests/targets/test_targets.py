@@ -199,11 +199,12 @@ def test_labels_without_targets(label):
 )
 def test_a_picture_that_nobody_names_is_refused(picture, what):
     """It is mostly a mask or the other picture of a pair, as VOCSegmentation gives it, and would stay where it is."""
-    for label in (picture, (picture, 3), {"pair": (1, picture)}):
+    for label in (picture, (picture, 3), ((picture, 3), 4)):
         with pytest.raises(TransformError, match=what + r'.*"mask".*another name'):
             moved(label)
-    other = {"clean": picture}
+    other = {"clean": picture, "pair": (1, picture)}
     assert moved(other)["clean"] is picture, "a name that says nothing of masks is an answer"
+    assert moved(other)["pair"][1] is picture
     with pytest.raises(TransformError, match=what):
         T.RandomHorizontalFlip(1)(np.zeros((H, W, 3), np.uint8), picture)
 
