@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cuaug import transforms as T
-from cuaug.devices import cuda
+from cuaug.devices import cuda, nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan import Layout, Type
 from cuaug.random import Draws
 from tests import helpers
+from tests.cuda import sanitize_driver
 from tests.fake_cuda import replace_cuda
 from tests.helpers import assert_same, plan_for
 from tests.strategies import chains, images, sizes, write
@@ -196,3 +197,26 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
     monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 56 << 10)
     with pytest.raises(DeviceError, match=r"one output pixel needs .* bytes of shared memory"):
         run(tables, [image], 3)
+
+
+@pytest.mark.parametrize("mistake", [None, "bounds", "race"])
+def test_the_plans_for_compute_sanitizer(fake, monkeypatch, capsys, mistake):
+    """They come to the end, and the mistakes that are planted into them are there."""
+    sources = nvrtc.sources()
+    ran: list[int] = []
+
+    def run(*arguments: Any, short: int) -> bool:
+        ran.append(short)
+        return short == 0
+
+    monkeypatch.setattr(sanitize_driver, "DEVICE", "cpu")
+    monkeypatch.setattr(sanitize_driver.torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(nvrtc, "sources", lambda: sources)
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "")
+    monkeypatch.setattr("sys.argv", ["", "--every", "40", *(["--mistake", mistake] if mistake else [])])
+    if mistake == "bounds":
+        monkeypatch.setattr(sanitize_driver, "run", run)  # here it would be written beyond the end
+    with pytest.raises(SystemExit) as ended:
+        sanitize_driver.main()
+    assert not ended.value.code and "plans, " in capsys.readouterr().out
+    assert (nvrtc.sources() != sources) == (mistake == "race") and all(ran)

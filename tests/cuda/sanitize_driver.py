@@ -22,6 +22,20 @@ from cuaug.devices.host import HostProgram
 from cuaug.plan import Layout, Plan, Type
 from tests.sanitizer_plans import ALWAYS, BYTES, SIZES, geometries, image, warps
 
+DEVICE = "cuda"
+
+
+def in_whole_words(source: np.ndarray) -> tuple[torch.Tensor, int]:
+    """The picture at the end of device memory that holds words of 4 bytes, and its address.
+
+    The kernels load the words that its bytes lie in. What is read beyond its end is then beyond the memory's.
+    """
+    pixels = torch.from_numpy(source.reshape(-1).view(np.uint8))
+    beside = -len(pixels) % 4
+    memory = torch.zeros(beside + len(pixels), dtype=torch.uint8, device=DEVICE)
+    memory[beside:] = pixels
+    return memory, memory.data_ptr() + beside
+
 
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, tile, short: int) -> bool:
     """Whether the GPU's result has the host's bits."""
@@ -31,9 +45,9 @@ def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, til
     (h,), (w,) = tables.sizes()
     want = np.empty(int(h * w) * 3 * BYTES[target], dtype=np.uint8)
     HostProgram(tables).run(0, source, want.ctypes.data)
-    pixels = torch.from_numpy(source).cuda()
-    got = torch.empty((1, len(want) - short), dtype=torch.uint8, device="cuda")
-    CudaProgram(tables, tile=tile).run(np.array([pixels.data_ptr()], dtype=np.uint64), got)
+    memory, address = in_whole_words(source)
+    got = torch.empty((1, len(want) - short), dtype=torch.uint8, device=memory.device)
+    CudaProgram(tables, tile=tile).run(np.array([address], dtype=np.uint64), got)
     return bool((got.cpu().numpy()[0] == want[: got.shape[1]]).all())
 
 
@@ -46,7 +60,7 @@ def main() -> None:
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     if args.mistake == "race":
         text, headers = nvrtc.sources()
-        wrong = headers | {"augment.h": headers["augment.h"].replace("block.sync();", "")}
+        wrong = headers | {"resample.h": headers["resample.h"].replace("block.sync();", "")}
         assert wrong != headers
         nvrtc.sources = lambda: (text, wrong)
     outputs = itertools.cycle(itertools.product(Type, Layout, (None, (7, 13), (2, 64))))
