@@ -9,7 +9,7 @@
 //                     resample.h: lines of many rows that lie together, where CUDA has a few, one after the other
 // They make the same bits. tests/properties compares the instruction sets with each other and those paths with the
 // common ones; tests/test_scratch.py compares the host build with the branch for CUDA, compiled for the host and run
-// with one thread a block.
+// with a few threads a block.
 //
 // Defined here:
 //   KERNEL, DEVICE    function qualifiers
@@ -21,7 +21,8 @@
 //   ROWS, PIXELS      how many output pixels, down and across, a thread makes at a time
 //                     They fill registers on the host. On CUDA, where neighbouring threads make the width, all are 1
 //                     but ROWS
-//   Lanes             a vector of LANES floats, with multiply-add and store; transpose: of LANES vectors
+//   Lanes             a vector of LANES floats, with multiply-add and store. On the host, transpose: of LANES vectors
+//   load_global       on CUDA, a load from the source
 //   add_to            a sum that many threads add to, exact and so independent of their order; likewise
 //   raise_to          the largest value of many threads
 //   add_counts        a counter that many blocks add to; count_one: that the threads of one sample share
