@@ -1,4 +1,5 @@
-// Separable resampling: which source pixels an output row or column reads, and with which weights. sums.h adds them up.
+// Separable resampling: which source pixels an output row or column reads, and with which weights. Their sums are
+// resample.h's.
 //
 // Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
 #pragma once

@@ -23,7 +23,7 @@ from cuaug.plan import Tables
 __all__ = ["THREADS", "CudaProgram", "Kernels", "Workspace"]
 __all__ += ["fills", "forked", "kernels", "scratch_bytes", "unavailable"]
 
-#: Threads a block: any multiple of a warp.
+#: Threads a block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
 # Output pixels that one block computes, (rows, most columns), in order of preference: the first whose scratch fits.
 _TILES = ((32, 128), (8, 128), (4, 64), (4, 32), (2, 32), (1, 16), (1, 4), (1, 1))
