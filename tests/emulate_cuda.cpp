@@ -56,10 +56,17 @@ static void atomicAdd(T* sum, T value) {
 static void atomicMax(unsigned* most, unsigned value) {
     if (value > *most) *most = value;
 }
-struct float4 {
+struct __align__(16) float4 {
     float x, y, z, w;
 };
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+// Compiled with -fsanitize=alignment, this is called before what lies where CUDA can neither load nor store it is used.
+static bool misaligned;
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) {
+    misaligned = true;
+    setcontext(&turns);  // which ends the block
+}
+
 // From where to where a block has loaded.
 extern "C" uint64_t loaded[2];
 uint64_t loaded[2];
@@ -99,8 +106,8 @@ static void run_thread() {
     ended[threadIdx.x] = true;
 }
 
-// Returns whether all threads have come to the same number of barriers.
-static bool run_block(bool backwards) {
+// Returns 0, or what went wrong, as emulate has it.
+static int run_block(bool backwards) {
     const int n = blockDim.x;
     for (int i = 0; i < n; ++i) {
         getcontext(&threads[i]);
@@ -111,19 +118,21 @@ static bool run_block(bool backwards) {
         makecontext(&threads[i], run_thread, 0);
     }
     for (int left = n; left > 0;) {
-        if (left < n) return false;
+        if (left < n) return -2;
         for (int i = 0; i < n; ++i) {
             threadIdx = {backwards ? n - 1 - i : i, 0, 0};
             swapcontext(&turns, &threads[threadIdx.x]);
+            if (misaligned) return -3;
             left -= ended[threadIdx.x];
         }
     }
-    return true;
+    return 0;
 }
 
 // Runs the block of one tile by entry point `simple ? resample : augment`. Returns how many floats of scratch it has
 // written, counted from the start: `most` floats, and some beyond, hold a pattern before that no kernel writes. -1:
-// `most`, or the number of threads, is more than there are here; -2: not all threads have come to each barrier.
+// `most`, or the number of threads, is more than there are here; -2: not all threads have come to each barrier; -3:
+// something lies where nothing of its size must.
 extern "C" int64_t emulate(int simple, int block_threads, const void* rows, const void* ops, const void* tables,
                            void* statistics, int tile_rows, int tile_columns, int tile_y, int tile_x, int sample,
                            int64_t most) {
@@ -134,8 +143,8 @@ extern "C" int64_t emulate(int simple, int block_threads, const void* rows, cons
     entry = simple ? resample : augment;
     given[0] = rows, given[1] = ops, given[2] = tables, given[3] = statistics;
     tile[0] = tile_rows, tile[1] = tile_columns;
-    loaded[0] = UINT64_MAX, loaded[1] = 0;
-    if (!run_block((tile_y + tile_x) % 2 == 1)) return -2;
+    loaded[0] = UINT64_MAX, loaded[1] = 0, misaligned = false;
+    if (const int wrong = run_block((tile_y + tile_x) % 2 == 1)) return wrong;
     int64_t used = most + BEYOND;
     while (used > 0 && memcmp(&scratch[used - 1], &pattern, sizeof pattern) == 0) --used;
     return used;

@@ -43,8 +43,9 @@ def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> Any:
     if shutil.which(compiler) is None:
         pytest.skip(f"no compiler: {compiler}")
     target = folder / "emulated.so"
-    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-w"]
-    subprocess.run([compiler, *flags, f"-I{kernels}", str(SOURCE), "-o", str(target)], check=True)
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
+    subprocess.run([compiler, *flags, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
+    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
     library = ctypes.CDLL(str(target))
     library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
     library.emulate.restype = ctypes.c_int64
@@ -83,6 +84,7 @@ class EmulatedKernel:
                     used = self._emulate.emulate(self._simple, block[0], *map(int, arguments), *place, shared_mem // 4)
                     assert used != -1, f"{shared_mem} bytes or {block[0]} threads are more than the emulation has"
                     assert used != -2, "a barrier that not all threads come to"
+                    assert used != -3, "values that lie where CUDA cannot load or store them"
                     if loaded[1]:
                         self.loaded.append((loaded[0], loaded[1]))
                     assert 4 * used <= shared_mem, f"a block has used {4 * used} bytes of {shared_mem}"
@@ -192,8 +194,9 @@ def test_every_alignment_and_width(emulated, offset):
         ("columns, lines);\n        block.sync();", "columns, lines);"),
         ("block.sync();  // the lines are read", "// the lines are read"),
         ("start = smaller(j, n - WIDE);", "start = j;"),
+        ("return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
     ],
-    ids=["lines", "next lines", "beyond the end"],
+    ids=["lines", "next lines", "beyond the end", "alignment"],
 )
 def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
     kernels = patched(tmp_path / "kernels", "resample.h", right, wrong)
