@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -156,6 +156,7 @@ def test_a_resize_of_a_part_of_a_resize_is_one_interpolation(data, flip):
         resized = data.draw(st.integers(1, 40))
         plan.resize(2, resized, antialias=False)
         scale *= width / resized
+        assume(abs(abs(scale) - 1) > 1e-9)  # where nothing is scaled, a resize stops at the edge of a crop before it
         _, left, _, width = data.draw(boxes(2, resized))
         plan.crop(0, left, 2, width)
         begin += scale * left
