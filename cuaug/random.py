@@ -17,6 +17,8 @@ __all__ = ["STAND_IN_POSITION", "Draws", "mixed"]
 _MASK64 = (1 << 64) - 1
 #: Where draws for the samples that replace damaged ones are taken; 0 is the order's, and the transforms count from 1.
 STAND_IN_POSITION = (1 << 32) - 1
+# Beyond the keys of samples that come again in an epoch, which are 2**40 apart.
+_APART = 1 << 52
 
 
 def _mix(value: int) -> int:
@@ -62,6 +64,10 @@ class Draws:
     def of(self, indices: NDArray[np.int64]) -> Draws:
         """The draws of other samples, from the same position on."""
         return self._copy(indices, self._position)
+
+    def apart(self, numbers: NDArray[np.int64]) -> Draws:
+        """The draws of the same samples, from the same position on, others for each number, 0 to 2046."""
+        return self.of(self.indices + (numbers + 1) * _APART)
 
     def some(self, rows: NDArray[np.int64]) -> Draws:
         """The draws of some of the samples, from where these are."""

@@ -110,6 +110,7 @@ CASES = {
         "T.Compose([T.RandomResizedCrop((112, 144)), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])",
         "T.Lambda(lambda images: images.roll(30, dims=-1))",
         "T.RandomApply([T.Grayscale(3), T.RandomRotation(30)])",
+        "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
 DRAWS = 4

@@ -11,6 +11,8 @@ mean, or a neighbourhood: filters.py), and where geometry follows operations it 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,7 @@ class Plan(Moves, Filters):
         #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
         self.target_type: Type | None = None
         self.views = views
+        self._views_apart = False
         self.record = Record() if record is None else record
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -64,8 +67,17 @@ class Plan(Moves, Filters):
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
         check_params(transform, params, len(self))
         self._step = self.record.next
-        step = self.record.take(transform, where, params, len(self), self.views)
+        step = self.record.take(transform, where, params, len(self), self.views, self._views_apart)
         transform.write(self, step.where, **step.params)
+
+    @contextlib.contextmanager
+    def views_apart(self) -> Iterator[None]:
+        """What performs meanwhile has parameters of its own for each view of an image."""
+        self._views_apart = True
+        try:
+            yield
+        finally:
+            self._views_apart = False
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 

@@ -29,12 +29,14 @@ class Step:
         where: (N,) on which rows of the plan it acted; None: all.
         params: its parameters, (N, ...) each.
         views: so many rows in turn are one image.
+        apart: whether its views have parameters of their own.
     """
 
     transform: str
     where: Where
     params: Mapping[str, NDArray[Any]]
     views: int = 1
+    apart: bool = False
 
 
 class Record:
@@ -56,24 +58,36 @@ class Record:
         return self.first + len(self.steps)
 
     def take(
-        self, transform: Any, where: Where, params: Mapping[str, NDArray[Any]], count: int, views: int = 1
+        self,
+        transform: Any,
+        where: Where,
+        params: Mapping[str, NDArray[Any]],
+        count: int,
+        views: int = 1,
+        apart: bool = False,
     ) -> Step:
         """Notes the next step, of `count` rows, which is what was drawn or what the script says."""
-        step = Step(type(transform).__name__, where, params, views)
+        step = Step(type(transform).__name__, where, params, views, apart)
         if self._script is not None:
             step = self._script.replace(self.next, step, count)
         self.steps.append(step)
         return step
 
     def params(self, count: int) -> list[list[dict[str, Any]]]:
-        """For each of the first `count` images its steps: {"step", "transform", "params"}, of numbers and lists."""
+        """For each of the first `count` images its steps: {"step", "transform", "params"}, of numbers and lists.
+
+        Those of `MultiView` also say which "view" they are of.
+        """
         told: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         for number, step in enumerate(self.steps, self.first):
-            one = slice(0, count * step.views, step.views)
-            columns = {name: values[one].tolist() for name, values in step.params.items()}
-            for i in range(count) if step.where is None else np.flatnonzero(step.where[one]).tolist():
-                params = {name: values[i] for name, values in columns.items()}
-                told[i].append({"step": number, "transform": step.transform, "params": params})
+            views = step.views if step.apart else 1
+            some = slice(0, count * step.views, 1 if step.apart else step.views)
+            columns = {name: values[some].tolist() for name, values in step.params.items()}
+            for k in range(count * views) if step.where is None else np.flatnonzero(step.where[some]).tolist():
+                image, view = divmod(k, views)
+                which = {"view": view} if step.apart else {}
+                params = {name: values[k] for name, values in columns.items()}
+                told[image].append({"step": number, **which, "transform": step.transform, "params": params})
         return told
 
     def check_end(self) -> None:
@@ -90,10 +104,10 @@ class Script:
     """
 
     def __init__(self, told: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        self._steps: dict[int, dict[int, Mapping[str, Any]]] = {}
+        self._steps: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
         for i, steps in enumerate(told):
             for step in steps:
-                self._steps.setdefault(step["step"], {})[i] = step
+                self._steps.setdefault(step["step"], []).append((i, step))
         self._last = max(self._steps, default=-1)
 
     def replace(self, number: int, drawn: Step, count: int) -> Step:
@@ -102,22 +116,28 @@ class Script:
         Raises:
             TransformError: another transform stood there.
         """
-        told = self._steps.get(number, {})
+        told = self._steps.get(number, [])
         where = np.zeros(count, dtype=bool)
         params = dict(drawn.params)
-        for i, step in told.items():
+        for i, step in told:
             if step["transform"] != drawn.transform or set(step["params"]) != set(params):
                 raise TransformError(
                     f"step {number} of image {i} was a {step['transform']} with {sorted(step['params'])}, but is a "
                     f"{drawn.transform} with {sorted(params)} here: replay with the chain that drew the parameters"
                 )
-            where[_rows(i, drawn.views)] = True
+            if ("view" in step) != drawn.apart or not 0 <= step.get("view", 0) < drawn.views:
+                of = f"view {step['view']}" if "view" in step else "all views"
+                raise TransformError(
+                    f"step {number} of image {i} is told of {of}, but here are {drawn.views} views of an image that "
+                    f"draw {'apart' if drawn.apart else 'together'}: replay with the chain that drew the parameters"
+                )
+            where[_rows(i, step, drawn.views)] = True
         for name, values in drawn.params.items():
-            rows = {k: step["params"][name] for i, step in told.items() for k in _rows(i, drawn.views)}
+            rows = {k: step["params"][name] for i, step in told for k in _rows(i, step, drawn.views)}
             params[name] = _put(values, rows)
         # What might have left some alone is not written as what acts on all: Normalize takes other operations for it.
         acts_on_all = drawn.where is None and bool(where.all())
-        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views)
+        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views, drawn.apart)
 
     def check_end(self, count: int) -> None:
         """Raises a TransformError if there are steps that a chain of `count` steps does not have."""
@@ -128,8 +148,9 @@ class Script:
             )
 
 
-def _rows(image: int, views: int) -> range:
-    return range(image * views, (image + 1) * views)
+def _rows(image: int, step: Mapping[str, Any], views: int) -> range:
+    first, count = (step["view"], 1) if "view" in step else (0, views)
+    return range(image * views + first, image * views + first + count)
 
 
 def _put(values: NDArray[Any], rows: Mapping[int, Any]) -> NDArray[Any]:

@@ -230,8 +230,8 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
     again = isinstance(sampler, Iterable) and hasattr(sampler, "__len__") and not isinstance(sampler, (str, bytes))
     if not again:
         raise LoaderError(
-            "sampler is a torch Sampler with a length, a sequence of indices, or an object with order(seed, epoch), "
-            f"not {sampler!r:.100}"
+            "sampler is a torch Sampler with a length, a sequence of indices, or an object with len(), `repeats` and "
+            f"order(seed, epoch), not {sampler!r:.100}"
         )
     if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
         # A copy: whoever shuffles his own array meanwhile changes no epoch.

@@ -106,7 +106,9 @@ class Targets:
         if not self:
             return
         if plan.views > 1:
-            raise TransformError("a transform that makes several images of one (FiveCrop, TenCrop) has no targets")
+            raise TransformError(
+                "a transform that makes several images of one (FiveCrop, TenCrop, MultiView) has no targets"
+            )
         keypoints = self._all(Keypoints)
         places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
         box_of = self._place(self._boxes, [field.count for _, field in self._boxes])

@@ -32,7 +32,6 @@ from cuaug.transforms.function import Lambda
 from cuaug.transforms.geometry import (
     D4,
     CenterCrop,
-    FiveCrop,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
@@ -41,7 +40,6 @@ from cuaug.transforms.geometry import (
     RandomVerticalFlip,
     RandomZoomOut,
     Rot90,
-    TenCrop,
 )
 from cuaug.transforms.instead import TRANSFORMS, no_such
 from cuaug.transforms.jitter import (
@@ -68,6 +66,7 @@ from cuaug.transforms.point import (
     RandomSolarize,
 )
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
+from cuaug.transforms.views import FiveCrop, MultiView, TenCrop
 from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
 
 __all__ = [
@@ -100,6 +99,7 @@ __all__ = [
     "MixUp",
     "Mosaic",
     "MotionBlur",
+    "MultiView",
     "Normalize",
     "Pad",
     "PlanckianJitter",

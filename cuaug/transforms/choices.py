@@ -20,10 +20,10 @@ from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
 
-__all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf"]
+__all__ = ["RandomApply", "RandomChoice", "RandomOrder", "SomeOf", "check_planned"]
 
 
-def _check_planned(choice: Transform, transforms: Iterable[Any]) -> None:
+def check_planned(choice: Transform, transforms: Iterable[Any]) -> None:
     """Raises a TransformError if a function of whole batches is among them, at any depth."""
     for transform in transforms:
         if isinstance(transform, BatchTransform):
@@ -33,7 +33,7 @@ def _check_planned(choice: Transform, transforms: Iterable[Any]) -> None:
             )
         within = getattr(transform, "transforms", None)
         if isinstance(within, (list, tuple)) and type(transform).__module__.startswith("cuaug."):
-            _check_planned(choice, within)
+            check_planned(choice, within)
 
 
 class RandomApply(Transform):
@@ -41,7 +41,7 @@ class RandomApply(Transform):
 
     def __init__(self, transforms: Sequence[Transform], p: float = 0.5) -> None:
         self.transforms = members(transforms)
-        _check_planned(self, self.transforms)
+        check_planned(self, self.transforms)
         self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
@@ -61,7 +61,7 @@ class _Choice(Transform):
         self._check_members()
 
     def _check_members(self) -> None:
-        _check_planned(self, self.transforms)
+        check_planned(self, self.transforms)
 
     def _turns(self, draws: Draws) -> list[tuple[Transform, NDArray[np.bool_]]]:
         """Members in the order in which they are planned, and on which of the N samples each acts then."""
@@ -99,7 +99,7 @@ class RandomChoice(_Choice):
             raise TransformError("RandomChoice is among functions of whole batches or among other transforms, not both")
         self._of_batches = all(of_batches)
         if not self._of_batches:
-            _check_planned(self, self.transforms)
+            check_planned(self, self.transforms)
 
     def stage(self) -> BatchTransform | None:
         return _OneOf(self) if self._of_batches else None

@@ -131,8 +131,8 @@ class Compose(Transform):
 
         Returns:
             the result of calling it, and for an image a list of {"step", "transform", "params"}, one for each transform
-            that acted, in order, of Python's numbers and lists; for a batch a list of those lists. `replay` does it
-            again.
+            that acted, in order, of Python's numbers and lists; for a batch a list of those lists. What acted within
+            `MultiView` is told for each "view". `replay` does it again.
         """
         record = Record()
         result = self._run(image, target, record)

@@ -18,7 +18,6 @@ from cuaug.transforms.base import RandomTransform, Transform, Where
 __all__ = [
     "D4",
     "CenterCrop",
-    "FiveCrop",
     "Pad",
     "RandomCrop",
     "RandomHorizontalFlip",
@@ -27,7 +26,6 @@ __all__ = [
     "RandomVerticalFlip",
     "RandomZoomOut",
     "Rot90",
-    "TenCrop",
 ]
 
 Sizes = NDArray[np.int64]
@@ -147,51 +145,6 @@ class RandomResizedCrop(Transform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.crop(**params, where=where)
         plan.resize(*self.size, filter=self._filter, antialias=self.antialias, where=where)
-
-
-class FiveCrop(Transform):
-    """Five images of each: the windows at the top left, top right, bottom left, bottom right, and in the middle.
-
-    A batch becomes (N, 5, C, H, W), an image (5, C, H, W). Whatever else is in the chain does the same to all five.
-
-    Args:
-        size: (height, width), or one number for both.
-    """
-
-    views = 5
-
-    def __init__(self, size: int | Sequence[int]) -> None:
-        self.size = arguments.pair("size", size)
-
-    def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if plan.views != self.views:
-            raise TransformError(f"{type(self).__name__} makes {self.views} images of each: not inside RandomApply")
-        number, (height, width) = np.arange(len(plan)) % self.views % 5, self.size
-        heights, widths = plan.sizes
-        middle = number == 4
-        down = np.where(middle, np.rint((heights - height) / 2), np.where(number >= 2, heights - height, 0))
-        across = np.where(middle, np.rint((widths - width) / 2), np.where(number % 2 == 1, widths - width, 0))
-        plan.crop(down, across, height, width, where)
-
-
-class TenCrop(FiveCrop):
-    """`FiveCrop`, and the same five of the mirrored image: (N, 10, C, H, W).
-
-    Args:
-        size: (height, width), or one number for both.
-        vertical_flip: mirror top and bottom instead of left and right.
-    """
-
-    views = 10
-
-    def __init__(self, size: int | Sequence[int], vertical_flip: bool = False) -> None:
-        super().__init__(size)
-        self.vertical_flip = arguments.flag("vertical_flip", vertical_flip)
-
-    def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        mirrored = np.arange(len(plan)) % self.views >= 5
-        plan.flip(vertical=self.vertical_flip, where=mirrored if where is None else mirrored & where)
-        super().write(plan, where)
 
 
 class RandomHorizontalFlip(RandomTransform):

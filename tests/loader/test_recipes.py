@@ -47,41 +47,41 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_are_of_the_same_picture_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 6 and names["one"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 6 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
-    seen = torch.cat([batch.indices for batch in batches])
-    assert len(batches) == COUNT // 4 and (seen[::2] == seen[1::2]).all() and len(seen.unique()) == len(seen) // 2
-    assert all((batch.images[::2] - batch.images[1::2]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
-    resumed = names["cuaug"].Loader(
-        names["paths"], names["chain"], batch_size=8, sampler=names["Repeated"](COUNT, 2), last_batch="drop"
-    )
-    iteration = iter(names["loader"])
-    next(iteration)
-    resumed.load_state_dict(names["loader"].state_dict())
-    for got, want in zip(resumed, iteration, strict=True):
-        assert torch.equal(got.images, want.images) and torch.equal(got.indices, want.indices)
-
-
-def test_all_views_of_a_damaged_picture_are_skipped(run):
-    names = run(VIEWS)
-    Path(names["paths"][3]).write_bytes(b"")
-    damaged = names["cuaug"].Loader(
-        names["paths"], names["chain"], batch_size=8, sampler=names["Repeated"](COUNT, 2), on_error="skip"
-    )
-    seen = torch.cat([batch.indices for batch in damaged])
-    assert (seen[::2] == seen[1::2]).all() and sorted(seen[::2].tolist()) == [i for i in range(COUNT) if i != 3]
+    assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
+    assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
 
 
 def test_views_of_two_sizes_are_of_the_same_pictures_and_draw_apart(run):
     names = run(VIEWS, SIZES)
-    assert names["global_views"].shape == (4, 2, 3, 96, 96) and names["local_views"].shape == (4, 6, 3, 48, 48)
+    assert names["of_globals"].images.shape[1:] == (2, 3, 96, 96) and names["of_locals"].images.shape[1:] == (
+        6,
+        3,
+        48,
+        48,
+    )
     flips: list[list[bool]] = [[], []]
     for pair in zip(names["globals_"], names["locals_"], strict=True):
-        assert torch.equal(pair[0].indices[::2], pair[1].indices[::6])
-        for of_one, batch, times in zip(flips, pair, (2, 6), strict=True):
-            drawn = [[step["transform"] for step in steps] for steps in batch.params()[::times]]
-            of_one += ["RandomHorizontalFlip" in steps for steps in drawn]
+        assert torch.equal(pair[0].indices, pair[1].indices)
+        for of_one, batch in zip(flips, pair, strict=True):
+            for steps in batch.params():
+                drawn = [step["transform"] for step in steps if step.get("view") == 0]
+                of_one.append("RandomHorizontalFlip" in drawn)
     assert flips[0] != flips[1]
+
+
+def test_both_loaders_skip_the_same_damaged_picture(run):
+    names = run(VIEWS, SIZES)
+    Path(names["paths"][3]).write_bytes(b"")
+    loaders = [
+        names["cuaug"].Loader(
+            names["paths"], names[chain], batch_size=5, sampler=names["order"], on_error="skip", seed=k
+        )
+        for k, chain in enumerate(("large", "small"))
+    ]
+    for pair in zip(*loaders, strict=True):
+        assert torch.equal(pair[0].indices, pair[1].indices) and 3 not in pair[0].indices
 
 
 def test_masks_and_depth_move_with_their_pictures(run):

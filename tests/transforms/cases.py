@@ -46,7 +46,7 @@ from tests.references.transforms import (
 
 #: Public names that are no transforms, and transforms that only run others.
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
-WRAPPERS = {"Compose", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
+WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: What acts on whole batches, or makes several images of one: test_stages.py, test_mixes.py, test_augmix.py, and
 #: tests/targets/test_joining.py.
 STAGES = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}

@@ -1,0 +1,192 @@
+"""`MultiView`: each view is what its own chain makes of the image, with draws of its own."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import cuaug
+from cuaug import transforms as T
+from cuaug.errors import TransformError
+
+STEPS = {
+    "crop": lambda: T.RandomCrop(14),
+    "flip": T.RandomHorizontalFlip,
+    "colours": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.2),
+    "gray": lambda: T.RandomGrayscale(0.5),
+    "blur": lambda: T.RandomApply([T.GaussianBlur(5)]),
+    "policy": lambda: T.RandAugment(2, 9),
+    "one of": lambda: T.RandomChoice([T.RandomInvert(0.5), T.RandomSolarize(128, 1), T.RandomRotation(20)]),
+    "noise": T.GaussianNoise,
+    "erase": lambda: T.RandomErasing(0.5, value="random"),
+}
+
+
+@st.composite
+def chains(draw) -> T.Compose:
+    steps = [STEPS[name]() for name in draw(st.lists(st.sampled_from(sorted(STEPS)), max_size=4))]
+    return T.Compose([*steps, T.Resize((12, 13))])
+
+
+def stack(n: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (n, 20, 24, 3), dtype=np.uint8)
+
+
+def seeded(chain: list[T.Transform], seed: int = 3) -> T.Compose:
+    return T.Compose(chain, generator=torch.Generator().manual_seed(seed))
+
+
+def of_view(steps: list[dict[str, Any]], view: int) -> list[dict[str, Any]]:
+    """What is told of one view, as its chain alone would tell it."""
+    its = [step for step in steps if step["view"] == view]
+    return [{"step": step["step"], "transform": step["transform"], "params": step["params"]} for step in its]
+
+
+@given(st.lists(chains(), min_size=1, max_size=3), st.integers(1, 4), st.data())
+def test_each_view_is_what_its_chain_makes_with_what_is_told(distinct, n, data):
+    """In the chains one after the other, those steps alone are done that are told of the view."""
+    which = [*range(len(distinct)), *data.draw(st.lists(st.integers(0, len(distinct) - 1), min_size=1, max_size=3))]
+    images = stack(n)
+    result, told = seeded([T.MultiView([distinct[k] for k in which])]).trace(images)
+    assert result.shape == (n, len(which), 12, 13, 3)
+    for i in range(n):
+        for view in range(len(which)):
+            alone = T.Compose(distinct).replay(of_view(told[i], view), images[i])
+            np.testing.assert_array_equal(alone, result[i, view])
+
+
+@given(st.lists(chains(), min_size=2, max_size=3, unique_by=id), st.integers(2, 5))
+def test_a_view_depends_on_nothing_beside_it(distinct, n):
+    images = stack(n)
+    whole = seeded([T.MultiView(distinct)])(images)
+    np.testing.assert_array_equal(seeded([T.MultiView(distinct)])(images[: n - 1]), whole[: n - 1])
+    np.testing.assert_array_equal(seeded([T.MultiView([distinct[0]] * 3)])(images)[:, 0], whole[:, 0])
+    others = [distinct[0], T.Compose([T.RandomRotation(90), T.CenterCrop((12, 13))]), *distinct[2:]]
+    np.testing.assert_array_equal(np.delete(seeded([T.MultiView(others)])(images), 1, 1), np.delete(whole, 1, 1))
+
+
+@given(st.lists(chains(), min_size=1, max_size=2), st.integers(1, 3))
+def test_what_was_done_is_done_again_exactly(distinct, n):
+    chain = [T.Pad(2), T.MultiView([*distinct, *distinct]), T.RandomVerticalFlip(), T.Normalize([0.5], [0.3])]
+    images = stack(n)
+    result, told = seeded(chain).trace(images)
+    told = json.loads(json.dumps(told))
+    np.testing.assert_array_equal(T.Compose(chain).replay(told, images), result)
+    np.testing.assert_array_equal(T.Compose(chain).replay(told[0], images[0]), result[0])
+
+
+def test_views_of_one_chain_draw_apart_and_what_is_beside_them_draws_once():
+    images = np.full((400, 16, 16, 3), 100, dtype=np.uint8)
+    inner = T.Compose([T.RandomInvert(0.5)])
+    result = seeded([T.ColorJitter(0.5), T.MultiView([inner] * 3), T.RandomSolarize(0, 0.5)])(images)[:, :, 0, 0, 0]
+    inverted = np.minimum(result, 255 - result) == result  # of what jitter and solarizing make of it, or not
+    both = (result[:, :1] == result) | (result[:, :1] == 255 - result)
+    assert both.all(), "jitter and solarizing are the same for all views"
+    assert len(np.unique(np.minimum(result[:, 0], 255 - result[:, 0]))) > 20
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "a fair coin for each view"
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+def test_a_loader_decodes_a_picture_once_and_no_more_than_its_views_need(tmp_path, layout, on_error):
+    rng = np.random.default_rng(0)
+    pictures = [
+        np.asarray(Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).resize((240, 160))) for _ in range(9)
+    ]
+    paths = []
+    for i, picture in enumerate(pictures):
+        paths.append(str(tmp_path / f"{i}.jpg"))
+        Image.fromarray(picture).save(paths[-1], quality=95)
+    if on_error == "skip":
+        (tmp_path / "4.jpg").write_bytes(b"no picture")
+    views = [T.Compose([T.RandomCrop(30), T.RandomHorizontalFlip()])] * 4
+    chain = [T.MultiView(views), T.ColorJitter(0.3)]
+    wanted = {}
+    with cuaug.Loader(paths, chain, batch_size=4, layout=layout, on_error=on_error, seed=5) as loader:
+        for batch in loader:
+            for index, image, steps in zip(batch.indices.tolist(), batch.images, batch.params(), strict=True):
+                wanted[index] = image
+                decoded = np.asarray(Image.open(paths[index]))
+                again = T.Compose(chain).replay(steps, torch.from_numpy(decoded.copy()).permute(2, 0, 1))
+                assert torch.equal(image, again) and image.shape == (4, 3, 30, 30)
+                assert len({view.numpy().tobytes() for view in image}) == 4
+        decoded_by = loader.stats().decoded_by
+    assert sorted(wanted) == [i for i in range(9) if i != 4 or on_error == "raise"]
+    assert sum(decoded_by.values()) == len(wanted)
+    with cuaug.Loader(paths, chain, batch_size=2, shuffle=True, threads=3, seed=5, on_error=on_error) as loader:
+        for batch in loader:
+            for index, image in zip(batch.indices.tolist(), batch.images, strict=True):
+                assert torch.equal(image, wanted[index])
+
+
+def test_kinds_of_images():
+    chain = T.MultiView([T.RandomCrop(8)] * 2)
+    image = stack(1)[0]
+    assert chain(image).shape == (2, 8, 8, 3)
+    assert chain(torch.from_numpy(image).permute(2, 0, 1)).shape == (2, 3, 8, 8)
+    pil = chain(Image.fromarray(image))
+    assert len(pil) == 2 and all(view.size == (8, 8) for view in pil)
+    again = pickle.loads(pickle.dumps(seeded([chain])))
+    np.testing.assert_array_equal(again(image), seeded([chain])(image))
+    assert eval(repr(chain), {"MultiView": T.MultiView, "RandomCrop": T.RandomCrop}).views == 2
+    assert "1 launch" in T.Compose([chain]).explain()
+
+
+def test_an_edited_view_counts():
+    several = T.MultiView([T.CenterCrop(8)] * 2)
+    chain = T.Compose([several])
+    assert chain(stack(2)).shape == (2, 2, 8, 8, 3)
+    several.transforms.append(T.CenterCrop(8))
+    assert chain(stack(2)).shape == (2, 3, 8, 8, 3)
+    del several.transforms[1:]
+    with pytest.raises(TransformError, match="at least two"):
+        chain(stack(2))
+
+
+def test_views_say_what_is_wrong(tmp_path):
+    images = stack(2)
+    with pytest.raises(TransformError, match="at least two"):
+        T.MultiView([])
+    with pytest.raises(TransformError, match="is not a cuaug transform"):
+        T.MultiView([[T.CenterCrop(8)]] * 2)
+    with pytest.raises(TransformError, match="acts on whole batches: it cannot be a part of MultiView"):
+        T.MultiView([T.Compose([T.MixUp()])] * 2)
+    for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 2)):
+        with pytest.raises(TransformError, match="nothing in MultiView can make several"):
+            T.MultiView([several, several])
+        with pytest.raises(TransformError, match="only one transform of a chain"):
+            T.Compose([several, T.MultiView([T.CenterCrop(4)] * 2)])
+    with pytest.raises(TransformError, match="not inside RandomApply"):
+        T.RandomApply([T.MultiView([T.CenterCrop(4)] * 2)])(images)
+    sizes = T.MultiView([T.CenterCrop(8), T.CenterCrop(9)])
+    with pytest.raises(TransformError, match="different sizes"):
+        sizes(images)
+    Image.fromarray(images[0]).save(tmp_path / "a.png")
+    told = pytest.raises(TransformError, match=r"view 0 of '.*a.png' .*8 x 8, view 1 of '.*a.png' .*9 x 9")
+    with cuaug.Loader([str(tmp_path / "a.png")], [sizes]) as loader, told:
+        next(iter(loader))
+    with pytest.raises(TransformError, match=r"MultiView.* has no targets"):
+        T.MultiView([T.CenterCrop(8)] * 2)(images[0], {"boxes": np.array([[1, 1, 4, 4.0]])})
+
+
+def test_what_is_told_of_other_views_is_refused():
+    images = stack(1)[0]
+    two, three = (T.Compose([T.MultiView([T.RandomCrop(8)] * count)]) for count in (2, 3))
+    _, told = two.trace(images)
+    with pytest.raises(TransformError, match="told of view 2, but here are 2 views"):
+        two.replay(three.trace(images)[1], images)
+    with pytest.raises(TransformError, match="told of view 0, but here are 1 views of an image that draw together"):
+        T.Compose([T.RandomCrop(8)]).replay(told, images)
+    for step in told:
+        del step["view"]
+    with pytest.raises(TransformError, match="told of all views, but here are 2 views of an image that draw apart"):
+        two.replay(told, images)
