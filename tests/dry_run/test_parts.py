@@ -16,6 +16,8 @@ from tests.fake_cuda import FakeDecoder
 from tests.helpers import assert_same
 
 FIVE = [T.CenterCrop(50), T.FiveCrop(24), T.Normalize(0.5, 0.2)]
+VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
+CHAINS = pytest.mark.parametrize("chain", [CHAIN, FIVE, VIEWS], ids=["a crop", "five", "views"])
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def jpegs(tmp_path):
     return paths
 
 
-@pytest.mark.parametrize("chain", [CHAIN, FIVE], ids=["a crop", "five"])
+@CHAINS
 def test_the_same_batches(loader_on, jpegs, monkeypatch, chain):
     decoded, decode = [], FakeDecoder.decode
 
@@ -53,7 +55,7 @@ def test_the_same_batches(loader_on, jpegs, monkeypatch, chain):
     assert f"; {gpu.stats().parts} from a part of the file" in str(gpu.stats())
 
 
-@pytest.mark.parametrize("chain", [CHAIN, FIVE], ids=["a crop", "five"])
+@CHAINS
 def test_damaged_parts_are_replaced(loader_on, jpegs, chain):
     """A file that is cut short has not all of its markers, and is left to the decoder as it is."""
     for i in (0, 9, 13):

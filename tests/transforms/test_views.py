@@ -95,39 +95,6 @@ def test_views_of_one_chain_draw_apart_and_what_is_beside_them_draws_once():
         assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "a fair coin for each view"
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_loader_decodes_a_picture_once_and_no_more_than_its_views_need(tmp_path, layout, on_error):
-    rng = np.random.default_rng(0)
-    pictures = [
-        np.asarray(Image.fromarray(rng.integers(0, 256, (40, 60, 3), np.uint8)).resize((240, 160))) for _ in range(9)
-    ]
-    paths = []
-    for i, picture in enumerate(pictures):
-        paths.append(str(tmp_path / f"{i}.jpg"))
-        Image.fromarray(picture).save(paths[-1], quality=95)
-    if on_error == "skip":
-        (tmp_path / "4.jpg").write_bytes(b"no picture")
-    views = [T.Compose([T.RandomCrop(30), T.RandomHorizontalFlip()])] * 4
-    chain = [T.MultiView(views), T.ColorJitter(0.3)]
-    wanted = {}
-    with cuaug.Loader(paths, chain, batch_size=4, layout=layout, on_error=on_error, seed=5) as loader:
-        for batch in loader:
-            for index, image, steps in zip(batch.indices.tolist(), batch.images, batch.params(), strict=True):
-                wanted[index] = image
-                decoded = np.asarray(Image.open(paths[index]))
-                again = T.Compose(chain).replay(steps, torch.from_numpy(decoded.copy()).permute(2, 0, 1))
-                assert torch.equal(image, again) and image.shape == (4, 3, 30, 30)
-                assert len({view.numpy().tobytes() for view in image}) == 4
-        decoded_by = loader.stats().decoded_by
-    assert sorted(wanted) == [i for i in range(9) if i != 4 or on_error == "raise"]
-    assert sum(decoded_by.values()) == len(wanted)
-    with cuaug.Loader(paths, chain, batch_size=2, shuffle=True, threads=3, seed=5, on_error=on_error) as loader:
-        for batch in loader:
-            for index, image in zip(batch.indices.tolist(), batch.images, strict=True):
-                assert torch.equal(image, wanted[index])
-
-
 def test_kinds_of_images():
     chain = T.MultiView([T.RandomCrop(8)] * 2)
     image = stack(1)[0]
