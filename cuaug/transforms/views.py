@@ -24,7 +24,8 @@ __all__ = ["FiveCrop", "MultiView", "TenCrop"]
 class FiveCrop(Transform):
     """Five images of each: the windows at the top left, top right, bottom left, bottom right, and in the middle.
 
-    A batch becomes (N, 5, C, H, W), an image (5, C, H, W). Whatever else is in the chain does the same to all five.
+    A batch becomes (N, 5, C, H, W), an image (5, C, H, W), a PIL image a tuple of five. Whatever else is in the chain
+    does the same to all five.
 
     Args:
         size: (height, width), or one number for both.
@@ -68,8 +69,9 @@ class TenCrop(FiveCrop):
 class MultiView(Transform):
     """Several views of each image, each by a chain and draws of its own: for SimCLR, BYOL, DINO and their like.
 
-    A batch becomes (N, V, C, H, W), an image (V, C, H, W). A loader reads and decodes each picture once, and of it no
-    more than its views need. What stands before or behind this in a chain does the same to all views of an image.
+    A batch becomes (N, V, C, H, W), an image (V, C, H, W), a PIL image a tuple of V. A loader reads and decodes each
+    picture once, and of it no more than its views need. What stands before or behind this in a chain does the same to
+    all views of an image.
 
     Args:
         transforms: V of them, 2 or more, one for each view, which leave images of one size; `[chain] * 2` for two views
