@@ -77,6 +77,10 @@ class Mosaic(BatchTransform):
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         from cuaug.targets import joining  # it needs a device, to move masks
 
+        if images.ndim != 4:
+            raise TransformError(
+                f"Mosaic takes images (N, C, H, W), not {tuple(images.shape)}: several views of each cannot come before it"
+            )
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
         height, width = self.output_size or size
         if (height, width) != size and not acts.all():

@@ -95,6 +95,22 @@ def test_views_of_one_chain_draw_apart_and_what_is_beside_them_draws_once():
         assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "a fair coin for each view"
 
 
+def test_what_mixes_images_behind_views():
+    """MixUp and CutMix do the same to all views of an image; what needs images of three axes says so."""
+    images = torch.from_numpy(stack(5)).permute(0, 3, 1, 2)
+    views = T.MultiView([T.RandomCrop(16)] * 2)
+    mixed, told = seeded([views, T.CutMix()]).trace(images)
+    plain = T.Compose([views]).replay([steps[:2] for steps in told], images)
+    for i, steps in enumerate(told):
+        x0, y0, x1, y1 = steps[-1]["params"]["box"]
+        want = plain[i].clone()
+        want[..., y0:y1, x0:x1] = plain[(i + 1) % 5][..., y0:y1, x0:x1]
+        assert torch.equal(mixed[i], want)
+    for transform in (T.Mosaic(), T.AugMix()):
+        with pytest.raises(TransformError, match=r"\(N, C, H, W\).*not \(\d, 2, 3, 16, 16\)"):
+            seeded([views, transform])(images)
+
+
 def test_kinds_of_images():
     chain = T.MultiView([T.RandomCrop(8)] * 2)
     image = stack(1)[0]
