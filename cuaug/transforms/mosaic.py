@@ -79,7 +79,7 @@ class Mosaic(BatchTransform):
 
         if images.ndim != 4:
             raise TransformError(
-                f"Mosaic takes images (N, C, H, W), not {tuple(images.shape)}: several views of each cannot come before it"
+                f"Mosaic takes images (N, C, H, W), not {tuple(images.shape)}: several views of each cannot precede it"
             )
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
         height, width = self.output_size or size
