@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import LoaderError
+from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin
 
 __all__ = ["Coco"]
 
 Arrays = dict[str, NDArray[Any]]
+
+# In pixels. pycocotools takes 40 bytes for each.
+_LONGEST_OUTLINE = 1 << 22
 
 
 class Coco:
@@ -125,7 +128,11 @@ class Coco:
         return len(self._names)
 
     def read(self, index: int) -> tuple[str, dict[str, Any]]:
-        """(path, label)"""
+        """(path, label)
+
+        Raises:
+            DecodeError: a segmentation makes no mask.
+        """
         return self.path(index), self.label(index)
 
     def path(self, index: int) -> str:
@@ -157,26 +164,50 @@ class Coco:
         return origin([self.path(i) for i in range(len(self))])
 
     def _masks(self, mine: slice, height: int, width: int) -> NDArray[np.uint8]:
-        tools = need("pycocotools.mask", "coco")
         ends = self._segment_ends
         masks = np.zeros((mine.stop - mine.start, height, width), dtype=np.uint8)
         for mask, k in zip(masks, range(mine.start, mine.stop), strict=True):
             segment = json.loads(self._segment_bytes[ends[k] : ends[k + 1]].tobytes())
-            if isinstance(segment, list):  # polygons
-                polygons = [polygon for polygon in segment if len(polygon) >= 6]
-                if polygons:
-                    mask[...] = tools.decode(tools.merge(tools.frPyObjects(polygons, height, width)))
-                continue
-            if segment["size"] != [height, width]:
+            if isinstance(segment, dict) and segment.get("size") != [height, width]:
                 raise LoaderError(
-                    f"{self._names[self._image_of(k)]!r} is {height} x {width}, but a mask of it {segment['size']}"
+                    f"{self._names[self._image_of(k)]!r} is {height} x {width}, but a mask of it {segment.get('size')}"
                 )
-            is_list = isinstance(segment["counts"], list)
-            mask[...] = tools.decode(tools.frPyObjects(segment, height, width) if is_list else segment)
+            try:
+                _draw(segment, mask)
+            except Exception as error:  # pycocotools raises whatever odd numbers lead it to
+                number = self._columns["annotation_id"][k]
+                raise DecodeError(
+                    f"the segmentation of annotation {number} makes no mask: {type(error).__name__}: {error}"
+                ) from error
         return masks
 
     def _image_of(self, annotation: int) -> int:
         return int(np.searchsorted(self._begin, annotation, side="right")) - 1
+
+
+def _draw(segment: Any, mask: NDArray[np.uint8]) -> None:
+    """Draws polygons, or runs of either kind, into an empty mask (H, W)."""
+    tools = need("pycocotools.mask", "coco")
+    height, width = mask.shape
+    if isinstance(segment, list):
+        polygons = [polygon for polygon in segment if len(polygon) >= 6]
+        for polygon in polygons:
+            _check_outline(polygon)
+        if polygons:
+            mask[...] = tools.decode(tools.merge(tools.frPyObjects(polygons, height, width)))
+        return
+    counts = segment["counts"]
+    if isinstance(counts, str) and counts and (ord(counts[-1]) - ord("0")) & 0x20:
+        raise ValueError("its runs are cut short")  # pycocotools would read on, behind the end of the string
+    mask[...] = tools.decode(tools.frPyObjects(segment, height, width) if isinstance(counts, list) else segment)
+
+
+def _check_outline(polygon: list[float]) -> None:
+    """That pycocotools can walk around it: a number that its integers do not hold ends the process."""
+    points = np.array(polygon[: len(polygon) // 2 * 2], dtype=np.float64).reshape(-1, 2)
+    steps = np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1)
+    if not np.abs(points).max() + steps.sum() < _LONGEST_OUTLINE:  # so that NaN is refused, too
+        raise ValueError(f"a polygon reaches too far, or is no polygon: {polygon!r:.100}")
 
 
 def _read(path: str) -> dict[str, Any]:

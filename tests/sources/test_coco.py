@@ -193,6 +193,42 @@ def test_files_that_are_no_annotations(tmp_path):
         open_coco(tmp_path, content, masks=True).label(2)
 
 
+@pytest.mark.parametrize(
+    "segmentation",
+    [
+        [[0.0, 0.0, 1e9, 0.0, 1e9, 1e9]],
+        [SQUARE, [-1e30, 0.0, 5.0, 0.0, 5.0, 5.0]],
+        [[1e12, 1e12] * 3],
+        [[0.0, 0.0, 2e6, 1.0] * 10],
+        [[math.nan] * 6],
+        [["a"] * 6],
+        [None],
+        5,
+        "abc",
+        {"size": [H, W]},
+        {"size": [H, W], "counts": None},
+        {"size": [H, W], "counts": [0, 10**6]},
+        {"size": [H, W], "counts": [0, -5]},
+        {"size": [H, W], "counts": [2**40]},
+        {"size": [H, W], "counts": "oo"},
+        {"size": [H, W], "counts": "PPYo20PPYo20"},
+    ],
+    ids=lambda segmentation: f"{segmentation!r:.40}",
+)
+def test_segmentations_that_make_no_mask_cost_one_sample(tmp_path, segmentation):
+    """And neither the process, as coordinates of 1e9 did, nor the epoch."""
+    (tmp_path / "images").mkdir()
+    for number in (5, 6, 7):
+        Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
+    content = document()
+    content["annotations"][1]["segmentation"] = segmentation
+    source = open_coco(tmp_path, content, masks=True)
+    with pytest.raises(DecodeError, match=r"the segmentation of annotation 11 makes no mask: "):
+        source.read(0)
+    with Loader(source, on_error="skip", batch_size=3) as loader:
+        assert next(iter(loader)).indices.tolist() == [1, 2]
+
+
 def test_pycocotools_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
     with pytest.raises(LoaderError, match=r'needs pycocotools\.mask .*: pip install "cuaug\[coco\]"'):
