@@ -73,7 +73,7 @@ class Coco:
             self.categories = {c["id"]: c["name"] for c in sorted(found["categories"], key=lambda c: c["id"])}
             self.classes = list(self.categories.values()) if contiguous else None
             self._take(found["images"], found["annotations"], keep_crowds, keep_empty)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise LoaderError(f"{path!r} is not a file of COCO's instances: {type(error).__name__}: {error}") from error
         if len(self) == 0:
             raise LoaderError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
@@ -98,6 +98,9 @@ class Coco:
         self._names = [images[i]["file_name"] for i in kept.tolist()]
         sizes = [(images[i]["height"] or 0, images[i]["width"] or 0) for i in kept.tolist()]  # or null: not known
         self._sizes = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        for name, size in zip(self._names, self._sizes.tolist(), strict=True):
+            if not isinstance(name, str) or min(size) < 0:
+                raise ValueError(f"the image {name!r} is {size[0]} x {size[1]}: a name is text, and no size below 0")
         if self.masks and (self._sizes == 0).any():
             nameless = self._names[int(np.argmin(self._sizes.min(axis=1)))]
             raise ValueError(f"masks need the size of {nameless!r}, of which height or width is 0 or null")

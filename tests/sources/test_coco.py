@@ -194,6 +194,29 @@ def test_files_that_are_no_annotations(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("images", "id", 10**30),
+        ("images", "height", 10**30),
+        ("images", "height", math.inf),
+        ("images", "height", -1),
+        ("images", "file_name", None),
+        ("images", "file_name", 5),
+        ("annotations", "id", 10**30),
+        ("annotations", "bbox", [1, 1, 10**400, 1]),
+        ("annotations", "area", 10**400),
+        ("annotations", "iscrowd", 10**30),
+        ("annotations", "keypoints", [1, 2, 10**400] * 3),
+    ],
+)
+def test_values_that_no_file_has(tmp_path, part, field, value):
+    content = document()
+    content[part][2][field] = value
+    with pytest.raises(LoaderError, match=r"instances\.json' is not a file of COCO's instances: "):
+        open_coco(tmp_path, content)
+
+
+@pytest.mark.parametrize(
     "segmentation",
     [
         [[0.0, 0.0, 1e9, 0.0, 1e9, 1e9]],
