@@ -222,8 +222,10 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
                 spans[member.name] = offset, size
                 yield member.name, offset, size
             at = archive.offset
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # the last: headers of headers
-        raise LoaderError(f"{path!r} is not a tar file, or damaged at byte {at}: {error}") from error
+    # The last two: headers of headers, and names that claim to be longer than there is memory.
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        cause = str(error) or type(error).__name__
+        raise LoaderError(f"{path!r} is not a tar file, or damaged at byte {at}: {cause}") from error
 
 
 def _has_header(path: str, file: BinaryIO, at: int) -> bool:

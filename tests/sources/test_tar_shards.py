@@ -271,6 +271,17 @@ def test_headers_without_end(tmp_path, kind):
         TarShards(tmp_path / "a.tar", label=None)
 
 
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("size", [1 << 33, 1 << 40, 1 << 62, 1 << 70])
+def test_a_name_that_claims_more_than_there_is(tmp_path, kind, size):
+    """tarfile takes memory for all of it before it reads."""
+    header = tarfile.TarInfo("x")
+    header.type, header.size = kind, size
+    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
+    with pytest.raises(LoaderError, match=r"a.tar' is "):
+        TarShards(tmp_path / "a.tar", label=None)
+
+
 def test_a_field_that_comes_twice(tmp_path):
     path = archive(tmp_path, [("a.jpg", b"1"), ("a.JPG", b"2")])
     with pytest.raises(LoaderError, match=r"a.tar' has 'a.JPG' twice"):
