@@ -12,7 +12,7 @@ import torch
 
 from cuaug.errors import DecodeError, LoaderError
 
-__all__ = ["Decoder", "Decoders", "as_array", "as_text", "by_extension", "by_place", "decoded", "fields_of"]
+__all__ = ["Decoder", "Decoders", "as_array", "as_json", "as_text", "by_extension", "by_place", "decoded", "fields_of"]
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -62,12 +62,24 @@ def as_text(data: bytes) -> str:
 
 def as_array(data: bytes) -> Any:
     """What `np.save` wrote; never a pickle."""
-    return np.load(io.BytesIO(data), allow_pickle=False)
+    try:
+        return np.load(io.BytesIO(data), allow_pickle=False)
+    except ValueError:
+        raise
+    except Exception as error:  # NumPy reads the header as Python, and believes the shape that it has
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def as_json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"RecursionError: {error}") from error
 
 
 _BY_EXTENSION: dict[str, Decoder] = {
     **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
-    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("json", "jsn"), as_json),
     **dict.fromkeys(("txt", "text", "transcript"), as_text),
     "npy": as_array,
 }

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import os
+import struct
 import subprocess
 import tarfile
 from pathlib import Path
@@ -167,9 +168,24 @@ def test_decoders_of_ones_own(tmp_path):
         TarShards(path).read(0)
 
 
+def array_header(text: str) -> bytes:
+    """What `np.save` writes before the numbers, with another text."""
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode() + b"\n"
+
+
 @pytest.mark.parametrize(
     ("field", "data", "cause"),
-    [("cls", b"cat", "invalid literal"), ("json", b"{", "Expecting"), ("txt", b"\xff", "utf-8"), ("npy", b"no", "")],
+    [
+        ("cls", b"cat", "invalid literal"),
+        ("json", b"{", "Expecting"),
+        ("json", b"[" * 100_000, "RecursionError"),
+        ("txt", b"\xff", "utf-8"),
+        ("npy", b"no", ""),
+        ("npy", b"", "EOFError"),
+        ("npy", array_header("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,)}"), ""),
+        ("npy", array_header("(((("), ""),
+    ],
+    ids=range(8),
 )
 def test_a_damaged_label_costs_its_sample(tmp_path, field, data, cause):
     good = {"cls": b"1", "json": b"1", "txt": b"1", "npy": b""}[field]
