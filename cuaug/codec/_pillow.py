@@ -30,11 +30,14 @@ _UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
 
 def pillow_open(data: bytes, form: str) -> Any:
     try:
-        return Image.open(io.BytesIO(data))
+        image = Image.open(io.BytesIO(data))
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
         raise DecodeError(_what_it_is(data, form)) from error
     except Exception as error:  # its parsers raise whatever a damaged file leads them to
         raise DecodeError(_message(error)) from error
+    if image.format == "EPS":  # Ghostscript would run it, for as long as it likes
+        raise DecodeError("PostScript is a program and no picture: it is not run")
+    return image
 
 
 def pillow_orientation(image: Any) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from PIL import EpsImagePlugin
 
-from cuaug.codec import read_header
+from cuaug.codec import HostDecoder, read_header
 from cuaug.errors import DecodeError
 
 
@@ -17,3 +18,15 @@ def test_a_tiff_that_is_sound_but_of_a_kind_that_pillow_does_not_read():
         DecodeError, match=r"starts as a TIFF file, but .*, or it is of a kind that Pillow does not read"
     ):
         read_header(data.tobytes())
+
+
+def test_no_program_is_run_to_decode(tmp_path, monkeypatch):
+    """PostScript is one, and Pillow has Ghostscript run it: one without end would never give the thread back."""
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", str(ghostscript))
+    data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\n{ } loop\n%%EOF\n"
+    with pytest.raises(DecodeError, match="PostScript"):
+        HostDecoder().decode(read_header(data))
+    assert not (tmp_path / "ran").exists()
