@@ -12,7 +12,7 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -28,14 +28,12 @@ from cuaug.pipeline.reading import Item
 from cuaug.pipeline.samples import Samples, joined, rows_of
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
-from cuaug.pipeline.workers import Workers
+from cuaug.pipeline.workers import LOOK_SECONDS, Workers
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import typed_stage
 
 __all__ = ["Job", "Pipeline"]
 
-# How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
-_LOOK_SECONDS = 0.25
 # What takes less is not worth the question whether to go on.
 _QUICK_NANOSECONDS = 100_000
 # So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
@@ -140,18 +138,20 @@ class Job:
 
         Raises:
             LoaderError: the loader was closed, this process is a fork of the one that began the batch, or a thread has
-                been at the same sample, or at finishing the batch, for more than `timeout_seconds`.
+                been at the same sample, or at finishing the batch, for more than `timeout_seconds` of this wait.
         """
         if self._process != os.getpid():
             raise LoaderError("this iteration began before the process was forked: begin a new one")
         self._workers.check()
+        watches: list[Iterator[None]] = []
         while True:
             with contextlib.suppress(queue.Empty):
-                return self._done.get(timeout=_LOOK_SECONDS)
+                return self._done.get(timeout=LOOK_SECONDS)
             self._workers.check()
-            if timeout_seconds is not None:
-                for pool in self.pipeline.pools:
-                    pool.check_progress(self.number, timeout_seconds, self._name)
+            if timeout_seconds is not None and not watches:
+                watches = [pool.watch(self.number, timeout_seconds, self._name) for pool in self.pipeline.pools]
+            for watch in watches:
+                next(watch)
 
     def check(self) -> None:
         """Raises what a stage raised that was not one sample's fault."""

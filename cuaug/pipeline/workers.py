@@ -19,9 +19,12 @@ from cuaug.forks import ForkSafeLock
 from cuaug.pipeline.stats import Clock
 from cuaug.threads import one_of_many
 
-__all__ = ["Workers", "consuming"]
+__all__ = ["LOOK_SECONDS", "Workers", "consuming"]
 
 Task = Callable[[], None]
+
+#: How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
+LOOK_SECONDS = 0.25
 
 # How long stopping waits for tasks that are running, all together: the process must end. Native code gets its time,
 # since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
@@ -71,20 +74,28 @@ class Workers:
         if self.stopping:
             threading.Event().wait()
 
-    def check_progress(self, batch: int, timeout_seconds: float, name: Callable[[int | None], str]) -> None:
+    def watch(self, batch: int, timeout_seconds: float, name: Callable[[int | None], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
+
+        Takes a look at each `next`, LOOK_SECONDS after the last one. It counts the looks that find a worker at the same
+        sample: a process that was stopped, as by Ctrl-Z or with its container, finds each sample older than that.
 
         Args:
             name: of the sample with an index, or of several.
         """
-        stuck = [clock for clock in self.activities() if clock.seconds > timeout_seconds]
-        own = [clock for clock in stuck if clock.batch == batch]
-        if own or len(stuck) >= self.threads:
-            worst = (own or stuck)[0]
-            raise LoaderError(
-                f"{worst.doing} {name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
-                f"more than timeout_seconds={timeout_seconds:g}"
-            )
+        looks: dict[tuple[Clock, int], int] = {}
+        while True:
+            now = [(clock, clock.since) for clock in self.activities()]
+            looks = {each: looks.get(each, -1) + 1 for each in now}
+            stuck = [clock for (clock, _), count in looks.items() if count * LOOK_SECONDS >= timeout_seconds]
+            own = [clock for clock in stuck if clock.batch == batch]
+            if own or len(stuck) >= self.threads:
+                worst = (own or stuck)[0]
+                raise LoaderError(
+                    f"{worst.doing} {name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
+                    f"more than timeout_seconds={timeout_seconds:g}"
+                )
+            yield
 
     def submit(self, task: Task, turn: int = 0) -> None:
         with self._lock:

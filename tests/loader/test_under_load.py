@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -203,6 +205,27 @@ def test_a_stuck_collate_fn_is_reported(let_go):
         assert [next(batches).labels[0] for _ in range(2)] == [0, 4]
         with pytest.raises(LoaderError, match=r"^finishing the batch of 'disk/8.png' \(sample 8\) has taken"):
             next(batches)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_stopped_goes_on():
+    """By Ctrl-Z, or with its container or virtual machine: what it was at is older then than the timeout."""
+    program = Program("""
+class Slow(Memory):
+    def read(self, index):
+        if index == 2:
+            ready()
+        for _ in range(12):
+            time.sleep(0.05)
+        return super().read(index)
+
+list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
+""")
+    os.kill(program.process, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.kill(program.process, signal.SIGCONT)
+    ended = program.ends(within=float("inf"))
+    assert ended.code == 0, ended.err
 
 
 @pytest.mark.slow
