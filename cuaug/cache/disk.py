@@ -114,7 +114,9 @@ class DiskStore:
 
     def _make(self, contents: dict[str, Any]) -> None:
         for name, size in (("index", contents["samples"] * _RECORD.size), ("pixels", 0)):
-            with open(self._path(name), "wb") as empty:
+            with contextlib.suppress(FileNotFoundError):  # not cut: who has it mapped would end by SIGBUS
+                os.remove(self._path(name))
+            with open(self._path(name), "xb") as empty:
                 empty.truncate(size)
         new = self._path("contents.json.new")
         with open(new, "w", encoding="utf-8") as file:

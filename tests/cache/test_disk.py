@@ -360,6 +360,17 @@ def test_a_directory_that_cannot_be_used(tmp_path):
             opened(tmp_path / "fine", limit)
 
 
+def test_a_cache_made_anew_where_another_is_in_use(tmp_path):
+    """As by a job that starts while its directory is being deleted: what others look at stays as it is."""
+    cache = opened(tmp_path)
+    view = cache.put(1, picture(1))
+    os.remove(tmp_path / "contents.json")
+    new = opened(tmp_path)
+    assert same(view, picture(1)) and held(cache) == [1]
+    new.put(2, picture(2))
+    assert held(new) == [2] and held(cache) == [1]
+
+
 def test_a_directory_deleted_under_way(tmp_path, caplog):
     cache = opened(tmp_path / "cache")
     cache.put(1, picture(1))
