@@ -190,6 +190,7 @@ def _kind(label: Any) -> Any:
     if isinstance(label, tuple):
         return "tuple", len(label)
     try:
-        return np.shape(label)
+        array = np.asarray(label)
     except ValueError:
         return type(label)
+    return array.shape, array.dtype.kind in "biufc"

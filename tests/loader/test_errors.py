@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import pickle
+import re
 import struct
 import sys
 import traceback
@@ -337,6 +338,17 @@ def test_labels_that_do_not_fit_together(labels, tmp_path):
     assert repr(labels[0]) in str(caught.value) and repr(labels[1]) in str(caught.value)
     with Loader(files, batch_size=2, collate_fn=list) as loader:
         assert next(iter(loader)).labels == labels
+
+
+@pytest.mark.parametrize("odd", [None, "", b"cat", 2**70, object], ids=repr)
+def test_the_label_that_does_not_fit_is_named(odd, tmp_path):
+    (tmp_path / "a.png").write_bytes(png(0))
+    files = [(tmp_path / "a.png", label) for label in (6, 7.5, odd, 8)]
+    with (
+        Loader(files, batch_size=4) as loader,
+        pytest.raises(LoaderError, match=rf"do not make a tensor: 6 and {re.escape(repr(odd))};"),
+    ):
+        next(iter(loader))
 
 
 class Returns(Memory):
