@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS
+from cuaug.targets.elsewhere import unread
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks
 from cuaug.targets.values import tv_kind, tv_kind_of
 
@@ -45,7 +46,8 @@ class Group:
         groups: other groups in it.
 
     Raises:
-        TransformError: a target that is not as it should be, or in a list, named; a picture without a name.
+        TransformError: a target that is not as it should be, or in a list, named; a picture without a name, or boxes or
+            masks under a name that is not read.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class Group:
                     self.fields[key] = Masks(value, name, size, dims=(3,), fill=None)
                 else:
                     self.fields[key] = Masks(value, name, size, dims=(2,), fill=mask_fill)
+            elif is_mapping and (why := unread(container, key, value)) is not None:
+                raise TransformError(f"{name} {why}")
             elif isinstance(value, list):
                 if may_move(value):
                     raise TransformError(
@@ -213,7 +217,10 @@ def may_move(value: Any) -> bool:
                 return False
             value = [*itertools.chain.from_iterable(part for part in value if type(part) in kinds)]
     if _is_mapping(value):
-        return any(_is_named(value, key, part) or may_move(part) for key, part in value.items())
+        return any(
+            _is_named(value, key, part) or unread(value, key, part) is not None or may_move(part)
+            for key, part in value.items()
+        )
     return tv_kind(value) is not None
 
 

@@ -28,7 +28,8 @@ class Targets:
     In a list, which is what several images have, they are refused.
 
     Everything else is handed through, but for what has one row for each of a dict's boxes where a transform has sorted
-    some of these out. An array of the image's own size and a PIL image are refused where no name tells what they are.
+    some of these out. An array of the image's own size and a PIL image are refused where no name tells what they are,
+    and boxes, masks and polygons that have the names of other libraries ("bbox", "bboxes", "segmentation", ...).
 
     Coordinates are in pixels from the image's upper left corner; the centre of the first pixel is (0.5, 0.5). What
     reaches out of the image is cut off, at first as well.

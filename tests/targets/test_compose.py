@@ -106,7 +106,7 @@ def test_boxes_in_a_list_are_refused(tmp_path, label, name):
 
 
 @pytest.mark.parametrize(
-    "label", [[1, 2], [], [[]], [{"bbox": [1, 2, 3, 4]}], ["boxes"], [{"mask": "1.png"}], [[1.5], [(2, 3), "a"]]]
+    "label", [[1, 2], [], [[]], [{"bbox": "1.txt"}], ["boxes"], [{"mask": "1.png"}], [[1.5], [(2, 3), "a"]]]
 )
 def test_other_lists_are_handed_through(label):
     image = np.zeros((20, 30, 3), np.uint8)
