@@ -52,16 +52,23 @@ def run_plan(
     views: int = 1,
     record: Record | None = None,
     target_type: Type | None = None,
+    normalized: bool = False,
 ) -> tuple[torch.Tensor, list[Any] | None]:
     """(N, C, H, W), or (N, views, C, H, W) where there are several, in memory as `opened` asks; and the targets.
 
-    The images are of `target_type`; None: as the plan says, or else as they were.
+    The images are of `target_type`; None: as the plan says, or else as they were. `normalized` says that they come so.
     """
     n, height, width, _ = opened.images.shape
     source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
     rows = n * views
     plan = Plan(
-        [height] * rows, [width] * rows, source_type=source_type, channels=opened.channels, views=views, record=record
+        [height] * rows,
+        [width] * rows,
+        source_type=source_type,
+        channels=opened.channels,
+        views=views,
+        record=record,
+        normalized=normalized,
     )
     plan.target_type = opened.target_type
     moving = None

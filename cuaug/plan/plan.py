@@ -42,6 +42,7 @@ class Plan(Moves, Filters):
         channels: 3, or 1 for gray images (which the kernels see as three equal channels).
         views: the rows are N / views images, each as often as this in a row.
         record: of what transforms write.
+        normalized: the images come as floats that are not in [0, 1], which cannot become bytes.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Plan(Moves, Filters):
         channels: int = 3,
         views: int = 1,
         record: Record | None = None,
+        normalized: bool = False,
     ) -> None:
         super().__init__(heights, widths, source_type, channels)
+        self._normalized = normalized
         #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
         self.target_type: Type | None = None
         self.views = views

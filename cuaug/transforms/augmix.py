@@ -48,6 +48,8 @@ class AugMix(BatchTransform):
         interpolation, fill: as for `AutoAugment`.
     """
 
+    keeps_range = True
+
     def __init__(
         self,
         severity: int = 3,

@@ -94,6 +94,8 @@ class BatchTransform(Transform):
     partners: int = 0
     #: Whether it depends on the images' unit, as a fill does: then they get the type that a Loader asks for behind it.
     has_fill: bool = False
+    #: Whether normalized images are still such behind it, as those are that it only mixes.
+    keeps_range: bool = False
     #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
     reads_targets: bool = False
 

@@ -7,7 +7,7 @@ Members draw from positions of their own whether or not they act, so a sample's 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -116,7 +116,9 @@ class _OneOf(BatchTransform):
 
     def __init__(self, choice: RandomChoice) -> None:
         self.choice = choice
-        self.partners = max(transform.stage().partners for transform in choice.transforms)  # type: ignore[union-attr]
+        stages = [cast(BatchTransform, transform.stage()) for transform in choice.transforms]
+        self.partners = max(stage.partners for stage in stages)
+        self.keeps_range = all(stage.keeps_range for stage in stages)
 
     def perform(
         self,

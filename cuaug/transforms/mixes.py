@@ -33,6 +33,7 @@ class _Mix(BatchTransform):
     """What share of a sample is its own is drawn from Beta(alpha, alpha)."""
 
     partners = 1
+    keeps_range = True
 
     def __init__(self, alpha: float = 1.0, num_classes: int | None = None, p: float = 1.0) -> None:
         self.alpha = arguments.positive("alpha", alpha)

@@ -52,6 +52,7 @@ class Mosaic(BatchTransform):
 
     partners = 3
     has_fill = True
+    keeps_range = True
     reads_targets = True
 
     def __init__(
@@ -127,6 +128,7 @@ class CopyPaste(BatchTransform):
     """
 
     partners = 1
+    keeps_range = True
     reads_targets = True
 
     def __init__(self, p: float = 0.5, blending: bool = True) -> None:

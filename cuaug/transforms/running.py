@@ -19,7 +19,6 @@ from cuaug.targets.finding import may_move
 from cuaug.transforms.base import BatchTransform, Transform
 from cuaug.transforms.compose import Compose
 from cuaug.transforms.dtype import Normalize, ToDtype
-from cuaug.transforms.function import Lambda
 
 __all__ = ["restacked", "rows_of", "run_chain", "run_stages", "typed_stage"]
 
@@ -41,7 +40,8 @@ def run_chain(
     draws = Draws(seed, epoch, keys)
     made, targets = _run_planned(first, opened, targets, how_targets_are, draws, record)
     if len(stages) > 1:
-        made, targets = run_stages(stages, made, targets, how_targets_are, Draws(seed, epoch, keys), record)
+        draws, is_float = Draws(seed, epoch, keys), opened.images.is_floating_point()
+        made, targets = run_stages(stages, made, targets, how_targets_are, draws, record, is_float=is_float)
     return opened.finish(made), targets
 
 
@@ -88,6 +88,7 @@ def run_stages(
     *,
     extra: int = 0,
     target_type: Type | None = None,
+    is_float: bool = False,
 ) -> tuple[torch.Tensor, list[Any] | None]:
     """All stages of a chain but the first.
 
@@ -98,13 +99,13 @@ def run_stages(
         extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
             first ones are taken once more.
         target_type: what the images of `typed_stage` become, as with `ToDtype(scale=True)`; None: what the stages make.
+        is_float: whether the first stage was given floats.
 
     Returns:
         what became of the N images and their targets.
     """
     count, typed = len(images) - extra, typed_stage(stages)
-    if target_type == Type.UINT8 and _normalized(stages):
-        raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
+    normalized = _normalized(stages[0], is_float, False)
     for number, stage in enumerate(stages[1:], 1):
         drawn = draws.at(number * _STAGE_POSITIONS)
         if isinstance(stage, BatchTransform):
@@ -115,13 +116,15 @@ def run_stages(
             extra -= stage.partners
             of = drawn.of(drawn.indices[: count + extra])
             images, targets, _ = stage.perform(images, targets, of, record, how_targets_are)
+            normalized &= stage.keeps_range
             if number == typed and target_type is not None:
-                images = _of_type(images, target_type)
+                images = _of_type(images, target_type, normalized)
         else:
             opened = open_images(images)
             of = drawn.of(drawn.indices[: len(images)])
             type_now = target_type if number == typed else None
-            made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record, type_now)
+            made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record, type_now, normalized)
+            normalized = _normalized(stage, images.is_floating_point(), normalized)
             images = opened.finish(made)
     return images[:count], None if targets is None else targets[:count]
 
@@ -134,6 +137,7 @@ def _run_planned(
     draws: Draws,
     record: Record,
     target_type: Type | None = None,
+    normalized: bool = False,
 ) -> tuple[torch.Tensor, list[Any] | None]:
     each = draws.of(np.repeat(draws.indices, stage.views))
     return run_plan(
@@ -144,30 +148,28 @@ def _run_planned(
         views=stage.views,
         record=record,
         target_type=target_type,
+        normalized=normalized,
     )
 
 
-def _of_type(images: torch.Tensor, target_type: Type) -> torch.Tensor:
+def _of_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch.Tensor:
     dtype = dtype_of(target_type)
     if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point) or 0 in images.shape:
         return images.to(dtype)
     opened = open_images(images)
-    return opened.finish(run_plan(opened, lambda plan: None, target_type=target_type)[0])
+    made, _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
+    return opened.finish(made)
 
 
-def _normalized(stages: Stages) -> bool:
-    """Whether images, bytes at first, leave the range [0, 1], as far as it is known: a function may do anything."""
-    is_float = normalized = False
-    for stage in stages:
-        if isinstance(stage, Lambda):
-            normalized = False
-        for part in stage.parts if isinstance(stage, Compose) else ():
-            if isinstance(part, Normalize):
-                is_float = normalized = True
-            elif isinstance(part, ToDtype):  # floats stay as they are, whatever its scale
-                now_float = part.dtype != torch.uint8
-                normalized = now_float and (normalized if is_float else not part.scale)
-                is_float = now_float
+def _normalized(stage: Transform, is_float: bool, normalized: bool) -> bool:
+    """Whether a planned stage leaves its images, of which the same is known, beyond the range [0, 1]."""
+    for part in stage.parts if isinstance(stage, Compose) else ():
+        if isinstance(part, Normalize):
+            is_float = normalized = True
+        elif isinstance(part, ToDtype):  # floats stay as they are, whatever its scale
+            now_float = part.dtype != torch.uint8
+            normalized = now_float and (normalized if is_float else not part.scale)
+            is_float = now_float
     return normalized
 
 

@@ -219,3 +219,54 @@ def test_views_say_what_is_wrong(images):
         T.RandomApply([T.FiveCrop(4)])(x)
     with pytest.raises(TransformError, match="only one transform of a chain"):
         T.Compose([T.FiveCrop(9), T.TenCrop(4)])
+
+
+MIX = T.MixUp(num_classes=3)
+MIXES = [[MIX], [T.CutMix(num_classes=3)], [T.RandomChoice([MIX, T.CutMix(num_classes=3)])], [MIX, T.Pad(1), MIX]]
+BYTES = T.ToDtype(torch.uint8, scale=True)
+
+
+@pytest.mark.parametrize("mixes", MIXES, ids=str)
+@pytest.mark.parametrize("last", [BYTES, T.JPEG(50)], ids=str)
+def test_normalized_images_stay_so_behind_a_mix(mixes, last, images):
+    """They saturated, mostly to black, as they do not where all is one plan."""
+    labels = torch.tensor([0, 1, 2, 0])
+    for given in (KINDS["batch of tensors"](images), images.astype(np.float32) / 255):
+        with pytest.raises(TransformError, match="normalized images are not in"):
+            T.Compose([T.Normalize(0.5, 0.25), *mixes, last])(given, labels)
+        levels = T.ToDtype(torch.float32)  # of bytes: 0 ... 255; floats stay as they are
+        if given.dtype == torch.uint8:
+            with pytest.raises(TransformError, match="normalized images are not in"):
+                T.Compose([levels, *mixes, last])(given, labels)
+        else:
+            T.Compose([levels, *mixes, last])(given, labels)
+        T.Compose([T.ToDtype(torch.float32, scale=True), *mixes, last])(given, labels)
+    with (
+        cuaug.Loader(Rows(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
+        pytest.raises(TransformError, match="normalized images are not in"),
+    ):
+        next(iter(loader))
+
+
+class Restored(T.BatchTransform):
+    def run(self, images, targets, **params):
+        return images * 0.25 + 0.5, targets
+
+
+@pytest.mark.parametrize("restored", [Restored(), T.Lambda(lambda x: x * 0.25 + 0.5), T.RandomChoice([Restored()])])
+def test_a_function_may_bring_normalized_images_back(restored, images):
+    x = KINDS["batch of tensors"](images)
+    assert torch.equal(T.Compose([T.Normalize(0.5, 0.25), restored, BYTES])(x), x)
+    with cuaug.Loader(Rows(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
+        assert torch.equal(next(iter(loader)).images, x)
+
+
+class Rows:
+    def __init__(self, images):
+        self.images = images
+
+    def __len__(self):
+        return len(self.images)
+
+    def read(self, index):
+        return self.images[index], index % 3
