@@ -12,6 +12,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import LoaderError
 from cuaug.sources._fingerprint import fingerprint, once
+from cuaug.sources._repr import OneLine, some
 from cuaug.sources.source import Source, method_of
 
 __all__ = ["Joined", "Part", "inner", "leaves"]
@@ -40,7 +41,7 @@ def _list_of(source: Source, name: str) -> list[Any] | None:
     return list(found) if isinstance(found, (Sequence, np.ndarray)) and not isinstance(found, str) else None
 
 
-class _OfSources:
+class _OfSources(OneLine):
     """Samples that are those of other sources, with all that these have."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -82,6 +83,9 @@ class _OfSources:
         source, i = self._place(index)
         size = method_of(source, "picture_size")
         return (0, 0) if size is None else size(i)  # zeros: not known
+
+    def _which(self) -> str:
+        return some(self.sources)
 
     def __getattr__(self, name: str) -> Any:
         # A loader looks at every picture's size where there is such a method.

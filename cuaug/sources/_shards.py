@@ -17,6 +17,7 @@ from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import origin
 from cuaug.sources._index import Index, Stamp
 from cuaug.sources._process import PerProcess
+from cuaug.sources._repr import OneLine
 from cuaug.sources._urls import is_url
 
 __all__ = ["Paths", "Shards", "expand"]
@@ -99,7 +100,7 @@ def _range(text: str) -> list[str]:
     return [f"{value:0{width}d}" for value in range(first, last + step, step)]
 
 
-class Shards:
+class Shards(OneLine):
     """The base of a source whose samples lie in several files, each with an index.
 
     Args:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._bytes import cause_of, read_bytes
+from cuaug.sources._repr import OneLine, some
 from cuaug.sources._urls import is_url
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _SAMPLES_PER_TASK = 256
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
 
 
-class Checked:
+class Checked(OneLine):
     r"""Another source, whose samples are verified against checksums.
 
     Damaged JPEGs mostly decode, to a damaged picture. With checksums such a sample is a `DecodeError`, and `on_error`
@@ -133,6 +134,9 @@ class Checked:
                 index=index,
             )
         return data, label
+
+    def _which(self) -> str:
+        return some([self.source])
 
     def __getattr__(self, name: str) -> Any:
         if name in _PASSED_ON:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin
+from cuaug.sources._repr import OneLine
 
 __all__ = ["Coco"]
 
@@ -21,7 +22,7 @@ Arrays = dict[str, NDArray[Any]]
 _LONGEST_OUTLINE = 1 << 22
 
 
-class Coco:
+class Coco(OneLine):
     """Images and their instances from a COCO annotation file, in the order of the file.
 
     A label is a dict:

@@ -12,6 +12,7 @@ from cuaug.errors import LoaderError
 from cuaug.sources import _urls
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import by_place
+from cuaug.sources._repr import OneLine
 
 __all__ = ["EXTENSIONS", "Files", "images_below", "split_pairs"]
 
@@ -30,7 +31,7 @@ _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 Around = frozenset[tuple[int, int]]
 
 
-class Files:
+class Files(OneLine):
     """Files with a label each.
 
     Args:

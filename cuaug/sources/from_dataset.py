@@ -18,11 +18,12 @@ from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import fields_of
 from cuaug.sources._parts import leaves
 from cuaug.sources._process import PerProcess
+from cuaug.sources._repr import OneLine
 
 __all__ = ["FromDataset"]
 
 
-class FromDataset:
+class FromDataset(OneLine):
     """The items of a map-style Dataset.
 
     An item is (image, label), (image, label, more, ...), whose label is then a tuple, an image alone, whose label is

@@ -15,6 +15,7 @@ from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import as_text, decoded, fields_of
 from cuaug.sources._process import PerProcess
+from cuaug.sources._repr import OneLine
 
 __all__ = ["Hdf5"]
 
@@ -22,7 +23,7 @@ __all__ = ["Hdf5"]
 _CHUNK = 1 << 24
 
 
-class Hdf5:
+class Hdf5(OneLine):
     """Images and labels in datasets of an HDF5 file. Needs `pip install "cuaug[hdf5]"`.
 
     HDF5 serves one thread at a time. That suits encoded images, of which reading is the small part.

@@ -12,6 +12,7 @@ from cuaug.forks import ForkSafeLock
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import by_place
+from cuaug.sources._repr import OneLine
 
 __all__ = ["Lmdb"]
 
@@ -20,7 +21,7 @@ Key = bytes | str
 _LOOKED_AT = 1000
 
 
-class Lmdb:
+class Lmdb(OneLine):
     """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
 
     It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile. LMDB keeps no

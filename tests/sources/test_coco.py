@@ -56,6 +56,7 @@ def test_labels(tmp_path):
     source = open_coco(tmp_path)
     assert isinstance(source, Source) and len(source) == 3 and source.classes is None
     assert source.categories == {3: "car", 90: "brush"}
+    assert repr(source) == f"Coco(3 samples, the first {source.path(0)!r})"
     path, label = source.read(2)
     assert path == str(tmp_path / "images" / "7.jpg") == source.path(2)
     assert label["boxes"].dtype == np.float32 and label["boxes"].tolist() == [[2, 3, 8, 7], [1, 1, 1, 1]]

@@ -75,6 +75,27 @@ def test_it_is_a_source(source):
     assert sources.open_source(source) is source
 
 
+def test_its_repr_is_one_line_of_what_there_is(source):
+    name, classes = type(source).__name__, getattr(source, "classes", None)
+    within = f" in {len(classes)} classes" if classes else ""
+    begin = f"{name}(12 samples{within}, "
+    if isinstance(getattr(source, "sources", None), list):  # its first is the first one's
+        assert repr(source).startswith(f"{begin}of {source.sources[0]!r}")
+    else:
+        assert repr(source) == str(source) == f"{begin}the first {source.path(0)!r})"
+
+
+def test_reprs_of_sources_made_of_others(tmp_path):
+    KINDS["files"].write(tmp_path, samples())
+    one = KINDS["files"].open(tmp_path)
+    inner = repr(one)
+    assert repr(sources.Checked(one, sources.Checked.compute(one))) == f"Checked(12 samples, of {inner})"
+    part = sources.open_source(torch.utils.data.Subset(one, [3]))
+    assert repr(part) == f"Part(1 sample, of {inner})"
+    joined = sources.open_source(torch.utils.data.ConcatDataset([one, part, one, one, one]))
+    assert repr(joined) == f"Joined(49 samples, of {inner}, {part!r}, {inner} and 2 more)"
+
+
 def test_every_sample_from_several_threads(kind, source):
     assert read_all(source) == expected(kind)
 
