@@ -19,6 +19,7 @@ from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.codec import DEFAULT_MAX_PIXELS
 from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.instead import LOADER_ARGUMENTS, telling
 from cuaug.interop import type_of
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
@@ -104,8 +105,10 @@ class Loader:
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
+        TypeError: arguments that it does not have; of those of DataLoader, DALI and FFCV it names its own.
     """
 
+    @telling(LOADER_ARGUMENTS)
     def __init__(
         self,
         files: Loadable,
