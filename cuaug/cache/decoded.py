@@ -38,7 +38,8 @@ class DecodedCache:
             whose pixels are in memory once, as far as the system has room; it stays after them, until the directory is
             deleted. Each dataset, and each `short_side`, needs its own, also one that has moved or was made anew.
             Single files that are replaced need a new one too: sizes and times are looked at of up to 1,000 files, and
-            not each time a picture is taken. None: in this process's memory, which is used only as far as it is filled.
+            not each time a picture is taken. Where its files cannot be written to, it is read and takes nothing more.
+            None: in this process's memory, which is used only as far as it is filled.
 
     It fills in the order in which samples are first read and never lets one go (`EncodedCache` says why). Bookkeeping
     comes on top of the limit: about 240 bytes a sample in memory, 24 on disk.

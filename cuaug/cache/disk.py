@@ -11,6 +11,8 @@ failure is an error: on a full disk a store into a map, and on tmpfs even a look
 Pixels are written before their record, and the record's state after the rest of it: whoever dies in between loses the
 room it was given and nothing else. After a crash of the machine the record may have reached the disk and its pixels
 not. So the first time that a process reads what it did not write, it compares the checksum.
+
+Where the files cannot be written to, on a read-only mount or as another user's, what they hold is read, without a lock.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class DiskStore:
             raise LoaderError(f"a cache in {directory!r} takes at most {sys.maxsize} bytes, not {limit_bytes}")
         self._directory, self._limit_bytes = directory, limit_bytes
         self._given_up = self._warned = False
+        pixels = self._path("pixels")  # on a read-only mount, or of another user
+        self._read_only = os.access(pixels, os.R_OK) and not os.access(pixels, os.W_OK)
         count = identity["samples"]
         try:
             os.makedirs(directory, exist_ok=True)
@@ -76,7 +80,7 @@ class DiskStore:
 
     def _open(self, name: str) -> int:
         """Closed when no thread holds the store any more: one that did could write to another file of its number."""
-        file = os.open(self._path(name), os.O_RDWR | os.O_CLOEXEC)
+        file = os.open(self._path(name), (os.O_RDONLY if self._read_only else os.O_RDWR) | os.O_CLOEXEC)
         weakref.finalize(self, os.close, file).atexit = False
         return file
 
@@ -87,6 +91,9 @@ class DiskStore:
         The file is opened anew each time, since this kind of lock belongs to the opening: it so holds off other
         threads, other stores and forked children alike. The system lets go of it for whoever is killed.
         """
+        if self._read_only:  # and so is every file: there is nothing to be alone for
+            yield
+            return
         file = os.open(self._path("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -149,6 +156,9 @@ class DiskStore:
         view = self.get(index)
         if view is not None or self._given_up:
             return view
+        if self._read_only:
+            self._give_up("it cannot be written to")
+            return None
         pixels = np.ascontiguousarray(pixels)
         try:
             offset = self._take(pixels.nbytes)
@@ -157,7 +167,7 @@ class DiskStore:
             _write(self._pixel_file, pixels.reshape(-1).data, offset)
             self._publish(index, pixels, offset)
         except OSError as error:
-            self._give_up(error)
+            self._give_up(error.strerror)
             return None
         return self.get(index)
 
@@ -204,15 +214,17 @@ class DiskStore:
                 self._directory,
                 index,
             )
+        if self._read_only:
+            return
         try:
             _write(self._index_file, memoryview(b"\0"), index * _RECORD.size)
         except OSError as error:
-            self._give_up(error)
+            self._give_up(error.strerror)
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, why: str | None) -> None:
         if not self._given_up:
             self._given_up = True
-            log.warning("the decoded cache in %r takes no more samples: %s", self._directory, error.strerror)
+            log.warning("the decoded cache in %r takes no more samples: %s", self._directory, why)
 
     def stats(self) -> CacheStats:
         """Reads the whole index: some milliseconds for a million samples."""
