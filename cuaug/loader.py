@@ -99,9 +99,9 @@ class Loader:
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
     keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with their images, and labels that
-    are dicts of these stay a list: see `cuaug.targets`. Each iteration is the next epoch; `set_epoch` chooses it.
-    `state_dict` and `load_state_dict` stop and go on, on any number of ranks. It is a context manager; `close()` ends
-    its threads.
+    are dicts of these stay a list: see `cuaug.targets`. Each iteration is, from its first batch on, the next epoch;
+    `set_epoch` chooses it. `state_dict` and `load_state_dict` stop and go on, on any number of ranks. It is a context
+    manager; `close()` ends its threads.
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
@@ -274,14 +274,15 @@ class Loader:
             self._begin()
         if not self._rank_given:
             check_rank(self.rank, self.world_size)
-        epoch, start = self.epoch, self._start
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        # An iteration is one with its first batch: trainers begin some only to look, or before they tell the epoch.
+        number, start = self.epoch, self._start
         if not start:
             self._order = None  # a sampler may give another order for the same epoch
-        self._go_to(epoch + 1, 0)
-        self._consumed = epoch, start
-        return self._batches(epoch, start)
-
-    def _batches(self, number: int, start: int) -> Iterator[Batch]:
+        self._go_to(number + 1, 0)
+        self._consumed = number, start
         epoch = self._epoch(number)
         steps, recorder = self._steps(len(epoch), start), self._recorder
 

@@ -71,7 +71,8 @@ def test_break_and_iterate_again(breaks, threads, prefetch):
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
 @settings(max_examples=40)
 def test_iterators_alive_at_once(turns, count, batch_size, threads):
-    """Each is an epoch of its own, complete and as it is alone, however they take turns and if one is let go."""
+    """Each is an epoch of its own, in the order of their first batches, complete and as it is alone, however they take
+    turns and if one is let go."""
     options = {"batch_size": batch_size, "shuffle": True, "threads": threads}
     with Loader(Memory(count), **options) as loader, Loader(Memory(count), **options) as alone:
         want = [labels_of(alone) for _ in range(3)]
@@ -84,10 +85,12 @@ def test_iterators_alive_at_once(turns, count, batch_size, threads):
                 got[turn] += itertools.islice(batches[turn], 1)
         for which in batches:
             got[which] += batches[which]
-        for which in range(3):
-            labels = labels_of(got[which])
-            assert labels == (want[which] if which in batches else want[which][: len(labels)])
-            assert all(batch.epoch == which for batch in got[which])
+        began = [which for which in range(3) if got[which]]
+        assert sorted(got[which][0].epoch for which in began) == list(range(len(began)))
+        for which in began:
+            labels, epoch = labels_of(got[which]), got[which][0].epoch
+            assert labels == (want[epoch] if which in batches else want[epoch][: len(labels)])
+            assert all(batch.epoch == epoch for batch in got[which])
 
 
 def test_an_exception_in_the_consumers_loop():
