@@ -68,7 +68,7 @@ PARTS: dict[str, list[tuple[Any, str]]] = {
     + [(Points, name) for name in ("move", "boxes", "empty")],
     "tables": [(Plan, "tables")],
     "folding": [(planning, "folded")],
-    "regions": [(planning.Planned, name) for name in ("shape", "regions")],
+    "regions": [(planning.Planned, name) for name in ("regions",)],
     "the rest": [(planning, "plan_samples")],
 }
 
