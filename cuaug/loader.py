@@ -32,7 +32,7 @@ from cuaug.pipeline.workers import consuming
 from cuaug.placement import placed
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
-from cuaug.sampling import LAST_BATCH, Epoch, Order, Share, Steps, open_sampler, order_of
+from cuaug.sampling import LAST_BATCH, Epoch, Order, SamplerView, Share, Steps, open_sampler, order_of
 from cuaug.sources import method_of, open_source
 from cuaug.sources.opening import Loadable
 from cuaug.transforms import Compose, Transform
@@ -108,6 +108,8 @@ class Loader:
         TypeError: arguments that it does not have; of those of DataLoader, DALI and FFCV it names its own.
     """
 
+    batch_sampler: None = None  # what has a sampler is taken for a DataLoader, which has this as well
+
     @telling(LOADER_ARGUMENTS)
     def __init__(
         self,
@@ -145,7 +147,7 @@ class Loader:
             raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
         if shuffle is not None and not isinstance(shuffle, (bool, int, np.bool_)):
             raise LoaderError(f"shuffle is True or False, not {shuffle!r}")
-        self.sampler = open_sampler(sampler, len(self.source), shuffle=bool(shuffle))
+        self._sampler = open_sampler(sampler, len(self.source), shuffle=bool(shuffle))
         self.seed = integer("seed", seed)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
@@ -206,9 +208,14 @@ class Loader:
         """The class folders' names, in the order of their labels, where the source has them."""
         return getattr(self.source, "classes", None)
 
+    @property
+    def sampler(self) -> SamplerView:
+        """For trainers that know torch's DataLoader: they tell its sampler the epoch, which here is `set_epoch`."""
+        return SamplerView(len(self._sampler), self.set_epoch)
+
     def __len__(self) -> int:
         """Batches in a whole epoch, on this rank as on every other."""
-        return len(self._steps(len(self.sampler), 0))
+        return len(self._steps(len(self._sampler), 0))
 
     def set_epoch(self, epoch: int) -> None:
         """The epoch that the next iteration is: it decides the order and what is drawn.
@@ -247,8 +254,8 @@ class Loader:
             "seed": self.seed,
             "source_length": len(self.source),
             "source": self._fingerprint,
-            "order": type(self.sampler).__name__,
-            "order_length": len(self.sampler),
+            "order": type(self._sampler).__name__,
+            "order_length": len(self._sampler),
             "order_checksum": self._epoch(epoch).checksum if position else None,
         }
 
@@ -262,8 +269,8 @@ class Loader:
 
     def _epoch(self, number: int) -> Epoch:
         if self._order is None or self._order.number != number:
-            order = order_of(self.sampler, self.seed, number, len(self.source))
-            self._order = Epoch(number, self.seed, order, repeats=self.sampler.repeats)
+            order = order_of(self._sampler, self.seed, number, len(self.source))
+            self._order = Epoch(number, self.seed, order, repeats=self._sampler.repeats)
         return self._order
 
     def _steps(self, count: int, start: int) -> Steps:

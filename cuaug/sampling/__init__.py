@@ -8,6 +8,7 @@ from __future__ import annotations
 from cuaug.sampling.epoch import Epoch
 from cuaug.sampling.orders import (
     Order,
+    SamplerView,
     SequentialOrder,
     ShardSampler,
     ShuffledOrder,
@@ -22,6 +23,7 @@ __all__ = [
     "LAST_BATCH",
     "Epoch",
     "Order",
+    "SamplerView",
     "SequentialOrder",
     "ShardSampler",
     "Share",

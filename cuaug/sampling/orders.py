@@ -6,7 +6,7 @@ Each is a function of (seed, epoch), so every rank and every resumed run makes t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,6 +20,7 @@ from cuaug.random import Draws, mixed
 
 __all__ = [
     "Order",
+    "SamplerView",
     "SequentialOrder",
     "ShardSampler",
     "ShuffledOrder",
@@ -204,6 +205,17 @@ class TorchOrder:
         finally:
             generator.set_state(state)
         return _integers(given, f"the sampler {type(self.sampler).__name__}")
+
+
+class SamplerView:
+    """What trainers look for in the sampler of a DataLoader: its length, and whom to tell which epoch comes next."""
+
+    def __init__(self, length: int, set_epoch: Callable[[int], None]) -> None:
+        self._length = length
+        self.set_epoch = set_epoch
+
+    def __len__(self) -> int:
+        return self._length
 
 
 def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
