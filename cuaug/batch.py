@@ -33,6 +33,7 @@ class Batch(_Pair):
             valid samples are each sample of the epoch once, but for damaged ones.
         epoch: the epoch's number.
         params(): what was applied to each sample, as `Compose.trace` tells it; empty lists on copies.
+        to(device): the batch there, as trainers move it.
         copy_into(images, labels): for CUDA graphs.
     """
 
@@ -55,6 +56,15 @@ class Batch(_Pair):
         params = params or (lambda: [[] for _ in images])
         batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch
+
+    def to(self, device: str | torch.device, non_blocking: bool = False) -> Batch:
+        """The batch with all its tensors on a device, those in the labels, `indices` and `valid` as well.
+
+        Lightning and Accelerate call it.
+        """
+        parts = (*self, self.indices, self.valid)
+        images, labels, indices, valid = (_moved(part, device, non_blocking) for part in parts)
+        return Batch(images, labels, indices, valid, self.epoch, self.params)
 
     def copy_into(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> None:
         """Copies the batch to where it is always expected: the input of a captured CUDA graph has one address.
@@ -155,6 +165,18 @@ def none_of(labels: Any) -> Any:
             "empty), or where fewer samples are left than ranks (last_batch='drop' and 'pad' leave none empty); and "
             f"what collate_fn made of one, {labels!r:.100}, has no part [:0] that would be none's"
         ) from error
+
+
+def _moved(value: Any, device: str | torch.device, non_blocking: bool) -> Any:
+    """Tensors, and others that know how, on the device; also in dicts, lists and tuples."""
+    if callable(getattr(value, "to", None)):
+        return value.to(device, non_blocking=non_blocking)
+    if isinstance(value, dict):
+        return {name: _moved(part, device, non_blocking) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = [_moved(part, device, non_blocking) for part in value]
+        return parts if isinstance(value, list) else type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return value
 
 
 def _as_tensor(value: Any) -> Any:

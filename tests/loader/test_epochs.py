@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections import Counter
+from collections import Counter, namedtuple
 from typing import ClassVar
 
 import numpy as np
@@ -188,6 +188,31 @@ def test_a_batch_is_a_pair_that_says_more():
         assert twin.valid.all() and twin.epoch == 0
     moved = type(batch)(*(part.double() for part in batch))  # what trainers do to move a named tuple
     assert moved.images.dtype == torch.float64 and moved.indices is None
+
+
+class Tokens(list):
+    """An object with a `to` of its own, as a `collate_fn` may make."""
+
+    def to(self, device, non_blocking=False):
+        return Tokens([device, non_blocking])
+
+
+Point = namedtuple("Point", "x y")
+
+
+def test_a_batch_moves_with_all_that_it_says():
+    """To "meta" here, so that nothing is where it was."""
+    labels = {"boxes": [torch.ones(2, 4), torch.ones(0, 4)], "names": ["a", "b"], "at": Point(torch.ones(2), 5)}
+    batch = Batch(torch.ones(2, 3, 4, 5), {**labels, "text": Tokens()}, torch.arange(2), torch.ones(2).bool(), 7)
+    moved = batch.to("meta", non_blocking=True)
+    assert isinstance(moved, Batch) and moved.epoch == 7 and moved.params() == [[], []]
+    tensors = [moved.images, moved.indices, moved.valid, *moved.labels["boxes"], moved.labels["at"].x]
+    assert all(tensor.is_meta for tensor in tensors)
+    assert moved.labels["names"] == ["a", "b"] and moved.labels["at"].y == 5 and type(moved.labels["at"]) is Point
+    assert moved.labels["text"] == ["meta", True]
+    assert not batch.images.is_meta and not batch.labels["boxes"][0].is_meta, "the batch itself stays"
+    plain = Batch(torch.ones(2, 3, 4, 5), (torch.ones(2), torch.zeros(2))).to("meta")
+    assert plain.labels[1].is_meta and plain.indices is plain.valid is plain.epoch is None
 
 
 def test_batches_are_copied_to_where_they_are_expected():
