@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,9 @@ from cuaug.errors import LoaderError
 from cuaug.targets import holds_targets
 
 __all__ = ["Batch", "collate", "none_of"]
+
+
+_MISSING: Any = object()
 
 
 class _Pair(NamedTuple):
@@ -45,14 +48,16 @@ class Batch(_Pair):
 
     def __new__(
         cls,
-        images: torch.Tensor,
-        labels: Any,
+        images: torch.Tensor | Iterable[Any],
+        labels: Any = _MISSING,
         indices: torch.Tensor | None = None,
         valid: torch.Tensor | None = None,
         epoch: int | None = None,
         params: Callable[[], list[list[dict[str, Any]]]] | None = None,
     ) -> Batch:
-        batch = super().__new__(cls, images, labels)
+        if labels is _MISSING:  # as tuple takes them: fastai rebuilds what it has moved by `type(batch)(parts)`
+            images, labels = images
+        batch = super().__new__(cls, images, labels)  # type: ignore[arg-type]
         params = params or (lambda: [[] for _ in images])
         batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch

@@ -188,6 +188,10 @@ def test_a_batch_is_a_pair_that_says_more():
         assert twin.valid.all() and twin.epoch == 0
     moved = type(batch)(*(part.double() for part in batch))  # what trainers do to move a named tuple
     assert moved.images.dtype == torch.float64 and moved.indices is None
+    listed = type(batch)([part.double() for part in batch])  # what fastai does
+    assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels) and listed.epoch is None
+    with pytest.raises(TypeError, match=r"required|unpack"):
+        Batch()
 
 
 class Tokens(list):
