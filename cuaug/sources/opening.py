@@ -80,6 +80,9 @@ def open_source(files: Loadable) -> Source:
             f"source with __len__ and read(i), not {files!r:.100}"
         )
     if isinstance(files, Mapping):
+        if _is_dataset(next(iter(files.values()), None)):
+            name, names = repr(next(iter(files))), ", ".join(map(repr, files))
+            raise LoaderError(f"files is {len(files)} data sets, {names:.100}: give one of them, files[{name:.100}]")
         files = files.items()
     entries = files if isinstance(files, Sequence) else _listed(files)
     first = next(iter(entries), None)

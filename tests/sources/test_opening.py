@@ -146,6 +146,15 @@ def test_what_only_iterates_is_refused_before_it_does(given, message):
         Loader(given)
 
 
+def test_a_dict_of_data_sets_is_not_taken_for_paths():
+    """Hugging Face's load_dataset gives one where no split is named, and tutorials have {"train": ..., "val": ...}."""
+    datasets = {"train": TensorDataset(torch.zeros(2)), "val": TensorDataset(torch.zeros(1))}
+    with pytest.raises(LoaderError, match=r"files is 2 data sets, 'train', 'val': give one of them, files\['train'\]"):
+        Loader(datasets)
+    for label in (np.zeros(3), torch.zeros(3), "text", [1], {"mask": np.zeros((2, 2))}, b"bytes", 1):
+        assert open_source({"a.png": label}).paths == ["a.png"]
+
+
 @pytest.mark.parametrize("item", [torch.zeros(3), {"image": b"i"}, 7, ("a.png", 1, 2)])
 def test_of_an_iterable_only_the_first_item_is_taken_to_see_that_it_is_no_path(item):
     def endless():
