@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from cuaug import Batch, Loader
-from tests.loader.pictures import Memory
+from cuaug import transforms as T
+from tests.loader.pictures import Memory, write_photos
 from tests.loader.test_resume import CHAIN, Seen, content, rest
 
 # --- Lightning -------------------------------------------------------------------------------------------------------
@@ -49,7 +55,7 @@ class Lightning:
 
 
 def set_sampler_epoch(loader: object, epoch: int) -> None:
-    """Lightning's `_set_sampler_epoch`; Hugging Face's Trainer has it as well."""
+    """Lightning's `_set_sampler_epoch`; timm's train.py does so, too."""
     set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
     if callable(set_epoch):
         set_epoch(epoch)
@@ -128,3 +134,110 @@ def test_beginning_twice_keeps_the_place_in_the_epoch():
         loader.load_state_dict(state)
         iter(loader)
         assert len(list(iter(loader))) == 3
+
+
+# --- the programs of docs/frameworks.md ------------------------------------------------------------------------------
+
+CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs/frameworks.md").read_text(), re.DOTALL)
+TRAIN, VAL = 19, 11
+
+
+class Accelerator:
+    """One process of Accelerate's."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self.register_for_checkpointing = self.kept.append
+
+    def prepare(self, *parts: Any) -> tuple[Any, ...]:
+        return parts
+
+    def backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
+
+    def gather(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        assert all(tensor.device == self.device and len(tensor) == 8 for tensor in tensors), "else ranks would differ"
+        return tensors
+
+
+class Trainer:
+    """Where a Trainer of Transformers keeps what it is given."""
+
+    def __init__(self, train_dataset: Loader, eval_dataset: Loader) -> None:
+        self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch) -> Callable[[int], dict[str, Any]]:
+    """Runs a program among photos, with stand-ins for what it imports, and gives its names."""
+    for part, count in (("train", TRAIN), ("val", VAL)):
+        (tmp_path / "photos" / part / "cat").mkdir(parents=True)
+        write_photos(tmp_path / "photos" / part / "cat", count)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "lightning", SimpleNamespace(LightningDataModule=object))
+    monkeypatch.setitem(sys.modules, "accelerate", SimpleNamespace(Accelerator=Accelerator))
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(Trainer=Trainer, TrainerCallback=object))
+    monkeypatch.setitem(sys.modules, "keras", SimpleNamespace(utils=SimpleNamespace(PyDataset=object)))
+
+    def run(number: int) -> dict[str, Any]:
+        assert len(CODE) == 4
+        model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(3, 2))
+        names: dict[str, Any] = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+        names["chain"] = [T.RandomResizedCrop(32), T.Normalize(0.5, 0.5)]
+        names["evaluation"] = [T.Resize((32, 32)), T.Normalize(0.5, 0.5)]
+        exec(CODE[number], names)
+        return names
+
+    return run
+
+
+def test_the_program_for_lightning(run):
+    module = run(0)["Photos"]()
+    with module.train_dataloader() as train, module.val_dataloader() as val:
+        assert [batch.epoch for batch in Lightning(train).fit(2)] == [0, 0, 1, 1]
+        assert sum(len(batch.labels) for batch in val) == VAL
+
+
+def test_the_program_for_accelerate(run):
+    names = run(1)
+    assert names["accelerator"].kept == [names["train"]] and names["train"].epoch == 2
+    assert names["count"] == VAL and names["right"] <= VAL
+
+
+def test_the_program_for_transformers(run, tmp_path):
+    names = run(2)
+    (tmp_path / "checkpoint-1").mkdir()
+
+    def photos_of(part: str, **settings: Any) -> Loader:
+        chain = [T.RandomResizedCrop(32), T.Normalize(0.5, 0.5)]
+        return Loader(tmp_path / "photos" / part, chain, batch_size=8, **settings)
+
+    with photos_of("train", shuffle=True) as train, photos_of("val", last_batch="pad") as val:
+        trainer = names["PhotoTrainer"](train_dataset=train, eval_dataset=val)
+        inputs = trainer.get_train_dataloader()
+        inputs.set_epoch(3)
+        batches = iter(inputs)
+        next(batches)
+        names["KeepPlace"](train).on_save(SimpleNamespace(output_dir=tmp_path), SimpleNamespace(global_step=1), None)
+        left = [batch["pixel_values"] for batch in batches]
+        assert len(left) == len(inputs) - 1 == 2
+        labels = torch.cat([batch["labels"] for batch in trainer.get_eval_dataloader()])
+        assert (labels >= 0).sum() == VAL and (labels == -100).sum() == 16 - VAL
+    with photos_of("train", shuffle=True) as train:
+        train.load_state_dict(torch.load(tmp_path / "checkpoint-1" / "loader.pt"))
+        inputs = names["Inputs"](train)
+        inputs.set_epoch(3)
+        assert all(torch.equal(batch["pixel_values"], want) for batch, want in zip(inputs, left, strict=True))
+
+
+def test_the_program_for_keras(run):
+    with photos() as loader:
+        batches = run(3)["Batches"](loader)
+        batches.on_epoch_begin()
+        batches[0]  # to see its shape
+        for _ in range(2):
+            batches.on_epoch_begin()
+            labels = [batches[i][1] for i in range(len(batches))]
+            assert sorted(torch.cat(labels).tolist()) == [*range(20)]
