@@ -108,8 +108,6 @@ class Loader:
         TypeError: arguments that it does not have; of those of DataLoader, DALI and FFCV it names its own.
     """
 
-    batch_sampler: None = None  # what has a sampler is taken for a DataLoader, which has this as well
-
     @telling(LOADER_ARGUMENTS)
     def __init__(
         self,
@@ -211,7 +209,12 @@ class Loader:
     @property
     def sampler(self) -> SamplerView:
         """For trainers that know torch's DataLoader: they tell its sampler the epoch, which here is `set_epoch`."""
-        return SamplerView(len(self._sampler), self.set_epoch)
+        return SamplerView(len(self._sampler), 1, self.set_epoch)
+
+    @property
+    def batch_sampler(self) -> SamplerView:
+        """Likewise: what has a sampler is taken for a DataLoader, which has both."""
+        return SamplerView(len(self), self.batch_size, self.set_epoch)
 
     def __len__(self) -> int:
         """Batches in a whole epoch, on this rank as on every other."""

@@ -208,10 +208,11 @@ class TorchOrder:
 
 
 class SamplerView:
-    """What trainers look for in the sampler of a DataLoader: its length, and whom to tell which epoch comes next."""
+    """What trainers look for in the samplers of a DataLoader: sizes, and whom to tell which epoch comes next."""
 
-    def __init__(self, length: int, set_epoch: Callable[[int], None]) -> None:
+    def __init__(self, length: int, batch_size: int, set_epoch: Callable[[int], None]) -> None:
         self._length = length
+        self.batch_size = batch_size
         self.set_epoch = set_epoch
 
     def __len__(self) -> int:

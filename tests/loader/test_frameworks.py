@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.data as torch_data
 
 from cuaug import Batch, Loader
 from cuaug import transforms as T
@@ -103,11 +104,13 @@ def test_a_new_loader_for_each_epoch():
 
 
 def test_lightning_asks_whether_it_is_shuffled():
-    """Its `_is_dataloader_shuffled`, for validation: what has a sampler has a batch_sampler, too, as torch's have."""
+    """Its `_is_dataloader_shuffled`, for validation: what has a sampler has a batch_sampler, too, as torch's have. With
+    DeepSpeed it asks that for the batch size."""
     with photos() as loader:
         assert not hasattr(loader, "dataset"), "with one, Lightning would make a DataLoader of it"
-        assert loader.batch_sampler is None
-        assert len(loader.sampler) == 20 and type(loader.sampler) is not type(loader)
+        assert not isinstance(getattr(loader.batch_sampler, "sampler", loader.batch_sampler), torch_data.RandomSampler)
+        assert len(loader.sampler) == 20
+        assert len(loader.batch_sampler) == 5 and loader.batch_sampler.batch_size == 4
         with pytest.raises(AttributeError, match="sampler is fixed when a Loader is made"):
             loader.sampler = range(20)
 
