@@ -56,6 +56,8 @@ class Batch(_Pair):
         params: Callable[[], list[list[dict[str, Any]]]] | None = None,
     ) -> Batch:
         if labels is _MISSING:  # as tuple takes them: fastai rebuilds what it has moved by `type(batch)(parts)`
+            if isinstance(images, torch.Tensor):
+                raise TypeError("a Batch is of images and labels, and here are only images")
             images, labels = images
         batch = super().__new__(cls, images, labels)  # type: ignore[arg-type]
         params = params or (lambda: [[] for _ in images])

@@ -192,6 +192,8 @@ def test_a_batch_is_a_pair_that_says_more():
     assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels) and listed.epoch is None
     with pytest.raises(TypeError, match=r"required|unpack"):
         Batch()
+    with pytest.raises(TypeError, match="only images"):
+        Batch(batch.images[:2])
 
 
 class Tokens(list):
