@@ -202,6 +202,13 @@ def test_version_and_help():
     assert "doctor" in run("--help").stdout
 
 
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_a_closed_output(closed):
+    """Whoever closes it wants the exit status: it was an abort."""
+    done = subprocess.run(f'"{sys.executable}" -m cuaug doctor {closed}', shell=True, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == done.stderr == ""
+
+
 def test_the_command_imports_nothing_heavy():
     program = "import sys, cuaug.cli, cuaug; print([m for m in ('numpy', 'torch', 'cupy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
