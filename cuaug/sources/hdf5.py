@@ -133,7 +133,7 @@ def _open(path: str, images: str, fields: Sequence[str]) -> list[Any]:
     """The datasets of one process.
 
     Raises:
-        LoaderError: there is no such file or dataset.
+        LoaderError: there is no such file or dataset, or it is a view of a file that is not there.
     """
     h5py = need("h5py", "hdf5")
     try:
@@ -145,8 +145,19 @@ def _open(path: str, images: str, fields: Sequence[str]) -> list[Any]:
         dataset = file.get(name)
         if not isinstance(dataset, h5py.Dataset):
             raise LoaderError(f"{path!r} has no dataset {name!r}; there are {', '.join(map(repr, _names(file, h5py)))}")
+        _check_view(path, name, dataset)
         datasets.append(dataset)
     return datasets
+
+
+def _check_view(path: str, name: str, dataset: Any) -> None:
+    """That a virtual dataset's files are there: for one that is not HDF5 gives zeros, a black picture, and no error."""
+    if not dataset.is_virtual or "HDF5_VDS_PREFIX" in os.environ:  # which says in its own language where they are
+        return
+    for file in sorted({source.file_name for source in dataset.virtual_sources()} - {"."}):
+        places = (os.path.join(os.path.dirname(path), file), file)
+        if "%" not in file and not any(map(os.path.exists, places)):  # else numbered: as many as there are
+            raise LoaderError(f"{name!r} in {path!r} is a view of {file!r}, which is not there")
 
 
 def _names(file: Any, h5py: Any) -> list[str]:

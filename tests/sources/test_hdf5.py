@@ -169,6 +169,28 @@ def test_files_that_are_none(path):
         write_hdf5(path.parent, samples())
 
 
+@pytest.mark.parametrize("missing", ["images", "labels"])
+def test_a_view_of_a_file_that_is_not_there(path, missing, monkeypatch):
+    """HDF5 reads black pictures then, and labels of 0."""
+    parts = {"images": pixels(), "labels": np.arange(4)}
+    with h5py.File(path, "w") as file:
+        for name, values in parts.items():
+            with h5py.File(path.parent / f"{name}.h5", "w") as part:
+                part["part"] = values
+            view = h5py.VirtualLayout(values.shape, values.dtype)
+            view[:] = h5py.VirtualSource(f"{name}.h5", "part", values.shape)
+            file.create_virtual_dataset(name, view)
+        own = h5py.VirtualLayout((4,), np.int64)
+        own[:] = h5py.VirtualSource(".", "labels", (4,))
+        file.create_virtual_dataset("own", own)
+    np.testing.assert_array_equal(Hdf5(path, labels="own").read(2)[0], pixels()[2])
+    monkeypatch.chdir(path.parent)
+    assert Hdf5("data.h5").read(3)[1] == 3
+    os.remove(f"{missing}.h5")
+    with pytest.raises(LoaderError, match=rf"'{missing}' in 'data.h5' is a view of '{missing}.h5', which is not there"):
+        Hdf5("data.h5")
+
+
 def test_a_damaged_chunk_costs_its_samples(path):
     with h5py.File(path, "w") as file:
         shape = (6, 40, 50, 3)
