@@ -3,6 +3,9 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace {
 
@@ -39,16 +42,36 @@ int tiff_orientation(const unsigned char* data, int64_t size) {
     return found >= 1 && found <= 8 ? found : 1;
 }
 
-// Where in data[at .. size) a JPEG's entropy-coded data ends: at the first marker that is not a stuffed 0xFF, a fill
-// byte or a restart; -1 where there is none.
+bool is_restart(int marker) { return marker >= 0xd0 && marker <= 0xd7; }
+
+// The first marker in data[at .. size), an 0xFF that is neither stuffed nor a fill byte; -1 where there is none.
+// Entropy-coded data has a stuffed one in every 200 bytes or so, which memchr would stop at.
 int64_t next_marker(const unsigned char* data, int64_t size, int64_t at) {
-    const unsigned char* const end = data + size - 1;
-    for (const unsigned char* p = data + (at < size ? at : size); p < end; ++p) {
-        p = static_cast<const unsigned char*>(memchr(p, 0xff, size_t(end - p)));
-        if (!p) return -1;
-        if (p[1] != 0x00 && p[1] != 0xff && (p[1] < 0xd0 || p[1] > 0xd7)) return p - data;
+#if defined(__SSE2__)
+    const __m128i ones = _mm_set1_epi8(-1), zeros = _mm_setzero_si128();
+    for (; at + 17 <= size; at += 16) {
+        const __m128i here = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + at));
+        const __m128i next = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + at + 1));
+        const __m128i none = _mm_or_si128(_mm_cmpeq_epi8(next, zeros), _mm_cmpeq_epi8(next, ones));
+        const int found = _mm_movemask_epi8(_mm_andnot_si128(none, _mm_cmpeq_epi8(here, ones)));
+        if (found) return at + __builtin_ctz(unsigned(found));
+    }
+#endif
+    for (; at + 2 <= size; ++at) {
+        const void* const found = memchr(data + at, 0xff, size_t(size - 1 - at));
+        if (!found) return -1;
+        at = static_cast<const unsigned char*>(found) - data;
+        if (data[at + 1] != 0x00 && data[at + 1] != 0xff) return at;
     }
     return -1;
+}
+
+// Where in data[at .. size) a JPEG's entropy-coded data ends: at the first marker that is no restart; -1 where there
+// is none.
+int64_t end_of_data(const unsigned char* data, int64_t size, int64_t at) {
+    at = next_marker(data, size, at);
+    while (at >= 0 && is_restart(data[at + 1])) at = next_marker(data, size, at + 2);
+    return at;
 }
 
 // Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
@@ -68,7 +91,7 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
         if (marker == 0xd9) return scans > 0 && missing <= 0 ? found : odd;
         const bool table = marker == 0xc4 || marker == 0xcc || (marker >= 0xda && marker <= 0xdd) || marker >= 0xe0;
         const bool between = table && (marker < 0xf0 || marker == 0xfe);  // what may stand between scans
-        if (marker < 0xc0 || (marker >= 0xd0 && marker <= 0xd8) || (scans && !between) || at + 4 > size) return odd;
+        if (marker < 0xc0 || is_restart(marker) || marker == 0xd8 || (scans && !between) || at + 4 > size) return odd;
         const int length = big_endian_16(data + at + 2);
         int64_t end = at + 2 + length;
         if (marker == 0xda) {
@@ -77,7 +100,7 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
                 missing -= data[at + 4];
             }
             if (++scans > most_scans) return odd;
-            end = next_marker(data, size, end);
+            end = end_of_data(data, size, end);
             if (end < 0) return odd;
         } else if (starts_frame(marker)) {
             if (at + 10 > size || found.components || length < 8 + 3 * data[at + 9]) return odd;

@@ -17,7 +17,7 @@ struct Rectangle {
 // What the markers before the only scan of a sequential Huffman-coded JPEG say. Sizes are in pixels.
 struct Intervals {
     int64_t size_at;                  // where the frame header has the picture's height, then its width
-    int64_t begin, end;               // of the entropy-coded data
+    int64_t begin;                    // of the entropy-coded data
     int64_t height, width;            // of the picture
     int64_t mcu_height, mcu_width;    // of a minimum coded unit
     int64_t mcus;                     // in an interval; 0: there are no restart markers
@@ -63,8 +63,7 @@ bool find_intervals(const unsigned char* data, int64_t size, Intervals& found) {
         if (marker != 0xda) continue;
         if (!found.mcus || !found.size_at || length < 3 || data[at - length + 2] != data[found.size_at + 4])
             return false;
-        found.begin = end, found.end = next_marker(data, size, end);
-        if (found.end < 0 || data[found.end + 1] != 0xd9) return false;
+        found.begin = end;
         const int64_t across = ceil_div(found.width, found.mcu_width), down = ceil_div(found.height, found.mcu_height);
         const int64_t in_row = found.mcus < across ? found.mcus : across, rows = found.mcus / in_row;
         if (across % in_row || found.mcus % in_row) return false;
@@ -106,11 +105,12 @@ EXPORT int64_t cuaug_cut_jpeg(const unsigned char* data, int64_t size, const int
     const unsigned char sizes[4] = {uint8_t(height >> 8), uint8_t(height), uint8_t(width >> 8), uint8_t(width)};
     memcpy(out + in.size_at, sizes, 4);
     int64_t written = in.begin, begin = in.begin, number = 0, copied = 0;
-    for (int64_t at = begin; at <= in.end; ++at) {
-        at = static_cast<const unsigned char*>(memchr(data + at, 0xff, size_t(in.end - at + 1))) - data;
+    for (bool more = true; more;) {
+        const int64_t at = next_marker(data, size, begin);
+        if (at < 0) return 0;
         const int marker = data[at + 1];
-        if (at < in.end && (marker < 0xd0 || marker > 0xd7)) continue;
-        if (at < in.end && marker != 0xd0 + number % 8) return 0;  // one is lost
+        more = is_restart(marker);
+        if (marker != (more ? 0xd0 + number % 8 : 0xd9)) return 0;  // one is lost, or this is not the end
         const int64_t y = number / in.across * in.tile_height, x = number % in.across * in.tile_width;
         if (y >= part.top && y < part.bottom && x >= part.left && x < part.right) {
             if (copied) out[written] = 0xff, out[written + 1] = uint8_t(0xd0 + (copied - 1) % 8), written += 2;

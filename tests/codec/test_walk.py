@@ -126,6 +126,23 @@ def test_encoders_files_are_sound(data):
     assert library_told(data + b"\xff\xff\xe1") == found
 
 
+def test_markers_anywhere_in_a_scan():
+    """The library looks at 16 bytes at once, and at what is left one by one."""
+    scan = FILES[0].index(b"\xff\xda")
+    head = FILES[0][: scan + 2 + int.from_bytes(FILES[0][scan + 2 : scan + 4], "big")]
+    pieces = [b"\xff\x00", b"\xff\xff", b"\xff\xd0", b"\xff\xd7", b"\xff\xd8", b"\xff\xd9", b"\xff\xcf", b"\x00\xff"]
+    files = [
+        head + b"a" * before + piece + b"b" * after + end
+        for before in range(35)
+        for after in range(20)
+        for piece in pieces
+        for end in (b"\xff\xd9", b"\xff", b"")
+    ]
+    found = [list(one) for one in zip(*jpeg_headers(files), strict=True)]
+    assert found == [told(file) for file in files]
+    assert len({tuple(one) for one in found}) == 2
+
+
 def damage(data: st.DataObject, file: bytes) -> bytes:
     marked = [i for i, byte in enumerate(file) if byte == 0xFF]
     damaged = bytearray(file)

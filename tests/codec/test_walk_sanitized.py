@@ -53,7 +53,8 @@ def test_damaged_files(tmp_path):
         ("host_jpeg.h", "if (at + 10 > size || found", "if (found"),
         ("host_jpeg.h", "if (end > size) return 0;", ""),
         ("host_jpeg.h", "if (directory + 2 > size) return 0;", ""),
-        ("host_jpeg.h", "end = data + size - 1;", "end = data + size;"),
+        ("host_jpeg.h", "size_t(size - 1 - at)", "size_t(size - at)"),
+        ("host_jpeg.h", "for (; at + 17 <= size; at += 16)", "for (; at + 16 <= size; at += 16)"),
         ("host_jpeg.h", "for (int64_t at = 2; at + 2 <= size &&", "for (int64_t at = 2; at + 1 <= size &&"),
         (
             "host_jpeg.h",
@@ -67,7 +68,7 @@ def test_damaged_files(tmp_path):
             "memcpy(out, data, size_t(in.begin)), out[size] = 0;",
         ),
     ],
-    ids=["frame", "entries", "directory", "scan", "marker", "result", "segment", "part"],
+    ids=["frame", "entries", "directory", "scan", "block", "marker", "result", "segment", "part"],
 )
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong):
     status, said = run(tmp_path, patched(tmp_path / "kernels", file, right, wrong), 300)
