@@ -95,7 +95,7 @@ def _load() -> ctypes.CDLL:
         "split": [],
         "surround": [pointer],
         "transpose": [],
-        "warp": [pointer, pointer],
+        "warp": [pointer, pointer, i32, i32, pointer, f32],
     }
     looks = {"borders": [pointer, pointer], "sizes_now": [pointer]}
     for name, arguments in (changes | looks).items():

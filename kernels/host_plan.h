@@ -70,9 +70,10 @@ EXPORT int64_t cuaug_resize(Writing* plan, const int64_t* which, int64_t n, cons
     return resize({*plan, which, n}, size, size + n, filter, antialias, clamp);
 }
 
-// size [2, n]: height, width. onto [n, 3, 3].
-EXPORT int64_t cuaug_warp(Writing* plan, const int64_t* which, int64_t n, const int64_t* size, double* onto) {
-    return warp({*plan, which, n}, size, size + n, onto);
+// size [2, n]: height, width. matrix [n, 3, 3]; fill [3].
+EXPORT int64_t cuaug_warp(Writing* plan, const int64_t* which, int64_t n, const int64_t* size, const double* matrix,
+                          int32_t filter, int32_t border, const float* fill, float clamp) {
+    return warp({*plan, which, n}, size, size + n, matrix, filter, border, fill, clamp);
 }
 
 // reach [2, n]: how far a filter looks down and across.

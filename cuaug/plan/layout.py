@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["AXIS", "GRID", "OP", "SAMPLE", "Border", "Filter", "Layout", "Measure", "Neighbourhood", "OpCode", "Type"]
+__all__ = [
+    "AXIS",
+    "GRID",
+    "OP",
+    "RAW_OP",
+    "RAW_SAMPLE",
+    "SAMPLE",
+    "Border",
+    "Filter",
+    "Layout",
+    "Measure",
+    "Neighbourhood",
+    "OpCode",
+    "Type",
+    "seen_as",
+]
 
 
 class Filter(IntEnum):
@@ -150,3 +167,12 @@ OP = np.dtype(
     ],
     align=True,
 )
+
+# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast. It also makes
+# arrays of them faster.
+RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
+
+
+def seen_as(dtype: Any, raw: NDArray[Any]) -> NDArray[Any]:
+    """The same memory as `raw.view(dtype)`, which takes twice as long or more: it looks at every field."""
+    return np.ndarray(raw.shape, dtype, raw)

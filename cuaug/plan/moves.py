@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import linear
 from cuaug.plan.bends import Bends
 from cuaug.plan.layout import Border, Filter, Neighbourhood
 from cuaug.plan.passes import Passes
@@ -120,9 +119,8 @@ class Moves(Passes):
         chosen = self._choose(where)
         size = self._per_sample(chosen, height, width)
         old = size if self.points is None else self._rows.sizes(chosen)
-        # A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision.
-        clamp = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
-        if not self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), filter, antialias, clamp):
+        how = filter, antialias, self._clamp(filter)
+        if not self._change(_RESAMPLED, library.cuaug_resize, chosen, address(size), *how):
             raise _refused_size("resize", size)
         if self.points is not None:
             changed = (old != size).any(axis=0)
@@ -160,19 +158,19 @@ class Moves(Passes):
         chosen = self._choose(where)
         size = self._per_sample(chosen, height, width)
         matrix = np.asarray(matrix, dtype=np.float64)
-        i, onto = self._at(chosen), np.empty((len(chosen), 3, 3))
-        wanted = matrix[i] if matrix.ndim == 3 else np.broadcast_to(matrix, onto.shape)
-        if not self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), address(onto)):
+        wanted, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)
+        wanted[:], color[:] = matrix[self._at(chosen)] if matrix.ndim == 3 else matrix, fill
+        how = address(wanted), filter, border, address(color), self._clamp(filter)
+        if not self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), *how):
             raise _refused_size("warp", size)
-        now = self._rows.now
-        now["matrix"][i] = linear.product(onto, wanted).reshape(-1, 9)
-        now["border_before"][i], now["fill_before"][i] = border, np.asarray(fill, dtype=np.float32)
-        now["filter"][i] = filter
-        now["clamp"][i] = self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
         bends = None
         if field is not None and len(chosen):
             bends = self._add_field(chosen, np.asarray(field, dtype=np.float32), nodes)
         self._follow(chosen, lambda: wanted, bends=bends, back=True)
+
+    def _clamp(self, filter: Filter) -> float:
+        """A cubic overshoots; uint8 images saturate there, float images keep it, as in torchvision."""
+        return self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
 
     def _add_field(
         self, chosen: NDArray[np.int64], field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan.layout import OP, Measure, OpCode
+from cuaug.plan.layout import OP, RAW_OP, Measure, OpCode, seen_as
 
 __all__ = [
     "LUMA",
@@ -49,7 +49,6 @@ Ops = NDArray[Any]
 
 #: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
 LUMA = np.array([0.2989, 0.587, 0.114])
-_COLOR, _GRAY = np.eye(3, 4), np.append(LUMA, 0.0)
 #: Operations that know where a pixel stands, so that no geometry may slip under them.
 POSITIONAL = (
     OpCode.ERASE,
@@ -73,7 +72,7 @@ MEASURES = {
 
 def _rows(n: int, code: OpCode, limit: float = -1.0) -> Ops:
     ops = np.zeros(n, dtype=OP)
-    ops["code"] = code
+    ops["code"] = int(code)  # NumPy takes twice as long for an enumeration's
     ops["limit"] = limit
     return ops
 
@@ -131,13 +130,18 @@ def matrix(n: int, limit: float, values: ArrayLike) -> Ops:
 
 def saturation(n: int, limit: float, factor: ArrayLike) -> Ops:
     """factor * v + (1 - factor) * gray."""
-    keep = np.reshape(factor, (-1, 1, 1)).astype(np.float64)
-    return matrix(n, limit, keep * _COLOR + (1.0 - keep) * _GRAY)
+    ops, keep = _rows(n, OpCode.MATRIX, limit), np.reshape(factor, (-1, 1)).astype(np.float64)
+    gray = (1.0 - keep) * LUMA
+    diagonal = keep + gray
+    for i in range(3):
+        ops["a"][:, 4 * i : 4 * i + 3] = gray
+        ops["a"][:, 5 * i] = diagonal[:, i]
+    return ops
 
 
 def grayscale(n: int) -> Ops:
     """Gray in all three channels."""
-    return matrix(n, -1.0, np.tile(_GRAY, (3, 1)))
+    return matrix(n, -1.0, np.tile(np.append(LUMA, 0.0), (3, 1)))
 
 
 def permutation(n: int, order: ArrayLike) -> Ops:
@@ -263,14 +267,15 @@ def shot_noise(n: int, limit: float, keys: NDArray[np.uint32], scale: ArrayLike)
 
 def shuffled(steps: list[Ops], order: NDArray[np.int64]) -> list[Ops]:
     """The steps, each (N,) rows, in an order of its own for each sample; `order` is (N, len(steps))."""
-    raw = np.stack([ops.view(f"V{OP.itemsize}") for ops in steps])
-    samples = np.arange(raw.shape[1])
-    return [raw[which, samples].view(OP) for which in order.T]
+    raw = np.concatenate([ops.view(RAW_OP) for ops in steps])
+    samples = np.arange(len(order))
+    return [seen_as(OP, raw[which * len(order) + samples]) for which in order.T]
 
 
 def scattered(n: int, parts: list[tuple[NDArray[np.int64], Ops]]) -> tuple[Ops, NDArray[np.bool_]]:
     """(n,) rows and where they act, from parts of other kinds: (the samples, as indices; their rows)."""
-    ops, where = np.zeros(n, dtype=f"V{OP.itemsize}"), np.zeros(n, dtype=bool)
-    for samples, rows in parts:
-        ops[samples], where[samples] = rows.view(ops.dtype), True
-    return ops.view(OP), where
+    ops, where = np.zeros(n, dtype=RAW_OP), np.zeros(n, dtype=bool)
+    if parts:
+        samples = np.concatenate([some for some, _ in parts])
+        ops[samples], where[samples] = np.concatenate([rows.view(RAW_OP) for _, rows in parts]), True
+    return seen_as(OP, ops), where

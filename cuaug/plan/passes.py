@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,8 +21,7 @@ TABLE_FLOATS = 3 * 256
 _MOST_FLOATS = 2**31 - 1  # rows count them by int: kernels/plan.h
 
 
-@dataclass(frozen=True)
-class Barrier:
+class Barrier(NamedTuple):
     """Where passes ended: of how many samples the first, the second, ...; why; which step of the chain asked for it."""
 
     step: int

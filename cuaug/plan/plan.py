@@ -22,10 +22,9 @@ from cuaug._native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
 from cuaug.plan.filters import Filters
-from cuaug.plan.layout import OP, Layout, Type
+from cuaug.plan.layout import OP, RAW_OP, Layout, Type, seen_as
 from cuaug.plan.moves import Moves
 from cuaug.plan.record import Record, Where
-from cuaug.plan.rows import RAW_OP, seen_as
 from cuaug.plan.tables import Tables
 
 __all__ = ["Plan", "check_params"]

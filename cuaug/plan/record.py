@@ -7,8 +7,7 @@ sample's. So a step's number finds it again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +20,7 @@ __all__ = ["Record", "Script", "Step", "Where"]
 Where = NDArray[np.bool_] | None
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One transform's turn.
 
     Attributes:

@@ -10,17 +10,14 @@ from numpy.typing import NDArray
 
 from cuaug._native import address, library
 from cuaug.plan import operations
-from cuaug.plan.layout import AXIS, OP, SAMPLE, Layout, OpCode, Type
+from cuaug.plan.layout import AXIS, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, seen_as
 
-__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "RAW_OP", "RAW_SAMPLE", "UNFIT", "Chosen", "Rows", "Writing", "seen_as"]
+__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "UNFIT", "Chosen", "Rows", "Writing"]
 
 Chosen = NDArray[np.int64]
 
 #: How the pixel operations of a pass get along with geometry that follows them.
 NO_OPS, POINTWISE, POSITIONAL = 0, 1, 2
-# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast. It also makes
-# arrays of them faster.
-RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
 
 # By code: how an operation gets along with geometry, and what it needs to know of the whole image.
 _KINDS = np.array([POSITIONAL if code in operations.POSITIONAL else POINTWISE for code in OpCode], dtype=np.int8)
@@ -35,11 +32,6 @@ _BEGIN = SAMPLE.fields["y"][1]  # type: ignore[index]
 _APART = SAMPLE.fields["x"][1] - _BEGIN  # type: ignore[index]
 _NEEDS_ROOM, UNFIT = -1, -2
 _FIRST_ROOM = 4
-
-
-def seen_as(dtype: Any, raw: NDArray[Any]) -> NDArray[Any]:
-    """The same memory as `raw.view(dtype)`, which takes ten times as long: it looks at every field."""
-    return np.ndarray(raw.shape, dtype, raw)
 
 
 class Writing(ctypes.Structure):

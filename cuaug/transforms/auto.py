@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 _NAMES = np.array(list(GREATEST))
 _ACROSS, _DOWN = (list(GREATEST).index(name) for name in ("TranslateX", "TranslateY"))
 _SORTED = np.argsort(_NAMES)
+_IN_ORDER = _NAMES[_SORTED]
 _SIGNED = np.isin(_NAMES, SIGNED)
 #: Where in its matrix the magnitude of a move stands, and its sign: from the new image's places to those of the old.
 _ENTRIES = {"ShearX": (0, 1, 1.0), "ShearY": (1, 0, 1.0), "TranslateX": (0, 2, -1.0), "TranslateY": (1, 2, -1.0)}
@@ -90,7 +91,7 @@ class Augment(Transform):
             number = np.where(where[:, None], number, 0)
         steps = number.shape[1]
         # What all steps need is made at once, step after step; the programs are written one step at a time.
-        made = _Made(plan, number.T.reshape(-1), magnitude.T.reshape(-1), steps)
+        made = _Made(plan, number.T.reshape(-1), magnitude.T.reshape(-1))
         for k in range(steps):
             step = slice(k * len(plan), (k + 1) * len(plan))
             if made.acts[step].any():
@@ -110,9 +111,11 @@ class _Made:
         matrices, moved: (..., 3, 3), the identity where nothing moves, and which are not; likewise.
     """
 
-    def __init__(self, plan: Plan, number: NDArray[np.int64], magnitude: Array, steps: int) -> None:
+    def __init__(self, plan: Plan, number: NDArray[np.int64], magnitude: Array) -> None:
         count = len(number)
-        order, ends = number.argsort(kind="stable"), np.bincount(number, minlength=len(_NAMES)).cumsum().tolist()
+        # Few bits, for which NumPy's stable sort is by digits.
+        order = number.astype(np.int8).argsort(kind="stable")
+        ends = np.bincount(number, minlength=len(_NAMES)).cumsum().tolist()
         groups = zip(GREATEST, [0, *ends], ends, strict=False)
         rows = {name: order[begin:end] for name, begin, end in groups if end > begin}
 
@@ -133,13 +136,14 @@ class _Made:
                 if (i := rows.get(kind)) is not None:
                     self.matrices[i, row, column] = sign * magnitude[i]
             if (i := rows.get("Rotate")) is not None:
-                middle = np.tile(plan.sizes[::-1], steps)[:, i].T / 2.0
+                heights, widths = plan.sizes
+                middle = np.stack([widths, heights], axis=1)[i % len(plan)] / 2.0
                 self.matrices[i] = matrices.about(matrices.rotation(magnitude[i]), middle, middle)
 
 
 def _numbers_of(name: NDArray[np.str_]) -> NDArray[np.int64]:
     """The places of names in GREATEST; what is no name there is left alone, as Identity is."""
-    place = np.minimum(np.searchsorted(_NAMES[_SORTED], name), len(_NAMES) - 1)
+    place = np.minimum(np.searchsorted(_IN_ORDER, name), len(_NAMES) - 1)
     numbers = _SORTED[place]
     return np.where(_NAMES[numbers] == name, numbers, 0)
 

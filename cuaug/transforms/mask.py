@@ -43,6 +43,7 @@ class RandomErasing(RandomTransform):
         self.p = arguments.probability("p", p)
         self.scale = arguments.span("scale", scale, high=1.0)
         self.ratio = arguments.span("ratio", ratio, low=1e-6)
+        self._log_ratio = np.log(self.ratio).tolist()
         self.inplace = inplace
         self.value = value
         if isinstance(value, str) and value != "random":
@@ -51,12 +52,13 @@ class RandomErasing(RandomTransform):
 
     def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
         share = draws.uniform(self._TRIES, *self.scale)
-        log_ratio = draws.uniform(self._TRIES, *np.log(self.ratio))
+        log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
         place = draws.uniform(2)
         # The ratio is the other way round here, so that all is, and no side as long as the image's.
         window, _ = first_window(share, log_ratio, place[:, ::-1], widths, heights, margin=1)
-        left, top, width, height = window
-        return {"rectangle": np.stack([top, left, top + height, left + width], axis=1), "keys": draws.keys()}
+        window[2:] += window[:2]
+        left, top, right, bottom = window
+        return {"rectangle": np.array([top, left, bottom, right]).T, "keys": draws.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         rectangle, keys = params["rectangle"], params["keys"]
