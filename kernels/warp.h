@@ -248,6 +248,30 @@ DEVICE void interpolate(const Sample& sample, const Points& at, int pixels, Stri
     }
 }
 
+// v[c][p] = the pixels that begin at `first`.
+template <class T>
+DEVICE void take_pixels(const T* image, const int64* first, int pixels, Strip& v) {
+    float rgb[3 * PIXELS + 1];
+    for (int p = 0; p < pixels; ++p) store(rgb + 3 * p, load_colour(image + first[p]));
+    take_strip(rgb, pixels, 1, v);
+}
+
+#if defined(__AVX2__) && !defined(__CUDACC__)
+
+// Not by way of memory: a load of what several stores wrote waits until they have left for the cache.
+DEVICE void take_pixels(const float* image, const int64* first, int, Strip& v) {
+    for (int p = 0; p < PIXELS; p += FULL) {
+        Full<float> pixels[4], planes[4];
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) pixels[i] = fours(image, first + p + i);
+        transpose_fours(pixels, planes);
+#pragma GCC unroll 3
+        for (int c = 0; c < 3; ++c) store_full(v[c] + p, planes[c]);
+    }
+}
+
+#endif
+
 // v[c][p] = the pixels that the points lie in: sums of one tap whose weight is 1.
 template <class T>
 DEVICE void nearest_pixels(const Sample& sample, const Points& at, int pixels, Strip& v) {
@@ -261,10 +285,7 @@ DEVICE void nearest_pixels(const Sample& sample, const Points& at, int pixels, S
     const int any = locate(sample, y, x, where);
     if (any & INSIDE) {
         locate_first(sample, int(sample.pitch / int64(sizeof(T))), y, x, any, where, first);
-        const T* const image = reinterpret_cast<const T*>(sample.source);
-        float rgb[3 * PIXELS + 1];
-        for (int p = 0; p < pixels; ++p) store(rgb + 3 * p, load_colour(image + first[p]));
-        take_strip(rgb, pixels, 1, v);
+        take_pixels(reinterpret_cast<const T*>(sample.source), first, pixels, v);
     }
     if (any & FILLED)
         for (int c = 0; c < 3; ++c) {
