@@ -29,6 +29,7 @@ _UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
 
 
 def pillow_open(data: bytes, form: str) -> Any:
+    Image.init()  # all formats: Image.open asks for those it lacks, and may miss what another thread is just adding
     try:
         image = Image.open(io.BytesIO(data))
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
