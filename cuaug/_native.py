@@ -75,6 +75,7 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_cut_jpeg.argtypes, lib.cuaug_cut_jpeg.restype = [ctypes.c_char_p, i64, pointer, pointer, pointer], i64
+    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]

@@ -97,3 +97,4 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 #include "host_restarts.h"
 #include "host_plan.h"
 #include "host_scratch.h"
+#include "host_turn.h"

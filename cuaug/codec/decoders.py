@@ -13,9 +13,10 @@ import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams, plain_jpeg
 from cuaug.codec._pillow import pillow_decode
+from cuaug.codec.exif import swaps_axes
 from cuaug.codec.header import NARROW, Header
 from cuaug.codec.pixels import Pixels
-from cuaug.codec.restarts import Region
+from cuaug.codec.turns import Region, turned, turned_region
 from cuaug.errors import DecodeError
 from cuaug.pages import pages
 
@@ -46,7 +47,7 @@ class HostDecoder:
             backends=[codec.Backend(codec.BackendKind.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
-        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
+        self._as_stored = decode_params(False)
         self._small_in_a_row = 0
         self.decoded_by = ""
         self.in_part = False
@@ -75,27 +76,30 @@ class HostDecoder:
         if isinstance(header, Pixels):
             self.decoded_by = "source"
             return header.array[y0:y1, x0:x1]
-        stream, part = header._stream, None
+        stream, turn, part = header._stream, header._orientation, None
         if region is not None:
             if stream is not None and min(y1 - y0, x1 - x0) < NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
                 part = header.part(region)
                 alone, within = part or (header, region)
-                stream = alone._stream.get_sub_code_stream(region=nv().Region(*within))
+                stored = turned_region(within, (alone.height, alone.width), turn, back=True)
+                stream = alone._stream.get_sub_code_stream(region=nv().Region(*stored))
             height, width = y1 - y0, x1 - x0
         if stream is not None:
             size = height * width * 3
-            self._make_room(size)
-            params = self._as_stored if header._orientation == 1 else self._as_displayed
+            shape = (width, height, 3) if swaps_axes(turn) else (height, width, 3)
+            # Turned here: nvImageCodec takes as long to turn as to decode, and turns the whole picture for a region.
+            self._make_room(size if turn == 1 else 2 * size)
             try:
-                done = self._decoder.decode([stream], params=params, images=[self._image])[0]
+                done = self._decoder.decode([stream], params=self._as_stored, images=[self._image])[0]
             except (RuntimeError, ValueError):  # it found more pixels than its own header says, or a damaged file
                 done = None
-            if done is not None and self._image.shape == (height, width, 3):
+            if done is not None and self._image.shape == shape:
                 self.decoded_by = "cpu"
                 self.in_part = part is not None
-                return self._pixels[:size].reshape(height, width, 3)
+                pixels = self._pixels[:size].reshape(shape)
+                return pixels if turn == 1 else turned(pixels, turn, self._pixels[size : 2 * size])
         self.decoded_by = "pillow"
         return pillow_decode(header, region)
 

@@ -9,7 +9,8 @@ from typing import Any
 from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
 from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
-from cuaug.codec.restarts import Region, cut_out
+from cuaug.codec.restarts import cut_out
+from cuaug.codec.turns import Region
 from cuaug.errors import DecodeError
 
 __all__ = ["DEFAULT_MAX_PIXELS", "NARROW", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]

@@ -13,13 +13,9 @@ from numpy.typing import NDArray
 
 from cuaug._native import address, library
 from cuaug.codec.exif import swaps_axes
+from cuaug.codec.turns import Region, turned_region
 
-__all__ = ["Region", "cut_out"]
-
-Region = tuple[int, int, int, int]
-"""y0, x0, y1, x1 in pixels, the ends excluded."""
-
-_UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
+__all__ = ["cut_out"]
 
 
 def cut_out(
@@ -37,7 +33,7 @@ def cut_out(
         the part's bytes, its picture's height and width as displayed, and where the region lies in that; None where the
         file has no restart markers at the right places, or all of it is needed.
     """
-    stored = np.array(_turned(region, size, orientation, back=True), dtype=np.int64)
+    stored = np.array(turned_region(region, size, orientation, back=True), dtype=np.int64)
     room, cut = np.empty(len(data), dtype=np.uint8), np.empty(4, dtype=np.int64)
     written = library.cuaug_cut_jpeg(data, len(data), address(stored), address(room), address(cut))
     if not written:
@@ -45,19 +41,5 @@ def cut_out(
     top, left, bottom, right = cut.tolist()
     y0, x0, y1, x1 = stored.tolist()
     height, width = bottom - top, right - left
-    within = _turned((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
+    within = turned_region((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
     return room[:written], (width, height) if swaps_axes(orientation) else (height, width), within
-
-
-def _turned(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:
-    """Where a region of a picture as stored, of this height and width, is displayed; or `back`, from as displayed."""
-    y0, x0, y1, x1 = region
-    height, width = size
-    if back and swaps_axes(orientation):
-        y0, x0, y1, x1 = x0, y0, x1, y1
-        height, width = width, height
-    if orientation in _UPSIDE_DOWN:
-        y0, y1 = height - y1, height - y0
-    if orientation in _MIRRORED:
-        x0, x1 = width - x1, width - x0
-    return (x0, y0, x1, y1) if not back and swaps_axes(orientation) else (y0, x0, y1, x1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cuaug.codec import read_header
 from cuaug.codec.exif import orientation
+from cuaug.codec.turns import turned
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -46,6 +47,20 @@ def test_orientation_can_be_ignored(value, decoder):
         expected = as_pillow(plain) if name != "jpeg, two blocks" else as_pillow(JPEG)
         np.testing.assert_array_equal(decoder.decode(header), expected, name)
         np.testing.assert_array_equal(decoder.decode(header, (3, 5, 20, 30)), expected[3:20, 5:30], name)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 70), (33, 1), (32, 32), (31, 65), (64, 95)])
+@pytest.mark.parametrize("value", range(1, 9))
+def test_pixels_turned(value, size):
+    """Of all sizes beside those of the blocks in which they are moved; nothing beside the result is written."""
+    pixels = np.random.default_rng(value).integers(0, 256, (*size, 3), dtype=np.uint8)
+    flipped = {2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1]}
+    swapped = pixels.transpose(1, 0, 2)
+    swapped = {5: swapped, 6: swapped[:, ::-1], 7: swapped[::-1, ::-1], 8: swapped[::-1]}
+    expected = {1: pixels, **flipped, **swapped}[value]
+    room = np.full(pixels.size + 8, 77, dtype=np.uint8)
+    np.testing.assert_array_equal(turned(pixels, value, room[:-8]), expected)
+    assert (room[-8:] == 77).all()
 
 
 ODD_BLOCKS = {
