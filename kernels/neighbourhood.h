@@ -79,9 +79,18 @@ DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
         take_strip(leftmost<T>(sample, at), at.pixels, at.step, v);
         return;
     }
-    for (int p = 0; p < PIXELS; ++p) {
-        const bool filled = at.row == AFTER || at.column[p] == AFTER;
-        for (int c = 0; c < 3; ++c)
-            v[c][p] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[p], c);
+    // Which row and columns those are is found once, not for each channel.
+    const Axis& x = sample.x;
+    const bool after = at.row == AFTER;
+    const int row = after ? -1 : continued(at.row, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+    float rgb[3 * PIXELS];
+    for (int p = 0; p < at.pixels; ++p) {
+        const bool filled = after || at.column[p] == AFTER;
+        const int column = filled ? -1 : continued(at.column[p], x.inner_low, x.inner_high, sample.border_before);
+        const bool seen = row != -1 && column != -1;
+        const T* const pixel = seen ? row_of<T>(sample, row) + int64(column - x.held_low) * 3 : nullptr;
+        const float* const fill = filled ? sample.fill_after : sample.fill_before;
+        for (int c = 0; c < 3; ++c) rgb[3 * p + c] = seen ? float(pixel[c]) : fill[c];
     }
+    take_strip(rgb, at.pixels, 1, v);
 }
