@@ -19,7 +19,14 @@ from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec._pillow import eight_bit_rgb
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
 from cuaug.codec.exif import file_format
-from cuaug.codec.header import DEFAULT_MAX_PIXELS, Header, JpegHeader, read_header, read_jpeg_headers
+from cuaug.codec.header import (
+    DEFAULT_MAX_PIXELS,
+    Header,
+    JpegHeader,
+    read_header,
+    read_jpeg_headers,
+    read_other_header,
+)
 from cuaug.codec.pixels import Pixels
 
 __all__ = [
@@ -36,4 +43,5 @@ __all__ = [
     "nv",
     "read_header",
     "read_jpeg_headers",
+    "read_other_header",
 ]

@@ -13,7 +13,15 @@ from cuaug.codec.restarts import cut_out
 from cuaug.codec.turns import Region
 from cuaug.errors import DecodeError
 
-__all__ = ["DEFAULT_MAX_PIXELS", "NARROW", "Header", "JpegHeader", "read_header", "read_jpeg_headers"]
+__all__ = [
+    "DEFAULT_MAX_PIXELS",
+    "NARROW",
+    "Header",
+    "JpegHeader",
+    "read_header",
+    "read_jpeg_headers",
+    "read_other_header",
+]
 
 NARROW = 8
 """Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
@@ -88,11 +96,12 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
     if not isinstance(data, bytes):
         data = bytes(data)
     (header,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
-    return _read_other(data, apply_exif, max_pixels) if header is None else header
+    return read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels) if header is None else header
 
 
 def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: int) -> list[Header | None]:
-    """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_header` tells.
+    """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_other_header`
+    tells.
 
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
     """
@@ -119,8 +128,8 @@ def _displayed(height: int, width: int, turn: int, apply_exif: bool) -> tuple[in
     return (width, height, turn) if swaps_axes(turn) else (height, width, turn)
 
 
-def _read_other(data: bytes, apply_exif: bool, max_pixels: int) -> Header:
-    """The header of what is no common JPEG."""
+def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> Header:
+    """The header of what `read_jpeg_headers` has given None for; raises as `read_header` does."""
     form = file_format(data)
     turn = orientation(data, form)
     if form == "jpeg":

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
-from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers
+from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers, read_other_header
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
@@ -20,6 +20,10 @@ from cuaug.sources import Source, method_of
 from cuaug.sources._bytes import cause_of, read_bytes
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
+
+
+# What sources give, for the most part, that needs no look inside.
+_AS_GIVEN = bytes, np.ndarray
 
 
 class Uncached:
@@ -96,7 +100,7 @@ class Reader:
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
             given = self.source.read(index)
-            if type(given) is tuple and len(given) == 2 and type(given[0]) is bytes:  # the quick way for many
+            if type(given) is tuple and len(given) == 2 and type(given[0]) in _AS_GIVEN:  # the quick way for many
                 return given
             data, label = _checked(given, index)
             if isinstance(data, (str, os.PathLike)):
@@ -150,7 +154,8 @@ class Reader:
             if isinstance(data, np.ndarray) and data.ndim > 1:
                 item = Pixels(data, max_pixels=self._max_pixels)
             else:
-                item = read_header(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+                read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` has looked at them
+                item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._picture_size is not None:
             self._check_size(index, item)
         if self._encoded is not None and isinstance(item, Header):
