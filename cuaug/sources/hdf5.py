@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
@@ -21,6 +22,9 @@ __all__ = ["Hdf5"]
 
 # Bytes of labels that are read at a time for the fingerprint.
 _CHUNK = 1 << 24
+# Labels of one number are kept in memory if all take no more bytes: asking HDF5 for one takes as long as for a picture
+# of 32 x 32.
+_MOST_KEPT = 1 << 24
 
 
 class Hdf5(OneLine):
@@ -56,12 +60,16 @@ class Hdf5(OneLine):
         dataset, *of_labels = self._datasets.get()
         self._is_encoded = self._check_images(dataset)
         self._length = len(dataset)
-        for name, column in zip(self.fields, of_labels, strict=True):
+        self._kept: dict[int, NDArray[Any]] = {}
+        for i, (name, column) in enumerate(zip(self.fields, of_labels, strict=True)):
             if not column.shape or len(column) != self._length:
                 raise LoaderError(
                     f"{self._path!r} has {self._length} images in {images!r}, but labels of shape {column.shape} in "
                     f"{name!r}"
                 )
+            number = column.ndim == 1 and column.dtype.kind in "biufc"
+            if number and column.dtype.itemsize * self._length <= _MOST_KEPT:
+                self._kept[i] = column[:]
 
     def __len__(self) -> int:
         return self._length
@@ -82,7 +90,10 @@ class Hdf5(OneLine):
         """The label alone, as `read` gives it."""
         if not self.fields:
             return index
-        found = [column[index] for column in self._datasets.get()[1:]]
+        found = [
+            self._kept[i][index] if i in self._kept else self._datasets.get()[1 + i][index]
+            for i in range(len(self.fields))
+        ]
         named = zip(self.fields, found, strict=True)
         values = [decoded(name, value, as_text) if isinstance(value, bytes) else value for name, value in named]
         return dict(zip(self.fields, values, strict=True)) if self._is_dict else values[0]
