@@ -9,7 +9,7 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, dtype_of, eagerly, open_images
+from cuaug.interop import Opened, dtype_of, eagerly, empty, open_images
 from cuaug.plan import Layout, Plan, Record, Type
 from cuaug.targets import Targets
 
@@ -87,7 +87,7 @@ def run_plan(
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
     h, w = sizes[:, 0].tolist()
     shape = (rows, plan.channels, h, w) if layout == Layout.CHW else (rows, h, w, plan.channels)
-    target = torch.empty(shape, dtype=dtype_of(tables.target_type), device=opened.images.device)
+    target = empty(shape, dtype_of(tables.target_type), opened.images.device)
     devices.run(tables, opened.images, target, views=views)
     target = target.double() if as_double else target
     target = target.movedim(-1, -3) if layout == Layout.HWC else target

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -21,7 +21,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
 from cuaug.threads import threads_for
 
-__all__ = ["Opened", "dtype_of", "eagerly", "open_images", "type_of"]
+__all__ = ["Opened", "dtype_of", "eagerly", "empty", "open_images", "type_of"]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -30,6 +30,10 @@ _TYPES = {
     torch.float32: Type.FLOAT32,
 }
 _DTYPES = {value: key for key, value in _TYPES.items()}
+
+# From here on the GNU C library maps memory anew each time, and the system clears it page by page as it is written,
+# which takes longer than the kernels do; below, it hands out again what was in use before.
+_MAPPED_BYTES = 32 << 20
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,6 +49,14 @@ def eagerly(function: Function) -> Function:
         return torch.compiler.disable(function)(*args, **kwargs)
 
     return cast(Function, call)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """An uninitialised contiguous tensor. On the CPU, a large one asks for huge pages, as NumPy's arrays do."""
+    made = torch.empty(shape, dtype=dtype, device=device)
+    if made.device.type == "cpu" and made.nbytes >= _MAPPED_BYTES:
+        library.cuaug_want_huge_pages(made.data_ptr(), made.nbytes)
+    return made
 
 
 def type_of(dtype: torch.dtype) -> Type:
@@ -228,7 +240,7 @@ def _packed(stack: torch.Tensor) -> torch.Tensor:
     of_planes = stack.stride(2) == 1 and (height == 1 or stack.stride(1) == width)
     if stack.is_contiguous() or stack.device.type != "cpu" or channels != 3 or not of_planes or stack.is_neg():
         return stack.contiguous()
-    packed = torch.empty(stack.shape, dtype=stack.dtype, device="cpu")
+    packed = empty(stack.shape, stack.dtype, stack.device)
     size = stack.element_size()
     library.cuaug_interleave(
         BEST_ISA,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -383,3 +385,21 @@ def test_what_is_no_image_any_more():
 def test_gray_with_premultiplied_alpha():
     image = Image.new("LA", (6, 4), (200, 255)).convert("La")
     assert T.RandomHorizontalFlip(1)(image).getpixel((0, 0)) == (200, 200, 200)
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages to ask for")
+def test_a_large_result_asks_for_huge_pages():
+    """As the system tells of its mappings: "hg" is advice that was taken."""
+    size = 32 << 20
+    made = interop.empty((size // 4,), torch.float32, torch.device("cpu"))
+    assert made.shape == (size // 4,) and made.dtype == torch.float32
+    middle, inside, flags = made.data_ptr() + size // 2, False, []
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(found[1], 16) <= middle < int(found[2], 16)
+        elif inside and line.startswith("VmFlags:"):
+            flags = line.split()[1:]
+    assert "hg" in flags
