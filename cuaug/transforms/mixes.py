@@ -21,7 +21,7 @@ from cuaug.threads import threads_for
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
 
-__all__ = ["CutMix", "MixUp", "blend"]
+__all__ = ["CutMix", "MixUp", "blend", "by_numpy"]
 
 Sizes = NDArray[np.int64]
 
@@ -153,7 +153,7 @@ class CutMix(_Mix):
 
 def _with_boxes(images: Tensor, box: NDArray[np.int64]) -> Tensor:
     """(N, ..., H, W): each of the first N of N + 1 images, with its box, (N, 4), from the one that follows."""
-    if _by_numpy(images):
+    if by_numpy(images):
         given = images.numpy()
         made = given[:-1].copy(order="K")
         for i, (x0, y0, x1, y1) in enumerate(box.tolist()):
@@ -167,7 +167,7 @@ def _with_boxes(images: Tensor, box: NDArray[np.int64]) -> Tensor:
     return torch.where(inside, images[1:], images[:-1])
 
 
-def _by_numpy(images: Tensor) -> bool:
+def by_numpy(images: Tensor) -> bool:
     """Whether one thread alone is to work on them, as in a loader: NumPy's operators take no further ones.
 
     They go image by image, or by a few small ones, which stays in the processor's cache.
@@ -179,7 +179,7 @@ def _by_numpy(images: Tensor) -> bool:
 
 def blend(parts: Sequence[Tensor], weights: Sequence[NDArray[Any]]) -> Tensor:
     """The sum of some images each, (N, C, H, W), by weights (N,) or (N, 1, H, W); rounded once where they are uint8."""
-    if _by_numpy(parts[0]):
+    if by_numpy(parts[0]):
         return _blend_by_numpy([part.numpy() for part in parts], weights)
     dtype = parts[0].dtype
     work = torch.float64 if dtype == torch.float64 else torch.float32

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuaug.errors import TransformError
+from cuaug.interop import empty
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
-from cuaug.transforms.mixes import blend
+from cuaug.transforms.mixes import blend, by_numpy
 
 if TYPE_CHECKING:
     from cuaug.targets.joining import Part, Place
@@ -93,16 +94,21 @@ class Mosaic(BatchTransform):
         fill = torch.tensor(color, dtype=images.dtype, device=images.device).reshape(-1, 1, 1)
         if len(fill) not in (1, images.shape[1]):
             raise TransformError(f"fill has a number for each channel, {images.shape[1]}, not {self.fill!r}")
-        made = fill.expand(len(acts), images.shape[1], height, width).clone()
+        made = empty((len(acts), images.shape[1], height, width), images.dtype, images.device)
+        tensors: Sequence[Any] = images, made, fill
+        # In a loader's thread NumPy copies, which takes no further ones.
+        given, to, around = [x.numpy() for x in tensors] if by_numpy(images) else tensors
         mixed = None if targets is None else list(targets[: len(acts)])
         parts = None if targets is None else _parts(self, targets, size, params["box_format"], params["mask_fill"])
         for i, (does, top, left) in enumerate(zip(*(params[k].tolist() for k in ("acts", "top", "left")), strict=True)):
             if not does:
-                made[i] = images[i]
+                to[i] = given[i]
                 continue
             places = _places(size, (height, width), top, left)
+            if sum((x1 - x0) * (y1 - y0) for _, _, (x0, y0, x1, y1) in places) < height * width:
+                to[i] = around
             for q, (x, y, (x0, y0, x1, y1)) in enumerate(places):
-                made[i, :, y0:y1, x0:x1] = images[i + q, :, y0 - y : y1 - y, x0 - x : x1 - x]
+                to[i, :, y0:y1, x0:x1] = given[i + q, :, y0 - y : y1 - y, x0 - x : x1 - x]
             if mixed is not None and parts is not None:
                 mixed[i] = joining.in_mosaic(parts[i : i + 4], places, (height, width), self.min_bbox_size)
         return made, mixed
