@@ -18,7 +18,7 @@ DEVICE bool roll(const Block&, const Sample&, const float*, const Tile&, Finish)
 #else
 
 constexpr int ABREAST = 8 * PIXELS;                // pixels of an output row made together
-constexpr int MOST_LINES = 16, MOST_WEIGHTS = 64;  // rows or columns that a filter may look at, and its weights
+constexpr int MOST_LINES = 32, MOST_WEIGHTS = 64;  // rows or columns that a filter may look at, and its weights
 constexpr int LINE = 3 * (ABREAST + MOST_LINES) + 2 * LANES;  // values of a line, and some that nobody asks for
 
 // What the filter looks at for output index 0 of an axis: the first source index, and how many.
@@ -91,7 +91,8 @@ DEVICE void roll_down(const Sample& sample, const float* weights, const Tile& ti
         row_of_tap[k] = separable ? k : int(weights[3 * k]) + down;
         shift_of_tap[k] = separable ? 0 : 3 * (int(weights[3 * k + 1]) + across);
     }
-    float kept[MOST_LINES][LINE] IN_LINES = {}, sums[LINE] IN_LINES, out[LINE] IN_LINES;
+    float kept[MOST_LINES][LINE] IN_LINES, sums[LINE] IN_LINES, out[LINE] IN_LINES;
+    memset(kept, 0, sizeof kept[0] * size_t(rows.count));
     const float *lines[MOST_LINES], *from[MOST_WEIGHTS];
     for (int i = 1 - rows.count; i < tile.rows; ++i) {
         const int slot = i + rows.count - 1, newest = rows.first + tile.y + slot, y = tile.y + i;

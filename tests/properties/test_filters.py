@@ -368,3 +368,24 @@ def test_shown_as_it_lies_or_turned_round(data, size, dtype, name, tile):
             made.append(found[:, ::-1] if turned else found)
     for other in made[1:]:
         assert_same(other, made[0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("count", [15, 17, 31, 33])
+def test_wide_filters_shown_as_it_lies_or_turned_round(count, dtype):
+    """On both sides of the most rows that are kept, and wider than what is made together."""
+    rng = np.random.default_rng(count)
+    down, across = (rng.uniform(-1, 1, count).astype(np.float32) for _ in range(2))
+    for h, w in ((40, 70), (3, 530)):
+        image = (rng.random((h, w, 3)) * 255).astype(dtype)
+        made = []
+        for turned in (False, True):
+            plan = plan_for(image)
+            plan.convolve(down, across)
+            if turned:
+                plan.flip()
+            for isa in ISAS:
+                found = run_one(plan, image, Type.FLOAT32, isa=isa)
+                made.append(found[:, ::-1] if turned else found)
+        for other in made[1:]:
+            assert_same(other, made[0])
