@@ -141,12 +141,13 @@ DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* we
 constexpr int UNKNOWN = 7;
 
 // sums[j] = the sum over `rows` of the value that lies `at` + j values into each row, LANES * groups of them; `inside`:
-// no row needs a border.
+// no row needs a border. Rows of a constant border have the values of `fill`.
 template <class T, int groups, int known = 1>
-DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, float* sums) {
+DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, const float* fill,
+                      float* sums) {
     if constexpr (known < UNKNOWN)
         if (!inside || rows.count != known)
-            return sum_strip<T, groups, known + 1>(sample, rows, weights, inside, at, sums);
+            return sum_strip<T, groups, known + 1>(sample, rows, weights, inside, at, fill, sums);
     const int count = known < UNKNOWN ? known : rows.count;
     Lanes sum[groups];
     for (int g = 0; g < groups; ++g) sum[g] = zero_lanes();
@@ -155,6 +156,10 @@ DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, boo
         const int y = known < UNKNOWN
                           ? rows.first + k
                           : continued(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+        if (known == UNKNOWN && y == -1) {
+            for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], fill + g * LANES);
+            continue;
+        }
         const T* row = row_of<T>(sample, y) + at;
         keep_in_register(row);
         for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], row + g * LANES);
@@ -167,10 +172,10 @@ DEVICE void sum_strip(const Sample& sample, Span rows, const float* weights, boo
 // border.
 template <class T, int groups>
 DEVICE void sum_strips(const Sample& sample, const Span* rows, const float* weights, bool inside, int64 at,
-                       float* lines) {
+                       const float* fill, float* lines) {
     float sums[ROWS][LANES * groups] IN_LINES;
     for (int row = 0; row < ROWS; ++row, weights += sample.y.taps)
-        sum_strip<T, groups>(sample, rows[row], weights, inside, at, sums[row]);
+        sum_strip<T, groups>(sample, rows[row], weights, inside, at, fill, sums[row]);
     for (int g = 0; g < groups; ++g) transpose(&sums[0][g * LANES], LANES * groups, lines + ROWS * LANES * g, ROWS);
 }
 
@@ -185,29 +190,42 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
             to[row] = sum_seen<T>(sample, rows[row], weights + row * int64(sample.y.taps), x, channel);
     };
     // [low, high): the columns that lie in memory and need no border.
-    const int low = inside || sample.border_before != CONSTANT ? smaller(larger(begin, sample.x.inner_low), end) : end;
+    const int low = smaller(larger(begin, sample.x.inner_low), end);
     const int high = larger(low, smaller(end, sample.x.inner_high));
-    for (int x = begin + block.thread; x < low; x += block.threads)
-        for (int c = 0; c < 3; ++c) one(x, c);
-    for (int x = high + block.thread; x < end; x += block.threads)
-        for (int c = 0; c < 3; ++c) one(x, c);
-
     float* inner = lines + ROWS * 3 * int64(low - begin);
     const int64 at = 3 * int64(low - sample.x.held_low);
     const int n = 3 * (high - low);
     constexpr int wide = LANES * GROUPS;
+    float fills[wide + 3];  // a row of a constant border, from any channel on
+    if (!inside)
+        for (int i = 0; i < wide + 3; ++i) fills[i] = sample.fill_before[i % 3];
     int j = block.thread * wide;
     for (; j + wide <= n; j += block.threads * wide)
-        sum_strips<T, GROUPS>(sample, rows, weights, inside, at + j, inner + ROWS * j);
+        sum_strips<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
     const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
     if (block.threads == 1 && n >= wide) {  // what is left over, together with some of what is done already
-        if (wide_end < n)
-            sum_strips<T, GROUPS>(sample, rows, weights, inside, at + n - wide, inner + ROWS * (n - wide));
-        return;
+        j = n - wide;
+        if (wide_end < n) sum_strips<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
+    } else {
+        for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
+            sum_strips<T, 1>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
+        for (j = lanes_end + block.thread; j < n; j += block.threads) one(low + j / 3, j % 3);
     }
-    for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
-        sum_strips<T, 1>(sample, rows, weights, inside, at + j, inner + ROWS * j);
-    for (j = lanes_end + block.thread; j < n; j += block.threads) one(low + j / 3, j % 3);
+
+    // The columns beside those show what one of them shows, or all of them a constant border.
+    int filled = end;  // the last of the latter that is made
+    for (int i = block.thread; i < columns.count - (high - low); i += block.threads) {
+        const int x = begin + i < low ? begin + i : begin + i + (high - low);
+        const int seen = continued(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+        const int same = seen == -1 ? filled : seen;
+        const bool made = seen == -1 ? filled < end : seen >= low && seen < high;
+        if (made && block.threads == 1)  // else another thread may be at it
+            memcpy(lines + ROWS * 3 * int64(x - begin), lines + ROWS * 3 * int64(same - begin),
+                   3 * ROWS * sizeof(float));
+        else
+            for (int c = 0; c < 3; ++c) one(x, c);
+        if (seen == -1) filled = x;
+    }
 }
 
 // out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at source column `begin`; the fill
