@@ -199,15 +199,15 @@ DEVICE void add_noise(const Op& op, Place at, Strip& v) {
 
 // The linear light of a value is its power of 2.2; how much of it arrives is counted in photons of a[0] each.
 DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
-    FOR_PIXELS(p) {
-        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
-        const Philox a = philox(op.key[0], op.key[1], x, y, 0, 0), b = philox(op.key[0], op.key[1], x, y, 1, 0);
-        UNROLL
-        for (int c = 0; c < 3; ++c) {
-            const float light = power(clamp(v[c][p] / op.a[1], 1.0f), 2.2f);
-            const float arrived = poisson(light / op.a[0], a.word[c], b.word[c]) * op.a[0];
-            v[c][p] = op.a[1] * power(clamp(arrived, 1.0f), 1.0f / 2.2f);
-        }
+    Draws a, b;
+    philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, a);
+    philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 1, b);
+    // In loops of their own, as those of powers become vectors.
+    for (int c = 0; c < 3; ++c) {
+        const uint32 *const word0 = c < 2 ? a.first[c] : a.last[0], *const word1 = c < 2 ? b.first[c] : b.last[0];
+        FOR_PIXELS(p) v[c][p] = power(clamp(v[c][p] / op.a[1], 1.0f), 2.2f);
+        FOR_PIXELS(p) v[c][p] = poisson(v[c][p] / op.a[0], word0[p], word1[p]) * op.a[0];
+        FOR_PIXELS(p) v[c][p] = op.a[1] * power(clamp(v[c][p], 1.0f), 1.0f / 2.2f);
     }
 }
 
