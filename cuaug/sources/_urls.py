@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +13,15 @@ from cuaug.sources._extras import need
 __all__ = ["below", "check", "fetch", "file_system", "is_url"]
 
 NO_OPTIONS: Mapping[str, Any] = {}
+
+
+def _renew() -> None:
+    """fsspec's thread does not exist in a forked child, which older versions would wait for."""
+    if asyn := sys.modules.get("fsspec.asyn"):
+        asyn.reset_lock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def is_url(path: str) -> bool:
