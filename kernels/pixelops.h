@@ -198,20 +198,6 @@ DEVICE void add_noise(const Op& op, Place at, Strip& v) {
 }
 
 // The linear light of a value is its power of 2.2; how much of it arrives is counted in photons of a[0] each.
-#if defined(__CUDACC__)
-DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
-    FOR_PIXELS(p) {
-        const uint32 y = uint32(at.y + p * at.dy), x = uint32(at.x + p * at.dx);
-        const Philox a = philox(op.key[0], op.key[1], x, y, 0, 0), b = philox(op.key[0], op.key[1], x, y, 1, 0);
-        UNROLL
-        for (int c = 0; c < 3; ++c) {
-            const float light = power(clamp(v[c][p] / op.a[1], 1.0f), 2.2f);
-            const float arrived = poisson(light / op.a[0], a.word[c], b.word[c]) * op.a[0];
-            v[c][p] = op.a[1] * power(clamp(arrived, 1.0f), 1.0f / 2.2f);
-        }
-    }
-}
-#else
 DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
     Draws a, b;
     philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, a);
@@ -224,7 +210,6 @@ DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
         FOR_PIXELS(p) v[c][p] = op.a[1] * power(clamp(v[c][p], 1.0f), 1.0f / 2.2f);
     }
 }
-#endif
 
 DEVICE void cover_grid(const Op& op, Place at, Strip& v) {
     FOR_PIXELS(p) {
