@@ -99,7 +99,7 @@ class Filters(Passes):
         rows = np.asarray(taps, dtype=np.float32)
         if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
             raise TransformError(f"taps are (K, 3) or (N, K, 3): dy, dx and a weight each, not {rows.shape}")
-        rows = rows[chosen] if rows.ndim == 3 else rows[None]
+        rows = self._of_each("taps", rows, chosen) if rows.ndim == 3 else rows[None]
         rows, count, reach = packed_taps(rows)
         self._filter(chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
         now = self._rows.now

@@ -159,7 +159,7 @@ class Moves(Passes):
         size = self._per_sample(chosen, height, width)
         matrix = np.asarray(matrix, dtype=np.float64)
         wanted, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)
-        wanted[:], color[:] = matrix[self._at(chosen)] if matrix.ndim == 3 else matrix, fill
+        wanted[:], color[:] = self._of_each("matrix", matrix, chosen) if matrix.ndim == 3 else matrix, fill
         how = address(wanted), filter, border, address(color), self._clamp(filter)
         if not self._change(_RESAMPLED, library.cuaug_warp, chosen, address(size), *how):
             raise _refused_size("warp", size)
@@ -177,7 +177,7 @@ class Moves(Passes):
     ) -> Bends:
         if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
             raise TransformError(f"a field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
-        fields = field[chosen] if field.ndim == 4 else field[None]
+        fields = self._of_each("field", field, chosen) if field.ndim == 4 else field[None]
         rows, columns = self._per_sample(chosen, *(field.shape[-3:-1] if nodes is None else nodes))
         if (min(rows.min(), columns.min()) < 2) | (rows > field.shape[-3]).any() | (columns > field.shape[-2]).any():
             raise TransformError(f"nodes are from 2 to those of the field, {field.shape[-3:-1]}, not {nodes}")

@@ -92,6 +92,12 @@ class Passes:
             row[:] = value
         return each if len(chosen) == len(self) else np.ascontiguousarray(each[:, chosen])
 
+    def _of_each(self, name: str, values: NDArray[Any], chosen: NDArray[np.int64]) -> NDArray[Any]:
+        """The chosen samples' rows of what has one for each of the N."""
+        if len(values) != len(self):
+            raise ValueError(f"{name} has one row for each of the {len(self)} samples, not {len(values)}")
+        return values[self._at(chosen)]
+
     def _change(self, why: tuple[str, ...], function: Any, chosen: NDArray[np.int64], *arguments: Any) -> bool:
         """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some.
 

@@ -71,6 +71,18 @@ def test_an_operation_is_one_for_all_or_one_for_each():
         ops(3)
 
 
+@pytest.mark.parametrize("where", [None, np.array([False, True, False, True])])
+def test_what_is_given_for_each_is_for_all_of_them(where):
+    """Of more rows the first ones were taken."""
+    plan = Plan([30] * 4, [50] * 4)
+    with pytest.raises(ValueError, match="matrix has one row for each of the 4 samples, not 5"):
+        plan.warp(np.stack([np.eye(3)] * 5), 30, 50, where=where)
+    with pytest.raises(ValueError, match="field has one row for each of the 4 samples, not 3"):
+        plan.warp(np.eye(3), 30, 50, field=np.zeros((3, 2, 2, 2)), where=where)
+    with pytest.raises(ValueError, match="taps has one row for each of the 4 samples, not 5"):
+        plan.stencil(np.ones((5, 2, 3)), where=where)
+
+
 def test_what_does_not_fit_changes_nothing():
     plan = Plan([30, 40], [50, 60])
     with pytest.raises(TransformError, match="crop of 31 x 5 at row 0, column 0 does not fit an image of 30 x 50"):
