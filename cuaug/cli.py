@@ -24,14 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        status = _run(arguments)
-        print(end="", flush=True)
+        try:
+            return _run(arguments)
+        finally:  # also where argparse has printed its help and exits
+            print(end="", flush=True)
     except OSError as error:  # the commands say themselves what else went wrong
         if not isinstance(error, BrokenPipeError):  # whose reader, such as head, has what it wants
             print(f"cuaug: cannot write what there is to say: {error}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which the interpreter flushes at its end
         return 1
-    return status
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -56,6 +56,13 @@ def test_what_is_said_cannot_be_written(photos, stand_in, tmp_path, closed, unbu
     assert re.fullmatch(said, done.stderr)
 
 
+def test_help_cannot_be_written():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "cuaug", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("cuaug: cannot write what there is to say: ")
+
+
 def test_names_of_any_kind(prepared, photos):
     """Files are written under other names until they are whole: none that is in the way of another, or too long."""
     names = ["a.jpg.part", "a.part.jpg", "n" * 251 + ".jpg", os.fsdecode(b"\xff\xfe.jpg")]
