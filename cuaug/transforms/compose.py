@@ -207,13 +207,14 @@ class Compose(Transform):
         # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
         state = {name: value for name, value in self.__dict__.items() if name != "_seen"}
         if self.generator is not None:
-            state["generator"] = self.generator.get_state().numpy().tobytes()
+            state["generator"] = str(self.generator.device), self.generator.get_state().numpy().tobytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["generator"] is not None:
-            generator = torch.Generator()
-            generator.set_state(torch.frombuffer(bytearray(state["generator"]), dtype=torch.uint8))
+            device, numbers = state["generator"]
+            generator = torch.Generator(device)
+            generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
             state = {**state, "generator": generator}
         self.__dict__.update(state)
 

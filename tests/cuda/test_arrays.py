@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -127,3 +129,10 @@ def test_threads_at_once():
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_a_chain_that_draws_from_a_generator_on_the_gpu_is_pickled():
+    chain = T.Compose([T.RandomCrop(9)], generator=torch.Generator("cuda").manual_seed(5))
+    images = stack().cuda()
+    again = pickle.loads(pickle.dumps(chain))
+    assert again.generator.device.type == "cuda" and torch.equal(again(images), chain(images))
