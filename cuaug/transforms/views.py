@@ -95,7 +95,8 @@ class MultiView(Transform):
         _check_views(self, plan)
         view = np.arange(len(plan)) % self.views
         with plan.views_apart():
-            for transform in dict.fromkeys(self.transforms):  # the same one for several views is planned once
+            # The same one for several views is planned once; others may equal it, as data classes do, or not hash.
+            for transform in {id(one): one for one in self.transforms}.values():
                 acts = np.array([transform is one for one in self.transforms])[view]
                 transform.plan(plan, draws.apart(view), None if acts.all() else acts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,33 @@ def test_kinds_of_images():
     np.testing.assert_array_equal(again(image), seeded([chain])(image))
     assert eval(repr(chain), {"MultiView": T.MultiView, "RandomCrop": T.RandomCrop}).views == 2
     assert "1 launch" in T.Compose([chain]).explain()
+
+
+@dataclass(frozen=True)
+class Mirrored(T.Transform):
+    """One that equals others with the same arguments."""
+
+    vertical: bool = False
+
+    def plan(self, plan, draws, where=None):
+        plan.flip(vertical=self.vertical, where=where)
+
+
+@dataclass
+class MirroredToo(T.Transform):
+    """It does not hash."""
+
+    vertical: bool = False
+    plan = Mirrored.plan
+
+
+@pytest.mark.parametrize("kind", [Mirrored, MirroredToo])
+def test_transforms_that_are_equal_act_on_a_view_each(kind):
+    """As data classes are: the second view stayed as it was."""
+    images = stack(2)
+    result = T.MultiView([kind(), kind(), kind(True)])(images)
+    for view, want in enumerate((images[:, :, ::-1], images[:, :, ::-1], images[:, ::-1])):
+        np.testing.assert_array_equal(result[:, view], want)
 
 
 def test_an_edited_view_counts():
