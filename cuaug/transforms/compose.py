@@ -74,7 +74,8 @@ class Compose(Transform):
         parts, seen = _parts(self.transforms), self._seen
         if seen is None or len(parts) != len(seen.parts) or not all(map(operator.is_, parts, seen.parts)):
             views = [transform.views for transform in members(self.transforms)]
-            if sum(number > 1 for number in views) > 1:
+            others = (part for part in parts if isinstance(part, Transform) and not isinstance(part, Compose))
+            if sum(part.views > 1 for part in others) > 1:
                 raise TransformError("only one transform of a chain can make several images of one")
             chains = [self, *(part for part in parts if isinstance(part, Compose))]
             seen = self._seen = _Seen(parts, math.prod(views), {name: _agreed(name, chains) for name in _DEFAULTS}, [])

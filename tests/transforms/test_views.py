@@ -178,6 +178,9 @@ def test_views_say_what_is_wrong(tmp_path):
             T.Compose([several, T.MultiView([T.CenterCrop(4)] * 2)])
     with pytest.raises(TransformError, match="not inside RandomApply"):
         T.RandomApply([T.MultiView([T.CenterCrop(4)] * 2)])(images)
+    for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 5)):
+        with pytest.raises(TransformError, match="only one transform of a chain"):
+            T.Compose([T.FiveCrop(8), T.RandomApply([T.Compose([several])])])
     sizes = T.MultiView([T.CenterCrop(8), T.CenterCrop(9)])
     with pytest.raises(TransformError, match="different sizes"):
         sizes(images)
