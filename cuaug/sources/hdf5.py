@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -69,7 +70,8 @@ class Hdf5(OneLine):
                 )
             number = column.ndim == 1 and column.dtype.kind in "biufc"
             if number and column.dtype.itemsize * self._length <= _MOST_KEPT:
-                self._kept[i] = column[:]
+                with contextlib.suppress(OSError):  # damaged: then it costs the samples that it is of
+                    self._kept[i] = column[:]
 
     def __len__(self) -> int:
         return self._length

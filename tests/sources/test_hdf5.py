@@ -191,6 +191,18 @@ def test_a_view_of_a_file_that_is_not_there(path, missing, monkeypatch):
         Hdf5("data.h5")
 
 
+def test_a_damaged_chunk_of_labels_costs_its_samples(path):
+    with h5py.File(path, "w") as file:
+        file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
+        labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
+        at = labels.id.get_chunk_info(1).byte_offset
+    damaged = bytearray(path.read_bytes())
+    damaged[at] ^= 1
+    path.write_bytes(damaged)
+    with Loader(Hdf5(path), batch_size=6, on_error="skip") as loader:
+        assert next(iter(loader)).labels.tolist() == [0, 1, 4, 5]
+
+
 def test_a_damaged_chunk_costs_its_samples(path):
     with h5py.File(path, "w") as file:
         shape = (6, 40, 50, 3)
