@@ -177,7 +177,7 @@ def none_of(labels: Any) -> Any:
 def _moved(value: Any, device: str | torch.device, non_blocking: bool) -> Any:
     """Tensors, and others that know how, on the device; also in dicts, lists and tuples."""
     if callable(getattr(value, "to", None)):
-        return value.to(device, non_blocking=non_blocking)
+        return value.to(device, non_blocking=True) if non_blocking else value.to(device)
     if isinstance(value, dict):
         return {name: _moved(part, device, non_blocking) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -218,8 +218,10 @@ def _kind(label: Any) -> Any:
         return "dict", sorted(map(str, label))
     if isinstance(label, tuple):
         return "tuple", len(label)
+    if isinstance(label, torch.Tensor):
+        return label.shape, True
     try:
         array = np.asarray(label)
-    except ValueError:
+    except (ValueError, TypeError):  # lists of several lengths, or of tensors that NumPy does not take
         return type(label)
     return array.shape, array.dtype.kind in "biufc"

@@ -203,6 +203,13 @@ class Tokens(list):
         return Tokens([device, non_blocking])
 
 
+class Text:
+    """One of a library that knows of no `non_blocking`."""
+
+    def to(self, device):
+        return [device]
+
+
 Point = namedtuple("Point", "x y")
 
 
@@ -217,8 +224,9 @@ def test_a_batch_moves_with_all_that_it_says():
     assert moved.labels["names"] == ["a", "b"] and moved.labels["at"].y == 5 and type(moved.labels["at"]) is Point
     assert moved.labels["text"] == ["meta", True]
     assert not batch.images.is_meta and not batch.labels["boxes"][0].is_meta, "the batch itself stays"
-    plain = Batch(torch.ones(2, 3, 4, 5), (torch.ones(2), torch.zeros(2))).to("meta")
-    assert plain.labels[1].is_meta and plain.indices is plain.valid is plain.epoch is None
+    plain = Batch(torch.ones(2, 3, 4, 5), (torch.ones(2), torch.zeros(2), Text())).to("meta")
+    assert plain.labels[1].is_meta and plain.labels[2] == ["meta"]
+    assert plain.indices is plain.valid is plain.epoch is None
 
 
 def test_batches_are_copied_to_where_they_are_expected():

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import CuaugError, DecodeError, DeviceError, Loader, LoaderError, TransformError
+from cuaug import CuaugError, DecodeError, DeviceError, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
 
@@ -349,6 +349,16 @@ def test_the_label_that_does_not_fit_is_named(odd, tmp_path):
         pytest.raises(LoaderError, match=rf"do not make a tensor: 6 and {re.escape(repr(odd))};"),
     ):
         next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    "one", [torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2, device="meta")]
+)
+def test_tensors_that_numpy_does_not_take_are_named(one):
+    """It was NumPy's word for it, and of no label."""
+    for first, odd in ((one, torch.ones(3)), (torch.ones(3), one), ({"a": one}, {"a": 5})):
+        with pytest.raises(LoaderError, match=r"do not make a tensor: .* and .*; give them one shape"):
+            collate([first, odd, odd])
 
 
 class Returns(Memory):
