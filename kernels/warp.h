@@ -307,7 +307,21 @@ DEVICE void warp_strip(const Sample& sample, const float* tables, int y, int x, 
     const int row =
         continued(sample.y.start + sample.y.step * y, sample.y.seen_low, sample.y.seen_high, sample.border_after);
     int column[PIXELS];
+    bool fills[PIXELS];
     const bool filled = !seen_strip(sample, sample.x, x, pixels, column) || row == -1;
+    if (filled) {
+        int other = 0;
+        while (other < pixels && (row == -1 || column[other] == -1)) ++other;
+        if (other == pixels) {
+            for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
+            return;
+        }
+        // What shows the fill colour is mapped as a pixel that does not: where it would lie, the source need not be.
+        FOR_PIXELS(p) {
+            fills[p] = column[p] == -1;
+            column[p] = fills[p] ? column[other] : column[p];
+        }
+    }
     Points at;
     for (int p = 0; p < PIXELS; p += DOUBLES) {
         store_doubles(at.y + p, all_of(row + 0.5));
@@ -323,6 +337,6 @@ DEVICE void warp_strip(const Sample& sample, const float* tables, int y, int x, 
     }
     if (!filled) return;
     for (int p = 0; p < pixels; ++p)
-        if (row == -1 || column[p] == -1)
+        if (fills[p])
             for (int c = 0; c < 3; ++c) v[c][p] = sample.fill_after[c];
 }

@@ -75,6 +75,14 @@ def warps(h: int, w: int):
 
         yield f"warp {name} {filter.name} {border.name}", write
     for filter in Filter:
+
+        def corner(p, filter=filter):
+            p.warp(turned, 16, 40, filter=filter, border=Border.EDGE)
+            p.crop(15, 39, 1, 1)
+            p.pad(33, 8, 3, 2, fill=0.5)
+
+        yield f"warp's corner {filter.name}", corner
+    for filter in Filter:
         border = next(borders)
 
         def turn(p, filter=filter, border=border):
