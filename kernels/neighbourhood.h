@@ -79,11 +79,12 @@ DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
         take_strip(leftmost<T>(sample, at), at.pixels, at.step, v);
         return;
     }
-#if defined(__CUDACC__)  // where one pixel is a strip, and registers are few
-    const bool filled = at.row == AFTER || at.column[0] == AFTER;
-    for (int c = 0; c < 3; ++c)
-        v[c][0] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[0], c);
-#else
+    if (PIXELS == 1) {  // on CUDA the registers for what follows would be too many, beside those of a warp
+        const bool filled = at.row == AFTER || at.column[0] == AFTER;
+        for (int c = 0; c < 3; ++c)
+            v[c][0] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[0], c);
+        return;
+    }
     // Which row and columns those are is found once, not for each channel.
     const Axis& x = sample.x;
     const bool after = at.row == AFTER;
@@ -98,5 +99,4 @@ DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
         for (int c = 0; c < 3; ++c) rgb[3 * p + c] = seen ? float(pixel[c]) : fill[c];
     }
     take_strip(rgb, at.pixels, 1, v);
-#endif
 }

@@ -4,7 +4,7 @@
 //   whole passes      bytes.h with colours.h, packed.h and runs.h: bytes to bytes; rolling.h: filters whose rows are
 //                     kept as floats. On CUDA these say that they do nothing, and the common way is taken
 //   PIXELS at a time  registers.h, planes.h, points.h, taps.h, philox.h, dct.h and store.h by hand, and what median.h,
-//                     warp.h and neighbourhood.h do for several pixels at once
+//                     neighbourhood.h and warp.h do for several pixels at once
 //   other memory      cells.h: tables of cells joined; jpeg.h and jpeg_samples.h: samples as bytes, whole blocks;
 //                     resample.h: lines of many rows that lie together, where CUDA has a few, one after the other
 // They make the same bits. tests/properties compares the instruction sets with each other and those paths with the
