@@ -72,7 +72,6 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_interleave.restype = None
     lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
-    lib.cuaug_want_huge_pages.argtypes, lib.cuaug_want_huge_pages.restype = [pointer, i64], None
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_cut_jpeg.argtypes, lib.cuaug_cut_jpeg.restype = [ctypes.c_char_p, i64, pointer, pointer, pointer], i64

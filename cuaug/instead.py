@@ -71,7 +71,7 @@ def telling(instead: Mapping[str, str]) -> Callable[[Function], Function]:
         def checked(self: Any, *args: Any, **options: Any) -> None:
             foreign = [f"{name!r}: {instead[name]}" for name in options if name not in own and name in instead]
             if foreign:
-                raise TypeError(f"Loader has no argument {'; nor '.join(foreign)}")
+                raise TypeError(f"{type(self).__name__} has no argument {'; nor '.join(foreign)}")
             init(self, *args, **options)
 
         return cast(Function, checked)

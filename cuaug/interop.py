@@ -8,6 +8,7 @@ does all this, for code that is compiled.
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import torch
 
 from cuaug._native import BEST_ISA, library
 from cuaug.errors import TransformError
+from cuaug.pages import pages
 from cuaug.plan import Layout, Type
 from cuaug.threads import threads_for
 
@@ -52,11 +54,11 @@ def eagerly(function: Function) -> Function:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An uninitialised contiguous tensor. On the CPU, a large one asks for huge pages, as NumPy's arrays do."""
-    made = torch.empty(shape, dtype=dtype, device=device)
-    if made.device.type == "cpu" and made.nbytes >= _MAPPED_BYTES:
-        library.cuaug_want_huge_pages(made.data_ptr(), made.nbytes)
-    return made
+    """An uninitialised contiguous tensor. On the CPU, a large one has huge pages."""
+    size = math.prod(shape) * dtype.itemsize
+    if device.type != "cpu" or size < _MAPPED_BYTES:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.from_numpy(pages(size)).view(dtype).view(shape)
 
 
 def type_of(dtype: torch.dtype) -> Type:

@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._native import BEST_ISA, address, library
 
-__all__ = ["STAND_IN_POSITION", "Draws", "mixed"]
+__all__ = ["APART", "STAND_IN_POSITION", "Draws", "mixed"]
 
 _MASK64 = (1 << 64) - 1
 #: Where draws for the samples that replace damaged ones are taken; 0 is the order's, and the transforms count from 1.
 STAND_IN_POSITION = (1 << 32) - 1
 # Beyond the keys of samples that come again in an epoch, which are 2**40 apart.
 _APART = 1 << 52
+#: So many draws of the same samples there can be apart from each other.
+APART = (1 << 63) // _APART - 1
 
 
 def _mix(value: int) -> int:
@@ -66,7 +68,7 @@ class Draws:
         return self._copy(indices, self._position)
 
     def apart(self, numbers: NDArray[np.int64]) -> Draws:
-        """The draws of the same samples, from the same position on, others for each number, 0 to 2046."""
+        """The draws of the same samples, from the same position on, others for each number below `APART`."""
         return self.of(self.indices + (numbers + 1) * _APART)
 
     def some(self, rows: NDArray[np.int64]) -> Draws:

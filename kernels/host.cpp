@@ -1,8 +1,5 @@
 // The C interface of the host build, called from cuaug/_native.py. `isa` is one of cuaug_best_isa()'s values: the
 // widest instruction set that this processor and this build both have.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include "host.h"
 #include "host_threads.h"
 
@@ -90,17 +87,6 @@ EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* ind
 #endif
     (void)isa;
     baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
-}
-
-// Memory that is not written yet is to have huge pages, where the system has them: it is as good without.
-EXPORT void cuaug_want_huge_pages(void* memory, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-    const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE)), first = reinterpret_cast<uintptr_t>(memory);
-    const uintptr_t begin = (first + page - 1) / page * page, end = (first + uintptr_t(bytes)) / page * page;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#else
-    (void)memory, (void)bytes;
-#endif
 }
 
 // out [3]: bytes of a Sample, an Axis and an Op, for the check that Python's mirror fits.

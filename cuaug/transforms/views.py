@@ -13,7 +13,7 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.random import APART, Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, members
 from cuaug.transforms.choices import check_planned
@@ -85,8 +85,8 @@ class MultiView(Transform):
 
     @property
     def views(self) -> int:  # type: ignore[override]
-        if len(self.transforms) < 2:
-            raise TransformError(f"MultiView has a transform for each view, and at least two, not {self.transforms}")
+        if not 2 <= (count := len(self.transforms)) <= APART:
+            raise TransformError(f"MultiView has transforms of at least two views and at most {APART}, not {count}")
         if any(transform.views > 1 for transform in self.transforms):
             raise TransformError("a view is one image: nothing in MultiView can make several")
         return len(self.transforms)

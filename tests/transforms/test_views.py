@@ -167,6 +167,8 @@ def test_views_say_what_is_wrong(tmp_path):
     images = stack(2)
     with pytest.raises(TransformError, match="at least two"):
         T.MultiView([])
+    with pytest.raises(TransformError, match="at most 2047, not 2048"):
+        T.MultiView([T.CenterCrop(8)] * 2048)
     with pytest.raises(TransformError, match="is not a cuaug transform"):
         T.MultiView([[T.CenterCrop(8)]] * 2)
     with pytest.raises(TransformError, match="acts on whole batches: it cannot be a part of MultiView"):
