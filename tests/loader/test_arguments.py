@@ -1,0 +1,92 @@
+"""Arguments of a loader: what does not fit is an error that names the value and what was allowed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from cuaug import DeviceError, Loader, LoaderError, TransformError
+from cuaug import transforms as T
+from tests.loader.pictures import Memory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        *[({"batch_size": v}, LoaderError, rf"batch_size .* at least 1, not {v}") for v in (0, -1, 1.5, True, None)],
+        *[({"threads": v}, LoaderError, rf"threads .* at least 1, not {v}") for v in (0, -2, 0.5, False)],
+        *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
+        *[({"seed": v}, LoaderError, rf"seed is an integer, not {v}") for v in (1.5, None)],
+        ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
+        ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', 'replace', not 'ignore'"),
+        ({"on_error": None}, LoaderError, "not None"),
+        *[
+            ({"timeout_seconds": v}, LoaderError, f"timeout_seconds is a number above 0, or None, not {v!r}")
+            for v in ("5", 0, -1.5, math.nan, True)
+        ],
+        ({"shuffle": "no"}, LoaderError, "shuffle is True or False, not 'no'"),
+        *[
+            ({name: 3}, LoaderError, f"{name} is a function, or None, not 3")
+            for name in ("error_callback", "collate_fn")
+        ],
+        ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
+        ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
+        ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
+        ({"dtype": []}, TransformError, r"dtype is one of .*not \[\]"),
+        ({"dtype": torch.float64}, TransformError, "not torch.float64"),
+        *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
+        ({"transforms": lambda image: image}, TransformError, "not a cuaug transform"),
+        ({"transforms": [T.CenterCrop(3), len]}, TransformError, "not a cuaug transform"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_arguments_that_do_not_fit(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Loader(Memory(3), **arguments)
+
+
+def test_nothing_to_load():
+    with pytest.raises(LoaderError, match=r"there is nothing to load: .*Memory"):
+        Loader(Memory(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("dtype", None)]
+)
+def test_what_a_loader_was_made_with_stays(name, value):
+    with (
+        Loader(Memory(3)) as loader,
+        pytest.raises(AttributeError, match=rf"{name} is fixed when a Loader is made .* make another"),
+    ):
+        setattr(loader, name, value)
+
+
+def test_no_collate_fn_is_the_default():
+    with Loader(Memory(3), batch_size=3, collate_fn=None) as loader:
+        assert next(iter(loader)).labels.tolist() == [0, 1, 2]
+
+
+def test_numpy_integers_are_integers():
+    one = np.int64(1)
+    with Loader(Memory(2), batch_size=one, threads=one, prefetch=one, seed=np.int64(-1), shuffle=True) as loader:
+        loader.set_epoch(one)
+        assert len(list(loader)) == 2
+
+
+@pytest.mark.parametrize("epoch", [-1, 0.5, None])
+def test_set_epoch_takes_numbers_from_0(epoch):
+    with pytest.raises(LoaderError, match=f"epoch .* at least 0, not {epoch}"):
+        Loader(Memory(3)).set_epoch(epoch)
+
+
+@pytest.mark.cpu_only
+def test_cuda_where_there_is_none():
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    for device in ("cuda", "cuda:1", torch.device("cuda")):
+        with pytest.raises(DeviceError, match=r"cannot use cuda.*doctor"):
+            Loader(Memory(3), device=device)
+    assert Loader(Memory(3)).device == torch.device("cpu")

@@ -1,0 +1,169 @@
+"""The images of a loader's batches: type, layout, channels, and whose memory they are."""
+
+from __future__ import annotations
+
+import gc
+import logging
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import Loader, TransformError
+from cuaug import transforms as T
+from tests.codec.pictures import encode
+from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
+
+DTYPES = {torch.uint8: 1, torch.float16: 1 / 255, torch.bfloat16: 1 / 255, torch.float32: 1 / 255}
+
+
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("damaged", [(), (1,)], ids=["whole", "skipping"])
+def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog):
+    caplog.set_level(logging.CRITICAL, logger="cuaug")
+    h, w = 5, 7
+    pictures = [photo(h, w, seed) for seed in range(4)]
+    data = [b"x" if i in damaged else encode(Image.fromarray(p), "PNG") for i, p in enumerate(pictures)]
+    chain = [T.Grayscale()] if channels == 1 else []
+    with Loader(Bytes(*data), chain, batch_size=4, dtype=dtype, layout=layout, on_error="skip") as loader:
+        ((images, labels),) = loader
+    n = 4 - len(damaged)
+    assert images.shape == (n, channels, h, w) and images.dtype == (dtype or torch.uint8)
+    assert images.device == labels.device == torch.device("cpu")
+    c = channels
+    assert images.stride() == ((c * h * w, h * w, w, 1) if layout == "NCHW" else (h * w * c, 1, w * c, c))
+    want = np.stack([pictures[i] for i in labels]).transpose(0, 3, 1, 2).astype(np.float64)
+    if channels == 1:
+        want = (want * np.array([0.2989, 0.587, 0.114])[:, None, None]).sum(1, keepdims=True)
+    unit = DTYPES[images.dtype]
+    slack = 0.5 * unit if channels == 1 and unit == 1 else {torch.float16: 3e-4, torch.bfloat16: 2e-3}.get(dtype, 1e-6)
+    assert np.abs(images.double().cpu().numpy() - want * unit).max() <= slack + 1e-9
+
+
+def test_a_chain_that_makes_floats_needs_no_dtype():
+    pixels = photo(6, 6)
+    mean, std = [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]
+    with Loader(Bytes(encode(Image.fromarray(pixels), "PNG")), [T.Normalize(mean, std)]) as loader:
+        ((images, _),) = loader
+    want = (pixels / 255.0 - np.array(mean)) / np.array(std)
+    assert images.dtype == torch.float32
+    np.testing.assert_allclose(images[0].permute(1, 2, 0).cpu().numpy(), want, atol=1e-5)
+
+
+def test_dtype_overrules_the_chain():
+    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.float16) as loader:
+        assert next(iter(loader))[0].dtype == torch.float16
+    with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8) as loader:
+        assert numbers_of(next(iter(loader))[0]) == [0]
+
+
+SAME = T.Lambda(lambda images: images)
+CHAINS = {
+    "a fill": [T.Pad(2, fill=114)],
+    "a float fill": [T.ToDtype(torch.float32, scale=True), T.Pad(1, fill=0.5)],
+    "noise": [T.RandomErasing(1, value="random")],
+    "levels as floats": [T.ToDtype(torch.float32)],
+    "scaled": [T.ToDtype(torch.float16, scale=True)],
+    "normalized": [T.Normalize(0.5, 0.25)],
+}
+
+
+@pytest.mark.parametrize("dtype", [None, *DTYPES])
+@pytest.mark.parametrize("name", CHAINS)
+def test_dtype_is_what_the_whole_chain_ends_in(name, dtype):
+    """A function before or after the other transforms begins a stage of its own, and changes no unit and no type."""
+    data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
+    if dtype == torch.uint8 and name in ("normalized", "levels as floats"):
+        for chain in ([SAME, *CHAINS[name]], [*CHAINS[name], SAME]):
+            with pytest.raises(TransformError, match="they cannot become uint8"):
+                list(Loader(data, chain, batch_size=3, dtype=dtype))
+        return
+    ((want, _),) = Loader(data, CHAINS[name], batch_size=3, dtype=dtype)
+    for chain in ([SAME, *CHAINS[name]], [*CHAINS[name], SAME], [SAME, *CHAINS[name], SAME]):
+        ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
+        assert images.dtype == want.dtype and images.shape == want.shape
+        if name != "noise":  # which another place in the chain draws otherwise
+            rounding = 1e-6 if name != "scaled" else {torch.bfloat16: 8e-3}.get(dtype, 1e-3)  # twice
+            np.testing.assert_allclose(images.double().cpu(), want.double().cpu(), rtol=rounding, atol=1e-9)
+        elif dtype == torch.float32:
+            assert abs(float(images.mean()) - float(want.mean())) < 0.5
+
+
+@pytest.mark.parametrize("dtype", list(DTYPES))
+def test_a_mix_is_of_what_the_chain_makes(dtype):
+    """Whatever the batch is delivered as: a fill of levels stays one."""
+    chain = [T.MixUp(num_classes=3), T.Pad(2, fill=51)]
+    data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
+    ((want, _),) = Loader(data, chain, batch_size=3)
+    ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
+    np.testing.assert_allclose(images.double().cpu(), want.double() * DTYPES[dtype], atol=2e-3 * (dtype != torch.uint8))
+
+
+def test_a_fill_of_levels_stays_one_in_a_mosaic():
+    """It gets what the chain makes, and not the type that the batch is delivered in."""
+
+    class Boxed(Bytes):
+        def read(self, index):
+            return self.data[index], {"boxes": np.array([[2.0, 2, 9, 9]])}
+
+    data = Boxed(*[encode(Image.new("RGB", (20, 20), (100, 100, 100)), "PNG")] * 2)
+    chain = [T.Mosaic(60, (-0.5, -0.5), fill=114)]
+    ((want, _),) = Loader(data, chain, batch_size=2, collate_fn=list)
+    ((images, _),) = Loader(data, chain, batch_size=2, collate_fn=list, dtype=torch.float32)
+    assert set(want.unique().tolist()) == {100, 114}
+    np.testing.assert_allclose(images.cpu(), want.cpu() / 255, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [lambda x: x[:, :2], lambda x: x.flatten(1), lambda x: x > 0, lambda x: x.long(), lambda x: torch.stack([x, x], 1)],
+)
+def test_a_function_at_the_end_gets_the_type_and_may_return_anything(made):
+    given = []
+
+    def last(images):
+        given.append(images.dtype)
+        return made(images)
+
+    data = Bytes(*(png(i) for i in range(4)))
+    ((images, _),) = Loader(data, [T.Lambda(last)], batch_size=4, dtype=torch.float32)
+    assert given == [torch.float32] and len(images) == 4
+
+
+def test_a_batch_of_which_all_is_damaged_goes_through_a_mix():
+    with Loader(
+        Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], batch_size=4, dtype=torch.float16, on_error="skip"
+    ) as loader:
+        assert [(tuple(images.shape), images.dtype) for images, _ in loader] == [
+            ((0, 3, 4, 5), torch.float16),
+            ((4, 3, 4, 5), torch.float16),
+        ]
+
+
+@pytest.mark.parametrize("after", [[], [T.CutMix(num_classes=3)], [T.CutMix(num_classes=3), T.RandomErasing()]])
+def test_uint8_after_normalize_is_refused(after):
+    for first in (T.Normalize(0.5, 0.25), T.ToDtype(torch.float32)):
+        loader = Loader(Memory(3), [first, *after], batch_size=3, dtype=torch.uint8)
+        with pytest.raises(TransformError, match="normalized images are not in"):
+            next(iter(loader))
+
+
+def test_batches_are_the_users_to_keep():
+    """Batch k keeps its pixels, and can be written to, while later ones are made."""
+    with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
+        kept, sums = [], []
+        for k, (images, labels) in enumerate(loader):
+            kept.append((images, labels))
+            sums.append(images.long().sum().item())
+            if k == 5:
+                images.fill_(9)
+                sums[-1] = 9 * images.numel()
+    del loader
+    gc.collect()
+    assert [images.long().sum().item() for images, _ in kept] == sums
+    pointers = [images.data_ptr() for images, _ in kept]
+    assert len(set(pointers)) == len(kept) == 16
+    assert torch.cat([labels for _, labels in kept]).tolist() == list(range(64))
