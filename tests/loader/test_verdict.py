@@ -183,7 +183,7 @@ def test_big_pictures():
 @pytest.mark.cpu_only
 def test_a_heavy_chain():
     chain = [T.Resize((192, 192)), T.MedianBlur(7), T.GaussianBlur(31)]
-    profile = profiled(Loader(Memory(48), chain, batch_size=4, threads=2))
+    profile = profiled(Loader(Memory(480), chain, batch_size=4, threads=2))
     assert profile.verdict.startswith("augmentation binds: "), profile
 
 
