@@ -74,7 +74,10 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_draw.restype = None
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
     lib.cuaug_jpeg_headers.restype = None
-    lib.cuaug_cut_jpeg.argtypes, lib.cuaug_cut_jpeg.restype = [ctypes.c_char_p, i64, pointer, pointer, pointer], i64
+    lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64], pointer
+    lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
+    lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
+    lib.cuaug_cut_jpeg.restype = i64
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64

@@ -94,7 +94,7 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
 #include "host_jpeg.h"
-#include "host_restarts.h"
+#include "host_parts.h"
 #include "host_plan.h"
 #include "host_scratch.h"
 #include "host_turn.h"

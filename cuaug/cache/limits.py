@@ -11,7 +11,7 @@ from typing import Any
 from cuaug.arguments import integer
 from cuaug.forks import ForkSafeLock
 
-__all__ = ["CacheStats", "available_memory", "no_longer_promised", "readable", "set_limit"]
+__all__ = ["CacheStats", "available_memory", "no_longer_promised", "own_memory", "readable", "set_limit"]
 
 # The bytes that caches were promised by default.
 _promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -61,11 +61,9 @@ def set_limit(cache: Any, limit_bytes: int | None) -> None:
     if limit_bytes is not None:
         cache.limit_bytes = integer("limit_bytes", limit_bytes, 1)
         return
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    count = max(1, int(ranks) if ranks.isdecimal() else 1)
     with _lock:
         promised = sum(limit - other.stats.bytes for other, limit in _promised.items())
-        cache.limit_bytes = max(1, (available_memory() // count - promised) // 2)
+        cache.limit_bytes = max(1, (own_memory() - promised) // 2)
         _promised[cache] = cache.limit_bytes
 
 
@@ -73,6 +71,12 @@ def no_longer_promised(cache: Any) -> None:
     """The cache is closed."""
     with _lock:
         _promised.pop(cache, None)
+
+
+def own_memory() -> int:
+    """The `available_memory` divided by the processes that torchrun started on this machine."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return available_memory() // max(1, int(ranks) if ranks.isdecimal() else 1)
 
 
 def available_memory(root: Path = Path("/")) -> int:

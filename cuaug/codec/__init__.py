@@ -27,6 +27,7 @@ from cuaug.codec.header import (
     read_jpeg_headers,
     read_other_header,
 )
+from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Header",
     "HostDecoder",
     "JpegHeader",
+    "JpegIndex",
     "Pixels",
     "codec_version",
     "eight_bit_rgb",

@@ -15,6 +15,7 @@ from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_str
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.exif import swaps_axes
 from cuaug.codec.header import NARROW, Header
+from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.turns import Region, turned, turned_region
 from cuaug.errors import DecodeError
@@ -35,7 +36,7 @@ class HostDecoder:
             somewhat faster, and colours differ by up to 24 levels beside sharp edges.
 
     Attributes:
-        in_part: whether the last image was decoded from a part of its file, by its restart markers.
+        in_part: whether the last image was decoded from a part of its file, by restart markers or an index.
         decoded_by: who decoded the last image: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
     """
 
@@ -53,12 +54,15 @@ class HostDecoder:
         self.in_part = False
         self._allocate(3 << 18)
 
-    def decode(self, header: Header | Pixels, region: Region | None = None) -> np.ndarray:
+    def decode(
+        self, header: Header | Pixels, region: Region | None = None, *, index: JpegIndex | None = None
+    ) -> np.ndarray:
         """The pixels of an image, or of one region of it.
 
         Args:
             header: from `read_header`, or pixels that are decoded already.
             region: (y0, x0, y1, x1), the end excluded, in pixels of the picture as displayed.
+            index: where the rows of JPEGs begin that came before, so that a region can be decoded without the rest.
 
         Returns:
             (h, w, 3) uint8 RGB, the pixels of a row packed. It may be a view of this decoder's buffer, valid until its
@@ -81,7 +85,7 @@ class HostDecoder:
             if stream is not None and min(y1 - y0, x1 - x0) < NARROW:
                 return np.ascontiguousarray(self.decode(header)[y0:y1, x0:x1])
             if stream is not None and (y1 - y0 < height or x1 - x0 < width):
-                part = header.part(region)
+                part = header.part(region, index)
                 alone, within = part or (header, region)
                 stored = turned_region(within, (alone.height, alone.width), turn, back=True)
                 stream = alone._stream.get_sub_code_stream(region=nv().Region(*stored))

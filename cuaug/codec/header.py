@@ -9,7 +9,7 @@ from typing import Any
 from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
 from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
-from cuaug.codec.restarts import cut_out
+from cuaug.codec.parts import JpegIndex, cut_out
 from cuaug.codec.turns import Region
 from cuaug.errors import DecodeError
 
@@ -26,6 +26,9 @@ __all__ = [
 NARROW = 8
 """Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
 picture, or a cropped row of it, is a few pixels wide, so the region would differ from the picture by some levels."""
+
+_LEAST_LEFT_OUT = 8192
+"""Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
@@ -52,15 +55,17 @@ class Header:
         self.restarts = restarts
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
 
-    def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
+    def part(self, region: Region, index: JpegIndex | None = None) -> tuple[JpegHeader, Region] | None:
         """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
 
-        None where restart markers do not let it be decoded alone, all of the file is needed, or the region is narrow.
+        None where neither restart markers nor an index let it be cut out, all of the file is needed, or the region is
+        narrow.
         """
         y0, x0, y1, x1 = region
-        if not self.restarts or min(y1 - y0, x1 - x0) < NARROW:
+        if not (self.restarts or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < NARROW:
             return None
-        cut = cut_out(self._data, region, (self.height, self.width), self._orientation)
+        least = 0 if self.restarts else _LEAST_LEFT_OUT
+        cut = cut_out(self._data, region, (self.height, self.width), self._orientation, index, least=least)
         if cut is None:
             return None
         data, (height, width), within = cut

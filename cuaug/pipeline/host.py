@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DevicePixels
-from cuaug.codec import HostDecoder, Pixels, nv
+from cuaug.cache.limits import own_memory
+from cuaug.codec import HostDecoder, JpegIndex, Pixels, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -27,6 +28,7 @@ __all__ = ["HostPipeline"]
 _per_thread = threading.local()
 # Beside those made ready: a batch in the consumer's hands, the one it let go last, and one to spare.
 _BLOCKS_BESIDE_PREFETCH = 3
+_INDEX_SHARE = 64  # one part of so many of the memory that is available
 _PIXELS_PER_TASK = 1 << 21  # one picture of 1920 x 1080, eight of 500 x 375: 13 ms of decoding
 
 
@@ -51,6 +53,8 @@ class HostPipeline(Pipeline):
         super().__init__(settings, recorder, threads)
         self.job = _HostJob
         self.memory = Recycler(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
+        limit = own_memory() // _INDEX_SHARE if settings.index_bytes is None else settings.index_bytes
+        self.index = JpegIndex(limit) if limit else None
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         # Imported here and not by the workers, who would all wait for it.
@@ -104,4 +108,4 @@ class _HostJob(Job):
             y0, x0, y1, x1 = region
             return item.decode(decoder, self.settings.reader.decoded)[y0:y1, x0:x1]
         assert not isinstance(item, DevicePixels)
-        return decoder.decode(item, region)
+        return decoder.decode(item, region, index=self.pipeline.index)

@@ -22,6 +22,7 @@ class Settings:
     target_type: Type | None
     layout: Layout
     fancy_upsampling: bool
+    index_bytes: int | None
     load_hint: float | str | None
     decode_threads: int | None
     prefetch: int

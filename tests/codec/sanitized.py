@@ -9,9 +9,11 @@ import ctypes
 import random
 import sys
 
+from PIL import Image
+
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import app1, jpeg_with, tiff_block
+from tests.codec.pictures import app1, encode, jpeg_with, tiff_block
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -21,9 +23,19 @@ LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
 def main(path: str, count: int) -> None:
     library = ctypes.CDLL(path)
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    library.cuaug_cut_jpeg.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        *[ctypes.c_void_p] * 3,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
     library.cuaug_cut_jpeg.restype = ctypes.c_int64
     jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
+    noise = Image.effect_noise((200, 96), 60)
+    rows = [encode(noise.convert(mode), "JPEG", quality=q) for mode in ("L", "RGB") for q in (60, 95)]
+    rows += [encode(noise.convert("YCbCr"), "JPEG", subsampling=factors, optimize=True) for factors in range(3)]
+    jpegs += rows * 3
     turned = jpeg_with(app1(tiff_block(6)))
     files = [turned[:n] for n in range(len(turned) + 1)]
     files += [data[:n] for data in jpegs for n in range(0, min(len(data), 1200))]
@@ -45,20 +57,25 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
-    parts = sum(cut(library, rng, data) for data in files)
+    library.cuaug_indexes_new.argtypes, library.cuaug_indexes_new.restype = [ctypes.c_int64], ctypes.c_void_p
+    library.cuaug_indexes_delete.argtypes = [ctypes.c_void_p]
+    indexes = library.cuaug_indexes_new(1 << 30)
+    parts = sum(cut(library, rng, data, indexes) for _ in range(3) for data in files)
+    library.cuaug_indexes_delete(indexes)
     for block in blocks:
         address = exact(bytes(block))
         library.cuaug_tiff_orientation(address, len(block))
         LIBC.free(address)
-    print(sound, "of", len(files), "files are sound,", parts, "have a part to cut out")
+    print(sound, "of", len(files), "files are sound,", parts, "parts were cut out")
 
 
-def cut(library: ctypes.CDLL, rng: random.Random, data: bytes) -> bool:
+def cut(library: ctypes.CDLL, rng: random.Random, data: bytes, indexes: int) -> bool:
     """Whether a part was cut out, for a region that lies in the pictures, or for any at all."""
     top, left = rng.randrange(30), rng.randrange(45)
     region = [top, left, top + 5, left + 5] if rng.random() < 0.9 else [rng.randrange(-70000, 70000) for _ in range(4)]
-    held, out, found = exact(data), exact(bytes(len(data))), exact(bytes(32))
-    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), out, found)
+    room = max(0, len(data) + rng.choice((0, 64, -1, -len(data) // 2)))
+    held, out, found = exact(data), exact(bytes(room)), exact(bytes(32))
+    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), indexes, out, room, found)
     for address in (held, out, found):
         LIBC.free(address)
     return written > 0

@@ -14,7 +14,7 @@ from PIL import Image
 
 from cuaug.codec import HostDecoder, read_header
 from cuaug.codec.header import NARROW
-from cuaug.codec.restarts import cut_out
+from cuaug.codec.parts import cut_out
 from tests.codec.pictures import FORMATS, app1, as_pillow, encode, photo, tiff_block
 
 MCU = {0x111111: (8, 8), 0x211111: (8, 16), 0x221111: (16, 16), 0x121111: (16, 8), 0x411111: (8, 32), 0: (8, 8)}

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pr
 def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
     """The exit status of reading so many damaged files' headers with these sources, and what was said."""
     source, library = folder / "headers.cpp", folder / "headers.so"
-    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_restarts.h"\n')
+    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_parts.h"\n')
     flags = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}"]
     subprocess.run([os.environ.get("CXX", "g++"), *flags, str(source), "-o", str(library)], check=True)
     environment = os.environ | {
@@ -41,7 +41,7 @@ def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
 
 def test_damaged_files(tmp_path):
     status, said = run(tmp_path, KERNEL_DIRECTORY, 3000)
-    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) have a part", said)
+    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) parts", said)
     assert status == 0 and found, said[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
 
@@ -61,14 +61,26 @@ def test_damaged_files(tmp_path):
             "memcpy(out + 5 * i, &header, sizeof header);",
             "memcpy(out + 5 * i + 1, &header, sizeof header);",
         ),
-        ("host_restarts.h", "if (length < 2 || end > size) return false;", "if (length < 2) return false;"),
-        (
-            "host_restarts.h",
-            "memcpy(out, data, size_t(in.begin));",
-            "memcpy(out, data, size_t(in.begin)), out[size] = 0;",
-        ),
+        ("host_frame.h", "if (length < 2 || end > size) return false;", "if (length < 2) return false;"),
+        ("host_parts.h", "size_t(frame.begin));", "size_t(frame.begin)), out[1 << 16] = 0;"),
+        ("host_codes.h", "if (end - next >= 8 && ", "if (end - next >= 1 && "),
+        ("host_codes.h", "if (end - next < 16) {", "if (end - next < 1) {"),
+        ("host_index.h", "for (; at + 32 <= size; at += 32)", "for (; at < size; at += 32)"),
     ],
-    ids=["frame", "entries", "directory", "scan", "block", "marker", "result", "segment", "part"],
+    ids=[
+        "frame",
+        "entries",
+        "directory",
+        "scan",
+        "block",
+        "marker",
+        "result",
+        "segment",
+        "part",
+        "bits",
+        "room",
+        "sum",
+    ],
 )
 def test_a_wrong_access_is_reported(tmp_path, file, right, wrong):
     status, said = run(tmp_path, patched(tmp_path / "kernels", file, right, wrong), 300)

@@ -1,0 +1,183 @@
+// Where the rows of units begin in JPEGs that were seen before, and all along them: what lets a part of a file be cut
+// out that has no restart markers. The C interface of cuaug/codec/index.py; host_parts.h cuts.
+//
+// Finding an entry point takes a pass over all codes before it, so all of a file's are noted in one. A file is known by
+// its bytes: one that is written anew is another file.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+#include <vector>
+
+#include "host_codes.h"
+#include "host_frame.h"
+
+namespace {
+
+// Units from one entry point to the next: 64 pixels, about, as cuaug/codec/jpegtran.py has restart markers.
+int64_t units_apart(const Frame& frame) { return frame.mcu_width < 64 ? 64 / frame.mcu_width : 1; }
+
+struct Codes {
+    DcCode dc[CODES_OF_A_KIND];
+    AcCode ac[CODES_OF_A_KIND];
+};
+
+// Makes the codes that the frame uses, unless they are the last file's. False where one is missing or makes no sense.
+bool make_codes(const Frame& frame, const unsigned char* data, Codes& codes) {
+    for (int i = 0; i < frame.components; ++i) {
+        const int dc = frame.component[i].codes[0], ac = frame.component[i].codes[1];
+        if (dc >= CODES_OF_A_KIND || ac >= CODES_OF_A_KIND) return false;
+        const int64_t dc_at = frame.codes_at[0][dc], ac_at = frame.codes_at[1][ac];
+        if (!dc_at || !ac_at || !codes.dc[dc].make(data + dc_at) || !codes.ac[ac].make(data + ac_at)) return false;
+    }
+    return true;
+}
+
+// A file's entry points: all along each row, from its first unit on, and behind the last row.
+struct Index {
+    int64_t size;                // of the file
+    int64_t components, across;  // the latter: entry points in a row
+    std::vector<uint32_t> at;    // bits from the file's beginning, stuffed zeros among them
+    std::vector<int16_t> dc;     // the components' DC coefficients before it
+
+    const int16_t* before(int64_t number) const { return dc.data() + components * number; }
+    Place place(const unsigned char* data, int64_t number) const {
+        return {data + at[size_t(number)] / 8, int(at[size_t(number)] % 8)};
+    }
+
+    Index(const Frame& frame, int64_t size)
+        : size(size), components(frame.components), across(ceil_div(frame.across, units_apart(frame))) {}
+
+    // Whether this is of such a file, and there are entry points at all.
+    bool fits(const Frame& frame, int64_t its_size) const {
+        const Index its(frame, its_size);
+        return size == its.size && components == its.components && across == its.across &&
+               int64_t(at.size()) == its.points(frame);
+    }
+
+    int64_t points(const Frame& frame) const { return frame.down * across + 1; }
+
+    // Notes them all. False where the data end too soon, or are not as encoders write them.
+    bool make(const Frame& frame, const Codes& codes, const unsigned char* data) {
+        Bits bits({data + frame.begin, 0}, data + size);
+        int64_t sums[MOST_COMPONENTS] = {};
+        at.reserve(size_t(points(frame))), dc.reserve(size_t(points(frame) * components));
+        const int64_t apart = units_apart(frame);
+        for (int64_t row = 0; row < frame.down; ++row)
+            for (int64_t unit = 0; unit < frame.across; unit += apart) {
+                const int64_t left = frame.across - unit;
+                if (!note(frame, data, bits, sums) || !pass(frame, codes, left < apart ? left : apart, bits, sums))
+                    return false;
+            }
+        return note(frame, data, bits, sums);
+    }
+
+    // Goes past so many units. False where their codes make no sense.
+    static bool pass(const Frame& frame, const Codes& codes, int64_t units, Bits& bits, int64_t* sums) {
+        Bits here = bits;  // in registers
+        for (int64_t unit = 0; unit < units; ++unit)
+            for (int i = 0; i < frame.components; ++i) {
+                const Component& component = frame.component[i];
+                const DcCode& dc = codes.dc[component.codes[0]];
+                const AcCode& ac = codes.ac[component.codes[1]];
+                for (int block = 0; block < component.blocks; ++block)
+                    if (!dc.pass(here, sums[i]) || !ac.pass(here)) return false;
+            }
+        bits = here;
+        return true;
+    }
+
+    bool note(const Frame& frame, const unsigned char* data, const Bits& bits, const int64_t* sums) {
+        if (bits.ran_out()) return false;
+        const Place here = bits.place();
+        at.push_back(uint32_t(8 * (here.byte - data) + here.bit));
+        for (int i = 0; i < frame.components; ++i) {
+            if (sums[i] != int16_t(sums[i])) return false;
+            dc.push_back(int16_t(sums[i]));
+        }
+        return true;
+    }
+};
+
+// The indexes of many files, by what their bytes come to: made when a file is seen for the second time, as one pass
+// over a dataset would pay for them in vain, and kept as long as there is room. Threads share it. Where one holds the
+// lock at a fork, the child finds nothing and keeps nothing.
+struct Indexes {
+    explicit Indexes(int64_t limit) : left(limit) {}
+
+    // The index of a file, which stays where it is; null where none can be made, or not yet.
+    const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size) {
+        if (size >= int64_t(1) << 29) return nullptr;  // in bits, more than `at` holds
+        const uint64_t key = checksum(data, size);
+        {
+            const std::unique_lock<std::mutex> hold = locked();
+            if (!hold) return nullptr;
+            const auto found = known.find(key);
+            if (found == known.end()) {
+                if (left >= ENTRY) known.emplace(key, nullptr), left -= ENTRY;
+                return nullptr;
+            }
+            if (found->second) return found->second->fits(frame, size) ? found->second.get() : nullptr;
+        }
+        auto made = std::make_unique<Index>(frame, size);
+        const int64_t takes = made->points(frame) * (4 + 2 * frame.components) + int64_t(sizeof(Index));
+        {
+            const std::unique_lock<std::mutex> hold = locked();
+            if (!hold || left < takes) return nullptr;
+            left -= takes;
+        }
+        if (!made->make(frame, codes, data)) made->at.clear(), made->dc.clear();  // not to be tried again
+        const std::unique_lock<std::mutex> hold = locked();
+        if (!hold) return nullptr;
+        std::unique_ptr<Index>& place = known[key];
+        if (place) left += takes;  // another thread was quicker
+        if (!place) place = std::move(made);
+        return place->fits(frame, size) ? place.get() : nullptr;
+    }
+
+  private:
+    static constexpr int64_t ENTRY = 64;  // bytes that a file takes without an index, about
+
+    std::mutex lock;
+    std::unordered_map<uint64_t, std::unique_ptr<Index>> known;
+    int64_t left;  // bytes
+
+    // Gives up where somebody holds it for long.
+    std::unique_lock<std::mutex> locked() {
+        std::unique_lock<std::mutex> hold(lock, std::try_to_lock);
+        for (int i = 0; !hold && i < 1000; ++i) hold.try_lock();
+        return hold;
+    }
+
+    // Of all bytes, eight at a time in four chains; the constants are odd numbers without a pattern.
+    static uint64_t checksum(const unsigned char* data, int64_t size) {
+        constexpr uint64_t FACTOR = 0x9e3779b97f4a7c15u;
+        uint64_t sums[4] = {uint64_t(size), 1, 2, 3};
+        const auto add = [&](const unsigned char* bytes, int chain) {
+            uint64_t word;
+            memcpy(&word, bytes, 8);
+            sums[chain] ^= word;
+            sums[chain] = (sums[chain] << 29 | sums[chain] >> 35) * FACTOR;
+        };
+        int64_t at = 0;
+        for (; at + 32 <= size; at += 32)
+            for (int chain = 0; chain < 4; ++chain) add(data + at + 8 * chain, chain);
+        unsigned char rest[32] = {};
+        memcpy(rest, data + at, size_t(size - at));
+        for (int chain = 0; chain < 4; ++chain) add(rest + 8 * chain, chain);
+        uint64_t sum = 0;
+        for (const uint64_t chain : sums) sum = (sum ^ chain) * FACTOR, sum ^= sum >> 29;
+        return sum;
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+// limit: the most bytes that the indexes may take together.
+EXPORT void* cuaug_indexes_new(int64_t limit) { return new (std::nothrow) Indexes(limit); }
+
+EXPORT void cuaug_indexes_delete(void* indexes) { delete static_cast<Indexes*>(indexes); }
+}

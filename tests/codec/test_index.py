@@ -1,0 +1,289 @@
+"""Regions of JPEGs without restart markers: from their third visit on a part is decoded, and gives the same pixels."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import os
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import HostDecoder, JpegIndex, read_header
+from cuaug.codec.parts import cut_out
+from tests.codec.pictures import FORMATS, as_pillow, encode, photo
+from tests.codec.test_restarts import MCU, a_region, displayed, turned, within
+
+DECODER = HostDecoder()
+APART = 64
+"""Pixels from one entry point to the next."""
+
+
+def jpeg(height: int, width: int, sampling: int = 0x221111, quality: int = 85, *, noise: int = 64, **options) -> bytes:
+    """A noisy picture as a JPEG without restart markers."""
+    draws = np.random.default_rng(height * 200 + width).integers(0, 256, (height, width, 3))
+    pixels = ((photo(height, width).astype(int) * (256 - noise) + draws * noise) // 256).astype(np.uint8)
+    settings = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, options.get("optimize", 0)]
+    if sampling:
+        settings += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling]
+    else:
+        pixels = pixels[..., 0]
+    done, data = cv2.imencode(".jpg", pixels, settings)
+    assert done
+    return turned(data.tobytes(), options.get("orientation", 1))
+
+
+def known(data: bytes, limit: int = 1 << 20) -> JpegIndex:
+    """An index that has seen the file twice."""
+    index, header = JpegIndex(limit), read_header(data)
+    corner = (0, 0, 1, 1) if header._orientation == 1 else (header.height - 1, header.width - 1, *size(header))
+    for _ in range(2):
+        cut_out(data, corner, size(header), header._orientation, index)
+    return index
+
+
+def size(header) -> tuple[int, int]:
+    return header.height, header.width
+
+
+def cut(data: bytes, region: tuple[int, int, int, int], index: JpegIndex | None = None):
+    header = read_header(data)
+    found = cut_out(data, region, size(header), header._orientation, index or known(data))
+    return None if found is None else (found[0].tobytes(), found[2])
+
+
+@settings(deadline=None)
+@given(
+    st.data(),
+    st.integers(1, 200),
+    st.integers(1, 300),
+    st.sampled_from(list(MCU)),
+    st.sampled_from([5, 50, 85, 98, 100]),
+    st.integers(0, 1),
+    st.integers(1, 8),
+    st.sampled_from([0, 64, 256]),
+)
+def test_any_region(data, height, width, sampling, quality, optimize, orientation, noise):
+    """What is cut out decodes to the picture's own pixels, and what the index cannot do is done without."""
+    file = jpeg(height, width, sampling, quality, noise=noise, optimize=optimize, orientation=orientation)
+    header, index = read_header(file), JpegIndex(1 << 20)
+    expected = as_pillow(file)
+    for _ in range(4):
+        region = data.draw(a_region(header.height, header.width))
+        found = cut_out(file, region, size(header), header._orientation, index)
+        if found is not None:
+            part = found[0].tobytes()
+            np.testing.assert_array_equal(within(as_pillow(part), found[2]), within(expected, region))
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.integers(90, 140), st.integers(200, 320))
+def test_what_is_cut_out(data, sampling, orientation, height, width):
+    """The smallest rectangle of units, from entry point to entry point, that holds the region and a sample of chroma
+    around it."""
+    high, wide = MCU[sampling]
+    file = jpeg(height, width, sampling, orientation=orientation)
+    header = read_header(file)
+    region = data.draw(a_region(header.height, header.width))
+    stored = np.arange(height * width).reshape(height, width)
+    wanted = within(displayed(stored, orientation), region)
+    top, left = divmod(int(wanted.min()), width)
+    bottom, right = divmod(int(wanted.max()), width)
+    top = max(top - high // 8, 0) // high * high
+    left = max(left - wide // 8, 0) // APART * APART
+    bottom = min(height, ((bottom + high // 8) // high + 1) * high)
+    right = min(width, ((right + wide // 8) // APART + 1) * APART)
+    found = cut(file, region)
+    if (top, left, bottom, right) == (0, 0, height, width):
+        assert found is None
+        return
+    part, inner = found
+    assert Image.open(io.BytesIO(part)).size == (right - left, bottom - top)
+    np.testing.assert_array_equal(within(displayed(stored[top:bottom, left:right], orientation), inner), wanted)
+    assert read_header(part)._orientation == orientation
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.booleans())
+def test_a_decoder_with_an_index(data, sampling, orientation, fancy):
+    """It decodes what it would without, and from the third visit on a part of the file."""
+    file = jpeg(300, 500, sampling, 95, orientation=orientation)
+    header, index, decoder = read_header(file), JpegIndex(1 << 20), HostDecoder(fancy_upsampling=fancy)
+    whole = decoder.decode(header).copy()
+    for visit in range(4):
+        y0, x0 = data.draw(st.integers(100, 150)), data.draw(st.integers(100, 150))
+        region = (y0, x0, y0 + data.draw(st.integers(8, 99)), x0 + data.draw(st.integers(8, 99)))
+        np.testing.assert_array_equal(decoder.decode(header, region, index=index), within(whole, region))
+        assert decoder.decoded_by == "cpu" and decoder.in_part == (visit > 0)
+
+
+FILE = jpeg(200, 300)
+REGION = (90, 130, 120, 180)
+
+
+def test_the_second_visit_makes_the_index():
+    index = JpegIndex(1 << 20)
+    assert cut(FILE, REGION, index) is None
+    assert cut(FILE, REGION, index) == cut(FILE, REGION, index) is not None
+
+
+def test_too_little_to_leave_out():
+    """Then the file is not even looked at."""
+    assert cut_out(FILE, REGION, (200, 300), 1, known(FILE), least=len(FILE)) is None
+    assert cut_out(FILE, REGION, (200, 300), 1, known(FILE), least=len(FILE) // 4) is not None
+    wide = (0, 0, 100, 300)  # what is below needs no decoding anyway
+    assert cut_out(FILE, wide, (200, 300), 1, known(FILE), least=1) is None
+
+
+def test_the_limit():
+    """Files that no longer fit are decoded whole; those that are in it stay."""
+    index = known(FILE, 1200)
+    other = jpeg(201, 300)
+    for _ in range(3):
+        assert cut(other, REGION, index) is None
+    assert cut(FILE, REGION, index) is not None
+    assert cut(FILE, REGION, known(FILE, 500)) is None
+
+
+def test_a_file_that_changes_is_another_file():
+    index = known(FILE)
+    at = FILE.index(b"\xff\xda") + 500
+    changed = FILE[:at] + bytes([FILE[at] ^ 4]) + FILE[at + 1 :]
+    assert cut(changed, REGION, index) is None
+    assert cut(changed[:-1], REGION, index) is None
+
+
+@pytest.mark.parametrize("where", ["above", "in", "below"])
+def test_damaged_codes(where):
+    """Whatever the damage is, the pixels are those that decoding from the file's beginning gives."""
+    rng = np.random.default_rng(5)
+    begin = FILE.index(b"\xff\xda") + 14
+    length = (len(FILE) - 2 - begin) // 10
+    first = begin + {"above": 2, "in": 5, "below": 8}[where] * length
+    for _ in range(40):
+        damaged = bytearray(FILE)
+        damaged[first : first + 8] = rng.integers(0, 255, 8, dtype=np.uint8).tobytes()
+        file = bytes(damaged)
+        header, index = read_header(file), JpegIndex(1 << 20)
+        expected = DECODER.decode(header, REGION).copy()
+        for _ in range(3):
+            np.testing.assert_array_equal(DECODER.decode(header, REGION, index=index), expected)
+            found = cut(file, REGION, index)
+        if found is not None:
+            part, inner = found
+            np.testing.assert_array_equal(within(DECODER.decode(read_header(part)), inner), expected)
+
+
+def ends_early() -> bytes:
+    """The last rows are missing, which a decoder makes gray."""
+    return FILE[: len(FILE) // 3] + b"\xff\xd9"
+
+
+def other_table() -> bytes:
+    """It names codes that are defined nowhere."""
+    at = FILE.index(b"\xff\xda") + 6
+    return FILE[:at] + b"\x33" + FILE[at + 1 :]
+
+
+def lost_code() -> bytes:
+    """Its first table has the symbols of values that are too large."""
+    at = FILE.index(b"\xff\xc4") + 4 + 17
+    return FILE[:at] + b"\x0f" + FILE[at + 1 :]
+
+
+def in_a_marker() -> bytes:
+    """A restart marker where the header announces none."""
+    at = FILE.index(b"\xff\xda") + 700
+    return FILE[:at] + b"\xff\xd0" + FILE[at + 2 :]
+
+
+@pytest.mark.parametrize("damage", [ends_early, other_table, lost_code, in_a_marker])
+def test_files_that_cannot_be_indexed(damage):
+    """They are decoded, or refused, as they are without an index."""
+    file = damage()
+    index = known(file)
+    for _ in range(2):
+        assert cut_out(file, (0, 0, 9, 9), (200, 300), 1, index) is None
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith(("jpeg", "mpo"))])
+def test_other_files(name):
+    index = JpegIndex(1 << 20)
+    for _ in range(3):
+        assert cut_out(FORMATS[name], (0, 0, 9, 9), (37, 53), 1, index) is None
+
+
+def test_progressive_files():
+    file = encode(Image.fromarray(photo(200, 300)), "JPEG", progressive=True)
+    assert cut(file, REGION) is None
+
+
+def test_codes_that_the_part_lacks():
+    """A picture whose code has none for a step from one edge to the other is decoded whole: never with another step."""
+    ramp = np.repeat(np.linspace(0, 255, 512)[None], 64, axis=0).astype(np.uint8)
+    file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
+    index, whole, found = known(file), as_pillow(file), []
+    for x in range(64, 448, 64):
+        found.append(cut_out(file, (10, x, 50, x + 40), (64, 512), 1, index))
+        if found[-1] is not None:
+            np.testing.assert_array_equal(
+                within(as_pillow(found[-1][0].tobytes()), found[-1][2]), whole[10:50, x : x + 40]
+            )
+    assert any(one is None for one in found)
+
+
+def test_many_threads():
+    """They share an index, and what it knows is right whoever asks first."""
+    files = [jpeg(150, 260 + i) for i in range(20)]
+    expected = [cut(file, REGION)[0] for file in files]
+    for _ in range(5):
+        index = JpegIndex(1 << 20)
+        with ThreadPoolExecutor(8) as pool:
+            order = [i for _ in range(6) for i in range(20)]
+            found = list(pool.map(lambda i, index=index: (i, cut(files[i], REGION, index)), order))
+        assert all(one is None or one[0] == expected[i] for i, one in found)
+        assert all(cut(file, REGION, index)[0] == part for file, part in zip(files, expected, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child():
+    """Forked while threads hold the lock again and again, it ends, with the pixels that it should have."""
+    index, stop = known(FILE), threading.Event()
+    expected = within(as_pillow(FILE), REGION)
+
+    def ask() -> None:
+        for region in itertools.cycle([REGION, (0, 0, 40, 40)]):
+            if stop.is_set():
+                return
+            cut_out(FILE, region, (200, 300), 1, index)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                found = cut_out(FILE, REGION, (200, 300), 1, index)
+                right = found is None or (within(as_pillow(found[0].tobytes()), found[2]) == expected).all()
+                os._exit(0 if right else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_no_copies():
+    """A copy would free the same memory again."""
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="JpegIndex"):
+            make(JpegIndex(1 << 10))
