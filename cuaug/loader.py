@@ -90,8 +90,7 @@ class Loader:
         cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
         index_bytes: memory for noting where in a JPEG the parts that crops need begin, so that they are decoded without
-            the rest: from the third time on that a file comes. None: up to a 64th of what is available; 0: none. On a
-            GPU it is not used.
+            the rest when it comes again. None: up to a 64th of what is available; 0: none. On a GPU it is not used.
         apply_exif: turn encoded pictures as their EXIF orientation says; PIL images of a Dataset are taken as they are.
         fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
         load_hint: the share of a batch's JPEGs that a GPU's hardware engine decodes, from 0 to 1; its multiprocessors

@@ -100,14 +100,14 @@ struct Index {
     }
 };
 
-// The indexes of many files, by what their bytes come to: made when a file is seen for the second time, as one pass
-// over a dataset would pay for them in vain, and kept as long as there is room. Threads share it. Where one holds the
-// lock at a fork, the child finds nothing and keeps nothing.
+// The indexes of many files, by what their bytes come to: made at once where that pays for itself, else when a file is
+// seen for the second time, as one pass over a dataset would pay for them in vain. Kept as long as there is room.
+// Threads share it. Where one holds the lock at a fork, the child finds nothing and keeps nothing.
 struct Indexes {
     explicit Indexes(int64_t limit) : left(limit) {}
 
     // The index of a file, which stays where it is; null where none can be made, or not yet.
-    const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size) {
+    const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
         if (size >= int64_t(1) << 29) return nullptr;  // in bits, more than `at` holds
         const uint64_t key = checksum(data, size);
         {
@@ -115,10 +115,12 @@ struct Indexes {
             if (!hold) return nullptr;
             const auto found = known.find(key);
             if (found == known.end()) {
-                if (left >= ENTRY) known.emplace(key, nullptr), left -= ENTRY;
-                return nullptr;
+                if (left < ENTRY) return nullptr;
+                known.emplace(key, nullptr), left -= ENTRY;
+                if (!at_once) return nullptr;
+            } else if (found->second) {
+                return found->second->fits(frame, size) ? found->second.get() : nullptr;
             }
-            if (found->second) return found->second->fits(frame, size) ? found->second.get() : nullptr;
         }
         auto made = std::make_unique<Index>(frame, size);
         const int64_t takes = made->points(frame) * (4 + 2 * frame.components) + int64_t(sizeof(Index));

@@ -4,8 +4,8 @@ Decoders read entropy-coded data from its first byte on, so a region costs them 
 which is most of what decoding costs. A part costs what it holds, and its pixels are the same, bit for bit.
 
 What lies between two restart markers can be decoded alone. Some cameras write such files; `cuaug prepare` makes them of
-the others, without loss. Files without markers are cut by an index of where their rows begin, which is made when they
-are read again.
+the others, without loss. Files without markers are cut by an index of where their rows begin, which is made in
+memory when they come again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _SPARE = 64
 
 
 class JpegIndex:
-    """Where in JPEGs the rows of their coded blocks begin, and places along them: learnt when a file comes again.
+    """Where in JPEGs the rows of their coded blocks begin, and places along them.
+
+    Learnt when a file comes for the second time, or at once where a region leaves out more than half of it.
 
     A file is known by a checksum of its bytes. Its index takes one to four hundredths of its size. Threads may share
     one; a forked child has a copy.
