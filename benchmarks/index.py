@@ -1,8 +1,8 @@
 """What the index of JPEGs gains and costs, epoch by epoch, against the same loader without it (`index_bytes=0`).
 
 The index notes where the rows of a file's blocks begin when the file comes for the second time, or at once where that
-pays; so from the third epoch on all crops decode alone. Chains, pictures and threads are those of end_to_end.py. Each repetition makes two new loaders, one with the
-index that it has by default and one without, whose epochs take turns.
+pays; so from the third epoch on all crops decode alone. Chains, pictures and threads are those of end_to_end.py. Each
+repetition makes two new loaders, one with the index that it has by default and one without, whose epochs take turns.
 
     python benchmarks/index.py --out benchmarks/results/index.json
 """
