@@ -1,5 +1,5 @@
 // Where the rows of units begin in JPEGs that were seen before, and all along them: what lets a part of a file be cut
-// out that has no restart markers. The C interface of cuaug/codec/index.py; host_parts.h cuts.
+// out that has no restart markers. The C interface of cuaug/codec/parts.py; host_parts.h cuts.
 //
 // Finding an entry point takes a pass over all codes before it, so all of a file's are noted in one. A file is known by
 // its bytes: one that is written anew is another file.
@@ -57,6 +57,7 @@ struct Index {
     }
 
     int64_t points(const Frame& frame) const { return frame.down * across + 1; }
+    int64_t bytes(int64_t points) const { return int64_t(sizeof(Index)) + points * (4 + 2 * components); }
 
     // Notes them all. False where the data end too soon, or are not as encoders write them.
     bool make(const Frame& frame, const Codes& codes, const unsigned char* data) {
@@ -110,6 +111,7 @@ struct Indexes {
     const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
         if (size >= int64_t(1) << 29) return nullptr;  // in bits, more than `at` holds
         const uint64_t key = checksum(data, size);
+        int64_t room;
         {
             const std::unique_lock<std::mutex> hold = locked();
             if (!hold) return nullptr;
@@ -121,22 +123,25 @@ struct Indexes {
             } else if (found->second) {
                 return found->second->fits(frame, size) ? found->second.get() : nullptr;
             }
+            room = left;
         }
         auto made = std::make_unique<Index>(frame, size);
-        const int64_t takes = made->points(frame) * (4 + 2 * frame.components) + int64_t(sizeof(Index));
-        {
-            const std::unique_lock<std::mutex> hold = locked();
-            if (!hold || left < takes) return nullptr;
-            left -= takes;
-        }
-        if (!made->make(frame, codes, data)) made->at.clear(), made->dc.clear();  // not to be tried again
+        if (room < made->bytes(made->points(frame))) return nullptr;
+        if (!made->make(frame, codes, data)) *made = Index(frame, size);  // empty, and not to be tried again
         const std::unique_lock<std::mutex> hold = locked();
         if (!hold) return nullptr;
         std::unique_ptr<Index>& place = known[key];
-        if (place) left += takes;  // another thread was quicker
-        if (!place) place = std::move(made);
+        if (!place) {  // else another thread was quicker
+            const int64_t takes = made->bytes(int64_t(made->at.size()));
+            if (left < takes) return nullptr;
+            left -= takes, place = std::move(made);
+        }
         return place->fits(frame, size) ? place.get() : nullptr;
     }
+
+    // Whether it can be freed: not where a fork copied it while somebody held the lock, which may have left it half
+    // changed.
+    bool whole() { return bool(locked()); }
 
   private:
     static constexpr int64_t ENTRY = 64;  // bytes that a file takes without an index, about
@@ -181,5 +186,9 @@ extern "C" {
 // limit: the most bytes that the indexes may take together.
 EXPORT void* cuaug_indexes_new(int64_t limit) { return new (std::nothrow) Indexes(limit); }
 
-EXPORT void cuaug_indexes_delete(void* indexes) { delete static_cast<Indexes*>(indexes); }
+// Nobody may be using them.
+EXPORT void cuaug_indexes_delete(void* indexes) {
+    const auto its = static_cast<Indexes*>(indexes);
+    if (its && its->whole()) delete its;
+}
 }

@@ -10,6 +10,7 @@ memory when they come again.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import NoReturn
 
@@ -39,7 +40,7 @@ class JpegIndex:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self.handle = library.cuaug_indexes_new(limit_bytes)
+        self.handle = library.cuaug_indexes_new(min(limit_bytes, sys.maxsize))
         # Not at the interpreter's end: threads may be at it yet.
         weakref.finalize(self, library.cuaug_indexes_delete, self.handle).atexit = False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import io
 import itertools
 import os
@@ -17,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from cuaug._native import library
 from cuaug.codec import HostDecoder, JpegIndex, read_header
 from cuaug.codec.parts import cut_out
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
@@ -158,6 +160,39 @@ def test_the_limit():
     assert cut(FILE, REGION, known(FILE, 500)) is None
 
 
+def test_a_limit_beyond_what_there_is():
+    assert cut(FILE, REGION, known(FILE, 1 << 70)) is not None
+
+
+def test_a_file_that_cannot_be_indexed_leaves_its_room_to_others():
+    index = known(ends_early(), 1000)
+    cut(FILE, REGION, index)
+    assert cut(FILE, REGION, index) is not None
+
+
+class Allocated(ctypes.Structure):
+    """glibc's mallinfo2."""
+
+    _fields_ = [("before", 7 * ctypes.c_size_t), ("bytes", ctypes.c_size_t), ("behind", 2 * ctypes.c_size_t)]
+
+
+def test_memory_up_to_the_limit_which_is_given_back():
+    """Counted by the C library, of files that would take three times as much."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):
+        pytest.skip("this C library does not count")
+    libc.mallinfo2.restype = Allocated
+    large, limit = jpeg(2000, 2000, quality=5, noise=0), 4 << 20
+    before, index = libc.mallinfo2().bytes, JpegIndex(limit)
+    for number in range(300):  # 40 kB each
+        other = large[:2] + b"\xff\xfe\0\6" + number.to_bytes(4, "little") + large[2:]  # a comment of its own
+        for _ in range(2):
+            cut_out(other, REGION, (2000, 2000), 1, index)
+    assert 0.9 * limit < libc.mallinfo2().bytes - before < 1.05 * limit
+    del index
+    assert libc.mallinfo2().bytes - before < 0.05 * limit
+
+
 def test_a_file_that_changes_is_another_file():
     index = known(FILE)
     at = FILE.index(b"\xff\xdb") + 6  # a step of the quantiser: the same codes mean other pixels
@@ -286,6 +321,20 @@ def test_a_forked_child():
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_a_lock_that_is_held_by_nobody_any_more():
+    """Forked while a thread was at what the lock guards, a child finds that half changed, and must not free it."""
+    index, libc = known(FILE), ctypes.CDLL(None)
+    lock = ctypes.c_void_p(index.handle)  # what an index begins with
+    pid = os.fork()
+    if pid == 0:
+        libc.pthread_mutex_lock(lock)
+        unknown = cut(FILE, REGION, index) is None
+        library.cuaug_indexes_delete(index.handle)
+        libc.pthread_mutex_unlock(lock)
+        os._exit(0 if unknown and cut(FILE, REGION, index) is not None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_no_copies():
