@@ -4,6 +4,8 @@
 // Finding an entry point takes a pass over all codes before it, so all of a file's are noted in one. A file is known by
 // its bytes: one that is written anew is another file.
 #pragma once
+#include <unistd.h>
+
 #include <memory>
 #include <mutex>
 #include <new>
@@ -103,18 +105,18 @@ struct Index {
 
 // The indexes of many files, by what their bytes come to: made at once where that pays for itself, else when a file is
 // seen for the second time, as one pass over a dataset would pay for them in vain. Kept as long as there is room.
-// Threads share it. Where one holds the lock at a fork, the child finds nothing and keeps nothing.
+// Threads share it. A fork's copy finds nothing, keeps nothing and is not freed: a thread that the child does not have
+// may hold the lock, and be at it.
 struct Indexes {
     explicit Indexes(int64_t limit) : left(limit) {}
 
     // The index of a file, which stays where it is; null where none can be made, or not yet.
     const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
-        if (size >= int64_t(1) << 29) return nullptr;  // in bits, more than `at` holds
+        if (!own() || size >= int64_t(1) << 29) return nullptr;  // the latter in bits is more than `at` holds
         const uint64_t key = checksum(data, size);
         int64_t room;
         {
-            const std::unique_lock<std::mutex> hold = locked();
-            if (!hold) return nullptr;
+            const std::lock_guard<std::mutex> hold(lock);
             const auto found = known.find(key);
             if (found == known.end()) {
                 if (left < ENTRY) return nullptr;
@@ -128,8 +130,7 @@ struct Indexes {
         auto made = std::make_unique<Index>(frame, size);
         if (room < made->bytes(made->points(frame))) return nullptr;
         if (!made->make(frame, codes, data)) *made = Index(frame, size);  // empty, and not to be tried again
-        const std::unique_lock<std::mutex> hold = locked();
-        if (!hold) return nullptr;
+        const std::lock_guard<std::mutex> hold(lock);
         std::unique_ptr<Index>& place = known[key];
         if (!place) {  // else another thread was quicker
             const int64_t takes = made->bytes(int64_t(made->at.size()));
@@ -139,23 +140,16 @@ struct Indexes {
         return place->fits(frame, size) ? place.get() : nullptr;
     }
 
-    // Whether it can be freed: not where a fork copied it while somebody held the lock, which may have left it half
-    // changed.
-    bool whole() { return bool(locked()); }
+    // Whether this process made it, and did not get it by a fork.
+    bool own() const { return process == getpid(); }
 
   private:
     static constexpr int64_t ENTRY = 64;  // bytes that a file takes without an index, about
 
     std::mutex lock;
+    const pid_t process = getpid();
     std::unordered_map<uint64_t, std::unique_ptr<Index>> known;
     int64_t left;  // bytes
-
-    // Gives up where somebody holds it for long.
-    std::unique_lock<std::mutex> locked() {
-        std::unique_lock<std::mutex> hold(lock, std::try_to_lock);
-        for (int i = 0; !hold && i < 1000; ++i) hold.try_lock();
-        return hold;
-    }
 
     // Of all bytes, eight at a time in four chains; the constants are odd numbers without a pattern.
     static uint64_t checksum(const unsigned char* data, int64_t size) {
@@ -189,6 +183,6 @@ EXPORT void* cuaug_indexes_new(int64_t limit) { return new (std::nothrow) Indexe
 // Nobody may be using them.
 EXPORT void cuaug_indexes_delete(void* indexes) {
     const auto its = static_cast<Indexes*>(indexes);
-    if (its && its->whole()) delete its;
+    if (its && its->own()) delete its;
 }
 }

@@ -33,7 +33,7 @@ class JpegIndex:
     Learnt when a file comes for the second time, or at once where a region leaves out more than half of it.
 
     A file is known by a checksum of its bytes. Its index takes one to four hundredths of its size. Threads may share
-    one; a forked child has a copy.
+    one. In a forked child its parent's finds nothing: it makes its own.
 
     Args:
         limit_bytes: the most memory that it may take; beyond that no files are added.
