@@ -54,7 +54,7 @@ class HostPipeline(Pipeline):
         self.job = _HostJob
         self.memory = Recycler(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
         limit = own_memory() // _INDEX_SHARE if settings.index_bytes is None else settings.index_bytes
-        self.index = JpegIndex(limit) if limit else None
+        self.index: JpegIndex | None = JpegIndex(limit) if limit else None
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         # Imported here and not by the workers, who would all wait for it.
@@ -63,6 +63,10 @@ class HostPipeline(Pipeline):
 
     def rest(self) -> None:
         self.memory.clear()
+
+    def close(self) -> None:
+        super().close()
+        self.index = None  # a thread that is at it yet holds it
 
 
 class _HostJob(Job):

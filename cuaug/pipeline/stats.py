@@ -52,7 +52,8 @@ class Stats:
         decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
             format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
             tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
-        parts: how many of these from the part of their file that holds what is needed, thanks to restart markers.
+        parts: how many of these from the part of their file that holds what is needed, thanks to restart markers or, on
+            the CPU, to a loader's index of files that come again.
         ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
         setup: the device, the threads and the prefetching, and why.
     """

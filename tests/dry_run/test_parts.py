@@ -14,6 +14,7 @@ from tests.codec.pictures import app1, encode, photo, tiff_block
 from tests.dry_run import CHAIN
 from tests.fake_cuda import FakeDecoder
 from tests.helpers import assert_same
+from tests.loader.pictures import Bytes, noisy_jpeg
 
 FIVE = [T.CenterCrop(50), T.FiveCrop(24), T.Normalize(0.5, 0.2)]
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]
@@ -66,6 +67,17 @@ def test_damaged_parts_are_replaced(loader_on, jpegs, chain):
     for got, want in zip(gpu, cpu, strict=True):
         assert got.indices.tolist() == want.indices.tolist()
         np.testing.assert_array_equal(got.images.numpy(), want.images.numpy())
+
+
+def test_files_without_markers_are_not_indexed_on_a_gpu(loader_on):
+    source = Bytes(*[noisy_jpeg(200, 300 + i) for i in range(4)])
+    gpu, cpu = (
+        loader_on(device, source, T.CenterCrop(32), batch_size=4, index_bytes=1 << 20) for device in (True, False)
+    )
+    for _ in range(3):
+        for got, want in zip(gpu, cpu, strict=True):
+            assert_same(got.images, want.images)
+    assert (gpu.stats().parts, cpu.stats().parts) == (0, 12)
 
 
 def test_a_decoded_cache_has_whole_pictures(loader_on, jpegs):

@@ -102,6 +102,16 @@ batches = iter(Loader(Memory(4000), batch_size=8, threads=4))
 next(batches)
 ready()
 """,
+    "while parts of files are cut out and decoded": """
+from tests.loader.pictures import Bytes, noisy_jpeg
+
+loader = Loader(Bytes(*[noisy_jpeg(300, 400 + i) for i in range(40)]), T.RandomCrop(48), batch_size=8, threads=4)
+list(loader)
+batches = iter(loader)
+next(batches)
+assert loader.stats().parts >= 8
+ready()
+""",
     "inside a function": """
 def train():
     loader = Loader(Memory(4000), batch_size=8, threads=4)
