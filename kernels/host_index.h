@@ -61,7 +61,8 @@ struct Index {
     int64_t points(const Frame& frame) const { return frame.down * across + 1; }
     int64_t bytes(int64_t points) const { return int64_t(sizeof(Index)) + points * (4 + 2 * components); }
 
-    // Notes them all. False where the data end too soon, or are not as encoders write them.
+    // Notes them all. False where the data end too soon, or are not as encoders write them. A part has nothing of what
+    // follows the codes, so this has to be the file's end: decoders may fail on more.
     bool make(const Frame& frame, const Codes& codes, const unsigned char* data) {
         Bits bits({data + frame.begin, 0}, data + size);
         int64_t sums[MOST_COMPONENTS] = {};
@@ -73,7 +74,9 @@ struct Index {
                 if (!note(frame, data, bits, sums) || !pass(frame, codes, left < apart ? left : apart, bits, sums))
                     return false;
             }
-        return note(frame, data, bits, sums);
+        if (!note(frame, data, bits, sums)) return false;
+        const int64_t marker = next_marker(data, size, at.back() / 8);
+        return marker >= 0 && data[marker + 1] == 0xd9;
     }
 
     // Goes past so many units. False where their codes make no sense.
@@ -108,7 +111,7 @@ struct Index {
 // Threads share it. A fork's copy finds nothing, keeps nothing and is not freed: a thread that the child does not have
 // may hold the lock, and be at it.
 struct Indexes {
-    explicit Indexes(int64_t limit) : left(limit) {}
+    explicit Indexes(int64_t limit) : left(limit), once(limit / 2) {}
 
     // The index of a file, which stays where it is; null where none can be made, or not yet.
     const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
@@ -119,8 +122,7 @@ struct Indexes {
             const std::lock_guard<std::mutex> hold(lock);
             const auto found = known.find(key);
             if (found == known.end()) {
-                if (left < ENTRY) return nullptr;
-                known.emplace(key, nullptr), left -= ENTRY;
+                if (left >= ENTRY && once >= ENTRY) known.emplace(key, nullptr), left -= ENTRY, once -= ENTRY;
                 if (!at_once) return nullptr;
             } else if (found->second) {
                 return found->second->fits(frame, size) ? found->second.get() : nullptr;
@@ -150,6 +152,7 @@ struct Indexes {
     const pid_t process = getpid();
     std::unordered_map<uint64_t, std::unique_ptr<Index>> known;
     int64_t left;  // bytes
+    int64_t once;  // bytes for files that were seen once, which leave the others to indexes
 
     // Of all bytes, eight at a time in four chains; the constants are odd numbers without a pattern.
     static uint64_t checksum(const unsigned char* data, int64_t size) {

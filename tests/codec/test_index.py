@@ -197,6 +197,15 @@ def test_memory_up_to_the_limit_which_is_given_back():
     assert allocated() - before < 0.05 * limit
 
 
+def test_files_that_come_once_leave_room():
+    """For the indexes of those that come again, however many they are."""
+    index = JpegIndex(2000)
+    cut(FILE, REGION, index)
+    for i in range(40):
+        cut(FILE + bytes([i]), REGION, index)
+    assert cut(FILE, REGION, index) is not None
+
+
 def test_a_file_that_changes_is_another_file():
     index = known(FILE)
     at = FILE.index(b"\xff\xdb") + 6  # a step of the quantiser: the same codes mean other pixels
@@ -225,6 +234,18 @@ def test_damaged_codes(where):
         if found is not None:
             part, inner = found
             np.testing.assert_array_equal(within(DECODER.decode(read_header(part)), inner), expected)
+
+
+@pytest.mark.parametrize("fancy", [True, False])
+def test_damage_behind_the_codes(fancy):
+    """Of a region at the bottom a decoder sees it, and may leave the file to another one, whose chroma differs."""
+    bad_codes = b"\xff\xc4\x00\x16\x00" + 16 * b"\x09" + 3 * b"\x00"
+    file = FILE[:-2] + bad_codes + FILE[-2:]
+    header, index, decoder = read_header(file), JpegIndex(1 << 20), HostDecoder(fancy_upsampling=fancy)
+    region = (150, 130, 200, 180)
+    expected = decoder.decode(header, region).copy()
+    for _ in range(3):
+        np.testing.assert_array_equal(decoder.decode(header, region, index=index), expected)
 
 
 def ends_early() -> bytes:
