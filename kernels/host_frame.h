@@ -6,6 +6,7 @@
 namespace {
 
 constexpr int MOST_COMPONENTS = 4, CODES_OF_A_KIND = 2;  // of the latter a baseline JPEG has no more
+constexpr int64_t LONGEST_SIDE = 65500;                  // libjpeg takes no more: what it refuses has no parts either
 
 // A colour component's share of a minimum coded unit.
 struct Component {
@@ -47,7 +48,8 @@ bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& fo
     }
     found.mcu_height = 8 * high, found.mcu_width = 8 * wide;
     found.down = ceil_div(found.height, found.mcu_height), found.across = ceil_div(found.width, found.mcu_width);
-    return found.height > 0 && found.width > 0 && high <= 4 && wide <= 4;
+    const auto fits = [](int64_t side) { return side > 0 && side <= LONGEST_SIDE; };
+    return fits(found.height) && fits(found.width) && high <= 4 && wide <= 4;
 }
 
 // The DHT segment in data[at .. end): where each code's definition is, its counts and then its symbols. False where it

@@ -287,6 +287,14 @@ def test_other_files(name):
         assert cut_out(FORMATS[name], (0, 0, 9, 9), (37, 53), 1, index) is None
 
 
+def test_what_no_decoder_takes_whole():
+    """It has no parts either, or it would be refused on the first visits alone."""
+    file = encode(Image.new("L", (65_500, 40)), "JPEG")
+    wider = file.replace((65_500).to_bytes(2, "big"), (65_504).to_bytes(2, "big"), 1)
+    region = (8, 8, 24, 24)
+    assert cut(file, region) is not None and cut(wider, region) is None
+
+
 def test_progressive_files():
     file = encode(Image.fromarray(photo(200, 300)), "JPEG", progressive=True)
     assert cut(file, REGION) is None
