@@ -234,7 +234,7 @@ def test_a_process_with_a_stuck_thread_ends(stuck_in):
     ended = Program(f"""
 from cuaug.codec import HostDecoder
 
-def hang(*_):
+def hang(*_, **__):
     time.sleep(600)
 
 class Stuck(Memory):
