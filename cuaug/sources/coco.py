@@ -195,6 +195,8 @@ def _draw(segment: Any, mask: NDArray[np.uint8]) -> None:
     height, width = mask.shape
     if isinstance(segment, list):
         polygons = [polygon for polygon in segment if len(polygon) >= 6]
+        if len(segment) > 2 and all(len(point) == 2 for point in segment):
+            raise ValueError(f"polygons are lists of x, y, x, y, ... each, got a list of points: {segment!r:.100}")
         for polygon in polygons:
             _check_outline(polygon)
         if polygons:

@@ -226,6 +226,8 @@ def test_values_that_no_file_has(tmp_path, part, field, value):
         [[0.0, 0.0, 2e6, 1.0] * 10],
         [[math.nan] * 6],
         [["a"] * 6],
+        [[4.0, 3.0], [9.0, 3.0], [9.0, 6.0]],  # points: these were no polygons, and the mask was empty
+        SQUARE,
         [None],
         5,
         "abc",
