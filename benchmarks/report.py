@@ -18,6 +18,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cuaug._native import BEST_ISA, ISAS
+
 __all__ = [
     "Bar",
     "bar_plot",
@@ -43,6 +45,7 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "machine": {
             "cpu": _cpu_model(),
+            "kernels": next(name for name, value in ISAS.items() if value == BEST_ISA),  # models may hide what they are
             "cores": len(os.sched_getaffinity(0)),
             "system": platform.system(),
             "load_average_before": os.getloadavg()[0],
