@@ -6,9 +6,11 @@
 #pragma once
 #include <unistd.h>
 
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <random>
 #include <unordered_map>
 #include <vector>
 
@@ -111,7 +113,10 @@ struct Index {
 // Threads share it. A fork's copy finds nothing, keeps nothing and is not freed: a thread that the child does not have
 // may hold the lock, and be at it.
 struct Indexes {
-    explicit Indexes(int64_t limit) : left(limit), once(limit / 2) {}
+    explicit Indexes(int64_t limit) : left(limit), once(limit / 2) {
+        std::random_device random;
+        for (uint64_t& key : keys) key = uint64_t(random()) << 32 | random();
+    }
 
     // The index of a file, which stays where it is; null where none can be made, or not yet.
     const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
@@ -153,26 +158,30 @@ struct Indexes {
     std::unordered_map<uint64_t, std::unique_ptr<Index>> known;
     int64_t left;  // bytes
     int64_t once;  // bytes for files that were seen once, which leave the others to indexes
+    uint64_t keys[8];
 
-    // Of all bytes, eight at a time in four chains; the constants are odd numbers without a pattern.
-    static uint64_t checksum(const unsigned char* data, int64_t size) {
-        constexpr uint64_t FACTOR = 0x9e3779b97f4a7c15u;
-        uint64_t sums[4] = {uint64_t(size), 1, 2, 3};
+    // Of all bytes, in four chains, each sixteen at a time: their halves are multiplied, and what that comes to folded.
+    // The keys are random, so that nobody can aim at two files that come to the same: one would be cut as the other.
+    uint64_t checksum(const unsigned char* data, int64_t size) const {
+        uint64_t sums[4];
+        for (int chain = 0; chain < 4; ++chain) sums[chain] = keys[chain] + uint64_t(size);
         const auto add = [&](const unsigned char* bytes, int chain) {
-            uint64_t word;
-            memcpy(&word, bytes, 8);
-            sums[chain] ^= word;
-            sums[chain] = (sums[chain] << 29 | sums[chain] >> 35) * FACTOR;
+            uint64_t words[2];
+            memcpy(words, bytes, 16);
+            sums[chain] = folded_product(words[0] ^ keys[4 + chain], words[1] ^ sums[chain]);
         };
         int64_t at = 0;
-        for (; at + 32 <= size; at += 32)
-            for (int chain = 0; chain < 4; ++chain) add(data + at + 8 * chain, chain);
-        unsigned char rest[32] = {};
+        for (; at + 64 <= size; at += 64)
+            for (int chain = 0; chain < 4; ++chain) add(data + at + 16 * chain, chain);
+        unsigned char rest[64] = {};
         memcpy(rest, data + at, size_t(size - at));
-        for (int chain = 0; chain < 4; ++chain) add(rest + 8 * chain, chain);
-        uint64_t sum = 0;
-        for (const uint64_t chain : sums) sum = (sum ^ chain) * FACTOR, sum ^= sum >> 29;
-        return sum;
+        for (int chain = 0; chain < 4; ++chain) add(rest + 16 * chain, chain);
+        return folded_product(sums[0] ^ keys[4], sums[1]) ^ folded_product(sums[2] ^ keys[5], sums[3]);
+    }
+
+    static uint64_t folded_product(uint64_t a, uint64_t b) {
+        const auto product = static_cast<unsigned __int128>(a) * b;
+        return uint64_t(product) ^ uint64_t(product >> 64);
     }
 };
 
@@ -180,8 +189,14 @@ struct Indexes {
 
 extern "C" {
 
-// limit: the most bytes that the indexes may take together.
-EXPORT void* cuaug_indexes_new(int64_t limit) { return new (std::nothrow) Indexes(limit); }
+// limit: the most bytes that the indexes may take together. Null where there is no memory, or nothing random.
+EXPORT void* cuaug_indexes_new(int64_t limit) {
+    try {
+        return new Indexes(limit);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
 
 // Nobody may be using them.
 EXPORT void cuaug_indexes_delete(void* indexes) {

@@ -225,6 +225,17 @@ def test_a_file_that_changes_is_another_file():
     assert cut(FILE, REGION, index)[0] != part
 
 
+def test_two_changes_that_make_up_for_each_other():
+    """Two such bits did so in the checksum of any file, which then was cut where the rows of the other one begin."""
+    index = known(FILE)
+    for at in range(800, len(FILE) - 40, 64):
+        changed = bytearray(FILE)
+        changed[at + 4] ^= 0x04
+        changed[at + 39] ^= 0x80
+        ours, own = (cut_out(bytes(changed), REGION, (200, 300), 1, each) for each in (index, JpegIndex(1 << 20)))
+        np.testing.assert_equal(ours, own)
+
+
 @pytest.mark.parametrize("where", ["above", "in", "below"])
 def test_damaged_codes(where):
     """Whatever the damage is, the pixels are those that decoding from the file's beginning gives."""

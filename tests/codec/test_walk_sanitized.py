@@ -65,7 +65,7 @@ def test_damaged_files(tmp_path):
         ("host_parts.h", "size_t(frame.begin));", "size_t(frame.begin)), out[1 << 16] = 0;"),
         ("host_codes.h", "if (end - next >= 8 && ", "if (end - next >= 1 && "),
         ("host_codes.h", "if (end - next < 16) {", "if (end - next < 1) {"),
-        ("host_index.h", "for (; at + 32 <= size; at += 32)", "for (; at < size; at += 32)"),
+        ("host_index.h", "for (; at + 64 <= size; at += 64)", "for (; at < size; at += 64)"),
     ],
     ids=[
         "frame",
