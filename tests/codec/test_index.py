@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import ctypes
-import io
 import itertools
 import os
 import pickle
@@ -13,7 +12,6 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,26 +21,12 @@ from PIL import Image
 from cuaug._native import library
 from cuaug.codec import HostDecoder, JpegIndex, read_header
 from cuaug.codec.parts import cut_out
+from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
-from tests.codec.test_restarts import MCU, a_region, displayed, turned, within
 
 DECODER = HostDecoder()
 APART = 64
 """Pixels from one entry point to the next."""
-
-
-def jpeg(height: int, width: int, sampling: int = 0x221111, quality: int = 85, *, noise: int = 64, **options) -> bytes:
-    """A noisy picture as a JPEG without restart markers."""
-    draws = np.random.default_rng(height * 200 + width).integers(0, 256, (height, width, 3))
-    pixels = ((photo(height, width).astype(int) * (256 - noise) + draws * noise) // 256).astype(np.uint8)
-    settings = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, options.get("optimize", 0)]
-    if sampling:
-        settings += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling]
-    else:
-        pixels = pixels[..., 0]
-    done, data = cv2.imencode(".jpg", pixels, settings)
-    assert done
-    return turned(data.tobytes(), options.get("orientation", 1))
 
 
 def known(data: bytes, limit: int = 1 << 20) -> JpegIndex:
@@ -52,16 +36,6 @@ def known(data: bytes, limit: int = 1 << 20) -> JpegIndex:
     for _ in range(2):
         cut_out(data, corner, size(header), header._orientation, index)
     return index
-
-
-def size(header) -> tuple[int, int]:
-    return header.height, header.width
-
-
-def cut(data: bytes, region: tuple[int, int, int, int], index: JpegIndex | None = None):
-    header = read_header(data)
-    found = cut_out(data, region, size(header), header._orientation, index or known(data))
-    return None if found is None else (found[0].tobytes(), found[2])
 
 
 @settings(deadline=None)
@@ -91,28 +65,18 @@ def test_any_region(data, height, width, sampling, quality, optimize, orientatio
 @settings(deadline=None)
 @given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.integers(90, 140), st.integers(200, 320))
 def test_what_is_cut_out(data, sampling, orientation, height, width):
-    """The smallest rectangle of units, from entry point to entry point, that holds the region and a sample of chroma
-    around it."""
-    high, wide = MCU[sampling]
-    file = jpeg(height, width, sampling, orientation=orientation)
+    """The smallest rectangle of units, from entry point to entry point."""
+    stored = height, width
+    file = jpeg(*stored, sampling, orientation=orientation)
     header = read_header(file)
     region = data.draw(a_region(header.height, header.width))
-    stored = np.arange(height * width).reshape(height, width)
-    wanted = within(displayed(stored, orientation), region)
-    top, left = divmod(int(wanted.min()), width)
-    bottom, right = divmod(int(wanted.max()), width)
-    top = max(top - high // 8, 0) // high * high
-    left = max(left - wide // 8, 0) // APART * APART
-    bottom = min(height, ((bottom + high // 8) // high + 1) * high)
-    right = min(width, ((right + wide // 8) // APART + 1) * APART)
-    found = cut(file, region)
-    if (top, left, bottom, right) == (0, 0, height, width):
+    rectangle = smallest(stored, sampling, orientation, region, (MCU[sampling][0], APART))
+    found = cut(file, region, known(file))
+    if rectangle == (0, 0, *stored):
         assert found is None
         return
     part, inner = found
-    assert Image.open(io.BytesIO(part)).size == (right - left, bottom - top)
-    np.testing.assert_array_equal(within(displayed(stored[top:bottom, left:right], orientation), inner), wanted)
-    assert read_header(part)._orientation == orientation
+    assert_holds(part, inner, rectangle, stored, orientation, region)
 
 
 @settings(deadline=None, max_examples=50)
@@ -313,12 +277,12 @@ def test_what_no_decoder_takes_whole():
     file = encode(Image.new("L", (65_500, 40)), "JPEG")
     wider = file.replace((65_500).to_bytes(2, "big"), (65_504).to_bytes(2, "big"), 1)
     region = (8, 8, 24, 24)
-    assert cut(file, region) is not None and cut(wider, region) is None
+    assert cut(file, region, known(file)) is not None and cut(wider, region, known(wider)) is None
 
 
 def test_progressive_files():
     file = encode(Image.fromarray(photo(200, 300)), "JPEG", progressive=True)
-    assert cut(file, REGION) is None
+    assert cut(file, REGION, known(file)) is None
 
 
 def test_codes_that_the_part_lacks():
@@ -338,7 +302,7 @@ def test_codes_that_the_part_lacks():
 def test_many_threads():
     """They share an index, and what it knows is right whoever asks first."""
     files = [jpeg(150, 260 + i) for i in range(20)]
-    expected = [cut(file, REGION)[0] for file in files]
+    expected = [cut(file, REGION, known(file))[0] for file in files]
     for _ in range(5):
         index = JpegIndex(1 << 20)
         with ThreadPoolExecutor(8) as pool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,51 +13,10 @@ from PIL import Image
 from cuaug.codec import HostDecoder, read_header
 from cuaug.codec.header import NARROW
 from cuaug.codec.parts import cut_out
-from tests.codec.pictures import FORMATS, app1, as_pillow, encode, photo, tiff_block
+from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, smallest, within
+from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
-MCU = {0x111111: (8, 8), 0x211111: (8, 16), 0x221111: (16, 16), 0x121111: (16, 8), 0x411111: (8, 32), 0: (8, 8)}
-"""Height and width in pixels of a minimum coded unit, by OpenCV's name for the sampling factors; 0 is gray."""
 WHOLE = HostDecoder()
-
-
-def turned(data: bytes, orientation: int) -> bytes:
-    return data[:2] + app1(tiff_block(orientation)) + data[2:]
-
-
-def restarted(height: int, width: int, sampling: int, interval: int, orientation: int = 1) -> bytes:
-    """A JPEG with a restart marker after every `interval` MCUs."""
-    noise = np.random.default_rng(height * 200 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    pixels = noise // 4 + photo(height, width) // 4 * 3
-    options = [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
-    if sampling:
-        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, sampling]
-    else:
-        pixels = pixels[..., 0]
-    done, data = cv2.imencode(".jpg", pixels, options)
-    assert done
-    return turned(data.tobytes(), orientation)
-
-
-def cut(data: bytes, region: tuple[int, int, int, int]) -> tuple[bytes, tuple[int, int, int, int]] | None:
-    header = read_header(data)
-    found = cut_out(data, region, (header.height, header.width), header._orientation)
-    return None if found is None else (found[0].tobytes(), found[2])
-
-
-def within(pixels: np.ndarray, region: tuple[int, int, int, int]) -> np.ndarray:
-    y0, x0, y1, x1 = region
-    return pixels[y0:y1, x0:x1]
-
-
-def ends(low: int, high: int) -> st.SearchStrategy[int]:
-    """Half of them where blocks meet."""
-    return st.integers(low, high) | st.integers(low, high).map(lambda at: max(low, at // 8 * 8))
-
-
-@st.composite
-def a_region(draw, height: int, width: int) -> tuple[int, int, int, int]:
-    y0, x0 = draw(ends(0, height - 1)), draw(ends(0, width - 1))
-    return y0, x0, draw(ends(y0 + 1, height)), draw(ends(x0 + 1, width))
 
 
 @settings(deadline=None)
@@ -75,7 +32,7 @@ def a_region(draw, height: int, width: int) -> tuple[int, int, int, int]:
 def test_any_region(data, height, width, sampling, orientation, interval, fancy):
     if not isinstance(interval, int):
         interval = -(-width // MCU[sampling][1]) * (1 if interval == "row" else 2)
-    file = restarted(height, width, sampling, interval, orientation)
+    file = jpeg(height, width, sampling, interval=interval, orientation=orientation)
     decoder = HostDecoder(fancy_upsampling=fancy)
     header = read_header(file)
     region = data.draw(a_region(header.height, header.width))
@@ -89,45 +46,27 @@ def test_any_region(data, height, width, sampling, orientation, interval, fancy)
 @settings(deadline=None)
 @given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.sampled_from([1, 2, 3, 4, 6, 12, 24, 5]))
 def test_what_is_cut_out(data, sampling, orientation, interval):
-    """Twelve MCUs in a row: a rectangle of intervals that holds the region and a sample of chroma around it."""
+    """Twelve MCUs in a row: the smallest rectangle of intervals."""
     high, wide = MCU[sampling]
-    height, width = 6 * high - 3, 12 * wide - 5
-    file = restarted(height, width, sampling, interval, orientation)
+    stored = 6 * high - 3, 12 * wide - 5
+    file = jpeg(*stored, sampling, interval=interval, orientation=orientation)
     header = read_header(file)
     region = data.draw(a_region(header.height, header.width))
     found = cut(file, region)
-    stored = np.arange(height * width).reshape(height, width)
-    wanted = within(displayed(stored, orientation), region)
-    top, left = divmod(int(wanted.min()), width)
-    bottom, right = divmod(int(wanted.max()), width)
-    tile_high, tile_wide = high * max(1, interval // 12), wide * min(12, interval)
-    top, bottom = max(top - high // 8, 0) // tile_high * tile_high, bottom + high // 8
-    left, right = max(left - wide // 8, 0) // tile_wide * tile_wide, right + wide // 8
-    bottom = min(height, (bottom // tile_high + 1) * tile_high)
-    right = min(width, (right // tile_wide + 1) * tile_wide)
-    if interval == 5 or (bottom - top, right - left) == (height, width):
+    tile = high * max(1, interval // 12), wide * min(12, interval)
+    rectangle = smallest(stored, sampling, orientation, region, tile)
+    if interval == 5 or rectangle == (0, 0, *stored):
         assert found is None
         return
     part, inner = found
-    assert Image.open(io.BytesIO(part)).size == (right - left, bottom - top)
-    np.testing.assert_array_equal(within(displayed(stored[top:bottom, left:right], orientation), inner), wanted)
-    assert read_header(part)._orientation == orientation
+    assert_holds(part, inner, rectangle, stored, orientation, region)
     if min(region[2] - region[0], region[3] - region[1]) < NARROW:
         assert header.part(region) is None  # at the right edge it may be too narrow for libjpeg to smooth chroma
         return
     np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
 
 
-def displayed(stored: np.ndarray, orientation: int) -> np.ndarray:
-    """An array turned as EXIF says, in NumPy's words."""
-    if orientation in (5, 6, 7, 8):
-        stored = stored.T
-    if orientation in (2, 3, 6, 7):
-        stored = stored[:, ::-1]
-    return stored[::-1] if orientation in (3, 4, 7, 8) else stored
-
-
-FILE = restarted(96, 128, 0x221111, 2)
+FILE = jpeg(96, 128, interval=2)
 REGION = (40, 70, 60, 90)
 
 
@@ -189,7 +128,7 @@ def test_a_progressive_file_has_its_restarts_in_every_scan():
 
 def test_a_picture_of_many_intervals():
     """Their numbers are those of the part's own."""
-    file = restarted(400, 400, 0x111111, 1)
+    file = jpeg(400, 400, 0x111111, interval=1)
     for region in ((0, 0, 8, 9), (90, 200, 300, 210), (391, 391, 400, 400), (9, 0, 400, 400)):
         part, inner = cut(file, region)
         np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))

@@ -16,9 +16,8 @@ from cuaug import transforms as T
 from cuaug.cache import limits
 from cuaug.codec import JpegIndex
 from cuaug.pipeline import host
+from tests.codec.parts import MCU, jpeg
 from tests.codec.pictures import encode
-from tests.codec.test_index import jpeg
-from tests.codec.test_restarts import MCU
 from tests.loader.pictures import Bytes, photo, png
 from tests.loader.programs import run
 from tests.loader.test_cache import assert_equal, epochs
