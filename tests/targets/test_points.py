@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cuaug.plan import Filter, Plan, Points
+from cuaug.plan import Border, Filter, Plan, Points
 from cuaug.plan.bends import Bends
 from tests.helpers import plan_for, run_one
 from tests.strategies import Step, write
@@ -33,15 +33,34 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
     plan = plan_for(ramp(h, w))
     points = points_of(plan, keypoints)
     moved = run_one(write(plan, chain), ramp(h, w))
-    found = []
-    for before, after, visible in zip(keypoints, points.keypoints, points.visible, strict=True):
-        seen = shown(moved, after + wrong) if visible else None
+    found, margin = [], bent(h, w, chain)
+    inside = ((keypoints >= margin) & (keypoints <= np.array([w, h]) - margin)).all(axis=1)
+    for before, after, usable in zip(keypoints, points.keypoints, points.visible & inside, strict=True):
+        seen = shown(moved, after + wrong) if usable else None
         if seen is not None:
             found.append(float(np.abs(seen[0] - before).max() / seen[1]))
     return found
 
 
+def bent(h: int, w: int, chain: list[Step]) -> float:
+    """How far from the border a ramp may be bent and look straight: enlarging bends its outer pixels, as large as they
+    are by then, and enlarging once more makes many of them."""
+    sides = [
+        min(step.arguments["height"], step.arguments["width"]) for step in chain if step.name in ("resize", "warp")
+    ]
+    return 1.5 * max(1.0, max(h, w) / min(sides)) if len(sides) > 1 else 0.0
+
+
+def enlarged_twice() -> list[Step]:
+    """Two rows become four and then eleven, of which the first four all lie between the outer two of the four."""
+    how = {"filter": Filter.BILINEAR, "width": 5}
+    matrix = np.array([[1.0, 0.0, 0.125], [0.0, 0.325, 0.03], [0.0, 0.0, 1.0]])
+    warp = {"matrix": matrix, "height": 11, "border": Border.CONSTANT, "fill": 0.0, "field": None}
+    return [Step("resize", how | {"height": 4, "antialias": False}), Step("warp", how | warp)]
+
+
 @given(chain_and_points())
+@example((2, 5, enlarged_twice(), 0))
 def test_a_keypoint_lands_where_its_pixel_does(case):
     h, w, chain, seed = case
     assert max(misses(h, w, chain, some_points(h, w, seed)), default=0.0) <= 1.0
