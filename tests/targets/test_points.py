@@ -44,7 +44,8 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
 
 def bent(h: int, w: int, chain: list[Step]) -> float:
     """How far from the border a ramp may be bent and look straight: enlarging bends its outer pixels, as large as they
-    are by then, and enlarging once more makes many of them."""
+    are by then, and enlarging once more makes many of them. That is up to the first centre that is not held at the
+    border, which lies at most 1.5 pixels inside."""
     sides = [
         min(step.arguments["height"], step.arguments["width"]) for step in chain if step.name in ("resize", "warp")
     ]
