@@ -23,7 +23,8 @@ from PIL import Image, ImageEnhance, ImageOps
 from cuaug import functional
 from cuaug import transforms as T
 from tests import tolerances
-from tests.references import color, filters, jpeg, sampling, statistics, warp
+from tests.differences import DIFFERENCES, Difference
+from tests.references import color, filters, jpeg, statistics, warp
 from tests.references.transforms import yuv
 from tests.stages import STAGES, pairs
 from tests.tolerances import Tolerance
@@ -167,82 +168,6 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
-# --- what differs on purpose -----------------------------------------------------------------------------------------
-
-
-def rounded(*steps: Callable[[Pixels], Pixels]) -> Callable[[Pixels], Pixels]:
-    """The steps one by one, rounded to uint8 after each, as torchvision does it."""
-
-    def run(image: Pixels) -> Pixels:
-        for step in steps:
-            image = color.levels(step(image.astype(np.float64)))
-        return image
-
-    return run
-
-
-def resized(height: int, width: int) -> Callable[[Pixels], Pixels]:
-    return lambda image: sampling.resize(image, height, width, "bilinear", True)
-
-
-def smooth_rounded(image: Pixels) -> Pixels:
-    smooth = color.levels(filters.adjust_sharpness(image, 0.0, 255.0)).astype(np.float64)
-    return np.clip(3.0 * image - 2.0 * smooth, 0, 255)
-
-
-BOX = np.array([[60.0, 70.0, 140.0, 120.0]])
-
-
-def boxes(box: Pixels, image: Pixels, transform: Any) -> Pixels:
-    return T.Compose([transform])(image, {"boxes": box})[1]["boxes"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What torchvision computes, step by step, and the chain that has another result here."""
-
-    what: str
-    why: str
-    chain: tuple[Any, ...]
-    theirs: Callable[[Pixels], Pixels]
-    ours: Callable[[T.Compose, Pixels], Any] = lambda chain, image: chain(image)
-
-
-DIFFERENCES = (
-    Difference("Brightness, contrast, saturation and hue of uint8", "rounded once, at the end",
-               (T.RandomBrightness((1.3, 1.3)), T.RandomContrast((0.7, 0.7)), T.RandomSaturation((1.4, 1.4)),
-                T.RandomHue((0.05, 0.05))),
-               rounded(lambda v: color.brightness(v, 1.3, 255.0), lambda v: color.contrast(v, 0.7, 255.0),
-                       lambda v: color.saturation(v, 1.4, 255.0), lambda v: color.hue(v, 0.05, 255.0))),
-    Difference("`Resize` then `CenterCrop` of uint8", "one pass, the same numbers: only a different order of sums",
-               (T.Resize((80, 96)), T.CenterCrop(64)), rounded(resized(80, 96), lambda v: v[8:72, 16:80])),
-    Difference("`Resize` then `ColorJitter(contrast=1.5)` of uint8", "rounded once, at the end",
-               (T.Resize((80, 96)), T.RandomContrast((1.5, 1.5))),
-               rounded(resized(80, 96), lambda v: color.contrast(v, 1.5, 255.0))),
-    Difference("`Resize` then `Normalize` of uint8, in levels", "the resized image is not rounded",
-               (T.Resize((80, 96)), T.Normalize(0.0, 1.0)),
-               lambda v: color.levels(resized(80, 96)(v.astype(np.float64))) / 255.0),
-    Difference("`Resize` then `RandomRotation(30)`, bilinear", "two interpolations here too, not rounded between them",
-               (T.Resize((80, 96)), T.RandomRotation((30, 30), "bilinear")), rounded(resized(80, 96), turned)),
-    Difference("`RandomRotation(30)` then `RandomRotation(-10)`, bilinear", "the same",
-               (T.RandomRotation((30, 30), "bilinear"), T.RandomRotation((-10, -10), "bilinear")),
-               rounded(turned, warped(lambda h, w: warp.affine(h, w, 10, (0, 0), 1.0, (0, 0)), "bilinear"))),
-    Difference("`Resize` to 3/4, then to a half of that", "one interpolation instead of two: sharper",
-               (T.Resize((72, 96)), T.Resize((36, 48))), rounded(resized(72, 96), resized(36, 48))),
-    Difference('`Resize(..., "bicubic")` of uint8', "saturated and rounded once; Pillow does both after each pass",
-               (T.Resize((70, 96), "bicubic"),), by_pillow(Image.Image.resize, (96, 70), PIL.BICUBIC)),
-    Difference("`RandomAutocontrast` of uint8", "rounded; torchvision and Pillow truncate", (T.RandomAutocontrast(1),),
-               lambda v: np.floor(statistics.autocontrast(v.astype(np.float64), 255.0))),
-    Difference("`RandomAdjustSharpness(3)` of uint8", "the smoothed image is not rounded before it is blended",
-               (T.RandomAdjustSharpness(3, 1),), rounded(smooth_rounded)),
-    Difference("The box 60, 70, 140, 120, turned by 30 degrees and back, in pixels",
-               "its four corners are moved, and enclosed once, at the end",
-               (T.RandomRotation((30, 30)), T.RandomRotation((-30, -30))),
-               lambda v: boxes(boxes(BOX, v, T.RandomRotation((30, 30))), v, T.RandomRotation((-30, -30))),
-               lambda chain, v: boxes(BOX, v, chain)),
-)  # fmt: skip
-
-
 # --- the tables ------------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +267,8 @@ level of rounding; of `AugMix` twice that, since its chains' ends are rounded an
 ## What differs on purpose
 
 Pixels are not rounded between operations, and two resizes are one interpolation. How far that is from torchvision,
-which rounds uint8 images after each transform (by its formulas, on the three photos):
+which makes whole levels of uint8 images after each transform, in `ColorJitter` after each change: rounded after
+geometry and blurs, cut off after most changes of colour (by its formulas, on the three photos):
 
 | chain | here | largest | mean |
 |---|---|---|---|
@@ -353,16 +279,29 @@ Otherwise than in torchvision,
 - `Normalize` scales uint8 images to [0, 1] first;
 - `ToDtype(torch.uint8, scale=True)` rounds v * 255; torchvision cuts off the fraction of v * 255.999: a quarter of all
   values are one level apart. Without `scale` it rounds and saturates, 2.6 to 3; torchvision cuts off, 2.6 to 2;
-- `adjust_contrast`, and so `ColorJitter`, blends with the mean of the gray image; torchvision first cuts off the
-  fractions of a uint8 image's gray, half a level on average: that moves results by half of |factor - 1| levels, by 0.95
-  for a factor of 2.9, before torchvision cuts off their fractions too and cuaug rounds them;
+- `adjust_contrast` and `adjust_saturation`, and so `ColorJitter`, blend with the gray image or its mean; torchvision
+  first cuts off the fractions of a uint8 image's gray, half a level on average: that moves results by half of
+  |factor - 1| levels, by 0.95 for a factor of 2.9, before torchvision cuts off their fractions too and cuaug rounds
+  them;
+- `RandomEqualize` of floats takes the nearest levels, torchvision those that `ToDtype` makes there;
+- the middle one of `TrivialAugmentWide`'s 31 shifts is by 16 pixels; in torchvision's float32 it is 15.999999, and 15.
+  A threshold that `Solarize` has at a whole level includes it; there it may lie 1e-5 above;
+- `RandomRotation(expand=True)` turns about the middle whatever `center` is; torchvision then turns part of the image
+  out of the larger one;
+- `functional.crop` takes windows in the image; torchvision fills up with 0 what lies outside;
+- `RandomErasing` draws anew where a rectangle has no pixel, in images of a few; torchvision then erases nothing;
+- `RandomIoUCrop` gives up after 50 options, and leaves the image as it is; torchvision goes on for ever;
+- keypoints count as boxes do, from the corner of the first pixel; torchvision's flips and `ElasticTransform`, unlike
+  its other transforms, count from its centre: a flip takes `KeyPoints` at x to width - 1 - x there, to width - x here;
+- boxes that reach out of the image are cut off at its edge at first; torchvision leaves them, and if nothing has
+  clamped them by then, `SanitizeBoundingBoxes` drops them;
 - `RandomErasing(value="random")` on uint8 images draws around mid-gray; torchvision casts a standard normal to uint8;
 - `MixUp` and `CutMix` mix with the next sample, not the one before in the batch, and `MixUp` takes uint8 too;
 - `CopyPaste`'s boxes end behind the last pixel of a mask, not at it, and its `blending` is a soft edge; in
   torchvision's scripts it makes the hard edge two pixels wider;
 - `SanitizeBoundingBoxes`, `MixUp` and `CutMix` have no `labels_getter`: what has a row for each box is found, and mixed
   is the label itself; `fill` is of images alone, not a dict by type: masks of classes have the chain's
-  `mask_fill`, those of instances 0;
+  `mask_fill`, those of instances 0; nor is `ToDtype`'s type, which is the images';
 - `AugMix` rounds the mean; torchvision cuts its fraction off: uint8 images get darker by half a level on average.
 """
 

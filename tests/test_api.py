@@ -68,6 +68,14 @@ def test_the_public_names():
         ("functional", "hflip", "horizontal_flip"),
         ("functional", "vflip", "vertical_flip"),
         ("functional", "to_image", "not needed"),
+        ("transforms", "ClampBoundingBoxes", "not needed"),
+        ("transforms", "ConvertBoundingBoxFormat", "Compose(..., box_format="),
+        ("transforms", "Identity", "Compose([])"),
+        ("transforms", "LinearTransformation", "Lambda"),
+        ("transforms", "RGB", "Grayscale(3)"),
+        ("functional", "elastic_transform", "elastic"),
+        ("functional", "grayscale_to_rgb", "rgb_to_grayscale(image, 3)"),
+        ("functional", "to_grayscale", "rgb_to_grayscale"),
     ],
 )
 def test_names_of_torchvision_that_are_not_here(module, name, instead):

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from cuaug import functional
 from cuaug import transforms as T
-from tests import parity, stages, tolerances
+from tests import differences, parity, stages, tolerances
 from tests.stages import STAGES
 from tests.transforms.cases import CASES
+from tests.witnesses import photos
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 # The largest error and the mean: the first two cells of a line that are numbers.
@@ -92,6 +94,24 @@ def test_a_level_too_much_is_noticed_where_whole_pixels_move(monkeypatch):
     monkeypatch.setitem(CASES, "RandomInvert", [(transform, lambda image: np.clip(254.6 - image, 0, 255))])
     row = parity.transform_row("RandomInvert")
     assert row.tolerance.most == tolerances.EXACT.most < row.most < tolerances.ROUNDING_LEVELS.most
+
+
+def test_changes_of_colour_that_are_cut_off_are_torchs_arithmetic():
+    """Bytes that are made without rounding."""
+    image = photos()[0]
+    levels = torch.tensor(image).float()
+    gray = (levels * torch.tensor([0.2989, 0.587, 0.114])).sum(2, keepdim=True).floor()
+
+    def cut(values: torch.Tensor) -> np.ndarray:
+        return values.clamp(0, 255).to(torch.uint8).numpy()
+
+    for got, want in (
+        (differences.brightness(1.3), cut(levels * 1.3)),
+        (differences.contrast(0.7), cut(levels * 0.7 + gray.mean() * 0.3)),
+        (differences.saturation(1.4), cut(levels * 1.4 - gray * 0.4)),
+    ):
+        assert (got(image) != want).mean() < 0.001
+        assert (np.rint(got(image) + 0.5) != want).mean() > 0.1, "other bytes would be noticed"
 
 
 def test_figures_are_found():
