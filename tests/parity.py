@@ -289,6 +289,10 @@ Otherwise than in torchvision,
 - `RandomRotation(expand=True)` turns about the middle whatever `center` is; torchvision then turns part of the image
   out of the larger one;
 - `functional.crop` takes windows in the image; torchvision fills up with 0 what lies outside;
+- "nearest" takes OpenCV's pixels when resizing; torch's scale is a float32, so that where a place is a whole number it
+  may be the pixel before, in one row of 480 made 224; Pillow, and torchvision of PIL images, take what lies under the
+  new pixel's centre;
+- `ElasticTransform` draws other noise of the same deviation and correlation; its `sigma` is 1 or more;
 - `RandomErasing` draws anew where a rectangle has no pixel, in images of a few; torchvision then erases nothing;
 - `RandomIoUCrop` gives up after 50 options, and leaves the image as it is; torchvision goes on for ever;
 - keypoints count as boxes do, from the corner of the first pixel; torchvision's flips and `ElasticTransform`, unlike
