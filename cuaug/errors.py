@@ -51,3 +51,14 @@ class DecodeError(CuaugError, ValueError):
 
 def _rebuild_decode_error(cause: str, path: str | None, index: int | None) -> DecodeError:
     return DecodeError(cause, path=path, index=index)
+
+
+def without_frames(error: BaseException | None) -> None:
+    """Takes their frames from an error and from all that led to it, by causes and contexts: these may be a circle."""
+    left, seen = [error], set()
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            each.__traceback__ = None
+            left += [each.__cause__, each.__context__]

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.errors import DecodeError, LoaderError
+from cuaug.errors import DecodeError, LoaderError, without_frames
 from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
 from cuaug.pipeline.planning import Planned, plan_samples
 from cuaug.pipeline.reading import Item
@@ -265,10 +265,8 @@ class Job:
         index = int(self.indices[k])
         self.errors[k] = error.at(error.path or self.settings.reader.path(index), index)
         self.errors[k].__cause__ = error.__cause__
-        cause = error.__cause__
-        while cause is not None and self._on_error != "raise":
-            cause.__traceback__ = None  # its frames, and through them this batch, would live as long as the error
-            cause = cause.__cause__ or cause.__context__
+        if self._on_error != "raise":  # else frames, and through them this batch, would live as long as the error
+            without_frames(error.__cause__)
 
     def _name(self, index: int | None) -> str:
         if index is None:

@@ -193,6 +193,25 @@ def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
     assert [(each.index, each.cause) for each in told] == [(1, cause)]
 
 
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_an_error_that_is_its_own_cause(on_error):
+    """As after `raise error from error`: who follows the causes to their end comes to none."""
+
+    class Fails(Memory):
+        def read(self, index):
+            if index == 1:
+                error = OSError("bad tile")
+                raise error from error
+            return super().read(index)
+
+    with Loader(Fails(3), batch_size=3, on_error=on_error, timeout_seconds=5) as loader:
+        if on_error == "raise":
+            with pytest.raises(DecodeError, match="bad tile"):
+                list(loader)
+        else:
+            assert [len(images) for images, _ in loader] == [3 if on_error == "replace" else 2]
+
+
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_max_errors_counts_different_samples(on_error):
     options = {"batch_size": 5, "on_error": on_error, "threads": 2}

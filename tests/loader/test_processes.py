@@ -296,3 +296,23 @@ def test_an_error_that_is_kept_keeps_no_picture():
         assert [labels.tolist() for _, labels in loader] == [[0], [3]]
     assert [error.index for error in errors] == [1, 2] and "truncated" in str(errors[0].__cause__)
     assert [found for found in held() if not any(found is old for old in before)] == []
+
+
+def test_an_error_with_a_context_beside_its_cause_keeps_no_batch():
+    """An error that is raised from another keeps the one that was being handled, too, and its frames."""
+
+    class Fails(Bytes):
+        def read(self, index):
+            try:
+                return super().read(index + 1)
+            except IndexError:
+                raise OSError("the last one is not there") from KeyError(index)
+
+    errors: list[DecodeError] = []
+    before = held()
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    with Loader(Fails(picture.getvalue(), picture.getvalue()), on_error="skip", error_callback=errors.append) as loader:
+        assert [len(images) for images, _ in loader] == [1, 0]
+    assert [error.index for error in errors] == [1]
+    assert [found for found in held() if not any(found is old for old in before)] == []
