@@ -1,4 +1,8 @@
-"""Locks that survive a fork."""
+"""Locks that survive a fork.
+
+`with` finds their `__enter__` and `__exit__` to be those of the lock inside, which run no Python: a Ctrl-C that came
+after a lock was taken, in a method of ours, would leave it taken for ever.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Any
+from collections.abc import Callable
 
 __all__ = ["ForkSafeLock", "ForkWaitsLock"]
 
@@ -24,11 +28,13 @@ class ForkSafeLock:
     def _renew(self) -> None:
         self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        return self._lock.__enter__
 
-    def __exit__(self, *exception: Any) -> None:
-        self._lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        return self._lock.__exit__
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
@@ -56,8 +62,10 @@ class ForkWaitsLock:
         with contextlib.suppress(RuntimeError):  # a Ctrl-C ended the waiting, and the fork went on
             self._lock.release()
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        return self._lock.__enter__
 
-    def __exit__(self, *exception: Any) -> None:
-        self._lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        return self._lock.__exit__

@@ -168,6 +168,41 @@ print(settles(0))
 """).split() == ["[]", "True", "True", "True"]
 
 
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("kind", ["ForkSafeLock", "ForkWaitsLock"])
+def test_no_ctrl_c_leaves_a_lock_taken(kind):
+    """One that comes between taking it and going into the block would: the next to ask for it waits for ever."""
+    assert run(f"""
+from cuaug import forks
+
+class Rang(Exception):
+    pass
+
+def ring(*_):
+    raise Rang
+
+signal.signal(signal.SIGALRM, ring)
+def ask():
+    if lock._lock.acquire(timeout=0):
+        free.append(True)
+        lock._lock.release()
+
+lock, free, rings, rng = forks.{kind}(), [], 0, random.Random(0)
+while rings == len(free) < 3000:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1e-5 + 1e-4 * rng.random())
+        while True:
+            with lock:
+                pass
+    except Rang:
+        rings += 1
+    asks = threading.Thread(target=ask)
+    asks.start()
+    asks.join()
+print(len(free))
+""").split() == ["3000"]
+
+
 @pytest.mark.slow
 def test_ctrl_c_reaches_children_and_parent():
     """The terminal sends it to all: a forked child that iterates ends as well, and none waits for the other."""
