@@ -307,6 +307,15 @@ def test_as_a_program(files, tmp_path):
     assert Image.open(tmp_path / "g.jpg").size[0] == 6 + 7 * 230
 
 
+def test_a_name_that_is_no_text_is_told(files, tmp_path):
+    """In most locales the standard output refuses such names, which ended the command after all was done."""
+    grid_of = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")
+    command = [sys.executable, "-m", "cuaug", "preview", files[0], "--transforms", "T.Resize(8)", "-o", grid_of]
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "") and "\\udcff.png: 1 x 7 pictures" in done.stdout
+
+
 def test_a_mix_shows_the_picture_mixed_with_itself():
     image = photo(6, 8)
     np.testing.assert_array_equal(next(draw(image, T.Compose([T.MixUp(num_classes=2)]), 1)), image)
