@@ -7,6 +7,8 @@ import ctypes
 import io
 import os
 import platform
+import queue
+import threading
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
@@ -33,25 +35,49 @@ _MOST_ADVICE = 1 << 16  # characters; there are fewer than a thousand
 
 
 def nv() -> ModuleType:
-    """nvImageCodec, imported on first use: the import may create a CUDA context, and must not happen before a fork."""
-    global _nvimgcodec
+    """nvImageCodec, imported on first use: the import may create a CUDA context, and must not happen before a fork.
+
+    A Ctrl-C that broke off its initialisation would come out as an ImportError, and no second import would succeed in
+    this process. So the main thread, the only one that handles signals, has another one import it.
+    """
     if _nvimgcodec is None:
-        with _import_lock:
-            if _nvimgcodec is None:
-                os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
-                # The OpenCV inside reads its log level while it loads, and would print about every damaged file.
-                # Taken back afterwards: the user's own cv2 reads the same variable.
-                quieted = "OPENCV_LOG_LEVEL" not in os.environ
-                if quieted:
-                    os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
-                try:
-                    with _no_advice():
-                        from nvidia import nvimgcodec
-                finally:
-                    if quieted:
-                        del os.environ["OPENCV_LOG_LEVEL"]
-                _nvimgcodec = nvimgcodec
+        if threading.current_thread() is threading.main_thread():
+            ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+            threading.Thread(target=_import_and_tell, args=(ended,), name="cuaug-import", daemon=True).start()
+            error = ended.get()
+            if error is not None:
+                raise error
+        else:
+            _import()
+    assert _nvimgcodec is not None
     return _nvimgcodec
+
+
+def _import_and_tell(ended: queue.SimpleQueue[BaseException | None]) -> None:
+    try:
+        _import()
+        ended.put(None)
+    except BaseException as error:
+        ended.put(error)
+
+
+def _import() -> None:
+    global _nvimgcodec
+    with _import_lock:
+        if _nvimgcodec is None:
+            os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
+            # The OpenCV inside reads its log level while it loads, and would print about every damaged file.
+            # Taken back afterwards: the user's own cv2 reads the same variable.
+            quieted = "OPENCV_LOG_LEVEL" not in os.environ
+            if quieted:
+                os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
+            try:
+                with _no_advice():
+                    from nvidia import nvimgcodec
+            finally:
+                if quieted:
+                    del os.environ["OPENCV_LOG_LEVEL"]
+            _nvimgcodec = nvimgcodec
 
 
 @contextlib.contextmanager

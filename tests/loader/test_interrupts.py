@@ -89,6 +89,29 @@ next(iter(Loader(Memory(40), batch_size=8, threads=2)))
 
 
 @pytest.mark.cpu_only
+def test_ctrl_c_does_not_break_off_the_import_of_the_decoders():
+    """Broken off in their initialisation, they could not be imported again: a notebook had to be started anew."""
+    assert run("""
+imports = []
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nvidia.nvimgcodec":
+            imports.append(name)
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)
+
+sys.meta_path.insert(0, Interrupted())
+loader = Loader(Memory(8), batch_size=8, threads=2)
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    print("arrived")
+print(numbers_of(next(iter(loader)).images) == list(range(8)), imports)
+""").splitlines() == ["arrived", "True ['nvidia.nvimgcodec']"]
+
+
+@pytest.mark.cpu_only
 @pytest.mark.parametrize(
     ("last", "line"),
     [
