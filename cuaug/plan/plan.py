@@ -12,7 +12,7 @@ mean, or a neighbourhood: filters.py), and where geometry follows operations it 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ class Plan(Moves, Filters):
         self.target_type: Type | None = None
         self.views = views
         self._views_apart = False
+        #: (N,) whose values are levels still where others' are floats; None: what is_float says is so of everyone.
+        self._late: NDArray[np.bool_] | None = None
         self.record = Record() if record is None else record
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -80,6 +82,26 @@ class Plan(Moves, Filters):
             yield
         finally:
             self._views_apart = False
+
+    def each_alone(self, members: Iterable[Any]) -> Iterator[Any]:
+        """Gives back `members`, no two of which act on the same sample, each to be planned before the next is taken.
+
+        Each finds levels or floats as they are now, whatever those before it made of theirs.
+        """
+        began, ended = (self.is_float, self._normalized), []
+        for member in members:
+            self.is_float, self._normalized = began
+            yield member
+            ended.append((self.is_float, self._normalized))
+        self.is_float, self._normalized = map(any, zip(*ended, strict=True))
+
+    def _choose(self, where: Where) -> NDArray[np.int64]:
+        chosen = super()._choose(where)
+        if self._late is not None and self.is_float and self._late[chosen].any():
+            late = self._late.copy()
+            self._late[chosen] = False
+            self.append(operations.scale(1, 1.0 / 255.0), late & ~self._late)
+        return chosen
 
     # --- pixel operations -------------------------------------------------------------------------------------------
 
@@ -128,15 +150,17 @@ class Plan(Moves, Filters):
         if self._normalized and scale:
             raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
         self.append(operations.scale(1, 255.0 if scale else 1.0, limit=255.0))
-        self.is_float, self._normalized = False, False
+        self.is_float, self._normalized, self._late = False, False, None
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """(v - mean) / std for each channel of images in [0, 1]; uint8 images become that first."""
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
         self.check_channels("mean", mean)
         self.check_channels("std", std)
-        if where is not None:
-            self.to_float()  # of everyone, not only of those that are normalized
+        if where is not None and not self.is_float:
+            # Everyone becomes float, not only those that are normalized; each when something next acts on it.
+            self._late = np.ones(len(self), dtype=bool) if self._late is None else self._late
+            self.is_float = True
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)
@@ -157,6 +181,7 @@ class Plan(Moves, Filters):
             self.to_uint8()
         else:
             self.to_float()
+        self._choose(None)  # those that are levels still
 
         rows, words = self._rows.finished(target_type, layout, self.channels)
         luts = np.concatenate(self._luts) if self._luts else np.zeros((1, 3, 256), np.float32)

@@ -110,6 +110,11 @@ class RandomChoice(_Choice):
         chosen = np.searchsorted(ends, draws.uniform() * ends[-1], side="right")
         return [(transform, chosen == number) for number, transform in enumerate(self.transforms)]
 
+    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+        draws.next_transform()
+        for transform, acts in plan.each_alone(self._turns(draws)):
+            transform.plan(plan, draws, acts if where is None else acts & where)
+
 
 class _OneOf(BatchTransform):
     """A `RandomChoice` among functions of whole batches."""

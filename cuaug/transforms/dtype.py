@@ -31,7 +31,10 @@ class ToDtype(Transform):
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if where is not None:
-            raise TransformError("ToDtype changes the type, which all images of a batch share: not inside RandomApply")
+            raise TransformError(
+                "ToDtype changes the type, which all images of a batch share: not inside RandomApply or one view of "
+                "several, but before or behind; Normalize needs none"
+            )
         if self._type == Type.UINT8:
             plan.to_uint8(scale=self.scale)
         else:

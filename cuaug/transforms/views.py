@@ -96,7 +96,7 @@ class MultiView(Transform):
         view = np.arange(len(plan)) % self.views
         with plan.views_apart():
             # The same one for several views is planned once; others may equal it, as data classes do, or not hash.
-            for transform in {id(one): one for one in self.transforms}.values():
+            for transform in plan.each_alone({id(one): one for one in self.transforms}.values()):
                 acts = np.array([transform is one for one in self.transforms])[view]
                 transform.plan(plan, draws.apart(view), None if acts.all() else acts)
 

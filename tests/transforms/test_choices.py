@@ -141,6 +141,19 @@ def test_a_choice_is_what_the_chosen_member_would_have_done():
     assert {image.tobytes() for image in T.RandomChoice(members)(images)} == alone and len(alone) == 3
 
 
+def test_a_member_that_normalizes_leaves_the_others_in_levels():
+    """A choice among whole chains: in those behind the first that had a Normalize, fills were in units of white."""
+    images = np.repeat(stack(2)[1:], 60, axis=0)
+    ends = [T.Resize((20, 20)), T.Normalize(0.4, 0.3)]
+    members = [T.Compose(ends), T.Compose([T.Pad(2, fill=128), *ends]), T.Compose([T.RandomSolarize(128, 1), *ends])]
+    wanted = np.stack([member(images[0]) for member in members])
+    chain = T.Compose([T.RandomChoice(members)])
+    result, told = chain.trace(images)
+    error = np.abs(result[:, None] - wanted).max(axis=(2, 3, 4))
+    assert error.min(axis=1).max() < 1e-5 and len(set(error.argmin(axis=1))) == 3
+    np.testing.assert_array_equal(chain.replay(told, images), result)
+
+
 def test_an_order_is_that_of_its_members():
     images = np.repeat(stack(2)[1:] / np.float32(255), 60, axis=0)
     members = [T.RandomAffine(0, interpolation="bilinear", scale=(1.3, 1.3)), T.RandomGamma((2, 2)), T.Pad(0)]

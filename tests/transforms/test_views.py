@@ -96,6 +96,42 @@ def test_views_of_one_chain_draw_apart_and_what_is_beside_them_draws_once():
         assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "a fair coin for each view"
 
 
+IN_LEVELS = [
+    T.Pad(2, fill=128),
+    T.RandomAffine(0, scale=(0.5, 0.5), fill=(100, 0, 200)),
+    T.RandomErasing(1, value=200),
+    T.RandomSolarize(128, 1),
+    T.JPEG(30),
+]
+
+
+@pytest.mark.parametrize("step", IN_LEVELS, ids=lambda step: type(step).__name__)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_view_that_is_normalized_leaves_the_others_in_levels(step, first):
+    """BYOL's and DINO's chains each end in Normalize; in those after the first, a fill of 128 was 128 times white."""
+    images = stack(3)
+    normalize, resize = T.Normalize(0.4, 0.3), T.Resize((12, 13))
+    normalized, also = T.Compose([resize, normalize]), T.Compose([step, resize, normalize])
+    views = [normalized, also, normalized] if first else [also, normalized, normalized]
+    result, told = seeded([T.MultiView(views)]).trace(images)
+    np.testing.assert_array_equal(T.Compose([T.MultiView(views)]).replay(told, images), result)
+    for i in range(len(images)):
+        steps = [{**each, "step": k} for k, each in enumerate(of_view(told[i], int(first)))]
+        alone = T.Compose([also]).replay(steps, images[i])
+        np.testing.assert_allclose(result[i, int(first)], alone, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(result[i, 2], normalized(images[i]), rtol=0, atol=1e-5)
+
+
+def test_views_of_which_some_are_normalized():
+    """The rest are floats in [0, 1], as all of a batch are of one type; what follows finds them so."""
+    images = stack(2)
+    views = T.MultiView([T.Normalize(0.5, 0.5), T.RandomInvert(1), T.Pad(0)])
+    floats = images / np.float32(255)
+    for result in (T.Compose([views])(images), T.Compose([views, T.RandomHorizontalFlip(1)])(images)[:, :, :, ::-1]):
+        for view, wanted in enumerate((floats * 2 - 1, 1 - floats, floats)):
+            np.testing.assert_allclose(result[:, view], wanted, rtol=0, atol=1e-5)
+
+
 def test_what_mixes_images_behind_views():
     """MixUp and CutMix do the same to all views of an image; what needs images of three axes says so."""
     images = torch.from_numpy(stack(5)).permute(0, 3, 1, 2)
