@@ -256,14 +256,24 @@ def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.in
     """The order that a sampler gives for an epoch of a source of `count` samples.
 
     Raises:
-        LoaderError: not as long as the sampler says, or an index that the source does not have.
+        LoaderError: not as long as the sampler says, an index that the source does not have, or one that repeats in the
+            order of somebody's sampler that says none does: both would look the same.
     """
     name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
     order = _integers(sampler.order(seed, epoch), f"the sampler {name}")
     if len(order) != len(sampler):
         gave = len(order) if len(order) < len(sampler) else "more"
         raise LoaderError(f"{name} says that it has {len(sampler)} indices and gave {gave}")
-    return _in_range(order, count)
+    _in_range(order, count)
+    if not sampler.repeats and type(sampler).__module__ != __name__:
+        there = np.zeros(count, dtype=bool)
+        there[order] = True
+        if np.count_nonzero(there) < len(order):
+            often = int(np.bincount(order).argmax())
+            raise LoaderError(
+                f"{name} says by `repeats` that no index comes twice, but {often} does: say repeats = True"
+            )
+    return order
 
 
 def _in_range(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -323,6 +323,25 @@ def test_samplers_that_give_something_else(sampler, message):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
 
 
+def test_a_sampler_that_repeats_though_it_says_it_does_not():
+    """Its copies of a sample would draw the same: repeated augmentation would repeat, and not augment."""
+
+    class Repeated:
+        repeats = False
+
+        def __len__(self):
+            return 4
+
+        def order(self, seed, epoch):
+            return [0, 3, 3, 1]
+
+    sampler = Repeated()
+    with pytest.raises(LoaderError, match="Repeated says by `repeats` that no index comes twice, but 3 does"):
+        order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
+    sampler.repeats = True
+    assert order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5).tolist() == [0, 3, 3, 1]
+
+
 class Endless(Counting):
     def __iter__(self):
         return iter(lambda: 1, None)
