@@ -41,9 +41,9 @@ class Value:
         elif isinstance(given, (np.ndarray, list, tuple)):
             self.array = np.asarray(given)
         else:
-            raise TypeError(f"an array, a tensor or a list, not {type(given).__module__}.{type(given).__qualname__}")
+            raise TypeError(f"{type(given).__module__}.{type(given).__qualname__}, not an array, a tensor or a list")
         if self.array.dtype.kind not in "biuf":
-            raise ValueError(f"numbers, not {self.array.dtype}")
+            raise ValueError(f"{self.array.dtype}, not numbers")
 
     def like(self, array: NDArray[Any], size: tuple[int, int]) -> Any:
         """What replaces it: the same kind of thing; of tv_tensors that tell it, with `size` as that of the canvas."""
