@@ -98,7 +98,8 @@ def plan_samples(
     if odd.any():
         k = int(np.argmax(odd.any(axis=0)))
         names = [f"{'' if views == 1 else f'view {j % views} of '}{name(j // views)}" for j in (0, k)]
-        raise different_sizes(*((of, *sizes[:, j]) for of, j in zip(names, (0, k), strict=True)))
+        refused = different_sizes(*((of, *sizes[:, j]) for of, j in zip(names, (0, k), strict=True)))
+        raise refused if k >= views else TransformError(f"{refused}; views of several sizes take a loader each")
     h, w = sizes[:, 0].tolist()
     image = (plan.channels, h, w) if layout == Layout.CHW else (h, w, plan.channels)
     shape = (len(items), *image) if views == 1 else (len(items), views, *image)
