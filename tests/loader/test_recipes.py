@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS = range(6)
+VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED = range(9)
 COUNT, H, W = 14, 120, 160
 
 
@@ -47,7 +47,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_are_of_the_same_picture_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 6 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 9 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -116,3 +116,32 @@ def test_ten_crops_score_every_picture(run):
     names = run(VIEWS, CROPS)
     scores = names["scores"]
     assert scores.isfinite().all() and len(scores.unique(dim=0)) == COUNT
+
+
+def test_augmix_changes_copies_of_the_clean_crops(run):
+    names = run(VIEWS, AUGMIX)
+    clean, (one, other) = names["clean"], names["mixed"]
+    assert clean.shape == one.shape == other.shape and clean.dtype == torch.float32
+    assert not torch.equal(clean, one) and not torch.equal(one, other)
+    near = torch.corrcoef(torch.stack([clean.flatten(), one.flatten()]))[0, 1]
+    assert near > 0.5, "copies of the same crops"
+
+
+def test_all_frames_of_a_clip_move_together(run):
+    names = run(VIEWS, MASKS, CLIP)
+    assert names["clip"].shape == (COUNT, 3, 96, 96)
+    still = names["frames"][:1].repeat(3, 1, 1, 1)
+    same = names["chain"].replay([names["params"]] * 3, still)
+    assert torch.equal(same[0], same[2]) and torch.equal(same[0], names["clip"][0])
+
+
+def test_repeated_pictures_stand_together_and_differ(run):
+    names = run(VIEWS, REPEATED)
+    batches = list(names["loader"])
+    assert torch.cat([batch.indices for batch in batches]).shape == (COUNT,)
+    for batch in batches:
+        for i in range(len(batch.indices) - 1):
+            if i % 3 < 2:
+                assert batch.indices[i] == batch.indices[i + 1] and not torch.equal(
+                    batch.images[i], batch.images[i + 1]
+                )
