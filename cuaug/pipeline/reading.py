@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -24,6 +25,8 @@ __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
 # What sources give, for the most part, that needs no look inside.
 _AS_GIVEN = bytes, np.ndarray
+# Of how many samples, the last that were read, the paths are kept for errors where the source itself cannot tell them.
+_NOTED = 4096
 
 
 class Uncached:
@@ -85,6 +88,7 @@ class Reader:
         self._encoded = encoded
         self._apply_exif, self._max_pixels = apply_exif, max_pixels
         self._picture_size = method_of(source, "picture_size")
+        self._noted = deque[tuple[int, str]](maxlen=_NOTED if method_of(source, "path") is None else 0)
 
     def fetch(self, index: int) -> tuple[Any, Any]:
         """(what was read, label) of a sample; a path's file is read.
@@ -105,6 +109,7 @@ class Reader:
             data, label = _checked(given, index)
             if isinstance(data, (str, os.PathLike)):
                 path = os.fspath(data)
+                self._noted.append((index, path))
                 data = read_bytes(path)
         except OSError as error:
             elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
@@ -174,9 +179,11 @@ class Reader:
             )
 
     def path(self, index: int) -> str | None:
-        """The sample's name, where the source knows one."""
+        """The sample's name, where the source knows one, or the path that it gave."""
         named = method_of(self.source, "path")
-        return None if named is None else os.fspath(named(index))
+        if named is not None:
+            return os.fspath(named(index))
+        return dict(self._noted.copy()).get(index)
 
     def _label(self, index: int) -> Any:
         """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""

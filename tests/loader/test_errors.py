@@ -78,6 +78,15 @@ def test_raise_names_path_index_and_cause(files, kind):
     assert loader.stats().samples == 4
 
 
+@pytest.mark.parametrize(("label", "index"), [(1, 5), ({"mask": [[0]]}, 0)])
+def test_the_file_is_named_of_a_source_that_only_reads(files, label, index):
+    paths = files(5, b"no picture")
+    own = type("Own", (), {"__len__": lambda self: 8, "read": lambda self, i: (paths[i], label)})()
+    told = pytest.raises((DecodeError, TransformError), match=re.escape(f"{paths[index]!r} (sample {index})"))
+    with Loader(own, batch_size=2) as loader, told:
+        list(loader)
+
+
 @pytest.mark.parametrize("kind", BAD_FILES)
 def test_skip_leaves_it_out_counts_it_and_names_it_once(files, kind, caplog):
     paths = files(5, BAD_FILES[kind][0])
