@@ -158,7 +158,8 @@ def _written(file: _Source, source: Path, target: Path, jpegtran: str) -> Prepar
             os.unlink(f"{target}{SUFFIX}")
         os.replace(unfinished, target)
     except BaseException:
-        os.unlink(unfinished)
+        with contextlib.suppress(OSError):  # where its folder was removed or its disk is gone, the first error tells
+            os.unlink(unfinished)
         raise
     return done
 

@@ -132,7 +132,8 @@ def _write(place: Path, data: bytes, mode: int) -> None:
             file.flush()
             os.replace(file.name, place)
         except BaseException:
-            os.unlink(file.name)
+            with contextlib.suppress(FileNotFoundError):  # a Ctrl-C may come when it is in its place already
+                os.unlink(file.name)
             raise
 
 

@@ -6,6 +6,7 @@ import builtins
 import errno
 import io
 import os
+import shutil
 
 import pytest
 
@@ -82,3 +83,17 @@ def test_a_file_that_cannot_be_written(prepared, tmp_path, fail, name):
     status, target, _, errors = prepared(source)
     assert status == 1 and errors == f"cuaug prepare: {target / name}: [Errno 28] No space left on device\n"
     assert os.listdir(target) == []
+
+
+def test_a_folder_that_is_removed_meanwhile(prepared, photos, tmp_path, monkeypatch):
+    """The error is that of the writing, not that the unfinished file cannot be taken away."""
+    replace = os.replace
+
+    def late(old, new):
+        shutil.rmtree(tmp_path / "prepared")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "replace", late)
+    status, target, _, errors = prepared(photos / "labels.csv")
+    assert status == 1 and errors.startswith(f"cuaug prepare: {target}/labels.csv: [Errno 2] No such file")
+    assert f"-> '{target}/labels.csv'" in errors

@@ -174,6 +174,22 @@ def test_where_nothing_takes_an_index(tmp_path, scans, monkeypatch, caplog):
     assert "cannot be kept, and will be made anew each time: [Errno 20]" in caplog.text
 
 
+def test_a_ctrl_c_right_after_an_index_was_put_in_its_place(tmp_path, scans, monkeypatch):
+    """It has lost its first name by then: that this is not there to be taken away must not hide the Ctrl-C."""
+    replace = os.replace
+
+    def interrupted(old, new):
+        replace(old, new)
+        raise KeyboardInterrupt
+
+    path = shard(tmp_path / "d")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", interrupted)
+        labels(path)
+    assert labels(path) == [0, 1, 2] and len(scans) == 1
+    assert sorted(os.listdir(tmp_path / "d")) == ["a.tar", f"a.tar{SUFFIX}"]
+
+
 @pytest.mark.slow
 def test_a_folder_that_may_only_be_read():
     """As a user who may not write there: its own cache directory takes the index."""
