@@ -20,10 +20,16 @@ def pages(size: int) -> NDArray[np.uint8]:
 
     malloc would keep it instead, once it has seen a few large pieces come and go: pieces of many sizes, which threads
     ask for and give back, then leave holes that only fit some of the next ones, and the process grows.
+
+    Raises:
+        MemoryError: the system has not so much.
     """
     if size < _LARGE_BYTES:
         return np.empty(size, dtype=np.uint8)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:  # which would look as if a file could not be read
+        raise MemoryError(f"no memory for {size:,} bytes: {error.strerror}") from error
     if size >= _HUGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
         # As NumPy does. A kernel that is built without huge pages refuses; the memory is as good.
         with contextlib.suppress(OSError):

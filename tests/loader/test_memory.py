@@ -191,3 +191,10 @@ def test_pages_of_a_system_without_huge_ones(monkeypatch):
     memory = pages(8 << 20)
     memory[:] = 7
     assert (memory == 7).all()
+
+
+def test_no_memory_is_a_memory_error_of_every_size():
+    """Not an OSError, which would look as if a file could not be read."""
+    for size in (1 << 50, 1 << 62):
+        with pytest.raises(MemoryError, match=rf"no memory for {size:,} bytes"):
+            pages(size)
