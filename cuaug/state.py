@@ -35,7 +35,7 @@ def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tupl
     missing = [name for name in ("version", "epoch", "position", *_MEANING) if name not in state]
     if missing:
         raise LoaderError(f"not a state of a Loader: it has no {', '.join(map(repr, missing))}")
-    if state["version"] != VERSION:
+    if not _same(state["version"], VERSION):
         raise LoaderError(f"a state of version {state['version']!r}; this cuaug reads version {VERSION}")
     for name in ("epoch", "position"):
         if type(state[name]) is not int or state[name] < 0:
@@ -45,10 +45,18 @@ def check(state: Any, identity: Callable[[int, int], Mapping[str, Any]]) -> tupl
     differ = [
         f"{meaning}: {state[name]!r} in the state, {own[name]!r} here"
         for name, meaning in _MEANING.items()
-        if state[name] != own[name] and not (name in _MAY_BE_UNKNOWN and None in (state[name], own[name]))
+        if not _same(state[name], own[name])
+        and not (name in _MAY_BE_UNKNOWN and (state[name] is None or own[name] is None))
     ]
     if differ:
         raise LoaderError(f"the state does not belong to this loader; {'; '.join(differ)}")
     if position > own["order_length"]:
         raise LoaderError(f"a state's position is at most {own['order_length']}, not {position}")
     return epoch, position
+
+
+def _same(there: Any, here: Any) -> bool:
+    try:
+        return bool(there == here)
+    except (ValueError, RuntimeError):  # of arrays, such as a trainer makes that gathers the states of all ranks
+        return False

@@ -217,3 +217,13 @@ def test_a_spoiled_state_is_refused(change, message):
 def test_what_is_no_state_is_refused(state, message):
     with Loader(Memory(20)) as loader, pytest.raises(LoaderError, match=message):
         loader.load_state_dict(state)
+
+
+@pytest.mark.parametrize("name", ["version", "seed", "source_length", "source", "order", "order_length"])
+@pytest.mark.parametrize("value", [np.arange(2), torch.arange(2), np.arange(0)], ids=["array", "tensor", "empty"])
+def test_arrays_are_no_values_of_a_state(name, value):
+    """As where a trainer has put the states of several ranks together: comparing them gives no yes or no."""
+    with Loader([("a.jpg", 0), ("b.jpg", 1)]) as loader:
+        state = loader.state_dict()
+        with pytest.raises(LoaderError, match=r"^(a state of version|the state does not belong)"):
+            loader.load_state_dict({**state, name: value})
