@@ -63,6 +63,7 @@ class Plan(Moves, Filters):
         self._views_apart = False
         #: (N,) whose values are levels still where others' are floats; None: what is_float says is so of everyone.
         self._late: NDArray[np.bool_] | None = None
+        self._alone = False
         self.record = Record() if record is None else record
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -88,12 +89,12 @@ class Plan(Moves, Filters):
 
         Each finds levels or floats as they are now, whatever those before it made of theirs.
         """
-        began, ended = (self.is_float, self._normalized), []
+        began, ended, alone = (self.is_float, self._normalized), [], self._alone
         for member in members:
-            self.is_float, self._normalized = began
+            (self.is_float, self._normalized), self._alone = began, True
             yield member
             ended.append((self.is_float, self._normalized))
-        self.is_float, self._normalized = map(any, zip(*ended, strict=True))
+        (self.is_float, self._normalized), self._alone = map(any, zip(*ended, strict=True)), alone
 
     def _choose(self, where: Where) -> NDArray[np.int64]:
         chosen = super()._choose(where)
@@ -138,7 +139,9 @@ class Plan(Moves, Filters):
         """uint8 levels become float: [0, 1] with `scale`, else 0 ... 255 as they are."""
         if self.is_float:
             return
-        if scale:
+        if scale and self._alone:  # each when something next acts on it: others may do so in levels yet
+            self._late = np.ones(len(self), dtype=bool) if self._late is None else self._late
+        elif scale:
             self.append(operations.scale(1, 1.0 / 255.0))
         self._normalized |= not scale
         self.is_float = True
@@ -157,10 +160,8 @@ class Plan(Moves, Filters):
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
         self.check_channels("mean", mean)
         self.check_channels("std", std)
-        if where is not None and not self.is_float:
-            # Everyone becomes float, not only those that are normalized; each when something next acts on it.
-            self._late = np.ones(len(self), dtype=bool) if self._late is None else self._late
-            self.is_float = True
+        if where is not None:
+            self.to_float()  # of everyone, not only of those that are normalized
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)

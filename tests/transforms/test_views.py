@@ -132,6 +132,20 @@ def test_views_of_which_some_are_normalized():
             np.testing.assert_allclose(result[:, view], wanted, rtol=0, atol=1e-5)
 
 
+class Floats(T.Transform):
+    def write(self, plan, where):
+        plan.to_float()
+
+
+@pytest.mark.parametrize("wrapper", [T.MultiView, T.RandomChoice])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_transform_of_ones_own_that_asks_for_floats_beside_what_is_normalized(wrapper, first):
+    """All become float, and each once: where both asked, in either order, values were divided by 255 twice."""
+    images = np.full((20, 4, 4, 3), 51, np.uint8)
+    members = [Floats(), T.Normalize(0.0, 1.0)] if first else [T.Normalize(0.0, 1.0), Floats()]
+    np.testing.assert_allclose(T.Compose([wrapper(members)])(images), 0.2, rtol=0, atol=1e-6)
+
+
 def test_what_mixes_images_behind_views():
     """MixUp and CutMix do the same to all views of an image; what needs images of three axes says so."""
     images = torch.from_numpy(stack(5)).permute(0, 3, 1, 2)
