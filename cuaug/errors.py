@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CuaugError", "DecodeError", "DeviceError", "LoaderError", "TransformError"]
+__all__ = ["CuaugError", "DecodeError", "DeviceError", "LoaderError", "TransformError", "without_frames"]
 
 
 class CuaugError(Exception):
