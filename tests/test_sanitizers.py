@@ -7,14 +7,13 @@ real threads with a real barrier, so that it sees the barriers that a GPU needs.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -41,8 +40,8 @@ def runtime(name: str) -> str:
     return path.strip()
 
 
-def run(library: Path, preload: str, isas: tuple[str, ...], every: int = 1) -> tuple[int, str]:
-    """The exit status of each `every`-th plan with this library, and what they said."""
+def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
+    """The exit status of a program of Python's with this library and a sanitizer, and what it said."""
     environment = os.environ | {
         "LD_PRELOAD": runtime(preload),
         "CUAUG_HOST_LIBRARY": str(library),
@@ -57,9 +56,14 @@ def run(library: Path, preload: str, isas: tuple[str, ...], every: int = 1) -> t
     steady = ["setarch", "-R"]
     if not shutil.which("setarch") or subprocess.run([*steady, "true"], capture_output=True).returncode:
         steady = []
-    command = [*steady, sys.executable, "-m", "tests.sanitizer_plans", str(every), *isas]
+    command = [*steady, sys.executable, *program]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
+
+
+def plans(every: int, isas: Iterable[str]) -> list[str]:
+    """The program that makes each `every`-th plan, with these instruction sets."""
+    return ["-m", "tests.sanitizer_plans", str(every), *isas]
 
 
 def test_the_plans_reach_every_path():
@@ -92,8 +96,8 @@ def test_the_plans_reach_every_path():
 @pytest.mark.slow
 @pytest.mark.parametrize(("flags", "isas"), [([], tuple(ISAS)), (PORTABLE, ("baseline",))], ids=["x86-64", "others"])
 def test_addresses_and_undefined_behaviour(tmp_path, flags, isas):
-    library = build(tmp_path / "host.so", ["-O0", *ADDRESS, *flags], isas=isas)  # takes longer than the plans do
-    status, said = run(library, "libasan.so", isas)
+    library = build(tmp_path / "host.so", ["-Og", *ADDRESS, *flags], isas=isas)
+    status, said = run(library, "libasan.so", plans(1, isas))
     assert status == 0 and "plans" in said, said
 
 
@@ -101,7 +105,7 @@ def test_addresses_and_undefined_behaviour(tmp_path, flags, isas):
 def test_threads(tmp_path):
     library = build(tmp_path / "host.so", ["-O1", *THREAD], isas=("baseline",))
     # Four threads that meet at barriers are slow, and every plan passes the same ones.
-    status, said = run(library, "libtsan.so", ("baseline",), every=12)
+    status, said = run(library, "libtsan.so", plans(12, ["baseline"]))
     assert status == 0 and "plans" in said and "WARNING: ThreadSanitizer" not in said, said
 
 
@@ -164,48 +168,46 @@ def mistaken(folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def mistaken_libraries(tmp_path_factory) -> Callable[[str], Path]:
-    """By sanitizer, "address" or "thread", the library of such kernels; made once for all mistakes."""
-    folder = tmp_path_factory.mktemp("mistaken")
-    kernels = mistaken(folder / "kernels")
-
-    @functools.cache
-    def made(sanitizer: str) -> Path:
-        flags = ["-O0", *(ADDRESS if sanitizer == "address" else THREAD), "-include", "cstdlib"]
-        return build(folder / f"{sanitizer}.so", flags, kernels=kernels, isas=("baseline",))
-
-    return made
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mistake", ACCESSES)
-def test_a_wrong_access_is_reported(mistaken_libraries, monkeypatch, mistake):
-    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(mistake)))
-    status, said = run(mistaken_libraries("address"), "libasan.so", ("baseline",), every=12)
-    assert status != 0 and ACCESSES[mistake][2] in said, said[-5000:]
+# Importing torch takes longer than most plans: done once, before a child for each mistake loads the library.
+EACH = """
+import os, sys, torch
+folder, *mistakes = sys.argv[1:]
+for mistake in mistakes:
+    if not (child := os.fork()):
+        said = os.open(f"{folder}/{mistake}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(said, 1), os.dup2(said, 2)
+        os.environ["CUAUG_MISTAKE"] = mistake
+        from tests import sanitizer_plans
+        sanitizer_plans.main(12, ["baseline"])
+        break
+    print(mistake, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("barrier", MISSING)
-def test_a_missing_barrier_is_reported(mistaken_libraries, monkeypatch, barrier):
-    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(barrier)))
-    status, said = run(mistaken_libraries("thread"), "libtsan.so", ("baseline",), every=12)
-    # Where the others go on without it, one reads what is not there yet, or scratch that is given back already.
-    assert status != 0 and re.search("data race|heap-use-after-free|ThreadSanitizer: SEGV", said), said
+def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """By mistake, or "none", the exit status of each twelfth plan and what they said."""
+    flags = ["-Og", *sanitizer, "-include", "cstdlib"]
+    library = build(folder / "host.so", flags, kernels=mistaken(folder / "kernels"), isas=("baseline",))
+    numbers = {name: str(MISTAKES.index(name)) if name in MISTAKES else "-1" for name in mistakes}
+    (files := folder / "said").mkdir()
+    status, said = run(library, preload, ["-c", EACH, str(files), *numbers.values()])
+    assert status == 0, said
+    statuses = dict(line.split() for line in said.splitlines())
+    return {name: (statuses[number], (files / number).read_text()) for name, number in numbers.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", SUMS)
-def test_a_sum_that_is_not_atomic_is_reported(mistaken_libraries, monkeypatch, mistake):
-    monkeypatch.setenv("CUAUG_MISTAKE", str(MISTAKES.index(mistake)))
-    status, said = run(mistaken_libraries("thread"), "libtsan.so", ("baseline",), every=12)
-    assert status != 0 and "data race" in said, said
+def test_wrong_accesses_are_reported(tmp_path):
+    found = reports(tmp_path, ADDRESS, "libasan.so", [*ACCESSES, "none"])
+    status, said = found.pop("none")
+    assert status == "0" and "plans" in said, f"kernels that can make every mistake, and make none: {said}"
+    for mistake, (status, said) in found.items():
+        assert status != "0" and ACCESSES[mistake][2] in said, f"{mistake}: {said[-5000:]}"
 
 
 @pytest.mark.slow
-def test_no_mistake_is_no_report(mistaken_libraries, monkeypatch):
-    """Where none is made, the kernels that can make all are as the others."""
-    monkeypatch.setenv("CUAUG_MISTAKE", "-1")
-    status, said = run(mistaken_libraries("address"), "libasan.so", ("baseline",), every=12)
-    assert status == 0 and "plans" in said, said
+def test_missing_barriers_and_sums_that_are_not_atomic_are_reported(tmp_path):
+    for mistake, (status, said) in reports(tmp_path, THREAD, "libtsan.so", [*MISSING, *SUMS]).items():
+        # Where the others go on without a barrier, one reads what is not there yet, or scratch that was given back.
+        wanted = "data race" if mistake in SUMS else "data race|heap-use-after-free|ThreadSanitizer: SEGV"
+        assert status != "0" and re.search(wanted, said), f"{mistake}: {said[-5000:]}"
