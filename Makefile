@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 # The development version. The CPU build, where the package index has one by that number.
 TORCH ?= torch==2.13.0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start Python hundreds of times: what it has compiled is kept, also where container images say otherwise.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo test test-fast lint bench clean
 all: $(VENV)/installed-test

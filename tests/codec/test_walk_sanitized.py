@@ -39,6 +39,7 @@ def run(folder: Path, kernels: Path, count: int) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_damaged_files(tmp_path):
     status, said = run(tmp_path, KERNEL_DIRECTORY, 3000)
     found = re.search(r"(\d+) of (\d+) files are sound, (\d+) parts", said)

@@ -31,6 +31,7 @@ array: np.ndarray[Any, Any] = F.rotate(F.horizontal_flip(np.zeros((9, 9))), 30, 
 """
 
 
+@pytest.mark.slow
 def test_types_are_what_is_documented(tmp_path):
     """For whoever checks types: cuaug says its own (py.typed)."""
     pytest.importorskip("mypy")
