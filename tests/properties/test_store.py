@@ -147,9 +147,9 @@ def test_layouts_hold_the_same_numbers(image, dtype):
 
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("dtype", Type)
-@pytest.mark.parametrize("width", [64, 61, 7])
+@pytest.mark.parametrize("width", [64, 48, 61, 7])
 def test_a_batch_that_no_cache_holds_has_the_same_bits(width, dtype, layout):
-    """It is written past the caches, as far as rows are aligned to that. Tables of so many samples tell."""
+    """It is written past the caches where its rows are whole lines of them. Tables of so many samples tell."""
     image = np.random.default_rng(0).integers(0, 256, (48, 71, 3), dtype=np.uint8)
     for isa in ISAS:
         written = []
