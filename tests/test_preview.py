@@ -307,6 +307,7 @@ def test_as_a_program(files, tmp_path):
     assert Image.open(tmp_path / "g.jpg").size[0] == 6 + 7 * 230
 
 
+@pytest.mark.slow
 def test_a_name_that_is_no_text_is_told(files, tmp_path):
     """In most locales the standard output refuses such names, which ended the command after all was done."""
     grid_of = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.png")

@@ -100,7 +100,7 @@ def use(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Ker
     return kernels
 
 
-@pytest.fixture(params=[5, 40], ids=["5 threads", "40 threads"])
+@pytest.fixture(params=[5, pytest.param(40, marks=pytest.mark.slow)], ids=["5 threads", "40 threads"])
 def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> cuda.Kernels:
     return use(emulate, request.param, monkeypatch)
 

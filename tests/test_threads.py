@@ -93,7 +93,7 @@ class _Counting(torch.utils.data.Dataset):
         return threads.threads_for(1 << 30)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_worker_of_a_data_loader_takes_one(context):
     with mock.patch.dict("os.environ", OMP_NUM_THREADS="4"):
         loader = torch.utils.data.DataLoader(_Counting(), num_workers=2, multiprocessing_context=context)

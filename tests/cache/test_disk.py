@@ -172,6 +172,7 @@ cache.put(1, picture(1))
     assert cache.stats.bytes == SIZES[0] + 2 * SIZES[1]
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_made(tmp_path):
     body = """
 import cuaug.cache.disk
@@ -261,6 +262,7 @@ def check_full(printed: str) -> None:
     assert len(set(counts.split())) == 1
 
 
+@pytest.mark.slow
 def test_a_limit_on_the_size_of_files(tmp_path):
     body = "resource.setrlimit(resource.RLIMIT_FSIZE, (10 ** 5, 10 ** 5))"
     check_full(run(PROGRAM + body + FILL, tmp_path, 1 << 24))

@@ -60,6 +60,7 @@ def locked_up(filled, monkeypatch) -> Path:
     return filled
 
 
+@pytest.mark.slow
 def test_on_a_read_only_mount(filled):
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", str(filled), sys.executable]
     if subprocess.run([*command, "pass"], capture_output=True, check=False).returncode:

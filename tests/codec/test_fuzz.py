@@ -105,6 +105,7 @@ def test_damage_leaves_checksums_right():
     assert alive > 20
 
 
+@pytest.mark.slow
 def test_a_crash_names_its_case(tmp_path):
     mark = tmp_path / "mark"
     process = start("--seed", 3, "--count", 100_000, "--mark", mark)

@@ -196,6 +196,7 @@ for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
     assert ended.code == 7 and ended.err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("seconds", [0, 2])
 def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits(seconds):

@@ -191,6 +191,7 @@ print(settles(0))
 """).split() == ["[]", "True", "True", "True"]
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("kind", ["ForkSafeLock", "ForkWaitsLock"])
 def test_no_ctrl_c_leaves_a_lock_taken(kind):

@@ -156,6 +156,7 @@ def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
             assert [n for batch in loader for n in checked_labels(batch)] == list(range(40))
 
 
+@pytest.mark.slow
 def test_another_iteration_is_not_blamed(let_go):
     """One whose own samples move, however slowly, while a thread is still stuck in those of one that has failed."""
     slow = threading.Event()
@@ -173,6 +174,7 @@ def test_another_iteration_is_not_blamed(let_go):
         assert [checked_labels(batch) for batch in loader] == [[0, 1, 2, 3, 4, 5]]
 
 
+@pytest.mark.slow
 def test_a_stuck_stand_in_is_reported(let_go):
     """Of a damaged sample that is replaced: nothing beyond sample 1 is prefetched here."""
     source = Watched(30, lambda index: index < 2 or let_go.wait(60), damaged=[0, 1])
@@ -194,6 +196,7 @@ def test_a_stuck_decoder_is_reported():
             next(batches)
 
 
+@pytest.mark.slow
 def test_a_stuck_collate_fn_is_reported(let_go):
     def collate(labels: list[int]) -> list[int]:
         if labels[0] == 8:

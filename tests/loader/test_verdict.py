@@ -171,6 +171,7 @@ def test_a_slow_consumer():
     assert sum(profile.stats.ready) == 7 and profile.stats.ready[2] >= 4, "both were ready"
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_only
 def test_big_pictures():
     loader = Loader(
@@ -187,16 +188,19 @@ def test_a_heavy_chain():
     assert profile.verdict.startswith("augmentation binds: "), profile
 
 
+@pytest.mark.slow
 def test_slow_planning():
     profile = profiled(Loader(Memory(24), [_SlowPlan()], batch_size=2, threads=1))
     assert profile.verdict.startswith("planning binds: "), profile
 
 
+@pytest.mark.slow
 def test_a_slow_collate_fn():
     profile = profiled(Loader(Memory(24), batch_size=2, threads=1, collate_fn=_slowly))
     assert profile.verdict.startswith("finishing (mixes, collate_fn) binds: "), profile
 
 
+@pytest.mark.slow
 def test_too_little_under_way():
     """Eight threads, and one sample at a time for three of them."""
     profile = profiled(Loader(Sleepy(60), batch_size=1, threads=8, prefetch=1))

@@ -38,6 +38,7 @@ def test_a_run_goes_on_where_another_ended(prepared, photos, tmp_path):
     assert (target / "cats" / "no suffix").read_bytes() == MARKED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("closed", ["a full disk", "a pipe that nobody reads"])
 def test_what_is_said_cannot_be_written(photos, stand_in, tmp_path, closed, unbuffered):

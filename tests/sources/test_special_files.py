@@ -51,6 +51,7 @@ def test_no_descriptor_stays_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.slow
 def test_a_file_larger_than_memory(tmp_path):
     """Its size costs nothing where it is sparse."""
     with open(tmp_path / "x.jpg", "wb") as file:
