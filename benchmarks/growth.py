@@ -101,11 +101,11 @@ def in_rounds(
     return [statistics.median(seconds[1:]) for seconds in taken]
 
 
-def loaders(axis: str, points: list[float], made: Iterator[cuaug.Loader], rounds: int) -> Measured:
-    """An epoch of each loader; the loaders live together."""
+def epochs(made: Iterator[cuaug.Loader], rounds: int) -> list[float]:
+    """Seconds of an epoch of each loader; the loaders live together."""
     each = list(made)
     try:
-        return Measured(axis, points, {"epoch": in_rounds([epoch(loader) for loader in each], rounds)}, {})
+        return in_rounds([epoch(loader) for loader in each], rounds)
     finally:
         for loader in each:
             loader.close()
@@ -116,7 +116,7 @@ def batch(rounds: int) -> Measured:
     data = photo(64, 64)  # small, so that what a batch costs shows beside what a sample does
     chain = [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
     made = (cuaug.Loader(Synthetic(8 * n, data), chain, batch_size=n, threads=1, device="cpu") for n in sizes)
-    return loaders("batch", list(map(float, sizes)), made, rounds)
+    return Measured("batch", list(map(float, sizes)), {"epoch": epochs(made, rounds)}, {})
 
 
 def image(rounds: int) -> Measured:
@@ -126,7 +126,7 @@ def image(rounds: int) -> Measured:
         cuaug.Loader(Synthetic(4, photo(*size)), CHAIN, batch_size=2, threads=1, prefetch=1, device="cpu")
         for size in sizes
     )
-    return loaders("image", megapixels, made, rounds)
+    return Measured("image", megapixels, {"epoch": epochs(made, rounds)}, {})
 
 
 def threads(rounds: int) -> Measured:
@@ -200,17 +200,23 @@ def operations(rounds: int) -> Measured:
         )
         for n in counts
     )
-    return loaders("operations", list(map(float, counts)), made, rounds)
+    return Measured("operations", list(map(float, counts)), {"epoch": epochs(made, rounds)}, {})
 
 
 def views(rounds: int) -> Measured:
-    """1, 5 and 10 crops of each image."""
+    """Small views as floats, and large ones as bytes: batches of less than a processor's cache, and of far more."""
+    counts = [2, 4, 8, 16, 32, 64]
     data = photo(256, 256)
-    chains = {1: [T.CenterCrop(200)], 5: [T.FiveCrop(200)], 10: [T.TenCrop(200)]}
-    made = (
-        cuaug.Loader(Synthetic(64, data), chain, batch_size=16, threads=1, device="cpu") for chain in chains.values()
-    )
-    return loaders("views", list(map(float, chains)), made, rounds)
+    kinds = {
+        "96 x 96 floats": T.Compose([T.RandomResizedCrop(96), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]),
+        "200 x 200 bytes": T.RandomCrop(200),
+    }
+    seconds = {}
+    for name, chain in kinds.items():
+        chains = [[T.MultiView([chain] * n)] for n in counts]
+        made = (cuaug.Loader(Synthetic(64, data), each, batch_size=16, threads=1, device="cpu") for each in chains)
+        seconds[name] = epochs(made, rounds)
+    return Measured("views", list(map(float, counts)), seconds, {})
 
 
 def boxes(rounds: int) -> Measured:
@@ -225,7 +231,7 @@ def boxes(rounds: int) -> Measured:
         return {"boxes": found, "labels": np.zeros(n, dtype=np.int64)}
 
     made = (cuaug.Loader(Synthetic(64, data, label(n)), chain, batch_size=16, threads=1, device="cpu") for n in counts)
-    return loaders("boxes", list(map(float, counts)), made, rounds)
+    return Measured("boxes", list(map(float, counts)), {"epoch": epochs(made, rounds)}, {})
 
 
 AXES: dict[str, Callable[[int], Measured]] = {
