@@ -4,7 +4,8 @@ Each measurement is a fresh process. "from start" counts from launching the inte
 building the loader, with torch and the loader's module imported before. What a library imports only when it is used
 (nvImageCodec, in cuaug) counts as construction. The classification chain of end_to_end.py, batches of 128 at 500 x 375,
 two threads or workers; the `DataLoader` with spawned workers, as in the other benchmarks, and with forked ones, which
-start sooner but must not be forked from a process that has threads or CUDA.
+start sooner but must not be forked from a process that has threads or CUDA. Modules are compiled to bytecode before,
+as pip does when it installs.
 
     python benchmarks/first_batch.py --out benchmarks/results
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -64,10 +66,11 @@ def child(name: str, task: Task) -> None:
 def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Seconds from the start of a process, and from construction, to its first batch."""
     options = ["--data", str(folder), "--threads", str(args.threads), "--batch-size", str(args.batch_size)]
+    # Where container images have Python keep no bytecode, a checkout would be compiled anew in each process.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, __file__, "--child", name, *options]
     launched = time.monotonic()
-    ended = subprocess.run(
-        [sys.executable, __file__, "--child", name, *options], capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if ended.returncode:
         raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
     moments = json.loads(ended.stdout)
@@ -98,6 +101,8 @@ def main() -> None:
     seen: dict[str, list[tuple[float, float]]] = {name: [] for name, why in reasons.items() if not why}
     result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in seen)])
     result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions")}
+    for name in seen:
+        measure(name, folder, args)  # which compiles
     for repetition in range(args.repetitions):
         for name, times in seen.items():
             times.append(measure(name, folder, args))
