@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED = range(9)
+VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED = range(10)
 COUNT, H, W = 14, 120, 160
 
 
@@ -47,7 +47,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_are_of_the_same_picture_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 9 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 10 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -145,3 +145,27 @@ def test_repeated_pictures_stand_together_and_differ(run):
                 assert batch.indices[i] == batch.indices[i + 1] and not torch.equal(
                     batch.images[i], batch.images[i + 1]
                 )
+
+
+def dies_after(count: int, save):
+    """A `torch.save` that works so many times."""
+    left = count
+
+    def save_or_die(states, path):
+        nonlocal left
+        if not left:
+            raise KeyboardInterrupt
+        save(states, path)
+        left -= 1
+
+    return save_or_die
+
+
+def test_training_that_is_killed_ends_with_the_same_weights(run, monkeypatch):
+    expected = run(VIEWS, KILLED)["model"].state_dict()
+    for count in (2, 3):  # the last state saved is from the middle of an epoch, or from its end
+        Path("last.pt").unlink()
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(torch, "save", dies_after(count, torch.save))
+            run(KILLED)
+        torch.testing.assert_close(run(KILLED)["model"].state_dict(), expected)
