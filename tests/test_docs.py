@@ -36,6 +36,16 @@ def test_links_lead_somewhere(document):
         assert target.startswith("http") or (document.parent / target).exists(), f"{document.name}: {target}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_to_headings(document):
+    """A heading's anchor, as GitHub makes it: lower case, words joined by hyphens, no other punctuation."""
+    for target, anchor in re.findall(r"\]\((?!http)([^)#]*)#([^)]*)\)", document.read_text()):
+        page = (document.parent / target).read_text() if target else document.read_text()
+        headings = re.findall(r"^#+ (.*)", page, re.MULTILINE)
+        anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+        assert anchor in anchors, f"{document.name}: {target}#{anchor}"
+
+
 def test_names_exist_after_import_cuaug():
     """Each in modules of its own: what another name has imported must not help."""
     pattern = r"(?<!from )\bcuaug(?:\.[A-Za-z]\w*)+"
