@@ -22,16 +22,18 @@ def placed(device: str | torch.device | None) -> torch.device:
     Raises:
         DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
     """
-    if device is None:
-        device = os.environ.get("CUAUG_DEVICE") or None
+    name = "device"
+    if device is None and (device := os.environ.get("CUAUG_DEVICE") or None):
+        name = "the environment variable CUAUG_DEVICE"
+    refusal = f"{name} is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}"
     try:
         chosen = torch.device("cuda" if device is None else device)
     except (RuntimeError, TypeError) as error:
-        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}") from error
+        raise DeviceError(refusal) from error
     if chosen.type == "cpu" or (device is None and not torch.cuda.is_available()):
         return torch.device("cpu")
     if chosen.type != "cuda":
-        raise DeviceError(f"device is 'cpu', 'cuda' or 'cuda:<number>', not {device!r}")
+        raise DeviceError(refusal)
     from cuaug.devices import cuda
 
     if chosen.index is None and torch.cuda.is_available() and not cuda.forked():

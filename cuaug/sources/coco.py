@@ -222,8 +222,10 @@ def _read(path: str) -> dict[str, Any]:
             found = json.load(file)
     except OSError as error:
         raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise LoaderError(f"{path!r} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise LoaderError(f"{path!r} is not a file of COCO's instances: it holds {found!r:.100}, not an object")
     missing = [name for name in ("images", "annotations", "categories") if name not in found]
     if missing:
         raise LoaderError(f"{path!r} is not a file of COCO's instances: it has no {missing[0]!r}")

@@ -40,7 +40,7 @@ class Files(OneLine):
         classes: names of the labels 0, 1, ..., where there are any.
 
     Raises:
-        LoaderError: no path, one that is in no list, or not as many labels as paths.
+        LoaderError: no paths, one path instead of a list, an entry that is no path, or not as many labels as paths.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Files(OneLine):
         if isinstance(paths, (str, bytes, set, frozenset)) or not isinstance(paths, Iterable):
             raise LoaderError(f"paths are a list of files, not {paths!r:.200}; open_source takes a folder")
         given: list[Any] = list(paths)
-        self.paths: list[str] = given if set(map(type, given)) <= {str} else [os.fspath(path) for path in given]
+        self.paths: list[str] = given if set(map(type, given)) <= {str} else _as_text(given)
         self.labels = range(len(self.paths)) if labels is None else by_place(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:
@@ -165,6 +165,16 @@ def _have_two(kinds: set[type], entries: Sequence[Any]) -> bool:
 
 def _is_pair(entry: Any) -> bool:
     return isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[0], (str, os.PathLike))
+
+
+def _as_text(paths: Iterable[Any]) -> list[str]:
+    texts = []
+    for i, path in enumerate(paths):
+        text = os.fspath(path) if isinstance(path, os.PathLike) else path
+        if not isinstance(text, str):
+            raise LoaderError(f"entry {i} of paths is {path!r:.200}, not a path")
+        texts.append(text)
+    return texts
 
 
 def _any_is_url(paths: list[str]) -> bool:

@@ -175,6 +175,15 @@ def test_cuaug_device_goes_by_local_rank_too(monkeypatch):
     assert gpus.used == {1, 2}
 
 
+@pytest.mark.parametrize("name", ["gpu", "mps"])
+def test_what_is_no_device_is_named_with_where_it_was_said(monkeypatch, name):
+    with pytest.raises(DeviceError, match=rf"^device is 'cpu', .*, not '{name}'$"):
+        placed(name)
+    monkeypatch.setenv("CUAUG_DEVICE", name)
+    with pytest.raises(DeviceError, match=rf"^the environment variable CUAUG_DEVICE is 'cpu', .*, not '{name}'$"):
+        placed(None)
+
+
 def test_loaders_of_two_local_ranks_in_turn(monkeypatch):
     """LOCAL_RANK counts when the loader is made."""
     pytest.importorskip("cupy")

@@ -186,6 +186,12 @@ def test_files_that_are_no_annotations(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(LoaderError, match=r"bad\.json' is not JSON"):
         Coco(tmp_path, tmp_path / "bad.json")
+    (tmp_path / "bad.json").write_text("[" * 100_000)
+    with pytest.raises(LoaderError, match=r"bad\.json' is not JSON"):
+        Coco(tmp_path, tmp_path / "bad.json")
+    for content in (5, True, "images", []):
+        with pytest.raises(LoaderError, match=r"instances\.json' is not a file of COCO's instances: "):
+            open_coco(tmp_path, content)
     with pytest.raises(LoaderError, match="it has no 'annotations'"):
         open_coco(tmp_path, {"images": []})
     content = document()

@@ -64,6 +64,13 @@ def test_what_is_no_list_of_paths(paths):
     assert repr(paths) in str(refused.value)
 
 
+@pytest.mark.parametrize("path", [None, 5, b"b.jpg", ("b.jpg", 1)])
+def test_what_is_no_path_in_a_list(path):
+    with pytest.raises(LoaderError, match=r"entry 1 of paths is ") as refused:
+        Files(["a.jpg", path])
+    assert repr(path) in str(refused.value)
+
+
 def test_paths_that_come_one_by_one():
     assert Files(path for path in ("a.jpg", Path("b.jpg"))).paths == ["a.jpg", "b.jpg"]
 
