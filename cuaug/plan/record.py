@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Record", "Script", "Step", "Where"]
+__all__ = ["Record", "Script", "Step", "Where", "is_told"]
 
 #: Of N samples those that are meant, (N,); None: all.
 Where = NDArray[np.bool_] | None
@@ -94,6 +94,14 @@ class Record:
             self._script.check_end(self.next)
 
 
+def is_told(step: Any) -> bool:
+    """Whether this is a step as `Record.params` tells it."""
+    if not isinstance(step, Mapping) or not {"step", "transform", "params"} <= step.keys():
+        return False
+    numbers = step["step"], step.get("view", 0)
+    return all(isinstance(number, int) for number in numbers) and isinstance(step["params"], Mapping)
+
+
 class Script:
     """Steps to do again, instead of what is drawn.
 
@@ -112,7 +120,7 @@ class Script:
         """The step of this number as it was told; `drawn` says what kinds of parameters it has.
 
         Raises:
-            TransformError: another transform stood there.
+            TransformError: another transform stood there, or a parameter is of another kind.
         """
         told = self._steps.get(number, [])
         where = np.zeros(count, dtype=bool)
@@ -132,7 +140,7 @@ class Script:
             where[_rows(i, step, drawn.views)] = True
         for name, values in drawn.params.items():
             rows = {k: step["params"][name] for i, step in told for k in _rows(i, step, drawn.views)}
-            params[name] = _put(values, rows)
+            params[name] = _put(values, rows, f"step {number}: {name} of {drawn.transform}")
         # What might have left some alone is not written as what acts on all: Normalize takes other operations for it.
         acts_on_all = drawn.where is None and bool(where.all())
         return Step(drawn.transform, None if acts_on_all else where, params, drawn.views, drawn.apart)
@@ -151,9 +159,13 @@ def _rows(image: int, step: Mapping[str, Any], views: int) -> range:
     return range(image * views + first, image * views + first + count)
 
 
-def _put(values: NDArray[Any], rows: Mapping[int, Any]) -> NDArray[Any]:
-    """A copy of `values` with other rows; a row that is smaller than another, along any axis, fills its first part."""
-    arrays = {i: np.asarray(row, dtype=values.dtype) for i, row in rows.items()}
+def _put(values: NDArray[Any], rows: Mapping[int, Any], what: str) -> NDArray[Any]:
+    """A copy of `values` with other rows; a row that is smaller than another, along any axis, fills its first part.
+
+    Raises:
+        TransformError: a row is not like those of `values`, which are `what`.
+    """
+    arrays = {i: _as_row(row, values, what) for i, row in rows.items()}
     shapes = [values.shape[1:], *(array.shape for array in arrays.values())]
     whole = np.zeros((len(values), *np.max(shapes, axis=0).astype(int)), dtype=values.dtype)
     whole[tuple(map(slice, values.shape))] = values
@@ -161,3 +173,13 @@ def _put(values: NDArray[Any], rows: Mapping[int, Any]) -> NDArray[Any]:
         place: Any = (i, *map(slice, array.shape))
         whole[place] = array
     return whole
+
+
+def _as_row(row: Any, values: NDArray[Any], what: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(row, dtype=values.dtype)
+    except (TypeError, ValueError, OverflowError):
+        array = None
+    if array is None or array.ndim != values.ndim - 1:
+        raise TransformError(f"{what} is like {values[0].tolist()!r:.100}, not {row!r:.100}")
+    return array

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 from cuaug.errors import TransformError
 from cuaug.interop import eagerly
 from cuaug.plan import BOX_FORMATS, Plan, Record, Script
+from cuaug.plan.record import is_told
 from cuaug.random import Draws
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
@@ -148,10 +149,10 @@ class Compose(Transform):
             image: as for calls; of the size that the parameters were drawn for, where they depend on it.
 
         Raises:
-            TransformError: parameters of another chain, or for another number of images.
+            TransformError: parameters of another chain, of another kind, or for another number of images.
         """
         told: Sequence[Any] = params if np.ndim(image) == 4 else [params]
-        if not all(isinstance(steps, Sequence) and all(isinstance(s, Mapping) for s in steps) for steps in told):
+        if not all(isinstance(steps, Sequence) and all(map(is_told, steps)) for steps in told):
             raise TransformError(
                 "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
             )

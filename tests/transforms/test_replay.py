@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -116,7 +117,18 @@ def test_what_does_not_fit_is_refused():
     for given, images in ((params[0], x), (params, x[0]), (chain.trace(x), x), (chain.trace(x[0]), x[0]), ("ab", x[0])):
         with pytest.raises(TransformError, match=second):
             chain.replay(given, images)
+    for key, value in (("step", "0"), ("params", 5), ("transform", None), ("view", "0")):
+        step = {**params[0][0], key: value}
+        with pytest.raises(TransformError, match=second):
+            chain.replay([{k: v for k, v in step.items() if v is not None}], x[0])
     with pytest.raises(TransformError, match=r"step 1 of image 0 was a RandomRotation .* but is a RandomErasing"):
         T.Compose([T.RandomCrop(20), T.RandomErasing()]).replay(params, x)
     with pytest.raises(TransformError, match="have a step 1, but the chain only 1 steps"):
         T.Compose([T.RandomCrop(20)]).replay(params, x)
+    wrong = [("top", value) for value in ("x", None, [1, 2], 10**30)]
+    for name, value in [*wrong, ("sides", 3), ("sides", [1, [2, 3]])]:
+        changed = [{**params[0][0], "params": {**params[0][0]["params"], name: value}}, params[0][1]]
+        like = r"\d+" if name == "top" else r"\[0, 0, 0, 0\]"
+        message = rf"step 0: {name} of RandomCrop is like {like}, not {re.escape(repr(value))}"
+        with pytest.raises(TransformError, match=message):
+            chain.replay(changed, x[0])
