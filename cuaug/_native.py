@@ -61,6 +61,12 @@ def _load() -> ctypes.CDLL:
         ) from error
     if not named and KERNEL_DIRECTORY.name == "kernels" and KERNEL_DIRECTORY.is_dir():  # not in an installed wheel
         _check_sources(lib, path, KERNEL_DIRECTORY)
+    _declare(lib)
+    return lib
+
+
+def _declare(lib: ctypes.CDLL) -> None:
+    """Says what the library's functions take and give; ctypes takes a result of which nothing is said for an int."""
     pointer, i32, i64, u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
     f32, f64 = ctypes.c_float, ctypes.c_double
     lib.cuaug_best_isa.argtypes = []
@@ -115,7 +121,6 @@ def _load() -> ctypes.CDLL:
     lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_move_boxes.restype = None
     lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
-    return lib
 
 
 _address_of = ctypes.addressof

@@ -94,16 +94,21 @@ def plan_samples(
                 raise TransformError(f"{name(i)}: {error}") from error
         raise
     sizes = tables.sizes()
-    odd = sizes != sizes[:, :1]
-    if odd.any():
-        k = int(np.argmax(odd.any(axis=0)))
-        names = [f"{'' if views == 1 else f'view {j % views} of '}{name(j // views)}" for j in (0, k)]
-        refused = different_sizes(*((of, *sizes[:, j]) for of, j in zip(names, (0, k), strict=True)))
-        raise refused if k >= views else TransformError(f"{refused}; views of several sizes take a loader each")
+    _check_sizes(sizes, views, name)
     h, w = sizes[:, 0].tolist()
     image = (plan.channels, h, w) if layout == Layout.CHW else (h, w, plan.channels)
     shape = (len(items), *image) if views == 1 else (len(items), views, *image)
     return Planned(folded(tables), sources, shape, views, plan.record, targets)
+
+
+def _check_sizes(sizes: NDArray[np.int64], views: int, name: Callable[[int], str]) -> None:
+    """Raises a TransformError unless all images, (2, N * views) heights and widths, come out with one size."""
+    odd = (sizes != sizes[:, :1]).any(axis=0)
+    if odd.any():
+        k = int(np.argmax(odd))
+        names = [f"{'' if views == 1 else f'view {j % views} of '}{name(j // views)}" for j in (0, k)]
+        refused = different_sizes(*((of, *sizes[:, j]) for of, j in zip(names, (0, k), strict=True)))
+        raise refused if k >= views else TransformError(f"{refused}; views of several sizes take a loader each")
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:

@@ -67,23 +67,9 @@ class Group:
         named |= is_mapping
         for key, value in _items(container):
             name = ".".join([*path, str(key)]) if is_mapping else ".".join(path) or "the target"
-            kind = tv_kind(value)
-            if kind == "BoundingBoxes":
-                self.fields[key] = Boxes(value, name, _named_format(value.format, name))
-            elif kind == "KeyPoints":
-                self.fields[key] = Keypoints(value, name)
-            elif kind == "Mask":
-                classes = _is_of_classes(container, key, value)
-                self.fields[key] = Masks(value, name, size, dims=(2, 3), fill=mask_fill if classes else None)
-            elif _is_named(container, key, value):
-                if key == "boxes":
-                    self.fields[key] = Boxes(value, name, format)
-                elif key == "keypoints":
-                    self.fields[key] = Keypoints(value, name)
-                elif key == "masks":
-                    self.fields[key] = Masks(value, name, size, dims=(3,), fill=None)
-                else:
-                    self.fields[key] = Masks(value, name, size, dims=(2,), fill=mask_fill)
+            field = _field(container, key, value, name, size, format, mask_fill)
+            if field is not None:
+                self.fields[key] = field
             elif is_mapping and (why := unread(container, key, value)) is not None:
                 raise TransformError(f"{name} {why}")
             elif isinstance(value, list):
@@ -162,6 +148,29 @@ class Group:
             return again
         parts = new.values()
         return type(self._container)(*parts) if hasattr(self._container, "_fields") else tuple(parts)
+
+
+def _field(
+    container: Any, key: Any, value: Any, name: str, size: tuple[int, int], format: str, mask_fill: int
+) -> Field | None:
+    """The target that a value of a dict or tuple is, by its type or else by its name; None: it is none."""
+    kind = tv_kind(value)
+    if kind == "BoundingBoxes":
+        return Boxes(value, name, _named_format(value.format, name))
+    if kind == "KeyPoints":
+        return Keypoints(value, name)
+    if kind == "Mask":
+        classes = _is_of_classes(container, key, value)
+        return Masks(value, name, size, dims=(2, 3), fill=mask_fill if classes else None)
+    if not _is_named(container, key, value):
+        return None
+    if key == "boxes":
+        return Boxes(value, name, format)
+    if key == "keypoints":
+        return Keypoints(value, name)
+    if key == "masks":
+        return Masks(value, name, size, dims=(3,), fill=None)
+    return Masks(value, name, size, dims=(2,), fill=mask_fill)
 
 
 @functools.lru_cache(maxsize=256)
