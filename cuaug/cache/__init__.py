@@ -7,10 +7,17 @@ only loses the work of putting it there. Samples that do not fit are read and de
 that comes later may still fit.
 
 A loader calls `open(count, contents)` before anything else. `contents` says what the cached bytes depend on, by name;
-one cache can so serve several loaders over the same samples, and refuses any other. Caches hold no labels, except
+so one cache can serve several loaders over the same samples, and refuses any other. Caches hold no labels, except
 that `EncodedCache` keeps the label with the bytes, since a source gives both at once.
 
 `estimate` says what a dataset would take; `shrunken_size` is the size at which a picture is cached.
+
+encoded.py   `EncodedCache`
+decoded.py   `DecodedCache`, over one of memory.py, disk.py (with maps.py) and device.py
+identity.py  what a cache is of
+limits.py    how much it may hold
+estimate.py  how much it would
+opening.py   a loader's, open for its source
 """
 
 from __future__ import annotations

@@ -7,10 +7,20 @@ difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it
 nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
 - TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
   as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
-- CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and what else Pillow opens, and files whose EXIF or
-  structure is odd (see `exif.py`).
+- CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and whatever else Pillow opens, and files whose EXIF
+  or structure is odd (see `exif.py`).
 - Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
   cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
+
+exif.py         what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
+header.py       `Header`: a picture's size, and who is to decode it
+decoders.py     `HostDecoder` and `CudaDecoder`
+_nvimgcodec.py  the seam to nvImageCodec
+_pillow.py      decoding by Pillow
+pixels.py       `Pixels`: pictures that come decoded
+parts.py        regions of JPEGs, from part of the file
+turns.py        pictures as stored, and as EXIF has them displayed
+jpegtran.py     restart markers for JPEGs, for `cuaug prepare`
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ passes.py      what both share
 rows.py        the rows that they have the library change: kernels/writing.h, which begins passes where it must
 geometry.py    windows: those that are drawn, and those that are read
 points.py      boxes and keypoints, moved along with the pixels; bends.py where a field of displacements moves them
+linear.py      products of small matrices, with the same bits on every processor
 operations.py  pixel operations as rows of numbers
 record.py      what was drawn, told and done again
 tables.py      `Tables`, the finished plan, which devices run

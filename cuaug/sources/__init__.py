@@ -15,6 +15,7 @@
 | `Checked` | another source, and compares its bytes with checksums | |
 
 `Loader` makes them itself, by `open_source`, where default arguments do. `Source` says what a source of your own needs.
+Modules whose names begin with an underscore hold what several of these share.
 """
 
 from __future__ import annotations

@@ -6,6 +6,19 @@ Compose([
     RandomResizedCrop(size=(224, 224)),
     RandomHorizontalFlip(),
 ])
+
+base.py                              what a transform is, and one of whole batches
+compose.py, running.py, explain.py   chains: as they are planned, run on images in hand, and told in words
+choices.py, views.py                 several transforms: which of them, or one for each view
+geometry.py, sizes.py                crops, flips, turns and pads; resizes
+warps.py, elastic.py, matrices.py    rotations and the like; fields of displacements
+color.py, jitter.py, illuminants.py  colours
+point.py, dtype.py                   values, each by itself; their range
+blur.py, noise.py, mask.py           neighbourhoods, noise, what hides parts
+auto.py, augmix.py, policies.py      what is drawn from policies
+mixes.py, mosaic.py, boxes.py        several samples; boxes
+function.py                          a function of your own
+arguments.py, instead.py             checked arguments; torchvision's names that are not here
 """
 
 from typing import TYPE_CHECKING, Any
