@@ -34,7 +34,7 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
 
 @eagerly
 def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
-    """What `write` puts into the images' plan, done; its rows are each image `views` times, as is the result.
+    """Does what `write` puts into the images' plan; its rows are each image `views` times, as is the result.
 
     Raises:
         TransformError: images that are not supported, or that come out of one batch with different sizes.

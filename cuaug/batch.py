@@ -15,7 +15,6 @@ from cuaug.targets import holds_targets
 
 __all__ = ["Batch", "collate", "none_of"]
 
-
 _MISSING: Any = object()
 
 
@@ -32,8 +31,8 @@ class Batch(_Pair):
         labels: what `collate` makes of the N labels: in the common case a CPU tensor whose first axis is N.
         indices: (N,) int64 on the CPU: which samples of the source these are.
         valid: (N,) bool on the CPU: False where a sample fills a place that is not its own, as padding
-            (`last_batch="pad"`) or in place of a damaged one (`on_error="replace"`). Over an epoch and all ranks the
-            valid samples are each sample of the epoch once, but for damaged ones.
+            (`last_batch="pad"`) or in place of a damaged one (`on_error="replace"`). Over an epoch and all ranks, each
+            sample of the epoch is valid once, except damaged ones.
         epoch: the epoch's number.
         params(): what was applied to each sample, as `Compose.trace` tells it; empty lists on copies.
         to(device): the batch there, as trainers move it.
@@ -114,7 +113,7 @@ def collate(labels: Sequence[Any]) -> Any:
 
     Numbers, arrays and lists of them become a tensor (N, ...); a dict of fields becomes a dict of collated fields, and
     a tuple a tuple of them; strings and other objects stay a list of N. So do dicts with boxes, masks of instances or
-    keypoints, of which each image has as many as it has; the arrays in them become tensors.
+    keypoints, of which each image has its own number; the arrays in them become tensors.
 
     A tensor's dtype is that of its own batch: int64 where all labels are ints, float64 where some are floats.
 
@@ -170,7 +169,7 @@ def none_of(labels: Any) -> Any:
         raise LoaderError(
             "a batch is empty, as it is where every sample of a batch is damaged (on_error='replace' leaves none "
             "empty), or where fewer samples are left than ranks (last_batch='drop' and 'pad' leave none empty); and "
-            f"what collate_fn made of one, {labels!r:.100}, has no part [:0] that would be none's"
+            f"what collate_fn made of one, {labels!r:.100}, has no part [:0] to stand for none"
         ) from error
 
 

@@ -45,7 +45,7 @@ class DecodeError(CuaugError, ValueError):
         return _rebuild_decode_error, (self.cause, self.path, self.index)
 
     def at(self, path: str | None, index: int | None) -> DecodeError:
-        """The same error, told of the sample it belongs to."""
+        """The same error, naming the sample that it belongs to."""
         return DecodeError(self.cause, path=path, index=index)
 
 
@@ -54,7 +54,7 @@ def _rebuild_decode_error(cause: str, path: str | None, index: int | None) -> De
 
 
 def without_frames(error: BaseException | None) -> None:
-    """Takes their frames from an error and from all that led to it, by causes and contexts: these may be a circle."""
+    """Drops the tracebacks of an error and of all that led to it, by causes and contexts, which may form a cycle."""
     left, seen = [error], set()
     while left:
         each = left.pop()

@@ -51,7 +51,7 @@ os.register_at_fork(after_in_child=_renew_all)
 class ForkWaitsLock:
     """A lock that a fork takes as well: what it guards is never half done in a child, where nobody would go on with it.
 
-    It is kept for good. The thread that holds it may take it again, and fork.
+    It lives as long as the process. The thread that holds it may take it again, and fork.
     """
 
     def __init__(self) -> None:

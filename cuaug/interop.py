@@ -176,8 +176,8 @@ def _open_cupy(array: Any) -> Opened:
     import cupy
 
     def to_cupy(result: torch.Tensor) -> Any:
-        # DLPack has CuPy's current stream wait for torch's. That the other way round torch keeps the memory until that
-        # stream is done with it is not DLPack's business.
+        # DLPack has CuPy's current stream wait for torch's. It does not have torch keep the memory until that stream is
+        # done with it.
         with torch.cuda.device(result.device):
             stream = cupy.cuda.get_current_stream().ptr  # 0: the default stream
             result.record_stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
@@ -237,7 +237,7 @@ def _opened(
 
 
 def _packed(stack: torch.Tensor) -> torch.Tensor:
-    """(N, H, W, 3) uint8 or float32, contiguous; of planes on the CPU in a small part of the time that torch takes."""
+    """(N, H, W, 3) uint8 or float32, contiguous; for planes on the CPU in a fraction of the time that torch takes."""
     _, height, width, channels = stack.shape
     of_planes = stack.stride(2) == 1 and (height == 1 or stack.stride(1) == width)
     if stack.is_contiguous() or stack.device.type != "cpu" or channels != 3 or not of_planes or stack.is_neg():

@@ -71,8 +71,8 @@ class Loader:
         device: "cpu", "cuda", "cuda:1", ...; None: what the environment variable CUAUG_DEVICE says, or else CUDA where
             decoding and kernels truly run there. Without a number it is the GPU of torchrun's LOCAL_RANK.
         dtype: what the finished images become: torch.uint8, float16, bfloat16 or float32; None: what the chain makes
-            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back. Where the chain ends in
-            functions of whole batches, such as `Lambda`, it is what they are given, but for `Mosaic`.
+            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back. Functions of whole batches
+            that end the chain, such as `Lambda`, are given this type already; what `Mosaic` makes is converted.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
         threads: worker threads that read and decode, in place of DataLoader's num_workers; None: one for each CPU that
             affinity and the control group's quota leave to this process, shared among the ranks of a machine; on a GPU
@@ -107,7 +107,7 @@ class Loader:
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
-        TypeError: arguments that it does not have; of those of DataLoader, DALI and FFCV it names its own.
+        TypeError: arguments that it does not have; for those of DataLoader, DALI and FFCV it names its own.
     """
 
     @telling(LOADER_ARGUMENTS)
@@ -236,8 +236,7 @@ class Loader:
         """How much has been consumed: every batch that an iteration has yielded, and none that was only prefetched.
 
         It is the same on all ranks that have made the same number of steps, and fits any number of ranks and any batch
-        size. It holds numbers and strings. With two iterations alive it tells of the one that began or
-        yielded last.
+        size. It holds numbers and strings. With two iterations alive it tells of the one that began or yielded last.
         """
         epoch, position = self._consumed
         return {"epoch": epoch, "position": position, **self._identity(epoch, position)}
@@ -291,7 +290,7 @@ class Loader:
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        # An iteration is one with its first batch: trainers begin some only to look, or before they tell the epoch.
+        # An iteration counts from its first batch on: trainers begin some only to look, or before they set the epoch.
         number, start = self.epoch, self._start
         if not start:
             self._order = None  # a sampler may give another order for the same epoch
@@ -329,7 +328,7 @@ class Loader:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
         self._recorder = Recorder(self._setup)
         self._pipeline = self._make_pipeline()
-        self._process = os.getpid()  # last: where there can be no pipeline, the parent's is not the child's either
+        self._process = os.getpid()  # last: where no pipeline can be made, a child must not take its parent's
 
     def _make_pipeline(self) -> Pipeline:
         if self.device.type == "cpu":
@@ -367,7 +366,7 @@ class Loader:
         return self._recorder.stats()
 
     def profile(self) -> Profile:
-        """The same for a while, and every thread's timeline: `with loader.profile() as profile:` around iterating."""
+        """`stats()` of a while, and every thread's timeline: `with loader.profile() as profile:` around iterating."""
         if self._process != os.getpid():
             self._begin()
         return Profile(self._recorder, self._pipeline.ranges)
@@ -395,5 +394,5 @@ def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
-# The others are looked at whenever they are needed.
+# What is left out is looked at anew whenever it is needed, and may be set.
 _FIXED = {"source", *inspect.signature(Loader).parameters} - {"error_callback", "max_errors", "timeout_seconds"}

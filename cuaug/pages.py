@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 __all__ = ["pages"]
 
-# From here on a mapping of its own costs less than what it is used for, and huge pages pay.
+# From these sizes on a mapping of its own costs less than what it is used for, and huge pages pay.
 _LARGE_BYTES = 256 << 10
 _HUGE_BYTES = 4 << 20
 
@@ -22,7 +22,7 @@ def pages(size: int) -> NDArray[np.uint8]:
     ask for and give back, then leave holes that only fit some of the next ones, and the process grows.
 
     Raises:
-        MemoryError: the system has not so much.
+        MemoryError: the system does not have that much.
     """
     if size < _LARGE_BYTES:
         return np.empty(size, dtype=np.uint8)

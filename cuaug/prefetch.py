@@ -22,7 +22,7 @@ def in_order(
 ) -> Iterator[J]:
     """start(item) for each item, yielded in order, `depth` of them begun ahead of the one that is being consumed.
 
-    Whenever another than the first is asked for, `asked` is called with all that is under way.
+    Whenever one after the first is asked for, `asked` is called with all that are under way.
 
     What was begun and never yielded is cancelled when the iteration ends: at its end, at a `break`, at an exception.
     """

@@ -67,7 +67,7 @@ class Prepared:
 
 
 def prepare_files(source: Path, target: Path, *, threads: int, jpegtran: str = "jpegtran") -> Iterator[Prepared]:
-    """Writes a folder, a picture or a tar anew, under the same names: what became of so many more files, in turn.
+    """Writes a folder, a picture or a tar anew, under the same names; yields what became of each file, in turn.
 
     JPEGs and those in tars are given restart markers; all else is copied, links as what they link to, but for the
     indexes of shards, which are made anew. Files that are there already are left alone, so that a run that was ended

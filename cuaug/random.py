@@ -17,10 +17,10 @@ __all__ = ["APART", "STAND_IN_POSITION", "Draws", "mixed"]
 _MASK64 = (1 << 64) - 1
 #: Where draws for the samples that replace damaged ones are taken; 0 is the order's, and the transforms count from 1.
 STAND_IN_POSITION = (1 << 32) - 1
-# Beyond the keys of samples that come again in an epoch, which are 2**40 apart.
-_APART = 1 << 52
-#: So many draws of the same samples there can be apart from each other.
-APART = (1 << 63) // _APART - 1
+# How far apart `Draws.apart` puts its keys: beyond those of samples that come again in an epoch, 2**40 apart.
+_STRIDE = 1 << 52
+#: How many numbers `Draws.apart` can tell apart.
+APART = (1 << 63) // _STRIDE - 1
 
 
 def _mix(value: int) -> int:
@@ -68,11 +68,11 @@ class Draws:
         return self._copy(indices, self._position)
 
     def apart(self, numbers: NDArray[np.int64]) -> Draws:
-        """The draws of the same samples, from the same position on, others for each number below `APART`."""
-        return self.of(self.indices + (numbers + 1) * _APART)
+        """Draws of the same samples, from the same position on; `numbers`, (N,) below `APART`, tell them apart."""
+        return self.of(self.indices + (numbers + 1) * _STRIDE)
 
     def some(self, rows: NDArray[np.int64]) -> Draws:
-        """The draws of some of the samples, from where these are."""
+        """The draws of some of the samples, going on from where these are."""
         draws = self._copy(self.indices[rows], self._position)
         draws._draw = self._draw
         return draws

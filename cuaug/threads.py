@@ -15,14 +15,14 @@ _BYTES_EACH = 1 << 21
 
 
 def one_of_many() -> None:
-    """Says of the calling thread that it is one of those that share the work already: a loader's."""
+    """Marks the calling thread as one of several that share the work already: a loader's."""
     _this.is_one = True
 
 
 def threads_for(size: int) -> int:
-    """As many as torch's own operators take, so one in a DataLoader's worker; one in a loader's thread, too.
+    """As many as torch's own operators take, so one in a DataLoader's worker; one in a loader's thread as well.
 
-    Fewer for little work.
+    For little work it is fewer.
 
     Args:
         size: of the memory that is read and written, in bytes.

@@ -42,7 +42,7 @@ class Epoch:
         return self._keys[positions]
 
     def followed(self, positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        """The places, and `count` more that follow the last of them in the order, from its beginning after its end."""
+        """The places, and `count` more that follow the last of them in the order, which goes round at its end."""
         return np.concatenate([positions, (positions[-1:] + 1 + np.arange(count)) % len(self)])
 
     def stand_ins(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:

@@ -128,7 +128,7 @@ class WeightedSampler:
         return self.num_samples
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        # By a power of two, which changes no draw: of the largest numbers the sum is not finite.
+        # Scaled by a power of two, which changes no draw: the sum of the largest floats would not be finite.
         shares = np.ldexp(self.weights, -np.frexp(self.weights.max())[1])
         if not self.repeats:
             # The largest u ** (1 / weight) first (Efraimidis and Spirakis 2006), by its logarithm.
@@ -247,7 +247,7 @@ def open_sampler(sampler: Any, count: int, *, shuffle: bool) -> Order:
             f"order(seed, epoch), not {sampler!r:.100}"
         )
     if isinstance(sampler, (Sequence, np.ndarray, torch.Tensor)):
-        # A copy: whoever shuffles his own array meanwhile changes no epoch.
+        # A copy: an array that its owner shuffles meanwhile changes no epoch.
         return SequentialOrder(_in_range(_integers(sampler, "sampler").copy(), count))
     return TorchOrder(sampler)
 
@@ -256,8 +256,8 @@ def order_of(sampler: Order, seed: int, epoch: int, count: int) -> NDArray[np.in
     """The order that a sampler gives for an epoch of a source of `count` samples.
 
     Raises:
-        LoaderError: not as long as the sampler says, an index that the source does not have, or one that repeats in the
-            order of somebody's sampler that says none does: both would look the same.
+        LoaderError: not as long as the sampler says, an index that the source does not have, or one that a user's
+            sampler repeats although it says that it repeats none: each time the sample would look the same.
     """
     name = type(sampler.sampler if isinstance(sampler, TorchOrder) else sampler).__name__
     order = _integers(sampler.order(seed, epoch), f"the sampler {name}")

@@ -10,7 +10,7 @@ __all__ = ["cause_of", "open_regular", "read_bytes"]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All of a file. `open` asks twice as much of the system, and for each answer waits for the interpreter.
+    """All of a file. `open` makes twice as many system calls, and after each waits for its turn at the interpreter.
 
     Raises:
         OSError: it cannot be read, is no regular file, has no room in memory, or no file can have such a name.

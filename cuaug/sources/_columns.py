@@ -1,4 +1,4 @@
-"""Labels that have names."""
+"""Labels of several fields, kept by column."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ log = logging.getLogger("cuaug")
 
 # Raise it when an index gets another form: those on disk are then made anew.
 _VERSION = 2
-#: Of the names of indexes, after that of the file.
+#: What the name of an index adds to that of its file.
 SUFFIX = ".cuaug-index"
 
 # What of a file's content tells it from another as large and as old. A tar ends with up to 11 kB of zeros.

@@ -19,7 +19,7 @@ __all__ = ["Joined", "Part", "inner", "leaves"]
 
 
 def inner(dataset: Any) -> Sequence[Any]:
-    """What a Subset or a ConcatDataset is made of; nothing of others, nor of one that makes items in its own way."""
+    """What a Subset or a ConcatDataset is made of; nothing for others, or for one that makes items in its own way."""
     get = getattr(type(dataset), "__getitem__", None)
     if isinstance(dataset, Subset) and get is Subset.__getitem__:
         return [dataset.dataset]

@@ -150,7 +150,7 @@ class _Descriptor:
     def fits(self, stamp: Stamp) -> bool:
         """Whether it is what the stamp is of.
 
-        That is looked at again only where the system has noted a change: of the file, or but of its name or mode.
+        That is looked at again only where the system has noted a change: of the file, or of its name or mode alone.
         """
         status = os.fstat(self.number)
         now = status.st_size, status.st_mtime_ns, status.st_ctime_ns

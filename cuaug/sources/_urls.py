@@ -16,7 +16,7 @@ NO_OPTIONS: Mapping[str, Any] = {}
 
 
 def _renew() -> None:
-    """fsspec's thread does not exist in a forked child, which older versions would wait for."""
+    """A forked child does not have fsspec's thread, for which older versions would wait."""
     if asyn := sys.modules.get("fsspec.asyn"):
         asyn.reset_lock()
 
@@ -30,7 +30,7 @@ def is_url(path: str) -> bool:
 
 
 def below(url: str, name: str) -> str:
-    """The url of what lies below that of a folder. Of a chain it is the first link that has a path: "zip://a::b.zip"."""
+    """The url of what lies below a folder; in a chain, "zip://a::b.zip", below its first link that has a path."""
     links = url.split("::")
     first = next(i for i, link in enumerate(links) if is_url(link))
     protocol, _, path = links[first].partition("://")

@@ -32,8 +32,8 @@ class Checked(OneLine):
     r"""Another source, whose samples are verified against checksums.
 
     Damaged JPEGs mostly decode, to a damaged picture. With checksums such a sample is a `DecodeError`, and `on_error`
-    says what becomes of it. Of a sample that is a path the file is read here, and the bytes that were verified are the
-    bytes that are decoded. Of an array the checksum is over its bytes. Labels are not covered.
+    says what becomes of it. Where a sample is a path, its file is read here, and the bytes that were verified are the
+    bytes that are decoded. Where it is an array, the checksum is over its bytes. Labels are not covered.
 
         sums = Checked.compute(source)                      # once, while the data are known to be good
         loader = cuaug.Loader(Checked(source, sums), ...)

@@ -35,8 +35,8 @@ class Coco(OneLine):
     - "masks": (K, H, W) uint8, with `masks`
 
     The file is read once, into arrays that processes share and that pickle fast. A picture that is not as large as the
-    file says is a DecodeError. Where all that EXIF turns are such, the annotations are of pictures that nobody turned:
-    `Loader(..., apply_exif=False)`.
+    file says is a DecodeError. Where that happens to all pictures that EXIF turns, the annotations were made on
+    unturned ones: `Loader(..., apply_exif=False)`.
 
     Args:
         images: the directory of the images.
@@ -96,16 +96,7 @@ class Coco(OneLine):
         annotations = [annotations[i] for i in order.tolist()]
         # Annotations of image i are those from _begin[i] to _begin[i + 1]; of images that are left out there are none.
         self._begin = np.append(0, np.cumsum(count[kept]))
-        self._names = [images[i]["file_name"] for i in kept.tolist()]
-        sizes = [(images[i]["height"] or 0, images[i]["width"] or 0) for i in kept.tolist()]  # or null: not known
-        self._sizes = np.array(sizes, dtype=np.int64).reshape(-1, 2)
-        for name, size in zip(self._names, self._sizes.tolist(), strict=True):
-            if not isinstance(name, str) or min(size) < 0:
-                raise ValueError(f"the image {name!r} is {size[0]} x {size[1]}: a name is text, and no size below 0")
-        if self.masks and (self._sizes == 0).any():
-            nameless = self._names[int(np.argmin(self._sizes.min(axis=1)))]
-            raise ValueError(f"masks need the size of {nameless!r}, of which height or width is 0 or null")
-        self._ids = np.array([images[i]["id"] for i in kept.tolist()], dtype=np.int64)
+        self._take_images([images[i] for i in kept.tolist()])
         self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
         self._check_columns(annotations)
         # As bytes: a million lists would be copied into every forked process.
@@ -114,8 +105,20 @@ class Coco(OneLine):
         self._segment_ends = np.cumsum([0, *map(len, packed)])
         self._segment_bytes = np.frombuffer(b"".join(packed), dtype=np.uint8)
 
+    def _take_images(self, images: list[Any]) -> None:
+        self._names = [image["file_name"] for image in images]
+        sizes = [(image["height"] or 0, image["width"] or 0) for image in images]  # or null: not known
+        self._sizes = np.array(sizes, dtype=np.int64).reshape(-1, 2)
+        for name, size in zip(self._names, self._sizes.tolist(), strict=True):
+            if not isinstance(name, str) or min(size) < 0:
+                raise ValueError(f"the image {name!r} is {size[0]} x {size[1]}: a name is text, and no size below 0")
+        if self.masks and (self._sizes == 0).any():
+            sizeless = self._names[int(np.argmin(self._sizes.min(axis=1)))]
+            raise ValueError(f"masks need the size of {sizeless!r}, of which height or width is 0 or null")
+        self._ids = np.array([image["id"] for image in images], dtype=np.int64)
+
     def _check_columns(self, annotations: list[Any]) -> None:
-        """That every box and keypoint is where something can be: what is not would end an epoch hours later."""
+        """Refuses boxes and keypoints that can be nowhere: they would end an epoch hours later."""
         x0, y0, x1, y1 = self._columns["boxes"].T
         good = {"bbox": np.isfinite(self._columns["boxes"]).all(axis=1) & (x0 <= x1) & (y0 <= y1)}
         if "keypoints" in self._columns:
@@ -209,7 +212,7 @@ def _draw(segment: Any, mask: NDArray[np.uint8]) -> None:
 
 
 def _check_outline(polygon: list[float]) -> None:
-    """That pycocotools can walk around it: a number that its integers do not hold ends the process."""
+    """Refuses what pycocotools cannot walk around: a number that its integers do not hold ends the process."""
     points = np.array(polygon[: len(polygon) // 2 * 2], dtype=np.float64).reshape(-1, 2)
     steps = np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1)
     if not np.abs(points).max() + steps.sum() < _LONGEST_OUTLINE:  # so that NaN is refused, too

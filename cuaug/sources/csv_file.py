@@ -37,7 +37,7 @@ class Csv(Files):
         header: whether the first line has the columns' names.
         delimiter: what separates columns; None: a tab in a file named .tsv, else a comma.
         types: {column: what makes a value of a string}, where the kinds above do not fit: {"id": str}.
-        class_column: a column of a list of labels whose strings become class numbers, as a single one's do.
+        class_column: one of a list of label columns; its strings become class numbers, as those of a single one do.
 
     Raises:
         LoaderError: the table cannot be read, names no file, has no such column, or a line is not as it should be;
@@ -115,7 +115,7 @@ class _Table:
             raise LoaderError(f"{path!r} names no file")
 
     def _check_header(self, cell: str, line: int) -> None:
-        """It would be the first sample that is lost, and nobody would notice."""
+        """Refuses a header that names a picture: it is the first sample, which would be lost unnoticed."""
         if cell.lower().endswith(EXTENSIONS):
             raise LoaderError(
                 f"{self.path!r} line {line}: {cell!r} looks like a file, not like the name of a column; of a table "
@@ -145,9 +145,9 @@ class _Table:
         raise LoaderError(f"{self.path!r} has no column {column!r}, or several of that name; it has {has}")
 
     def check_image(self, image: Column, resolve: Callable[[str], str]) -> None:
-        """That the image column was not the wrong guess: of the first row it is no file, and another one is.
+        """Refuses an image column that was a wrong guess: in the first row it is no file, and another column is.
 
-        What is named like a picture is one that is missing, whatever else there is.
+        A cell that is named like a picture counts as one that is missing, whatever else there is.
         """
         if not isinstance(image, int):  # by name: that was no guess
             return

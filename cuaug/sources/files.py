@@ -24,7 +24,7 @@ EXTENSIONS = (
 
 _CHUNK = 65_536
 
-# What is said of a link behind which there can be no folder: it turns in a circle, leads into a file, or too far.
+# Errors of links that cannot lead to a folder: they go in a circle, through a file, or too far.
 _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 # Folders, by device and inode.
@@ -144,7 +144,7 @@ def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
     Raises:
         LoaderError: an entry is neither, or not what the others are.
     """
-    kinds = set(map(type, entries))  # what millions of entries are is asked of their few types
+    kinds = set(map(type, entries))  # the few types are looked at, not each of millions of entries
     pairs = {kind for kind in kinds if not issubclass(kind, (str, os.PathLike))}
     if not pairs:
         return list(entries), None
@@ -183,7 +183,7 @@ def _any_is_url(paths: list[str]) -> bool:
 
 
 def images_below(folder: str, above: Around = frozenset()) -> list[str]:
-    """The images in a folder, around which are those `above`, and in all below it, in their paths' order.
+    """The images in a folder and in all folders below it, in their paths' order; `above` are those that it lies in.
 
     Raises:
         LoaderError: a folder cannot be listed, or a link leads to one that it lies in.
@@ -198,10 +198,10 @@ def images_below(folder: str, above: Around = frozenset()) -> list[str]:
 
 
 def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
-    """(folders, files, what is around those) in a folder, around which are those `above`.
+    """(folders, files) in a folder that lies in those `above`, and the folders that these lie in.
 
     Raises:
-        LoaderError: it cannot be listed, or is one of these.
+        LoaderError: it cannot be listed, or is itself one of those `above`.
     """
     try:
         status = os.stat(folder)

@@ -164,7 +164,7 @@ def _open(path: str, images: str, fields: Sequence[str]) -> list[Any]:
 
 
 def _check_view(path: str, name: str, dataset: Any) -> None:
-    """That a virtual dataset's files are there: for one that is not HDF5 gives zeros, a black picture, and no error."""
+    """Refuses a virtual dataset whose files are not all there: HDF5 gives zeros, a black picture, and no error."""
     if not dataset.is_virtual or "HDF5_VDS_PREFIX" in os.environ:  # which says in its own language where they are
         return
     for file in sorted({source.file_name for source in dataset.virtual_sources()} - {"."}):

@@ -33,7 +33,7 @@ class Lmdb(OneLine):
             holds other things as well.
         labels: one per key, in the keys' order, or a mapping of all keys; None: a sample's label is its index.
         decode: (key, value) -> (image, label), both bytes, for values that are more than an encoded image; the image
-            is what a source's may be. It gives the labels, then. A ValueError that it raises is that sample's fault.
+            is what a source's may be. The labels are then its own. A ValueError that it raises is that sample's fault.
             It must pickle if the source is to.
 
     Raises:
@@ -157,7 +157,7 @@ def _name(key: bytes) -> str:
 # --- environments ----------------------------------------------------------------------------------------------------
 #
 # LMDB allows one opening of an environment in a process, so sources of the same one share it. A forked child goes on
-# with what it inherited: opened without locks it is but a read-only memory map, of which no thread leaves anything
+# with what it inherited: opened without locks it is only a read-only memory map, of which no thread leaves anything
 # behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
 
 _lock = ForkSafeLock()

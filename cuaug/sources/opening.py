@@ -27,7 +27,7 @@ __all__ = ["Items", "Loadable", "open_source"]
 
 
 class Items(Protocol):
-    """`len(items)` and `items[i]`: what a data set is that need not be torch's."""
+    """`len(items)` and `items[i]`: all that a data set needs; it need not be torch's."""
 
     def __len__(self) -> int: ...
 
@@ -91,7 +91,7 @@ def open_source(files: Loadable) -> Source:
 
 
 def _of_sources(dataset: Any) -> Source:
-    """What torch made of sources; what has items of its own, which torch takes, is a Dataset by default arguments."""
+    """The source that a Subset or ConcatDataset of sources stands for; a part with items by number is a Dataset."""
     parts = [_of_sources(part) for part in inner(dataset)]
     if not parts:
         return FromDataset(dataset) if hasattr(dataset, "__getitem__") else dataset

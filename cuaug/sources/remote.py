@@ -85,7 +85,7 @@ class Remote(Files):
 
 
 def _files_below(system: Any, folder: str) -> Iterator[str]:
-    """`system.find(folder)`, which leaves out what it fails to list, without that."""
+    """What `system.find(folder)` finds; that leaves out folders that it fails to list, where this raises."""
     for entry in system.ls(folder, detail=True):
         if entry["type"] != "directory":
             yield entry["name"]

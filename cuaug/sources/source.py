@@ -26,8 +26,8 @@ class Source(Protocol):
     - `fingerprint() -> str | None`: a digest of which samples there are and of their labels, wherever they lie; a state
       is refused by a loader whose source has another. None: nothing tells them from others.
     - `origin() -> str | None`: what tells the pictures from others of the same names and labels, such as their folder
-      and when they were written; a cache is refused by a loader whose source has another, and takes the fingerprint
-      for enough where a source has no such method. None: nothing tells them.
+      and when they were written; a cache is refused by a loader whose source has another. Where a source has no such
+      method, the fingerprint is enough. None: nothing tells them.
     """
 
     def __len__(self) -> int: ...
@@ -43,6 +43,6 @@ class Source(Protocol):
 
 
 def method_of(source: Source, name: str) -> Any:
-    """One that a source may have, or None: an attribute of that name that is no method is the source's own business."""
+    """A method that a source may have, or None; an attribute of that name that is none is the source's own business."""
     found = getattr(source, name, None)
     return found if callable(found) else None

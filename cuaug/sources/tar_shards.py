@@ -24,6 +24,7 @@ __all__ = ["TarShards", "members"]
 _BLOCK = 512
 # Members up to this size that are no images go into the fingerprint by what they hold, others by their size.
 _HASHED_BYTES = 65_536
+_IMAGE_FIELDS = tuple(ending.removeprefix(".") for ending in EXTENSIONS)
 _META = re.compile(r"__[^/]*__($|/)")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -187,9 +188,6 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         "member_offset": spans[:, 0],
         "member_size": spans[:, 1],
     }
-
-
-_IMAGE_FIELDS = tuple(ending.removeprefix(".") for ending in EXTENSIONS)
 
 
 def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:

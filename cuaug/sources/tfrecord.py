@@ -124,7 +124,6 @@ class TFRecord(Shards):
     def _value(self, name: str, given: Any) -> Any:
         if isinstance(given, list):
             given = [decoded(name, data, self._decoders.get(name, as_text)) for data in given]
-            return given[0] if len(given) == 1 else given
         return given[0] if len(given) == 1 else given
 
 
