@@ -1,4 +1,4 @@
-"""The EXIF orientation of an encoded image, read in microseconds, and whether its structure is sound.
+"""What encoded bytes say within microseconds: format, EXIF orientation, a JPEG's size, and whether they are sound.
 
 nvImageCodec applies the orientation but does not tell it, and the size of the picture depends on it. This parser
 accepts only what every reader understands alike: one EXIF block, whose first directory holds the tag once, as one

@@ -79,7 +79,7 @@ class Header:
 
 
 class JpegHeader(Header):
-    """That of a JPEG which nvImageCodec decodes."""
+    """The header of a JPEG that nvImageCodec decodes."""
 
     __slots__ = ()
 

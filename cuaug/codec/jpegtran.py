@@ -41,7 +41,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
     """
     try:
         if not isinstance(read_header(data), JpegHeader):
-            raise ValueError("of another kind than regions are decoded of: CMYK, or with markers out of place")
+            raise ValueError("of a kind that is always decoded as a whole: CMYK, or with markers out of place")
     except DecodeError as error:
         raise ValueError(error.cause) from error
     before = _decoded(data)

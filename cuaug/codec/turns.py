@@ -17,7 +17,7 @@ _UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
 
 
 def turned_region(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:
-    """Where a region of a picture as stored, of this height and width, is displayed; or `back`, from as displayed."""
+    """Where a region of a picture as stored, with this (height, width), lies as displayed; or `back`, the other way."""
     y0, x0, y1, x1 = region
     height, width = size
     if back and swaps_axes(orientation):

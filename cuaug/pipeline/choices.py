@@ -49,7 +49,7 @@ class Setup:
 
 
 def samples_per_read(count: int, threads: int) -> int:
-    """How many of a batch's samples a task reads: not so many that a thread has none, unless others' batches have."""
+    """How many of a batch's samples a task reads: within bounds, so few that every thread has a task of the batch."""
     return min(max(SAMPLES_PER_TASK, -(-count // threads)), _MOST_SAMPLES_PER_READ)
 
 

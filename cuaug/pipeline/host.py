@@ -66,7 +66,7 @@ class HostPipeline(Pipeline):
 
     def close(self) -> None:
         super().close()
-        self.index = None  # a thread that is at it yet holds it
+        self.index = None  # a thread that still uses it keeps it alive
 
 
 class _HostJob(Job):

@@ -212,7 +212,7 @@ class Job:
             self._workers.submit(partial(run, part), self.number)
 
     def finishing(self, workers: Workers) -> None:
-        """Notes that the calling thread, one of those, is at the batch as a whole: by its first sample."""
+        """Notes that the calling thread, one of `workers`, is at the whole batch; its first sample stands for it."""
         workers.doing(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
 
     def _go_on(self, then: Callable[[], None]) -> None:
@@ -332,8 +332,11 @@ class Job:
     # --- for the devices --------------------------------------------------------------------------------------------
 
     def ran(self, images: torch.Tensor | None, good: NDArray[np.int64]) -> None:
-        """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile."""
-        everyone = np.arange(len(self.indices))
+        """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile.
+
+        That completes the batch, or else places that are left are filled first.
+        """
+        everyone = np.arange(len(self.indices))  # the positions that the batch is to have
         if self.errors and self._on_error == "raise":
             self._end()
             return
@@ -343,7 +346,7 @@ class Job:
         if self.errors and self._on_error == "skip" and len(good):
             everyone = good
         if images is not None and len(good) == len(everyone):
-            self._complete(images, everyone[: len(everyone) if self.share.kept else 0])
+            self._complete(images, everyone if self.share.kept else everyone[:0])
         else:
             self._partial = None if images is None or not len(good) else (images, good)
             self._fill(np.setdiff1d(everyone, good) if self._on_error == "replace" else everyone[:1])
@@ -380,7 +383,7 @@ class Job:
             images = joined(self._partial, (images, places), self.settings.layout, self._name_at)
             self._partial = None
         everyone = np.arange(len(self.indices))
-        self._complete(images, everyone[: len(everyone) if self.share.kept and self._on_error == "replace" else 0])
+        self._complete(images, everyone if self.share.kept and self._on_error == "replace" else everyone[:0])
 
     def _complete(self, images: torch.Tensor, positions: NDArray[np.int64]) -> None:
         """`images` are those of `positions`; or `positions` is empty, and they only have the right shape."""

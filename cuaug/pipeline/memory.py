@@ -20,9 +20,9 @@ __all__ = ["Recycler"]
 
 
 class Recycler:
-    """Hands out host tensors, over memory that it handed out before where the last tensor over that is gone.
+    """Hands out host tensors, over memory that it handed out before where no tensor over that is left.
 
-    It looks who is gone when it is asked for the next one. Nothing runs when a tensor goes: that would be in the
+    It looks for such memory when it is asked for the next tensor. Nothing runs when a tensor goes: that would be in the
     consumer's thread, where a Ctrl-C that meets Python code of a finaliser is lost.
 
     Args:

@@ -14,7 +14,7 @@ from cuaug.pipeline.timeline import Event, chrome_trace, page
 
 __all__ = ["Profile"]
 
-# Of each is kept this much: some 200 bytes. Totals go on.
+# Events beyond this are not kept, for each takes some 200 bytes; totals go on.
 _MOST_EVENTS = 1_000_000
 
 

@@ -22,10 +22,9 @@ from cuaug.sources._bytes import cause_of, read_bytes
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
-
-# What sources give, for the most part, that needs no look inside.
+# What most sources give, which needs no look inside.
 _AS_GIVEN = bytes, np.ndarray
-# Of how many samples, the last that were read, the paths are kept for errors where the source itself cannot tell them.
+# How many paths, of the samples read last, are kept for errors where the source itself cannot tell them.
 _NOTED = 4096
 
 
@@ -168,7 +167,7 @@ class Reader:
         return item if self.decoded is None else Uncached(index, item, self.decoded.short_side)
 
     def _check_size(self, index: int, picture: Header | Pixels) -> None:
-        """That the picture is of the size that its label is of; one of 0 is not known."""
+        """Refuses a picture that is not of the size that its label is of; where a side is 0, that is not known."""
         height, width = self._picture_size(index)
         if 0 not in (height, width) and (picture.height, picture.width) != (height, width):
             turned = (picture.width, picture.height) == (height, width) and self._apply_exif

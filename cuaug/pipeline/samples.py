@@ -32,7 +32,7 @@ class Samples:
     """The samples of one share, and then those that are only partners of these.
 
     Args:
-        partners: how many of the epoch's order that follow.
+        partners: how many of those that follow in the epoch's order.
 
     Attributes:
         own: how many are the share's.
@@ -59,7 +59,7 @@ class Samples:
         return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
 
     def drew(self, record: Record, which: NDArray[np.int64]) -> None:
-        """Those at `which` are what was drawn for in a record, in turn."""
+        """Notes that a record has what was drawn for those at `which`, in turn."""
         drawn = Drawn(record, len(which))
         for k in which.tolist():
             self.drawn[k] = drawn
@@ -77,7 +77,7 @@ class Samples:
 
         Args:
             images: what the chain's first stage made of the samples at `which`; its later stages run here.
-            which: places; empty for a batch that is: then one image and the first label give the shapes.
+            which: places; none for an empty batch: then one image and the first label give the shapes.
         """
         if settings.layout == Layout.HWC:
             images = images.movedim(-1, -3)

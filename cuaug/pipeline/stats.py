@@ -21,7 +21,7 @@ from cuaug.pipeline.verdict import table, verdict
 
 __all__ = ["Clock", "Listener", "Recorder", "Stats"]
 
-# So often the totals are brought up to date, if nobody asks for them.
+# After so many additions the totals are brought up to date, if nobody asks for them.
 _MOST_WAITING = 1000
 
 # What a thread does to a sample, as an error tells it.
@@ -52,8 +52,8 @@ class Stats:
         decoded_by: how many samples came from where: "cpu" (nvImageCodec's CPU decoders), "gpu" (nvImageCodec, for a
             format that it decodes on the GPU; by the hardware engine or by CUDA, or if it must on the CPU: it does not
             tell), "pillow", "cache" (decoded in an earlier epoch) and "source" (it gave pixels).
-        parts: how many of these from the part of their file that holds what is needed, thanks to restart markers or, on
-            the CPU, to a loader's index of files that come again.
+        parts: how many of these were decoded from the part of their file that holds what is needed, thanks to restart
+            markers or, on the CPU, to a loader's index of files that come again.
         ready: how often so many batches were finished when the consumer asked for the next one: `ready[0]` times none.
         setup: the device, the threads and the prefetching, and why.
     """
@@ -233,7 +233,7 @@ class Recorder:
         return Clock(self, stage, batch, lane, sample)
 
     def add(self, numbers: dict[Any, int]) -> None:
-        """Adds to the totals: nanoseconds of stages, and numbers: by the names of Stats' attributes, or as pairs."""
+        """Adds to the totals: nanoseconds by stage, counts by Stats' attributes, or by (attribute, key)."""
         self._waiting.append(numbers)
         if len(self._waiting) > _MOST_WAITING:
             self._add_up()

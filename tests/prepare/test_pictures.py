@@ -28,9 +28,9 @@ OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, sub
     ("data", "answer", "why"),
     [
         (PLAIN[:-400] + b"\xff\xd9", None, "jpegtran: not known"),
-        (PLAIN[:900], None, "of another kind"),
+        (PLAIN[:900], None, "always decoded as a whole"),
         (b"\xff\xd8\xff\xe0not a picture", None, "Truncated File Read"),
-        (adobe_cmyk()[0], None, "of another kind"),
+        (adobe_cmyk()[0], None, "always decoded as a whole"),
         (TURNED, None, "jpegtran: not known"),
         (TURNED, OTHER, "jpegtran would change the picture"),
         (TURNED, MARKED, "jpegtran would change the picture"),
