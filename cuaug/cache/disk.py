@@ -88,7 +88,7 @@ class DiskStore:
     def _locked(self) -> Iterator[None]:
         """Alone among the threads and processes that use the directory.
 
-        The file is opened anew each time, since this kind of lock belongs to the opening: it so holds off other
+        The file is opened anew each time, since this kind of lock belongs to the opening: so it holds off other
         threads, other stores and forked children alike. The system lets go of it for whoever is killed.
         """
         if self._read_only:  # and so is every file: there is nothing to be alone for

@@ -1,6 +1,6 @@
 """Operations on neighbourhoods, as `Plan` has them: each begins a pass that filters the image instead of resampling it.
 
-The pass reads the whole image that the chain has made so far. What comes before and is but a crop of the source folds
+The pass reads the whole image that the chain has made so far. What comes before and is only a crop of the source folds
 into it, and so do crops, flips, quarter turns, pads and pixel operations that follow.
 """
 

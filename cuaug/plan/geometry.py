@@ -55,7 +55,7 @@ def first_window(
         log_ratio: (N, T) logarithms of each window's width / height.
         place: (N, 2) in [0, 1): where it lies, down and across.
         heights, widths: (N,) of the images, in pixels.
-        margin: a window is so many pixels shorter than the image at least, on both sides.
+        margin: by how many pixels, at least, a window's height and width are below the image's.
 
     Returns:
         (4, N) int64 top, left, height and width, and (N,) whether any fits; where none does, the sides are 0.

@@ -60,7 +60,6 @@ POSITIONAL = (
     OpCode.CLAHE,
 )
 
-
 #: Operations that need to know of the whole image first, and what.
 MEASURES = {
     OpCode.CONTRAST: Measure.GRAY_SUM,

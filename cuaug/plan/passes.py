@@ -99,7 +99,7 @@ class Passes:
         return values[self._at(chosen)]
 
     def _change(self, why: tuple[str, ...], function: Any, chosen: NDArray[np.int64], *arguments: Any) -> bool:
-        """Has the library change the chosen samples' rows; `why`, by its reasons, it begins new passes for some.
+        """Has the library change the chosen samples' rows; `why` are its reasons for beginning new passes for some.
 
         Returns:
             whether it could; otherwise nothing is changed.

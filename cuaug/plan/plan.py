@@ -61,9 +61,9 @@ class Plan(Moves, Filters):
         self.target_type: Type | None = None
         self.views = views
         self._views_apart = False
-        #: (N,) whose values are levels still where others' are floats; None: what is_float says is so of everyone.
+        #: (N,) the samples that are still levels although `is_float`, until something next acts on them; None: none.
         self._late: NDArray[np.bool_] | None = None
-        self._alone = False
+        self._alone = False  # whether a member of `each_alone` is being planned
         self.record = Record() if record is None else record
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -139,7 +139,7 @@ class Plan(Moves, Filters):
         """uint8 levels become float: [0, 1] with `scale`, else 0 ... 255 as they are."""
         if self.is_float:
             return
-        if scale and self._alone:  # each when something next acts on it: others may do so in levels yet
+        if scale and self._alone:  # not all now: other members may still act on the others as levels
             self._late = np.ones(len(self), dtype=bool) if self._late is None else self._late
         elif scale:
             self.append(operations.scale(1, 1.0 / 255.0))
@@ -182,7 +182,7 @@ class Plan(Moves, Filters):
             self.to_uint8()
         else:
             self.to_float()
-        self._choose(None)  # those that are levels still
+        self._choose(None)  # converts those that are still levels
 
         rows, words = self._rows.finished(target_type, layout, self.channels)
         luts = np.concatenate(self._luts) if self._luts else np.zeros((1, 3, 256), np.float32)
@@ -200,7 +200,7 @@ class Plan(Moves, Filters):
 
 
 def check_params(transform: Any, params: Any, count: int) -> None:
-    """Raises a TransformError for what a transform's `make_params` gave for `count` samples, if no row of it is each's.
+    """Raises a TransformError unless what `make_params` gave for `count` samples has a row for each of them.
 
     Writing may do with less, but telling and doing again what was drawn for one sample does not.
     """

@@ -57,7 +57,7 @@ class Rows:
         number: (N,) of the current pass.
         bound: (N,) whether something in it, such as a resize, keeps other resamplings out.
         ops: (N,) the greatest of NO_OPS, POINTWISE and POSITIONAL among its operations.
-        begun: (2, ...) of the last change that began passes: from each pass, for its first and its second reason.
+        begun: (2, ...) how many samples the last change that began passes took from each, by its two reasons.
     """
 
     def __init__(self, sizes: NDArray[np.int64], source_type: Type) -> None:
@@ -117,7 +117,7 @@ class Rows:
         return self._sizes if len(chosen) == len(self) else np.ascontiguousarray(self._sizes[:, chosen])
 
     def misfit(self, chosen: Chosen, window: NDArray[np.int64]) -> int:
-        """Which of the n chosen is the first that its window does not fit; -1.
+        """Which of the n chosen is the first whose image its window does not fit into; -1 for none.
 
         window: (4, n) top, left, height and width.
         """

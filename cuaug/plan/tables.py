@@ -42,7 +42,7 @@ class Tables:
         return geometry.sizes_made(self.rows)
 
     def regions(self) -> NDArray[np.int64]:
-        """(N, 4): rows [0], [2] and columns [1], [3] bound the source pixels (y0, x0, y1, x1) that will be read."""
+        """(N, 4): y0, x0, y1, x1 around the source pixels that will be read, the ends excluded."""
         return geometry.regions(self.rows[0])
 
     def for_masks(self) -> Tables:

@@ -73,7 +73,7 @@ class Boxes(Field):
         return corners_of([self])
 
     def refuse_bad(self) -> None:
-        """Raises a TransformError for the first of the boxes that is none."""
+        """Raises a TransformError for the first box that is not finite, or ends before it begins."""
         corners = _converted(self.array.astype(np.float64), self.format, _READ)
         for bad, what in (
             (~np.isfinite(corners).all(axis=1), "with a number that is not finite"),

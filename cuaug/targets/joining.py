@@ -214,13 +214,13 @@ def _concatenated(key: Any, values: Sequence[Any], size: Size) -> Any:
         rows = itertools.chain(*values)
         return tuple(rows) if isinstance(first, tuple) else [*rows]
     # What has no rows may be of another shape and type.
-    some = [value for value in values if len(value)] or [first]
-    if len({np.shape(value)[1:] for value in some}) > 1:
-        shapes = ", ".join(str(np.shape(value)) for value in some)
+    filled = [value for value in values if len(value)] or [first]
+    if len({np.shape(value)[1:] for value in filled}) > 1:
+        shapes = ", ".join(str(np.shape(value)) for value in filled)
         raise TransformError(f"{key} of targets that are put together have rows of one shape, not {shapes}")
     if isinstance(first, torch.Tensor):
-        return Value(first).like(np.concatenate([Value(value).array for value in some]), size)
-    return np.concatenate([np.asarray(value) for value in some])
+        return Value(first).like(np.concatenate([Value(value).array for value in filled]), size)
+    return np.concatenate([np.asarray(value) for value in filled])
 
 
 def _bounds(masks: Bools) -> Array:

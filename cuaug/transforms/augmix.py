@@ -40,7 +40,7 @@ class AugMix(BatchTransform):
     mean is; torchvision rounds each operation and cuts the mean's fraction off.
 
     Args:
-        severity: from 1 to 10: magnitudes are drawn from so many levels of 10, the lowest first.
+        severity: from 1 to 10: magnitudes are drawn from that many of 10 levels, the lowest ones.
         mixture_width: how many chains.
         chain_depth: operations of each; 0 or less: 1, 2 or 3, drawn for each chain.
         alpha: of both distributions.

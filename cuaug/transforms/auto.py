@@ -73,7 +73,7 @@ class Augment(Transform):
     ) -> dict[str, Any]:
         """The operations of these numbers, (N, steps), at these levels out of `bins`, either way where they have two.
 
-        Magnitudes as in `policies`, but that shifts are in whole pixels, towards 0.
+        Magnitudes are as in `policies`, except that shifts are in whole pixels, towards 0.
         """
         name, magnitude = _NAMES[number], self._magnitudes(bins)[number, level]
         for shift, side in ((_ACROSS, widths), (_DOWN, heights)):
@@ -106,9 +106,9 @@ class _Made:
     """What operations do, by number and magnitude, (steps * N,) each: the plan's N samples as often as there are steps.
 
     Attributes:
-        points, acts: (steps * N,) `OP` rows, and which are any.
-        taps, sharper: (..., 9, 3) of Sharpness, and which are any; none at all where nothing is sharpened.
-        matrices, moved: (..., 3, 3), the identity where nothing moves, and which are not; likewise.
+        points, acts: (steps * N,) `OP` rows, and where there is one.
+        taps, sharper: (steps * N, 9, 3) of Sharpness, and where it acts; no rows at all where nothing is sharpened.
+        matrices, moved: (steps * N, 3, 3), the identity where nothing moves, and where something does; likewise.
     """
 
     def __init__(self, plan: Plan, number: NDArray[np.int64], magnitude: Array) -> None:

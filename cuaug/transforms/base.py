@@ -86,15 +86,15 @@ class RandomTransform(Transform):
 class BatchTransform(Transform):
     """A transform of the finished images of a batch, as a tensor: it ends a plan, and what follows it begins another.
 
-    It cannot be a part of what decides for each sample (`RandomApply`, ...), but for `RandomChoice` among such.
+    It cannot be a part of what decides for each sample (`RandomApply`, ...), except of a `RandomChoice` among such.
     """
 
     #: How many samples beyond the batch it looks at: those that follow in the epoch's order, so that a sample's are the
     #: same whatever the batch size and the ranks; of a batch that comes without an order, its first ones.
     partners: int = 0
-    #: Whether it depends on the images' unit, as a fill does: then they get the type that a Loader asks for behind it.
+    #: Whether it depends on the images' unit, as a fill does: then a Loader converts them behind it, not before.
     has_fill: bool = False
-    #: Whether normalized images are still such behind it, as those are that it only mixes.
+    #: Whether normalized images are still normalized behind it, as they are where it only mixes them.
     keeps_range: bool = False
     #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
     reads_targets: bool = False
@@ -126,7 +126,7 @@ class BatchTransform(Transform):
         """Draws, notes and runs: for N samples, with `partners` or more behind them.
 
         Returns:
-            what `run` gives for all of them, and for which of them it is meant: `where`, unless the record says other.
+            what `run` gives for all of them, and for which it is meant: `where`, unless the record says otherwise.
         """
         draws.next_transform()
         n = len(draws)

@@ -121,7 +121,12 @@ class GaussianBlur(Transform):
 
 
 class RandomAdjustSharpness(RandomTransform):
-    """Blends with a smoothed image: factor 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
+    """Blends with a smoothed image: factor 0 is that, 1 the image, 2 sharper. The outermost pixels stay.
+
+    Args:
+        sharpness_factor: 0 or more.
+        p: the probability with which it acts on a sample.
+    """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         self.sharpness_factor = arguments.number("sharpness_factor", sharpness_factor, 0)
@@ -137,7 +142,7 @@ class MotionBlur(RandomTransform):
     Args:
         kernel_size: the line's length in pixels, odd and at least 3; or (lowest, highest), drawn from the odd numbers.
         angle: of the line in degrees, counter-clockwise: a number v draws from [-v, v], (lower, upper) from that.
-        direction: -1 weighs the line's one end most, 1 the other, 0 all alike: v, or (lower, upper), as `angle`.
+        direction: -1 weighs one end of the line most, 1 the other, 0 all alike: v, or (lower, upper), as `angle`.
         padding_mode: what lies outside the image; "constant" is black.
         interpolation: how the line is turned, "nearest" or "bilinear".
         p: the probability with which it acts on a sample.

@@ -1,4 +1,4 @@
-"""Transforms for detection: a crop that looks at boxes, and one that sorts boxes out. Both are of targets.
+"""Transforms for detection: a crop that looks at boxes, and one that sorts boxes out. Both need targets to act.
 
 Names, arguments and meaning are torchvision v2's, drawn for each sample.
 """

@@ -1,4 +1,4 @@
-"""Chains that choose: all or none of their transforms, one, some, or all in an order of chance, for each sample.
+"""Chains that choose: all or none of their transforms, one, some, or all in a random order, for each sample.
 
 A choice costs no launch: each member is planned once for every turn it may have, for the samples that take it then.
 Members draw from positions of their own whether or not they act, so a sample's result depends on nothing beside it.

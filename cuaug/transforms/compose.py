@@ -28,7 +28,7 @@ class Compose(Transform):
     """Several transforms, one after the other, in as few passes over the pixels as they allow.
 
     Args:
-        transforms: the chain; `transforms` of what is made may be edited.
+        transforms: the chain; the attribute of this name may be edited later.
         generator: a `torch.Generator` that calls draw their seed from; None: torch's default one, so that
             `torch.manual_seed` and a DataLoader's worker seeds decide.
         box_format: "xyxy", "xywh" or "cxcywh": of boxes in targets that do not tell it.
@@ -37,8 +37,8 @@ class Compose(Transform):
     Both count for all of the chain, also where a chain within it says them.
 
     Calling it takes and returns what you have: a torch tensor, (C, H, W) or (N, C, H, W), CPU or CUDA; a NumPy or CuPy
-    array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Every image of a
-    batch is drawn for on its own; on the CPU they share the threads of `torch.set_num_threads`. What mixes images
+    array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Each image of a
+    batch has draws of its own; on the CPU they share the threads of `torch.set_num_threads`. What mixes images
     (`MixUp`, ...) takes batches alone. Pixels are not rounded between transforms. A PIL image comes back as one while
     it is uint8, and as a float (C, H, W) tensor after `ToDtype` or `Normalize`.
 
@@ -113,7 +113,7 @@ class Compose(Transform):
 
     @property
     def parts(self) -> list[Any]:
-        """Its transforms, and behind each that holds others those, at any depth."""
+        """Its transforms, each followed by those that it holds, at any depth."""
         return self._look().parts
 
     def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
@@ -236,7 +236,7 @@ class _Seen(NamedTuple):
 
 
 def _parts(transforms: Iterable[Any]) -> list[Any]:
-    """The transforms, and behind each that holds others those."""
+    """The transforms, each followed by those that it holds, at any depth."""
     parts: list[Any] = []
     for transform in transforms:
         parts.append(transform)
@@ -255,7 +255,7 @@ def _agreed(name: str, chains: Iterable[Compose]) -> Any:
 
 
 def _flat(transforms: Sequence[Transform]) -> list[Transform]:
-    """Chains within the chain that have functions of batches are taken apart."""
+    """The transforms, with chains among them that have functions of whole batches replaced by what they hold."""
     flat: list[Transform] = []
     for transform in transforms:
         within = isinstance(transform, Compose) and len(transform.stages) > 1

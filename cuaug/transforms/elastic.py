@@ -33,7 +33,7 @@ class ElasticTransform(Warp):
 
     torchvision blurs noise that is uniform in [-1, 1], one number per pixel and direction, by a Gaussian, mirrored at
     the borders, and scales it by alpha / size in half widths and half heights. Here the noise is drawn as a sum of
-    cosines, in which that blur is but a factor for each, and the field is made only at nodes 2 / 3 of sigma apart: a
+    cosines, in which that blur is only a factor for each, and the field is made only at nodes 2 / 3 of sigma apart: a
     dozen times fewer numbers for sigma 5, with the same standard deviation and correlation, also near the borders,
     where mirroring up to doubles the variance (here at the edge of the first pixel, there at its centre). Between
     nodes linear interpolation stands for the smooth field: at most 5 % of its standard deviation from it along each
@@ -126,8 +126,8 @@ def _product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[n
 class GridDistortion(Warp, RandomTransform):
     """Cuts the image into cells and stretches or squeezes each row and each column of them, with probability p.
 
-    As Albumentations', but that all cells are equal: it leaves what the division by `num_steps` leaves of the image to
-    smaller ones at the right and at the bottom.
+    As Albumentations', except that all cells are equal: there, what the division by `num_steps` leaves of the image
+    goes to smaller ones at the right and at the bottom.
 
     Args:
         num_steps: cells along each axis.

@@ -33,7 +33,11 @@ Floats = NDArray[np.float64]
 
 
 class CenterCrop(Transform):
-    """The `size` pixels in the middle; smaller images are padded with 0 first."""
+    """The `size` pixels in the middle; smaller images are padded with 0 first.
+
+    Args:
+        size: (height, width), or one number for both.
+    """
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = arguments.pair("size", size)
@@ -181,7 +185,7 @@ class RandomRot90(RandomTransform):
     """Turns by a random number of quarters, counter-clockwise, with probability p.
 
     By default Albumentations' `RandomRotate90`; `times` is that of Kornia's `RandomRotation90`. Where the image is not
-    square, what comes out is upright or lies, as it was drawn.
+    square, what is drawn decides whether it comes out upright or lying.
 
     Args:
         times: (fewest, most) quarter turns, both included.

@@ -165,7 +165,8 @@ class PlanckianJitter(RandomTransform):
     """Shows the image under another illuminant (Zini et al. 2023): red and blue, times what they have beside green.
 
     Args:
-        mode: "blackbody", 25 of 3000 K to 15000 K, or "CIED" (daylight), 23 of 4000 K to 15000 K; 500 K apart.
+        mode: "blackbody", 25 of 3000 K to 15000 K, or "CIED" (daylight), 23 of 4000 K to 15000 K; 500 K apart. Red and
+            blue are multiplied by those of the illuminant's colour whose green is 1.
         select_from: numbers of those to draw from, or one; None: all. 0 is the warmest.
         p: probability, for each sample.
     """

@@ -54,7 +54,7 @@ class RandomErasing(RandomTransform):
         share = draws.uniform(self._TRIES, *self.scale)
         log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
         place = draws.uniform(2)
-        # The ratio is the other way round here, so that all is, and no side as long as the image's.
+        # The ratio here is height / width, so height and width change places; each side is shorter than the image's.
         window, _ = first_window(share, log_ratio, place[:, ::-1], widths, heights, margin=1)
         window[2:] += window[:2]
         left, top, right, bottom = window

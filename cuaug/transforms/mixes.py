@@ -55,7 +55,7 @@ class _Mix(BatchTransform):
         """(len(labels), classes): a number for each class."""
         name, arrays = type(self).__name__, [_plain(label) for label in labels]
         for label, array in zip(labels, arrays, strict=True):
-            if isinstance(label, tuple):  # as (class, number of the sample): not one for each class, if as many
+            if isinstance(label, tuple):  # as (class, number of the sample): no vector, even for two classes
                 raise TransformError(
                     f"the label is a tuple of {len(label)} fields, {label!r:.100}; {name} needs one that is an integer "
                     "or a vector of numbers"
@@ -193,7 +193,7 @@ def blend(parts: Sequence[Tensor], weights: Sequence[NDArray[Any]]) -> Tensor:
     return total.to(dtype) if dtype.is_floating_point else total.round_().to(dtype)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # torch tells of neither
+@np.errstate(over="ignore", invalid="ignore")  # torch warns of neither
 def _blend_by_numpy(parts: Sequence[NDArray[Any]], weights: Sequence[NDArray[Any]]) -> Tensor:
     """What `blend` makes, by the same operations in the same order."""
     made = np.empty_like(parts[0])

@@ -32,7 +32,7 @@ Sizes = NDArray[np.int64]
 class Mosaic(BatchTransform):
     """Four images in a grid of 2 x 2, seen through a window (YOLO's; Kornia's RandomMosaic).
 
-    The sample itself is at the upper left; right, below and at the lower right of it are the three that follow in the
+    The sample itself is at the upper left; to the right, below and at the lower right are the three that follow in the
     epoch's order. The window begins within the sample's image, at a part of its sides drawn from `start_ratio_range`.
     YOLO's own mosaic, twice as large, is `output_size` of twice the images' and (-0.5, 0.5).
 
@@ -96,7 +96,7 @@ class Mosaic(BatchTransform):
             raise TransformError(f"fill has a number for each channel, {images.shape[1]}, not {self.fill!r}")
         made = empty((len(acts), images.shape[1], height, width), images.dtype, images.device)
         tensors: Sequence[Any] = images, made, fill
-        # In a loader's thread NumPy copies, which takes no further ones.
+        # In a loader's thread NumPy copies, which takes no further threads.
         given, to, around = [x.numpy() for x in tensors] if by_numpy(images) else tensors
         mixed = None if targets is None else list(targets[: len(acts)])
         parts = None if targets is None else _parts(self, targets, size, params["box_format"], params["mask_fill"])

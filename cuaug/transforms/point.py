@@ -46,6 +46,10 @@ class RandomPosterize(RandomTransform):
     """Keeps the upper `bits` bits of each level, with probability p.
 
     Floats become the lower end of each of 2**bits equal steps, as in torchvision: white becomes less than 1.
+
+    Args:
+        bits: from 0 to 8.
+        p: probability, for each sample.
     """
 
     def __init__(self, bits: int, p: float = 0.5) -> None:

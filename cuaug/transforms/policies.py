@@ -39,8 +39,8 @@ class AutoAugmentPolicy(ShownByName):
 SIGNED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness")
 
 #: Each operation of AutoAugment and RandAugment, and its greatest magnitude: the tangent of a shear, a shift in parts
-#: of the image's side, degrees, how far a factor is from 1, bits that are dropped, the part of white from which on a
-#: value is inverted counted from white. 0: it has none.
+#: of the image's side, degrees, how far a factor is from 1, bits that are dropped, and how far below white, in parts
+#: of it, inverting begins. 0: it has none.
 GREATEST = {
     "Identity": 0.0,
     "ShearX": 0.3,

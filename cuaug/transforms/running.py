@@ -35,12 +35,10 @@ def run_chain(
     opened = open_images(images)
     if targets is not None and len(targets) != len(opened.images):
         raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
-    keys = np.arange(len(opened.images))
-    first = stages[0]
-    draws = Draws(seed, epoch, keys)
-    made, targets = _run_planned(first, opened, targets, how_targets_are, draws, record)
+    draws = Draws(seed, epoch, np.arange(len(opened.images)))
+    made, targets = _run_planned(stages[0], opened, targets, how_targets_are, draws, record)
     if len(stages) > 1:
-        draws, is_float = Draws(seed, epoch, keys), opened.images.is_floating_point()
+        is_float = opened.images.is_floating_point()
         made, targets = run_stages(stages, made, targets, how_targets_are, draws, record, is_float=is_float)
     return opened.finish(made), targets
 
@@ -96,7 +94,7 @@ def run_stages(
         images: (N + extra, C, H, W): what the first stage made.
         targets: N + extra of them, or None; `how_targets_are` says how they are read.
         draws: of those N + extra samples.
-        extra: samples that are but partners of the others, for what looks at several. Where there are too few, the
+        extra: samples that are only partners of the others, for what looks at several. Where there are too few, the
             first ones are taken once more.
         target_type: what the images of `typed_stage` become, as with `ToDtype(scale=True)`; None: what the stages make.
         is_float: whether the first stage was given floats.
@@ -162,7 +160,7 @@ def _of_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch
 
 
 def _normalized(stage: Transform, is_float: bool, normalized: bool) -> bool:
-    """Whether a planned stage leaves its images, of which the same is known, beyond the range [0, 1]."""
+    """Whether images are beyond [0, 1] after a planned stage, before which they are as the arguments say."""
     for part in stage.parts if isinstance(stage, Compose) else ():
         if isinstance(part, Normalize):
             is_float = normalized = True
