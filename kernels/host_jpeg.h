@@ -74,6 +74,45 @@ int64_t end_of_data(const unsigned char* data, int64_t size, int64_t at) {
     return at;
 }
 
+// What the scans of a progressive JPEG bring. Where some coefficients do not come to their last bit, libjpeg smooths
+// its blocks by those around them: at the edges of a region it would find others than in the picture.
+struct Progress {
+    int components = 0;  // 0: of a sequential frame
+    unsigned char ids[4];
+    uint64_t exact[4] = {};  // a bit for each coefficient of a block
+
+    // Of the frame that has so many of them, whose first is described at `at`.
+    void begin(int count, const unsigned char* at) {
+        components = count;
+        for (int i = 0; i < count; ++i) ids[i] = at[3 * i];
+    }
+
+    // Of the scan header whose length field is at `at`. False where it is not as libjpeg wants it.
+    bool note(const unsigned char* at, int length) {
+        const int count = length > 2 ? at[2] : 0;
+        if (length != 6 + 2 * count) return false;
+        const int first = at[3 + 2 * count], last = at[4 + 2 * count], below = at[5 + 2 * count] & 15;
+        if (first > last || last > 63) return false;
+        const uint64_t bits = ~uint64_t(0) >> (63 - last) >> first << first;
+        for (int i = 0; i < count; ++i) {
+            int which = 0;
+            while (which < components && ids[which] != at[3 + 2 * i]) ++which;
+            if (which == components) return false;
+            if (below)
+                exact[which] &= ~bits;
+            else
+                exact[which] |= bits;
+        }
+        return true;
+    }
+
+    bool complete() const {
+        for (int i = 0; i < components; ++i)
+            if (~exact[i]) return false;
+        return true;
+    }
+};
+
 // Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
 // that has no business there may be gray, as a success, where Pillow refuses the file.
 JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_scans) {
@@ -82,13 +121,14 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
     if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return odd;
     int scans = 0, missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
     bool exif = false;
+    Progress progress;
     for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
         const int marker = data[at + 1];
         if (marker == 0xff) {  // a fill byte
             ++at;
             continue;
         }
-        if (marker == 0xd9) return scans > 0 && missing <= 0 ? found : odd;
+        if (marker == 0xd9) return scans > 0 && missing <= 0 && progress.complete() ? found : odd;
         const bool table = marker == 0xc4 || marker == 0xcc || (marker >= 0xda && marker <= 0xdd) || marker >= 0xe0;
         const bool between = table && (marker < 0xf0 || marker == 0xfe);  // what may stand between scans
         if (marker < 0xc0 || is_restart(marker) || marker == 0xd8 || (scans && !between) || at + 4 > size) return odd;
@@ -99,6 +139,7 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
                 if (at + 4 >= size || missing < data[at + 4]) return odd;
                 missing -= data[at + 4];
             }
+            if (progress.components && (end > size || !progress.note(data + at + 2, length))) return odd;
             if (++scans > most_scans) return odd;
             end = end_of_data(data, size, end);
             if (end < 0) return odd;
@@ -107,6 +148,10 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
             found.height = big_endian_16(data + at + 5), found.width = big_endian_16(data + at + 7);
             found.components = data[at + 9];
             if (marker == 0xc0 || marker == 0xc1 || marker == 0xc9) missing = found.components;
+            if (marker == 0xc2 || marker == 0xca) {
+                if (found.components > 4 || end > size) return odd;
+                progress.begin(found.components, data + at + 10);
+            }
         } else if (marker == 0xdd && !scans && length == 4 && end <= size) {
             found.restarts = big_endian_16(data + at + 4);
         } else if (marker == 0xe1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {

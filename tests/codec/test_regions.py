@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import HostDecoder, JpegHeader, read_header
+from tests.codec.mutations import join, split
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -69,6 +70,22 @@ def test_narrow_regions_of_subsampled_jpegs(decoder):
                     np.testing.assert_array_equal(rows, whole[at : at + thin, 3:33])
                     columns = decoder.decode(header, (3, at, 33, at + thin))
                     np.testing.assert_array_equal(columns, whole[3:33, at : at + thin])
+
+
+@pytest.mark.parametrize("fancy", [True, False])
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_progressive_files_that_lack_scans(mode, fancy):
+    """libjpeg smooths their blocks by those around them, which a region does not have: it showed in any of them."""
+    file = encode(Image.fromarray(photo(90, 120)).convert(mode), "JPEG", progressive=True, quality=95)
+    parts, decoder = split(file), HostDecoder(fancy_upsampling=fancy)
+    scans = [i for i, part in enumerate(parts) if part.name == b"\xda"]
+    for last in scans[1:]:
+        header = read_header(join(file, parts[:last]))
+        whole = decoder.decode(header).copy()
+        np.testing.assert_array_equal(whole, as_pillow(join(file, parts[:last])))
+        for y0, x0, y1, x1 in ((20, 28, 38, 42), (0, 50, 40, 120), (33, 0, 60, 90)):
+            np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), whole[y0:y1, x0:x1])
+    assert isinstance(read_header(file), JpegHeader)
 
 
 @pytest.mark.parametrize(

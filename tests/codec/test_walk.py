@@ -14,6 +14,7 @@ from PIL import Image
 from cuaug._native import library
 from cuaug.codec import nv
 from cuaug.codec.exif import MAX_SCANS, jpeg_headers
+from tests.codec.mutations import join, split
 from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
@@ -26,6 +27,8 @@ ODD = [0, 0, 0, 0, 0]
 def told(data: bytes) -> list[int]:
     """[height, width, components, orientation, restart interval]; zeros where markers or EXIF are odd."""
     frame, turn, restarts, blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, 0, None, 2
+    ids: list[int] = []  # of a progressive frame's components
+    inexact: list[set[int]] = []  # and the coefficients that no scan has brought to the last bit
     if data[:3] != b"\xff\xd8\xff":
         return ODD
     try:
@@ -35,7 +38,7 @@ def told(data: bytes) -> list[int]:
                 at += 1
                 continue
             if marker == 0xD9:
-                return [*frame, turn, restarts] if scans and not missing else ODD
+                return [*frame, turn, restarts] if scans and not missing and not any(inexact) else ODD
             if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in TABLES):
                 return ODD
             length = data[at + 2] << 8 | data[at + 3]
@@ -45,6 +48,14 @@ def told(data: bytes) -> list[int]:
                 missing = None if missing is None else missing - data[at + 4]
                 if scans > MAX_SCANS or (missing is not None and missing < 0):
                     return ODD
+                if inexact:
+                    count = data[at + 4]
+                    first, last, bits = data[at + 5 + 2 * count : at + 8 + 2 * count]
+                    if length != 6 + 2 * count or not first <= last <= 63 or end > len(data):
+                        return ODD
+                    for which in data[at + 5 : at + 5 + 2 * count : 2]:
+                        left = inexact[ids.index(which)]
+                        (left.update if bits & 15 else left.difference_update)(range(first, last + 1))
                 while data[end] != 0xFF or data[end + 1] in (0x00, 0xFF, *range(0xD0, 0xD8)):
                     end += 1
             elif marker in FRAMES:
@@ -53,6 +64,11 @@ def told(data: bytes) -> list[int]:
                 frame = [data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8], data[at + 9]]
                 if marker in (0xC0, 0xC1, 0xC9):
                     missing = data[at + 9]
+                if marker in (0xC2, 0xCA):
+                    if data[at + 9] > 4 or end > len(data):
+                        return ODD
+                    ids = [*data[at + 10 : at + 10 + 3 * data[at + 9] : 3]]
+                    inexact = [set(range(64)) for _ in ids]
             elif marker == 0xDD and not scans and length == 4:
                 restarts = data[at + 4] << 8 | data[at + 5]
             elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
@@ -61,7 +77,7 @@ def told(data: bytes) -> list[int]:
                 if blocks > 1 or scans or not turn:
                     return ODD
             at = end
-    except IndexError:
+    except (IndexError, ValueError):  # it ends too early; a scan is of no component that there is
         pass
     return ODD
 
@@ -195,6 +211,18 @@ def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
     assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [told(data) for data in files]
     assert jpeg_headers([]) == ([], [], [], [], [])
+
+
+@given(st.data())
+def test_the_scans_of_a_progressive_file(data):
+    """In any order, twice or not at all: sound where the last scan of each coefficient brings its last bit."""
+    parts = split(FILES[2])
+    scans = [part for part in parts if part.name == b"\xda"]
+    chosen = data.draw(st.permutations(scans)) if data.draw(st.booleans()) else list(scans)
+    for _ in range(data.draw(st.integers(0, 2))):
+        chosen.insert(data.draw(st.integers(0, len(chosen))), data.draw(st.sampled_from(scans)))
+    file = join(FILES[2], [part for part in parts if part.name != b"\xda"] + chosen[data.draw(st.integers(0, 2)) :])
+    assert library_told(file) == told(file)
 
 
 def test_as_many_scans_as_are_allowed():

@@ -52,6 +52,7 @@ def test_damaged_files(tmp_path):
     ("file", "right", "wrong"),
     [
         ("host_jpeg.h", "if (at + 10 > size || found", "if (found"),
+        ("host_jpeg.h", "end > size || !progress.note", "!progress.note"),
         ("host_jpeg.h", "if (end > size) return 0;", ""),
         ("host_jpeg.h", "if (directory + 2 > size) return 0;", ""),
         ("host_jpeg.h", "size_t(size - 1 - at)", "size_t(size - at)"),
@@ -70,6 +71,7 @@ def test_damaged_files(tmp_path):
     ],
     ids=[
         "frame",
+        "progress",
         "entries",
         "directory",
         "scan",
