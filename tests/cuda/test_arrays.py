@@ -17,6 +17,16 @@ ALL = [
     pytest.param(transform, id=f"{name}-{k}") for name, cases in CASES.items() for k, (transform, _) in enumerate(cases)
 ]
 CHAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])
+# Each image comes out with a size of its own: no batch of several.
+OF_MANY_SIZES = (
+    T.D4,
+    T.RandomResize,
+    T.RandomRot90,
+    T.RandomRotation,
+    T.RandomShortestSize,
+    T.RandomZoomOut,
+    T.ScaleJitter,
+)
 NOISE_LEVELS = 1 / 255  # noise may fall to the other side of a rounding boundary
 
 
@@ -43,9 +53,11 @@ def same(transform: T.Transform, images: torch.Tensor) -> None:
 @pytest.mark.parametrize("transform", ALL)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32], ids=str)
 def test_every_transform_equals_the_cpu(transform, dtype):
-    if dtype != torch.uint8 and isinstance(transform, (T.LUT, T.ConvertColor)):
-        pytest.skip("uint8 tables")
-    same(transform, stack(dtype))
+    if dtype != torch.uint8 and isinstance(transform, (T.LUT, T.ConvertColor, T.RandomSolarize)):
+        pytest.skip("uint8 tables, or levels of uint8")
+    images = stack(dtype)
+    for some in images if isinstance(transform, OF_MANY_SIZES) else [images]:
+        same(transform, some)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)

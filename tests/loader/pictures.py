@@ -53,11 +53,11 @@ def png(number: int, height: int = 4, width: int = 5) -> bytes:
     return out.getvalue()
 
 
-def noisy_jpeg(height: int, width: int) -> bytes:
+def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
     """Noise, which is hard to decode."""
     out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(out, "JPEG", quality=95)
+    Image.fromarray(pixels).save(out, "JPEG", quality=95, **options)
     return out.getvalue()
 
 

@@ -99,7 +99,8 @@ def test_a_mix_is_of_what_the_chain_makes(dtype):
     data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
     ((want, _),) = Loader(data, chain, batch_size=3)
     ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
-    np.testing.assert_allclose(images.double().cpu(), want.double() * DTYPES[dtype], atol=2e-3 * (dtype != torch.uint8))
+    atol = 2e-3 * (dtype != torch.uint8)
+    np.testing.assert_allclose(images.double().cpu(), want.double().cpu() * DTYPES[dtype], atol=atol)
 
 
 def test_a_fill_of_levels_stays_one_in_a_mosaic():
