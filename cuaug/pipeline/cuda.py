@@ -279,6 +279,7 @@ class _Producer:
         order = (-sizes).argsort(kind="stable")
         wanted, held = sizes[order], arena.capacities[:n]
         unfit = ((held < wanted) | (held > np.maximum(wanted, _KEEP_BYTES))).nonzero()[0].tolist()
+        arena.capacities[unfit] = 0  # until they have what they ask for, which may fail
         for k in unfit:
             arena.addresses[k], arena.capacities[k] = arena.slots[k].take(int(wanted[k]), self)
         if unfit:

@@ -119,6 +119,26 @@ def test_the_decoder_gets_new_memory_after_what_was_queued_on_it(loader_on, pict
     assert decoded == [0] * 5
 
 
+def test_after_memory_ran_out_no_slot_is_one_that_has_gone(loader_on, tmp_path, fake, monkeypatch):
+    """What a slot had is given back before more is asked for: the next batch, which would fit, must not use it."""
+    monkeypatch.setattr(pipeline, "_ARENAS", 1)
+    for i, side in enumerate((10, 90)):
+        Image.new("RGB", (side, side), (80, 90, 100 + i)).save(tmp_path / f"{i}.png")
+    loader = loader_on(True, [str(tmp_path / f"{i}.png") for i in range(2)], [T.Resize((8, 8))], batch_size=1)
+    empty = fake.torch.empty
+
+    def scarce(shape: Any, **options: Any) -> torch.Tensor:
+        if np.prod(shape) > 8000:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return empty(shape, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake.torch, "empty", scarce)
+        with pytest.raises(torch.OutOfMemoryError):
+            list(loader)
+    assert [batch.images[0, 2, 0, 0].item() for batch in loader] == [100, 101]
+
+
 def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
     """Of tables; and one more where pictures come decoded: then of all of them."""
     copies = []
