@@ -8,6 +8,7 @@ import io
 import os
 import platform
 import queue
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import ModuleType
@@ -43,7 +44,8 @@ def nv() -> ModuleType:
     if _nvimgcodec is None:
         if threading.current_thread() is threading.main_thread():
             ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-            threading.Thread(target=_import_and_tell, args=(ended,), name="cuaug-import", daemon=True).start()
+            arguments = ended, _own_device()
+            threading.Thread(target=_import_and_tell, args=arguments, name="cuaug-import", daemon=True).start()
             error = ended.get()
             if error is not None:
                 raise error
@@ -53,9 +55,21 @@ def nv() -> ModuleType:
     return _nvimgcodec
 
 
-def _import_and_tell(ended: queue.SimpleQueue[BaseException | None]) -> None:
+def _own_device() -> contextlib.AbstractContextManager[None]:
+    """Within it, another thread is on this one's GPU. A new thread is on the first one, and leaves a context there."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return contextlib.nullcontext()
+    device: contextlib.AbstractContextManager[None] = torch.cuda.device(torch.cuda.current_device())
+    return device
+
+
+def _import_and_tell(
+    ended: queue.SimpleQueue[BaseException | None], device: contextlib.AbstractContextManager[None]
+) -> None:
     try:
-        _import()
+        with device:
+            _import()
         ended.put(None)
     except BaseException as error:
         ended.put(error)

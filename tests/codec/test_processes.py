@@ -9,9 +9,10 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from cuaug.codec import CudaDecoder, HostDecoder, _nvimgcodec, codec_version, gpu_decodes, read_header
+from cuaug.codec import CudaDecoder, HostDecoder, _nvimgcodec, codec_version, gpu_decodes, nv, read_header
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -99,6 +100,31 @@ for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_import_is_on_the_callers_gpu(monkeypatch):
+    """It may make a context. In a thread of its own that would be on the first GPU, whichever the caller's is."""
+    current, seen, loaded = threading.local(), [], nv()
+
+    class Device:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def __enter__(self) -> None:
+            current.index = self.index
+
+        def __exit__(self, *exception: object) -> None: ...
+
+    def imported() -> None:
+        seen.append(getattr(current, "index", 0))
+        _nvimgcodec._nvimgcodec = loaded
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "device", Device)
+    monkeypatch.setattr(_nvimgcodec, "_import", imported)
+    monkeypatch.setattr(_nvimgcodec, "_nvimgcodec", None)
+    assert nv() is loaded and seen == [3]
 
 
 def test_what_is_printed_during_the_import_but_advice_is_seen():
