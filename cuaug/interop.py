@@ -122,8 +122,13 @@ def open_images(images: Any) -> Opened:
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:
     # torch has no negative strides, only the native byte order, and a warning for what it may not write to.
-    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+    array = _forwards(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _forwards(array: Any) -> Any:
+    """Of a contiguous array, one without negative strides: an axis of length 1 may have kept its own."""
+    return array if min(array.strides, default=0) >= 0 else array.copy()
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -183,7 +188,7 @@ def _open_cupy(array: Any) -> Opened:
             result.record_stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
             return cupy.from_dlpack(result)
 
-    return _open_array(array, lambda array: torch.from_dlpack(cupy.ascontiguousarray(array)), to_cupy)
+    return _open_array(array, lambda array: torch.from_dlpack(_forwards(cupy.ascontiguousarray(array))), to_cupy)
 
 
 def _open_pil(image: Any) -> Opened:

@@ -84,7 +84,7 @@ def _run_cuda(
 
     if tile and max(scratch_bytes(rows[rows["active"] != 0], *tile) for rows in tables.rows) > 48 << 10:
         tile = None
-    sources = [torch.from_numpy(np.ascontiguousarray(image)).cuda() for image in images]
+    sources = [torch.from_numpy(np.array(image, order="C")).cuda() for image in images]
     shapes = [
         (h, w, channels) if layout == Layout.HWC else (channels, h, w) for h, w in zip(*tables.sizes(), strict=True)
     ]

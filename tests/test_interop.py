@@ -193,6 +193,13 @@ def test_arrays_with_any_strides(data):
     np.testing.assert_array_equal(view, pixels)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2], ids=["one row", "one column", "gray"])
+def test_an_axis_of_length_one_may_run_backwards(axis):
+    """NumPy calls such an array contiguous all the same, and torch takes none with a negative stride."""
+    pixels = PIXELS[0].take([0], axis)
+    np.testing.assert_array_equal(F.vertical_flip(np.flip(pixels, axis)), pixels[::-1])
+
+
 def test_read_only_arrays_give_no_warning():
     pixels = PIXELS[0].copy()
     pixels.setflags(write=False)
