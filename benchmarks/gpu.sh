@@ -40,6 +40,8 @@ export PYTHONPATH=$SITE:$PWD${PYTHONPATH:+:$PYTHONPATH}
 WORKERS=$("$PYTHON" -c 'import os; print(max(1, min(10, len(os.sched_getaffinity(0)) - 2)))')
 XDIST=()
 "$PYTHON" -c 'import xdist' 2>/dev/null && XDIST=(-n "$WORKERS")
+LIMITED=()
+"$PYTHON" -c 'import pytest_timeout' 2>/dev/null && LIMITED=(--timeout 120)
 
 NAMES=() CODES=() TIMES=()
 
@@ -78,7 +80,7 @@ TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --
 # room NAME PATH...
 room() {
     SHOW=5 step "tests on the GPU: $1" 150 0 env CUAUG_REQUIRE_CUDA=1 CUAUG_FAILURES="$OUT/failures.txt" \
-        "${TEST[@]}" -m cuda --timeout 120 "${XDIST[@]}" "${@:2}"
+        "${TEST[@]}" -m cuda "${LIMITED[@]}" "${XDIST[@]}" "${@:2}"
 }
 room kernels tests/cuda/test_kernels.py tests/properties
 room decoder tests/cuda/test_decoding.py tests/codec
