@@ -14,6 +14,9 @@ settings.register_profile("ci", max_examples=100, **_common)
 settings.register_profile("thorough", max_examples=2000, **_common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Of loaders that are given none; where there is a GPU they would take it.
+os.environ.setdefault("CUAUG_DEVICE", "cpu")
+
 
 @functools.cache
 def cuda_is_missing() -> str:

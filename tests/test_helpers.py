@@ -1,4 +1,4 @@
-"""The comparisons that the other tests rest on reject what is wrong."""
+"""What other tests rest on: comparisons that reject what is wrong, and the device of loaders that are given none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 
+from cuaug import Loader
 from cuaug.plan import Type
 from tests.helpers import assert_close, assert_same, plan_for, run_one
 from tests.references import sampling
@@ -76,3 +78,9 @@ def test_the_references_borders_are_numpys(border):
         if max(before, after) < n or int(np.__version__.split(".")[0]) >= 2:  # NumPy 1 is wrong far outside
             want = np.pad(np.arange(n), (before, after), mode=border)
             assert sampling.continued(n, before, after, border).tolist() == want.tolist(), (n, before, after)
+
+
+def test_loaders_that_are_given_no_device_are_on_the_cpu_beside_a_gpu_too(monkeypatch):
+    """But those of tests/loader, which sets it. Elsewhere tests read their batches with NumPy."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert Loader(["a.jpg"]).device.type == "cpu"

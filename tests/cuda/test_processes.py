@@ -144,5 +144,5 @@ print(active(0), active(1))
         ("os.environ['LOCAL_RANK'] = '1'", "cuda"),
         ("os.environ['LOCAL_RANK'] = '1'", None),
     ):
-        status, out, error = Script(body.format(choose=choose, device=device)).wait()
+        status, out, error = Script(body.format(choose=choose, device=device), CUAUG_DEVICE="").wait()
         assert (status, out) == (0, "0 1\n"), error
