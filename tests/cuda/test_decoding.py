@@ -172,5 +172,5 @@ def test_damaged_scans_leave_nothing_of_the_picture_before(kind, load_hint):
             wrong += filter(None, [too_far(got, want, name)])
         elif "progressive" not in kind:  # of which a later scan refines all rows
             off = np.abs(got[:100].astype(int) - want[:100]).mean()
-            wrong += [f"{name}: the rows before the damage are off by {off:.1f} levels"] * (off > 3)
+            wrong += [f"{name}: the rows before the damage are off by {off:.1f} levels"] * bool(off > 3)
     assert not wrong, wrong
