@@ -20,7 +20,7 @@ from typing import BinaryIO, TextIO
 from cuaug.codec import file_format
 from cuaug.codec.jpegtran import check_jpegtran, with_restarts
 from cuaug.errors import LoaderError
-from cuaug.pipeline.choices import allowed_cpus
+from cuaug.machine import allowed_cpus
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._index import SUFFIX
 from cuaug.sources.tar_shards import members

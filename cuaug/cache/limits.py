@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cuaug.arguments import integer
 from cuaug.forks import ForkSafeLock
+from cuaug.machine import own_memory
 
-__all__ = ["CacheStats", "available_memory", "no_longer_promised", "own_memory", "readable", "set_limit"]
+__all__ = ["CacheStats", "no_longer_promised", "readable", "set_limit"]
 
 # The bytes that caches were promised by default.
 _promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -71,60 +70,3 @@ def no_longer_promised(cache: Any) -> None:
     """The cache is closed."""
     with _lock:
         _promised.pop(cache, None)
-
-
-def own_memory() -> int:
-    """The `available_memory` divided by the processes that torchrun started on this machine."""
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return available_memory() // max(1, int(ranks) if ranks.isdecimal() else 1)
-
-
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process may still use: what the system has available, or its control group if that is less.
-
-    Args:
-        root: where `proc` and `sys` are looked for.
-    """
-    try:
-        fields = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-        available = int(fields["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError):  # not Linux
-        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([available, *_left_in_groups(root)])
-
-
-def _left_in_groups(root: Path) -> list[int]:
-    """What the memory limits of this process's control group, and of those around it, of either version, leave.
-
-    Files' pages that nobody has used lately are as good as free: the system gives them up first.
-    """
-    try:
-        groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return []
-    left = []
-    for _, controllers, path in groups:
-        if controllers == "":
-            top, limit, used, idle = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            top = root / "sys/fs/cgroup/memory"
-            limit, used, idle = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-        else:
-            continue
-        inner = Path(path.strip("/"))
-        for group in (inner, *inner.parents):  # in a container, only the outermost may be visible
-            most = _number(top / group / limit)
-            if most is not None:  # not "max"
-                in_use = (_number(top / group / used) or 0) - (_number(top / group / "memory.stat", idle) or 0)
-                left.append(max(0, most - max(0, in_use)))
-    return left
-
-
-def _number(path: Path, name: str = "") -> int | None:
-    """The number in a file, or in the line of it that begins with a name; None where there is none."""
-    try:
-        text = path.read_text()
-    except OSError:
-        return None
-    texts = [line.removeprefix(name).strip() for line in text.splitlines() if line.split(" ")[0] == name or not name]
-    return int(texts[0]) if texts and texts[0].isdecimal() else None

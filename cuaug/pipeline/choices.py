@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
-__all__ = ["SAMPLES_PER_TASK", "Setup", "allowed_cpus", "choose", "quota", "samples_per_read"]
+from cuaug.machine import allowed_cpus, local_ranks
+
+__all__ = ["SAMPLES_PER_TASK", "Setup", "choose", "samples_per_read"]
 
 # Samples that one task of a worker handles: enough to make the queue's cost vanish, few enough to share a batch evenly.
 SAMPLES_PER_TASK = 8
@@ -66,61 +66,12 @@ def choose(device: str, batch_size: int, threads: int | None, prefetch: int | No
 def _threads(device: str) -> tuple[int, str]:
     """One for each CPU that this process may use, shared with the other ranks of the machine."""
     cpus, because = allowed_cpus()
-    # torchrun's name for it. The ranks of one machine have the same CPUs unless somebody has bound them to some.
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    if ranks.isdecimal() and int(ranks) > 1:
-        cpus, because = max(1, cpus // int(ranks)), f"{because}, shared by {ranks} ranks"
+    # The ranks of one machine have the same CPUs unless somebody has bound them to some.
+    if (ranks := local_ranks()) > 1:
+        cpus, because = max(1, cpus // ranks), f"{because}, shared by {ranks} ranks"
     if device == "cuda" and cpus > _MOST_THREADS_FOR_A_GPU:
         return _MOST_THREADS_FOR_A_GPU, f"enough to read for a GPU; {because}"
     return cpus, because
-
-
-def allowed_cpus() -> tuple[int, str]:
-    """How many CPUs this process may use, and what says so: its affinity, or its control group's quota."""
-    if hasattr(os, "sched_getaffinity"):
-        cpus = len(os.sched_getaffinity(0))
-        because = "the CPUs that this process may use" if cpus < (os.cpu_count() or 1) else "the machine's CPUs"
-    else:
-        cpus, because = os.cpu_count() or 1, "the machine's CPUs"
-    limit = quota()
-    if limit is not None and limit < cpus:
-        return max(1, round(limit)), f"the control group's quota of {limit:g} CPUs"
-    return cpus, because
-
-
-def quota(root: Path = Path("/")) -> float | None:
-    """The CPUs' worth of time that this process's control group grants, such as a container's limit; None: no limit.
-
-    Every group above it may set a limit too, and the least counts. In a container its own group is the root.
-
-    Args:
-        root: where `proc` and `sys` are.
-    """
-    limits: list[float] = []
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":  # version 2
-            base, names = root / "sys/fs/cgroup", ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            base, names = root / "sys/fs/cgroup" / controllers, ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
-        group = base / path.lstrip("/")
-        while True:
-            words = " ".join(_read(group / name) for name in names).split()
-            if len(words) == 2 and all(word.isdecimal() for word in words) and int(words[1]):
-                limits.append(int(words[0]) / int(words[1]))  # otherwise "max" or -1, and no limit
-            if group == base or base not in group.parents:
-                break
-            group = group.parent
-    return min(limits, default=None)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # no such group here: the system is another, or the path is the host's and not the container's
-        return ""
 
 
 def _prefetch(batch_size: int, threads: int) -> tuple[int, str]:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.cache import DevicePixels
-from cuaug.cache.limits import own_memory
 from cuaug.codec import HostDecoder, JpegIndex, Pixels, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
+from cuaug.machine import own_memory
 from cuaug.pipeline.choices import SAMPLES_PER_TASK
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.memory import Recycler

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import weakref
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from cuaug import machine
 from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
-from cuaug.cache.limits import available_memory, readable
+from cuaug.cache.limits import readable
 from cuaug.errors import LoaderError
 
 
@@ -54,7 +54,7 @@ def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
 
 
 def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
-    monkeypatch.setattr(limits, "available_memory", lambda: 8_000_000)
+    monkeypatch.setattr(machine, "available_memory", lambda: 8_000_000)
     monkeypatch.setattr(limits, "_promised", weakref.WeakKeyDictionary())
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()
@@ -83,49 +83,6 @@ class Asked(weakref.WeakKeyDictionary):
 def test_caches_may_be_made_at_once(monkeypatch, cache):
     monkeypatch.setattr(limits, "_promised", Asked())
     cache()
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-def test_a_control_group_with_less_memory_decides(tmp_path):
-    write(tmp_path / "proc/meminfo", "MemTotal: 900 kB\nMemFree: 10 kB\nMemAvailable:    500 kB\n")
-    assert available_memory(tmp_path) == 500 << 10
-
-    write(tmp_path / "proc/self/cgroup", "0::/slurm/job_7\n")
-    write(tmp_path / "sys/fs/cgroup/slurm/job_7/memory.max", "max\n")
-    assert available_memory(tmp_path) == 500 << 10
-    write(tmp_path / "sys/fs/cgroup/slurm/memory.max", "1000\n")
-    assert available_memory(tmp_path) == 1000, "the limit of an outer group holds inside"
-    write(tmp_path / "sys/fs/cgroup/memory.max", "900\n")
-    assert available_memory(tmp_path) == 900, "all that a container may see"
-
-    write(tmp_path / "proc/self/cgroup", "12:cpu,cpuacct:/a\n4:memory:/docker/b\n")
-    assert available_memory(tmp_path) == 500 << 10
-    write(tmp_path / "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
-    assert available_memory(tmp_path) == 500 << 10
-    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.limit_in_bytes", "800\n")
-    assert available_memory(tmp_path) == 800
-    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.usage_in_bytes", "700\n")
-    write(tmp_path / "sys/fs/cgroup/memory/docker/b/memory.stat", "inactive_file 1\ntotal_inactive_file 300\n")
-    assert available_memory(tmp_path) == 400
-
-
-def test_what_a_control_group_uses_is_not_available(tmp_path):
-    write(tmp_path / "proc/meminfo", "MemAvailable:    500 kB\n")
-    write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
-    write(tmp_path / "sys/fs/cgroup/a/b/memory.max", "16000\n")
-    write(tmp_path / "sys/fs/cgroup/a/b/memory.current", "12000\n")
-    assert available_memory(tmp_path) == 4000
-    write(tmp_path / "sys/fs/cgroup/a/b/memory.stat", "anon 9000\ninactive_file 2500\nactive_file 500\n")
-    assert available_memory(tmp_path) == 6500
-    write(tmp_path / "sys/fs/cgroup/a/memory.max", "max\n")
-    write(tmp_path / "sys/fs/cgroup/a/memory.current", "99999\n")
-    assert available_memory(tmp_path) == 6500
-    write(tmp_path / "sys/fs/cgroup/a/memory.max", "90000\n")
-    assert available_memory(tmp_path) == 0
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import weakref
 import pytest
 from PIL import Image
 
-from cuaug import Loader, LoaderError
+from cuaug import Loader, LoaderError, machine
 from cuaug import transforms as T
-from cuaug.cache import limits
 from cuaug.codec import JpegIndex
 from cuaug.pipeline import host
 from tests.codec.parts import MCU, jpeg
@@ -167,7 +166,7 @@ def test_the_default_is_a_share_of_the_memory(monkeypatch):
     made: list[int] = []
     monkeypatch.setattr(host, "JpegIndex", made.append)
     for available, ranks, want in [(64_000, "", [1000]), (64_000, "4", [250]), (63, "", []), (64_000, "none", [1000])]:
-        monkeypatch.setattr(limits, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(machine, "available_memory", lambda available=available: available)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         Loader(Bytes(png(0)), rank=0, world_size=1)
         assert made == want

@@ -3,66 +3,27 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader
-from cuaug.pipeline import choices
-from cuaug.pipeline.choices import SAMPLES_PER_TASK, allowed_cpus, choose, quota
+from cuaug import Loader, machine
+from cuaug.machine import allowed_cpus
+from cuaug.pipeline.choices import SAMPLES_PER_TASK, choose
 from tests.loader.pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
-
-
-def system(root: Path, cgroup: str, files: dict[str, str]) -> Path:
-    """A root directory with that /proc/self/cgroup, and those files under /sys/fs/cgroup."""
-    groups = {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
-    for name, text in ({"proc/self/cgroup": cgroup} | groups).items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
-
-
-@pytest.mark.parametrize(
-    "cgroup, files, cpus",
-    [
-        pytest.param("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5, id="container"),
-        pytest.param("0::/\n", {"cpu.max": "max 100000\n"}, None, id="no limit"),
-        pytest.param("0::/\n", {}, None, id="root has no file"),
-        pytest.param("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "400000 100000"}, 4.0, id="above"),
-        pytest.param("0::/a/b\n", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "400000 100000"}, 2.0, id="least"),
-        pytest.param("0::/a/b\n", {"a/b/cpu.max": "400000 100000", "a/cpu.max": "200000 100000"}, 2.0, id="less above"),
-        pytest.param("0::/of/the/host\n", {"cpu.max": "300000 100000"}, 3.0, id="the host's path"),
-        pytest.param(
-            "4:memory:/x\n2:cpu,cpuacct:/x\n0::/\n",
-            {"cpu,cpuacct/x/cpu.cfs_quota_us": "50000\n", "cpu,cpuacct/x/cpu.cfs_period_us": "100000\n"},
-            0.5,
-            id="version 1",
-        ),
-        pytest.param(
-            "1:cpu:/\n",
-            {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
-            None,
-            id="version 1, no limit",
-        ),
-        pytest.param("", {}, None, id="another system"),
-    ],
-)
-def test_a_control_groups_quota(tmp_path, cgroup, files, cpus):
-    assert quota(system(tmp_path, cgroup, files)) == cpus
 
 
 @pytest.fixture
 def cpus(monkeypatch):
     """Sets what the process may use: CPUs of its affinity, of the machine, and by quota."""
 
-    def use(affinity: int, machine: int = 64, limit: float | None = None) -> None:
+    def use(affinity: int, count: int = 64, limit: float | None = None) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(affinity)), raising=False)
-        monkeypatch.setattr(os, "cpu_count", lambda: machine)
-        monkeypatch.setattr(choices, "quota", lambda: limit)
+        monkeypatch.setattr(os, "cpu_count", lambda: count)
+        monkeypatch.setattr(machine, "quota", lambda: limit)
 
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return use
