@@ -8,11 +8,11 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 - TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
   as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
 - CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and whatever else Pillow opens, and files whose EXIF
-  or structure is odd (see `exif.py`).
+  or structure is odd (see `probe.py`).
 - Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
   cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
 
-exif.py         what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
+probe.py        what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
 header.py       `Header`: a picture's size, and who is to decode it
 decoders.py     `HostDecoder` and `CudaDecoder`
 _nvimgcodec.py  the seam to nvImageCodec
@@ -28,7 +28,6 @@ from __future__ import annotations
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec._pillow import eight_bit_rgb
 from cuaug.codec.decoders import CudaDecoder, HostDecoder
-from cuaug.codec.exif import file_format
 from cuaug.codec.header import (
     DEFAULT_MAX_PIXELS,
     Header,
@@ -39,6 +38,7 @@ from cuaug.codec.header import (
 )
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
+from cuaug.codec.probe import file_format
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",

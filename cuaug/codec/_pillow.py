@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from cuaug.codec.exif import file_format
+from cuaug.codec.probe import file_format
 from cuaug.errors import DecodeError
 
 if TYPE_CHECKING:

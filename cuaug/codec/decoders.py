@@ -13,10 +13,10 @@ import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams, plain_jpeg
 from cuaug.codec._pillow import pillow_decode
-from cuaug.codec.exif import swaps_axes
 from cuaug.codec.header import NARROW, Header
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
+from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned, turned_region
 from cuaug.errors import DecodeError
 from cuaug.pages import pages

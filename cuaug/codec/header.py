@@ -8,8 +8,8 @@ from typing import Any
 
 from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.exif import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.codec.parts import JpegIndex, cut_out
+from cuaug.codec.probe import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.codec.turns import Region
 from cuaug.errors import DecodeError
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address, library
-from cuaug.codec.exif import swaps_axes
+from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned_region
 
 __all__ = ["JpegIndex", "cut_out"]

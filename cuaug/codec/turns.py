@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address, library
-from cuaug.codec.exif import swaps_axes
+from cuaug.codec.probe import swaps_axes
 
 __all__ = ["Region", "turned", "turned_region"]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.exif import orientation
+from cuaug.codec.probe import orientation
 from cuaug.codec.turns import turned
 from tests.codec.pictures import (
     FORMATS,

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug._native import library
 from cuaug.codec import nv
-from cuaug.codec.exif import MAX_SCANS, jpeg_headers
+from cuaug.codec.probe import MAX_SCANS, jpeg_headers
 from tests.codec.mutations import join, split
 from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 
