@@ -98,6 +98,20 @@ class Workers:
             yield
 
     def submit(self, task: Task, turn: int = 0) -> None:
+        """Has a thread run the task.
+
+        Raises:
+            LoaderError: it is closed.
+            RuntimeError: no thread can be started: there are too many, or the main thread has ended (Python 3.12).
+        """
+        try:
+            self._submit(task, turn)
+        except RuntimeError as error:
+            if "shutdown" in str(error) and threading.current_thread().daemon:
+                threading.Event().wait()  # as in `check`
+            raise
+
+    def _submit(self, task: Task, turn: int) -> None:
         with self._lock:
             if self._closed:
                 raise LoaderError("the loader is closed")

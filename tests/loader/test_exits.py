@@ -165,11 +165,30 @@ for images, labels in Loader(Slow(4000), batch_size=8, threads=4):
         while True: images = images.clone()
 """),
     "while a daemon thread holds a batch for ever": _in_a_daemon_thread("threading.Event().wait()"),
-    "while a thread iterates to its end": """
+    "while a daemon thread makes loaders for ever": """
+begun = threading.Event()
+
 def iterate():
-    print(sum(len(labels) for images, labels in Loader(Memory(200), batch_size=8, threads=2)))
+    while True:
+        list(Loader(Memory(8), batch_size=8, threads=2))
+        begun.set()
+
+threading.Thread(target=iterate, daemon=True).start()
+begun.wait()
+ready()
+""",
+    # Since 3.12, Python has no thread started once the main thread has ended.
+    "while a thread iterates to its end": """
+begun = threading.Event()
+
+def iterate():
+    batches = iter(Loader(Memory(200), batch_size=8, threads=2))
+    images, labels = next(batches)
+    begun.set()
+    print(len(labels) + sum(len(labels) for images, labels in batches))
 
 threading.Thread(target=iterate).start()
+begun.wait()
 ready()
 """,
     "in a function called at exit": """
