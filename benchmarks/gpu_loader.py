@@ -247,11 +247,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
-    folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
-    paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
     packages = ["torch", "nvidia-nvimgcodec-cu12", "nvidia-nvjpeg-cu12", "nvidia-dali-cuda120", "nvidia-dali-cuda130"]
     result: dict[str, Any] = circumstances(packages)
-    result["device"] = torch.cuda.get_device_name()
+    result["device"] = torch.cuda.get_device_name()  # without one it ends here, before any photo is made
+    folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
+    paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
     result["settings"] = {key: value for key, value in vars(args).items() if key not in ("data", "out")}
 
     def keep(**found: Any) -> None:
