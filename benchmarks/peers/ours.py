@@ -30,6 +30,7 @@ def chain(task: Task) -> list[Any]:
 class Cuaug(Contender):
     name, package, module = "cuaug", "cuaug", "cuaug"
     device: ClassVar[str] = "cpu"
+    load_hint: ClassVar[float | None] = None
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -44,6 +45,7 @@ class Cuaug(Contender):
             last_batch="drop",
             device=self.device,
             threads=task.threads,
+            load_hint=self.load_hint,
         )
 
     def epoch(self) -> Iterator[Batch]:
