@@ -6,14 +6,18 @@
 # OUT: directory for results: log.txt, which also has what the step under way says, failures.txt with each test's failure as
 # soon as it is known, summary.json, and a JSON of each benchmark. WHEELS: directory of wheels to install first, without an
 # index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing. Uses `python3`
-# (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has. One failing step does not stop the others; the most
-# telling come first, the summary last, and the exit status is 0 if every step passed.
+# (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has; what is missing is told first. One failing step
+# does not stop the others; the most telling come first, the summary last, with what the benchmarks found, and the exit
+# status is 0 if every step passed.
 #
 # SECONDS_IN_ALL (default 1200) limits all: steps that find no time left say so. STEPS, a regular expression, chooses some
 # by their names, beside those that install. Where a call may take ten minutes and bring back eight files, three of them,
-# each with SECONDS_IN_ALL=560 and an OUT of its own, do what one does:
+# each with SECONDS_IN_ALL=560 and an OUT of its own, do what one does; all that has a target is in the first two:
 #
-#   STEPS="doctor|kernels|decoder"        STEPS="CUDA|loader|rest|check|CPU"        STEPS="benchmark"
+#   STEPS="smi|doctor|kernel|decoder"     STEPS="images|training|batches"     STEPS="CUDA|loader|check|rest|Python|launches|CPU"
+#
+# `benchmarks/gpu_summary.py OUT OUT OUT` then has what they found in one table. Where cuaug can be imported, it is not
+# installed: a cuaug/_host.so that was built elsewhere from the same sources saves a minute of each call.
 #
 # CUAUG_CACHE_DIR (an absolute path; default: a new directory) keeps the compiled kernels: where all calls are given the
 # same one, only the first compiles. Nor does that where another machine with the same version of NVRTC, which needs no GPU,
@@ -32,6 +36,7 @@ LIMIT=${SECONDS_IN_ALL:-1200}
 LOG=$OUT/log.txt
 rm -f "$OUT/failures.txt"
 : >"$LOG"
+export COLUMNS=200  # where pytest cuts reasons off
 export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
 CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
 export CUAUG_CACHE_DIR
@@ -49,7 +54,7 @@ NAMES=() CODES=() TIMES=()
 step() {
     local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code from
     shift 3
-    [[ $name =~ ^install || $name =~ ${STEPS:-.} ]] || return 0
+    [[ $name =~ ^(needs|install) || $name =~ ${STEPS:-.} ]] || return 0
     ((left < seconds)) && seconds=$left
     echo "=== $name" | tee -a "$LOG"
     from=$(($(wc -c <"$LOG") + 1))
@@ -73,7 +78,9 @@ if [[ -n $WHEELS ]]; then
         pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
         $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
 fi
-step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
+SHOW=20 step "needs" 30 0 "$PYTHON" benchmarks/gpu_needs.py
+"$PYTHON" -c 'import cuaug' 2>/dev/null ||
+    step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
 SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.
 TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
@@ -98,19 +105,17 @@ SHOW=40 step "benchmark: fused kernel, targets" 120 0 "$PYTHON" benchmarks/gpu_k
     --out "$OUT/gpu_kernels.json"
 SHOW=70 step "benchmark: images a second, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
 TRAINING=$(mktemp -d)  # its plot, which the JSON holds as well, would be one file too many
-SHOW=20 step "benchmark: training step" 180 0 "$PYTHON" benchmarks/training_step.py --threads 6 --data "$DATA" \
-    --out "$TRAINING"
+SHOW=20 step "benchmark: training step" 240 0 "$PYTHON" benchmarks/training_step.py --device cuda --threads 6 \
+    --data "$DATA" --out "$TRAINING"
 cp "$TRAINING"/*.json "$OUT" 2>/dev/null
 SHOW=14 step "benchmark: batches, Kornia, torchvision" 90 0 "$PYTHON" benchmarks/batch_augmentation.py --device cuda \
     --out "$OUT/batch_augmentation.json"
 SHOW=8 step "benchmark: Python a sample" 60 0 "$PYTHON" benchmarks/gpu_python.py --data "$DATA" \
     --out "$OUT/gpu_python.json"
-if "$PYTHON" -c 'import kornia' 2>/dev/null; then
+[[ -n $("$PYTHON" -c 'from importlib.util import find_spec as f; print(f("kornia") or "")') ]] &&
     SHOW=8 step "benchmark: launches" 60 0 "$PYTHON" benchmarks/launches.py --out "$OUT/launches.json"
-else
-    echo "=== benchmark: launches: skipped, Kornia is not importable here" | tee -a "$LOG"
-fi
-SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= "${TEST[@]}" -m "not cuda and not slow" "${XDIST[@]}"
+SHOW=5 step "tests on its CPU" 180 0 env CUDA_VISIBLE_DEVICES= CUAUG_FAILURES="$OUT/failures.txt" \
+    "${TEST[@]}" -m "not cuda and not slow" "${LIMITED[@]}" "${XDIST[@]}"
 
 echo
 echo "=== summary, after $SECONDS s"
@@ -121,23 +126,5 @@ for i in "${!NAMES[@]}"; do
 done | tee -a "$LOG"
 for code in "${CODES[@]}"; do [[ $code == 0 ]] || status=1; done
 printf '%s\n' "${NAMES[@]}" | paste -d '\t' - <(printf '%s\n' "${TIMES[@]}") <(printf '%s\n' "${CODES[@]}") |
-    "$PYTHON" -c '
-import json, os, subprocess, sys
-from datetime import datetime, timezone
-
-def said(*command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
-result = {
-    "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-    "commit": said("git", "rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
-    "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-    "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in rows],
-}
-json.dump(result, open(sys.argv[1], "w"), indent=2)' "$OUT/summary.json"
+    "$PYTHON" benchmarks/gpu_summary.py --steps "$OUT" | tee -a "$LOG"
 exit $status
