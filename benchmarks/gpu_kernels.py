@@ -50,7 +50,10 @@ _WARM_UP_SECONDS = 0.2
 
 
 def milliseconds(work: Callable[[], Any], repetitions: int) -> list[float]:
-    """Device time of `work`, queued while the device is kept busy, with a cold L2 cache."""
+    """Device time of `work`, queued while the device is kept busy, with a cold L2 cache.
+
+    The cache is full of what was written: writing that back, which is timed, makes up for what `work` leaves in it.
+    """
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 
     def once() -> float:
