@@ -31,6 +31,8 @@ LEFT_OUT = {
     "lmdb": "in tests",
     "h5py": "in tests",
     "pycocotools": "in tests",
+    "fsspec": "in tests",
+    "aiohttp": "in tests",
     "pytest_timeout": "so a test that hangs takes its step's time",
     "xdist": "so tests take turns",
 }

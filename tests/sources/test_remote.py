@@ -8,14 +8,15 @@ import threading
 import time
 from pathlib import Path
 
-import aiohttp
-import fsspec
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Csv, Files, ListFile, Remote, open_source
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import served
+
+aiohttp = pytest.importorskip("aiohttp")
+fsspec = pytest.importorskip("fsspec")
 
 
 @pytest.fixture

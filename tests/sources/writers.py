@@ -282,6 +282,7 @@ def _everything() -> Any:
 
 
 def open_http(folder: Path) -> sources.Remote:
+    pytest.importorskip("aiohttp")
     source = open_files(folder)
     return sources.Remote([_everything()[1] + path for path in source.paths], source.labels)
 
