@@ -182,7 +182,7 @@ def test_a_batch_is_a_pair_that_says_more():
     assert isinstance(batch, tuple) and len(batch) == 2 and batch._fields == ("images", "labels")
     assert images is batch.images and labels is batch.labels
     assert batch.indices.tolist() == [0, 1, 2] and batch.valid.all() and batch.epoch == 0
-    assert "(3, 3, 4, 5) torch.uint8 on cpu" in repr(batch) and "indices" in repr(batch)
+    assert f"(3, 3, 4, 5) torch.uint8 on {images.device}" in repr(batch) and "indices" in repr(batch)
     for twin in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
         assert isinstance(twin, Batch) and twin.images.equal(images) and twin.indices.tolist() == [0, 1, 2]
         assert twin.valid.all() and twin.epoch == 0
