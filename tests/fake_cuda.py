@@ -156,7 +156,9 @@ class FakeDecoder:
     made: ClassVar[list[tuple[float, int]]] = []
     shared: ClassVar[list[int]] = []
 
-    def __init__(self, device_id: Any, *, fancy_upsampling: bool, threads: int, load_hint: float) -> None:
+    def __init__(
+        self, device_id: Any, *, fancy_upsampling: bool = True, threads: int = 4, load_hint: float = 0.65
+    ) -> None:
         self.host = HostDecoder(fancy_upsampling=fancy_upsampling)
         self.made.append((load_hint, threads))
         self.called = False
@@ -194,11 +196,12 @@ class FakeDecoder:
         return outcomes
 
 
-def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
+def replace_cuda(replace: Callable[[Any, str, Any], None], stand_in: FakeTorch | None = None) -> SimpleNamespace:
     """Puts the stand-ins in CUDA's place.
 
     Args:
         replace: setattr, or pytest's `monkeypatch.setattr`.
+        stand_in: torch's; None: a new one.
 
     Returns:
         `torch`, `kernel`, `entries`: the names of those that were launched, and `granted`: the sizes of shared memory
@@ -206,7 +209,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None]) -> SimpleNamespace:
     """
     from cupy.cuda import driver, runtime
 
-    fake = SimpleNamespace(torch=FakeTorch(), kernel=FakeKernel(), entries=[], granted=[])
+    fake = SimpleNamespace(torch=stand_in or FakeTorch(), kernel=FakeKernel(), entries=[], granted=[])
     replace(cuda, "torch", fake.torch)
     entries = cuda.Kernels(*(FakeEntry(fake, name) for name in cuda.Kernels._fields))
     replace(cuda, "kernels", lambda index: entries)
