@@ -196,7 +196,6 @@ class PretendedTorch(FakeTorch):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-
     if os.environ.get("CUAUG_REQUIRE_CUDA") == "1":
         raise pytest.UsageError("CUAUG_REQUIRE_CUDA=1 asks for a GPU, and here one is only pretended")
     if torch.cuda.is_available():
