@@ -56,8 +56,8 @@ def nv() -> ModuleType:
 
 
 def _own_device() -> contextlib.AbstractContextManager[None]:
-    """Within it, another thread is on this one's GPU. A new thread is on the first one, and leaves a context there."""
-    torch = sys.modules.get("torch")
+    """Within it, another thread is on this one's GPU. A new one is on the first, where importing may make a context."""
+    torch = sys.modules.get("torch")  # what has not been imported has chosen no GPU
     if torch is None or not torch.cuda.is_initialized():
         return contextlib.nullcontext()
     device: contextlib.AbstractContextManager[None] = torch.cuda.device(torch.cuda.current_device())

@@ -1,0 +1,81 @@
+"""PIL images as users have them: of every mode, and what becomes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import cuaug
+from cuaug import interop
+from cuaug import transforms as T
+from cuaug.apply import run_plan
+from tests.test_interop import CROP, FLOATS, PIXELS, H, W, cropped
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"])
+def test_pil_images_come_back_as_pil_images(mode):
+    rgb = Image.fromarray(PIXELS[0])
+    image = (
+        rgb.convert("RGB").convert("L").convert(mode)
+        if mode in ("1", "LA")
+        else rgb.convert(mode)
+        if mode != "LAB"
+        else Image.new("LAB", (W, H), (100, 20, 30))
+    )
+    before = image.tobytes()
+    got = CROP(image)
+    kept = "L" if mode in ("1", "L") else "RGB"
+    assert isinstance(got, Image.Image) and got.mode == kept and got.size == (6, 5)
+    want = np.asarray(image.convert(kept)).reshape(H, W, -1)
+    np.testing.assert_array_equal(np.asarray(got).reshape(5, 6, -1), cropped(want))
+    assert image.tobytes() == before
+
+
+def test_pil_images_of_16_bits_keep_their_range():
+    """As the loader's decoder does; Pillow's own convert("RGB") clips them to a white picture."""
+    levels = (PIXELS[0, ..., 0].astype(np.uint16) << 8) + 5
+    got = CROP(Image.fromarray(levels))
+    assert got.mode == "L"
+    np.testing.assert_array_equal(np.asarray(got)[..., None], cropped(PIXELS[0, ..., :1]))
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pil_images_without_a_range_are_refused(mode):
+    with pytest.raises(cuaug.TransformError, match=f"mode '{mode}' has no fixed range"):
+        CROP(Image.new(mode, (W, H)))
+
+
+def test_a_subclass_of_a_pil_image():
+    """As plugins outside Pillow make them."""
+
+    class PluginFile(Image.Image):
+        pass
+
+    image = Image.fromarray(PIXELS[0])
+    image.__class__ = PluginFile
+    np.testing.assert_array_equal(np.asarray(CROP(image)), cropped(PIXELS[0]))
+
+
+def test_a_pil_image_becomes_a_tensor_once_it_is_float():
+    image = Image.fromarray(PIXELS[0])
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        got = T.ToDtype(dtype, scale=True)(image)
+        assert got.shape == (3, H, W) and got.dtype == dtype and got.is_contiguous()
+        want = torch.from_numpy(PIXELS[0].copy()).permute(2, 0, 1) / 255
+        torch.testing.assert_close(got.float(), want, atol=FLOATS[dtype], rtol=0)
+    assert T.Normalize([0.5], [0.5])(image.convert("L")).shape == (1, H, W)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_floats_of_a_pil_image_are_made_where_they_stay(mode):
+    """As planes: turned round by torch they took longer than all the rest, and on busy CPUs fifty times as long."""
+    opened = interop.open_images(Image.fromarray(PIXELS[0]).convert(mode))
+    made, _ = run_plan(opened, lambda plan: plan.to_float())
+    assert opened.finish(made).data_ptr() == made.data_ptr()
+
+
+def test_gray_with_premultiplied_alpha():
+    image = Image.new("LA", (6, 4), (200, 255)).convert("La")
+    assert T.RandomHorizontalFlip(1)(image).getpixel((0, 0)) == (200, 200, 200)
