@@ -23,7 +23,7 @@ class ForkSafeLock:
 
     def __init__(self) -> None:
         self._renew()
-        _locks.add(self)
+        _locks.add(weakref.ref(self, _locks.discard))  # not a WeakSet: see cuaug/gone.py
 
     def _renew(self) -> None:
         self._lock = threading.Lock()
@@ -37,12 +37,13 @@ class ForkSafeLock:
         return self._lock.__exit__
 
 
-_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+_locks: set[weakref.ref[ForkSafeLock]] = set()
 
 
 def _renew_all() -> None:
-    for lock in _locks:
-        lock._renew()
+    for lock in _locks.copy():
+        if (living := lock()) is not None:
+            living._renew()
 
 
 os.register_at_fork(after_in_child=_renew_all)

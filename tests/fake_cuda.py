@@ -59,10 +59,9 @@ class FakeRanges:
 
 
 class FakeStream:
-    """As torch.cuda.Stream; `given_back` are those that nobody uses any more, `told` whose memory it reads."""
+    """As torch.cuda.Stream; `told` is whose memory it reads."""
 
     cuda_stream = 7
-    given_back: ClassVar[list[FakeStream]] = []
 
     def __init__(self) -> None:
         self.waited: list[Any] = []
@@ -219,7 +218,6 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], stand_in: FakeTorch |
     FakeDecoder.shared.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(streams, "take", lambda device: FakeStream())
-    replace(streams, "give_back", FakeStream.given_back.append)
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.told.append(self.data_ptr()))
     replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
     replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)

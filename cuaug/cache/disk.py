@@ -23,7 +23,6 @@ import json
 import logging
 import os
 import sys
-import weakref
 import zlib
 from collections.abc import Iterator
 from struct import Struct
@@ -36,6 +35,7 @@ from cuaug.cache.identity import differences
 from cuaug.cache.limits import CacheStats
 from cuaug.cache.maps import read_only_map
 from cuaug.errors import LoaderError
+from cuaug.gone import libc, when_gone
 
 __all__ = ["DiskStore"]
 
@@ -81,7 +81,7 @@ class DiskStore:
     def _open(self, name: str) -> int:
         """Closed when no thread holds the store any more: one that did could write to another file of its number."""
         file = os.open(self._path(name), (os.O_RDONLY if self._read_only else os.O_RDWR) | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, file).atexit = False
+        when_gone(self, libc.close, file)
         return file
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ from cuaug.machine import own_memory
 __all__ = ["CacheStats", "no_longer_promised", "readable", "set_limit"]
 
 # The bytes that caches were promised by default.
-_promised: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_promised: dict[weakref.ref[Any], int] = {}
 _lock = ForkSafeLock()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
@@ -61,12 +61,13 @@ def set_limit(cache: Any, limit_bytes: int | None) -> None:
         cache.limit_bytes = integer("limit_bytes", limit_bytes, 1)
         return
     with _lock:
-        promised = sum(limit - other.stats.bytes for other, limit in _promised.items())
+        others = [(other(), limit) for other, limit in _promised.copy().items()]
+        promised = sum(limit - other.stats.bytes for other, limit in others if other is not None)
         cache.limit_bytes = max(1, (own_memory() - promised) // 2)
-        _promised[cache] = cache.limit_bytes
+        _promised[weakref.ref(cache, _promised.pop)] = cache.limit_bytes
 
 
 def no_longer_promised(cache: Any) -> None:
     """The cache is closed."""
     with _lock:
-        _promised.pop(cache, None)
+        _promised.pop(weakref.ref(cache), None)

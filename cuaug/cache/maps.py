@@ -6,13 +6,17 @@ import ctypes
 import functools
 import mmap
 import os
-import weakref
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug.gone import libc, when_gone
+
 __all__ = ["read_only_map"]
+
+_int, _size = ctypes.c_int, ctypes.c_size_t
+libc.mmap.argtypes, libc.mmap.restype = [ctypes.c_void_p, _size, _int, _int, _int, ctypes.c_int64], ctypes.c_void_p
+libc.munmap.argtypes = [ctypes.c_void_p, _size]
 
 
 def read_only_map(file: int, size: int) -> NDArray[np.uint8]:
@@ -25,21 +29,11 @@ def read_only_map(file: int, size: int) -> NDArray[np.uint8]:
     Raises:
         OSError: the system refuses, for example for want of addresses.
     """
-    address = _libc().mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
+    address = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, 0)
     if address == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     memory = (ctypes.c_uint8 * size).from_address(address)
     # Not at exit: a worker thread may be reading then, and the system takes all maps back anyway.
-    weakref.finalize(memory, _libc().munmap, address, size).atexit = False
+    when_gone(memory, functools.partial(libc.munmap, address), size)
     return np.frombuffer(memoryview(memory).toreadonly(), dtype=np.uint8)
-
-
-@functools.cache
-def _libc() -> Any:
-    library = ctypes.CDLL(None, use_errno=True)
-    size, number = ctypes.c_size_t, ctypes.c_int
-    library.mmap.restype = ctypes.c_void_p
-    library.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_int64]
-    library.munmap.argtypes = [ctypes.c_void_p, size]
-    return library

@@ -11,7 +11,6 @@ memory when they come again.
 from __future__ import annotations
 
 import sys
-import weakref
 from typing import NoReturn
 
 import numpy as np
@@ -20,24 +19,12 @@ from numpy.typing import NDArray
 from cuaug._native import address, library
 from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned_region
+from cuaug.gone import when_gone
 
 __all__ = ["JpegIndex", "cut_out"]
 
 _SPARE = 64
 """Bytes by which a part may be larger than its file: codes that lie otherwise in their bytes can take more of them."""
-
-
-class _Owner(weakref.ref["JpegIndex"]):
-    """Frees the memory of an index that is gone: its callback is the C function itself, which is given that memory.
-
-    A Python function would run in whichever thread let go of the index, and a Ctrl-C that meets it there is lost.
-    """
-
-    __slots__ = ("_as_parameter_",)
-    _as_parameter_: int | None  # what ctypes takes in place of this
-
-
-_owners: dict[int, _Owner] = {}  # kept until their indexes are gone, and another one is made
 
 
 class JpegIndex:
@@ -54,11 +41,7 @@ class JpegIndex:
 
     def __init__(self, limit_bytes: int) -> None:
         self.handle = library.cuaug_indexes_new(min(limit_bytes, sys.maxsize))
-        owner = _Owner(self, library.cuaug_indexes_delete)
-        owner._as_parameter_ = self.handle
-        for gone in [other for other in _owners.copy().values() if other() is None]:
-            _owners.pop(id(gone), None)
-        _owners[id(owner)] = owner
+        when_gone(self, library.cuaug_indexes_delete, self.handle)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")

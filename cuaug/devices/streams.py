@@ -8,31 +8,34 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["give_back", "take"]
+from cuaug.gone import Gone, when_gone
+
+__all__ = ["take"]
 
 # By the device's number. A stream is never destroyed: torch's allocator keeps memory by the stream that used it.
-_unused: dict[int, list[torch.cuda.ExternalStream]] = {}
+_unused: dict[int, list[Gone]] = {}
 
 
 def take(device: torch.device) -> torch.cuda.ExternalStream:
-    """A stream for the caller alone, until it is given back.
+    """A stream for the caller alone, for as long as it keeps it; then another one's, behind what is still queued on it.
 
     It waits for no other, not even the default stream. Its priority is 0, the lowest that there is, which is also the
     default stream's: no stream can stand back behind that. Training goes first where it runs on a stream of priority
     -1 (docs/cuda.md).
     """
     assert device.index is not None
+    unused = _unused.setdefault(device.index, [])
     try:
-        return _unused.setdefault(device.index, []).pop()
+        handle = unused.pop().number
     except IndexError:
-        pass
+        handle = _made(device.index)
+    stream = torch.cuda.ExternalStream(handle, device=device)
+    when_gone(stream, unused.append, handle)
+    return stream
+
+
+def _made(device_id: int) -> int:
     from cupy.cuda import Device, runtime
 
-    with Device(device.index):
-        made = runtime.streamCreateWithFlags(runtime.streamNonBlocking)
-    return torch.cuda.ExternalStream(made, device=device)
-
-
-def give_back(stream: torch.cuda.ExternalStream) -> None:
-    """For another caller, whose work comes after what is still queued on it."""
-    _unused.setdefault(stream.device.index, []).append(stream)
+    with Device(device_id):
+        return int(runtime.streamCreateWithFlags(runtime.streamNonBlocking))

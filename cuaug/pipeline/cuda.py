@@ -15,7 +15,6 @@ had queued by then has run. Batches of one size ask the driver for no memory aft
 from __future__ import annotations
 
 import time
-import weakref
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -125,8 +124,6 @@ class _Producer:
     def _prepare(self, images: int) -> None:
         torch.cuda.set_device(self.device)
         self.stream = streams.take(self.device)
-        self._give_back = weakref.finalize(self, streams.give_back, self.stream)
-        self._give_back.atexit = False
         self._open_decoder(images)
         clock = GpuClock(self._recorder, self.stream)
         self._arenas = [_Arena(self.device, GpuTimes(clock)) for _ in range(_ARENAS)]
@@ -157,7 +154,7 @@ class _Producer:
             self._ready = False
             with torch.cuda.device(self.device):
                 del self._arenas, self.decoder
-            self._give_back()
+            del self.stream
 
     def produce(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], planned: Planned, parts: _Parts

@@ -138,8 +138,7 @@ class _Pool:
     Attributes:
         process: whose threads they are.
         calls: wakes a thread for each thing in it: True to look for tasks, anything else to end.
-        owner: its end puts this weak reference among the calls. A Python function called instead would run in the
-            consumer's thread, and a Ctrl-C that meets it there is lost.
+        owner: its end puts this weak reference among the calls, without Python: see cuaug/gone.py.
         stopping: whether the threads are to end.
     """
 

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
 from cuaug.errors import LoaderError
+from cuaug.gone import libc, when_gone
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import origin
 from cuaug.sources._index import Index, Stamp
@@ -146,6 +147,7 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
         self._fitted: tuple[int, int, int] | None = None
+        when_gone(self, libc.close, number)
 
     def fits(self, stamp: Stamp) -> bool:
         """Whether it is what the stamp is of.
@@ -159,9 +161,6 @@ class _Descriptor:
                 return False
             self._fitted = now
         return True
-
-    def __del__(self, close=os.close) -> None:
-        close(self.number)
 
 
 class _OpenFiles:

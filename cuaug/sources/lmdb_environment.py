@@ -161,9 +161,9 @@ def _name(key: bytes) -> str:
 # behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
 
 _lock = ForkSafeLock()
-_open: weakref.WeakValueDictionary[tuple[int, int], Any] = weakref.WeakValueDictionary()
+_open: dict[tuple[int, int], weakref.ref[Any]] = {}
 _inherited: list[Any] = []
-os.register_at_fork(after_in_child=lambda: _inherited.extend(_open.values()))
+os.register_at_fork(after_in_child=lambda: _inherited.extend(each() for each in _open.values()))
 
 
 def _file(path: str) -> str:
@@ -182,12 +182,12 @@ def _environment(path: str) -> Any:
         status = os.stat(file)
         identity = status.st_dev, status.st_ino
         with _lock:
-            environment = _open.get(identity)
+            environment = _open[identity]() if identity in _open else None
             if environment is None:
                 environment = lmdb.open(
                     path, subdir=file != path, readonly=True, lock=False, readahead=False, max_spare_txns=64
                 )
-                _open[identity] = environment
+                _open[identity] = weakref.ref(environment)
         pages, page_size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]
     except OSError as error:
         raise LoaderError(f"{path!r} is no LMDB environment: {error.strerror}: {file!r}") from error

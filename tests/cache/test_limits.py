@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import weakref
 
 import numpy as np
 import psutil
@@ -55,7 +54,7 @@ def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
 
 def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     monkeypatch.setattr(machine, "available_memory", lambda: 8_000_000)
-    monkeypatch.setattr(limits, "_promised", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(limits, "_promised", {})
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()
     given, third = EncodedCache(10**12), EncodedCache()
@@ -71,12 +70,12 @@ def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     assert EncodedCache().limit_bytes == 1_500_000
 
 
-class Asked(weakref.WeakKeyDictionary):
+class Asked(dict):
     """Asks what a cache holds as soon as it is promised something, as another thread may."""
 
     def __setitem__(self, cache, limit_bytes):
         super().__setitem__(cache, limit_bytes)
-        assert cache.stats == CacheStats(0, 0, limit_bytes)
+        assert cache().stats == CacheStats(0, 0, limit_bytes)
 
 
 @pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -183,16 +184,15 @@ def test_what_a_cache_on_the_gpu_gives_has_been_copied(fake, monkeypatch):
     assert found == [None] and store.get(0) is not None
 
 
-def test_a_closed_loaders_stream_is_waited_for_and_given_back_once(loader_on, pictures, fake, monkeypatch):
+def test_a_closed_loaders_stream_is_waited_for_and_let_go(loader_on, pictures, fake, monkeypatch):
     """The wait comes first: the decoder may not heed the stream on which memory is freed."""
-    FakeStream.given_back.clear()
     loaders = [loader_on(True, pictures, CHAIN, batch_size=8) for _ in range(2)]
     for loader in loaders:
         list(loader)
-    streams = [loader._pipeline.producer.stream for loader in loaders]
-    assert streams[0] is not streams[1] and not FakeStream.given_back
+    streams = [weakref.ref(loader._pipeline.producer.stream) for loader in loaders]
+    assert None not in {stream() for stream in streams} and streams[0]() is not streams[1]()
     waited = []
-    monkeypatch.setattr(FakeStream, "synchronize", lambda self: waited.append(self))
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: waited.append(weakref.ref(self)))
     for loader in (*loaders, *loaders):
         loader.close()
-    assert FakeStream.given_back == waited == streams
+    assert waited == streams and {stream() for stream in streams} == {None}

@@ -117,10 +117,10 @@ def test_sources_of_one_environment_share_it(tmp_path):
     assert train._environment is test._environment and (read(train), read(test)) == ([(b"1", 0)], [(b"2", 0)])
     del train
     assert read(test) == [(b"2", 0)]
-    (before,) = [key for key, value in _open.items() if value is test._environment]
+    (before,) = [key for key, value in _open.items() if value() is test._environment]
     del test
     gc.collect()
-    assert before not in _open
+    assert _open[before]() is None
     with lmdb.open(str(path)) as db, db.begin(write=True) as transaction:
         transaction.put(b"a", b"new")
     assert Lmdb(path).read(0) == (b"new", 0)
