@@ -18,7 +18,7 @@ from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source, method_of
-from cuaug.sources._bytes import cause_of, read_bytes
+from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
@@ -94,7 +94,7 @@ class Reader:
 
         Raises:
             DecodeError: it cannot be read.
-            LoaderError: the source gave something else.
+            LoaderError: the source gave something else, or no more files can be opened.
         """
         path = None
         try:
@@ -111,6 +111,13 @@ class Reader:
                 self._noted.append((index, path))
                 data = read_bytes(path)
         except OSError as error:
+            if too_many_open(error):
+                name = self.path(index) if path is None else path
+                which = "" if name is None else f" {name!r}"
+                raise LoaderError(
+                    f"cannot open{which} (sample {index}): {cause_of(error)}, which is no damage that on_error is for; "
+                    "close some, or raise the limit (ulimit -n)"
+                ) from error
             elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
             raise DecodeError(cause_of(error) + elsewhere, path=path) from error
         except Exception as error:  # a source may raise anything, and of a million samples it is one

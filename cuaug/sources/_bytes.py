@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 
-__all__ = ["cause_of", "open_regular", "read_bytes"]
+__all__ = ["cause_of", "open_regular", "read_bytes", "too_many_open"]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
@@ -54,6 +54,11 @@ def _opened(path: str | os.PathLike[str], flags: int) -> tuple[int, int]:
         os.close(file)
         raise
     return file, status.st_size
+
+
+def too_many_open(error: OSError) -> bool:
+    """Whether this process, or the system, has as many files open as it may: then it is no fault of this one."""
+    return any(getattr(each, "errno", None) in (errno.EMFILE, errno.ENFILE) for each in (error, error.__cause__))
 
 
 def cause_of(error: OSError) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._bytes import cause_of, read_bytes
+from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
 from cuaug.sources._repr import OneLine, some
 from cuaug.sources._urls import is_url
 
@@ -154,6 +154,8 @@ def _read(source: Source, index: int) -> tuple[Any, Any, str | None]:
             path = os.fspath(data)
             data = read_bytes(path)
     except OSError as error:
+        if too_many_open(error):
+            raise
         raise DecodeError(cause_of(error), path=path, index=index) from error
     return data, label, path
 

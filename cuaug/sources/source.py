@@ -12,8 +12,9 @@ class Source(Protocol):
     """Samples by number: anything with `len(source)` and `source.read(i)`.
 
     `read` is called from several threads at once, in forked processes and, after pickling, in spawned ones. What it
-    raises as an OSError or a DecodeError is that one sample's fault, and `on_error` says what becomes of it; anything
-    else ends the iteration, with a note of which sample it was (from Python 3.11 on).
+    raises as an OSError or a DecodeError is that one sample's fault, and `on_error` says what becomes of it, unless it
+    is that too many files are open; anything else ends the iteration, with a note of which sample it was (from Python
+    3.11 on).
 
     A source may have more, and the loader uses what there is:
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
-from cuaug.sources import Checked
+from cuaug.sources import Checked, open_source
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
@@ -191,6 +193,33 @@ def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
     with Loader(source, batch_size=3, on_error="skip", error_callback=told.append) as loader:
         assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
     assert [(each.index, each.cause) for each in told] == [(1, cause)]
+
+
+@pytest.fixture
+def no_more_files():
+    """From when it is called until the test's end, no file can be opened."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def limit():
+        lowest = os.open(os.devnull, os.O_RDONLY)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+
+    yield limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_too_many_open_files_are_no_damage(on_error, checked, no_more_files, tmp_path):
+    source = open_source(write_photos(tmp_path, 6, form="JPEG"))
+    source = Checked(source, Checked.compute(source)) if checked else source
+    with Loader(source, [T.Resize((8, 8))], batch_size=3, on_error=on_error) as loader:
+        assert [len(images) for images, _ in loader] == [3, 3]
+        no_more_files()
+        with pytest.raises(LoaderError, match=r"\.jpg' \(sample \d\): Too many open files, which is no damage"):
+            list(loader)
+    assert not loader.stats().failed
 
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
