@@ -82,7 +82,10 @@ def contenders(image: np.ndarray) -> dict[str, tuple[int, Callable[[], object]]]
         PLAIN: (20, lambda: opencv_plainly(image)),
         "Pillow: crop and resize alone": (20, lambda: picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)),
         "write a batch of 128 into fresh memory": (1, lambda: torch.empty(BATCH).fill_(1.0)),
-        "write a batch of 128 into memory used before": (1, lambda: recycler.empty(BATCH, torch.float32).fill_(1.0)),
+        "write a batch of 128 into memory used before": (
+            1,
+            lambda: recycler.empty([BATCH], torch.float32)[0].fill_(1.0),
+        ),
     }
 
 

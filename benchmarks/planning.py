@@ -87,7 +87,7 @@ def batch(name: str, n: int) -> Callable[[], object]:
         draws = Draws(0, next(epochs), keys)
         planned = planning.plan_samples(chain, items, labels, draws, None, Layout.CHW, str)
         moved = planned.targets.moved(planned.tables) if planned.targets else None
-        return planned.shape, planned.regions(), moved
+        return planned.stacks, planned.regions(), moved
 
     return call
 

@@ -73,7 +73,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
     lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
-    lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64, i64]
+    lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
     lib.cuaug_interleave.restype = None
     lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]

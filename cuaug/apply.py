@@ -40,7 +40,8 @@ def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
         TransformError: images that are not supported, or that come out of one batch with different sizes.
     """
     opened = open_images(images)
-    return opened.finish(run_plan(opened, write, views=views)[0])
+    (made,), _ = run_plan(opened, write, views=views)
+    return opened.finish(made)
 
 
 def run_plan(
@@ -53,8 +54,10 @@ def run_plan(
     record: Record | None = None,
     target_type: Type | None = None,
     normalized: bool = False,
-) -> tuple[torch.Tensor, list[Any] | None]:
+) -> tuple[list[torch.Tensor], list[Any] | None]:
     """(N, C, H, W), or (N, views, C, H, W) where there are several, in memory as `opened` asks; and the targets.
+
+    Views of several sizes are as many stacks.
 
     The images are of `target_type`; None: as the plan says, or else as they were. `normalized` says that they come so.
     """
@@ -82,14 +85,12 @@ def run_plan(
     tables = devices.folded(plan.tables(target_type, layout))
 
     sizes = tables.sizes()
-    if (sizes != sizes[:, :1]).any():
+    if devices.first_unlike(sizes, views) is not None:
         some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
-    h, w = sizes[:, 0].tolist()
-    shape = (rows, plan.channels, h, w) if layout == Layout.CHW else (rows, h, w, plan.channels)
-    target = empty(shape, dtype_of(tables.target_type), opened.images.device)
-    devices.run(tables, opened.images, target, views=views)
-    target = target.double() if as_double else target
-    target = target.movedim(-1, -3) if layout == Layout.HWC else target
-    targets = moving.moved(tables) if moving else targets
-    return target if views == 1 else target.unflatten(0, (n, views)), targets
+    stacks = devices.Stacks.of(sizes, views, plan.channels, layout)
+    made = [empty(shape, dtype_of(tables.target_type), opened.images.device) for shape in stacks.shapes]
+    devices.run(tables, opened.images, made, stacks)
+    made = [stack.double() for stack in made] if as_double else made
+    made = [stack.movedim(-1, -3) for stack in made] if layout == Layout.HWC else made
+    return made, moving.moved(tables) if moving else targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,13 @@ import torch
 from cuaug.errors import LoaderError
 from cuaug.targets import holds_targets
 
-__all__ = ["Batch", "collate", "none_of"]
+__all__ = ["Batch", "collate", "each_stack", "none_of"]
 
 _MISSING: Any = object()
 
 
 class _Pair(NamedTuple):
-    images: torch.Tensor
+    images: Any
     labels: Any
 
 
@@ -27,7 +27,8 @@ class Batch(_Pair):
     """One batch: unpacks as `images, labels`, and says more by name.
 
     Attributes:
-        images: (N, C, H, W) on the loader's device.
+        images: (N, C, H, W) on the loader's device; of several views of each picture (N, V, C, H, W), and of views of
+            several sizes a tuple of these, one for each size.
         labels: what `collate` makes of the N labels: in the common case a CPU tensor whose first axis is N.
         indices: (N,) int64 on the CPU: which samples of the source these are.
         valid: (N,) bool on the CPU: False where a sample fills a place that is not its own, as padding
@@ -47,7 +48,7 @@ class Batch(_Pair):
 
     def __new__(
         cls,
-        images: torch.Tensor | Iterable[Any],
+        images: Any,
         labels: Any = _MISSING,
         indices: torch.Tensor | None = None,
         valid: torch.Tensor | None = None,
@@ -58,8 +59,8 @@ class Batch(_Pair):
             if isinstance(images, torch.Tensor):
                 raise TypeError("a Batch is of images and labels, and here are only images")
             images, labels = images
-        batch = super().__new__(cls, images, labels)  # type: ignore[arg-type]
-        params = params or (lambda: [[] for _ in images])
+        batch = super().__new__(cls, images, labels)
+        params = params or (lambda: [[] for _ in each_stack(images)[0]])
         batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch
 
@@ -72,20 +73,23 @@ class Batch(_Pair):
         images, labels, indices, valid = (_moved(part, device, non_blocking) for part in parts)
         return Batch(images, labels, indices, valid, self.epoch, self.params)
 
-    def copy_into(self, images: torch.Tensor, labels: torch.Tensor | None = None) -> None:
+    def copy_into(self, images: Any, labels: torch.Tensor | None = None) -> None:
         """Copies the batch to where it is always expected: the input of a captured CUDA graph has one address.
 
         On torch's current stream; nothing waits for the GPU.
 
         Args:
-            images: of this batch's shape, type and layout; on the GPU, allocated once.
+            images: of this batch's shape, type and layout, a tuple where these are one; on the GPU, allocated once.
             labels: likewise, of the labels' shape and type, where they are one tensor.
 
         Raises:
             LoaderError: a shape or a type differs (the last batch of an epoch may be smaller: `last_batch="drop"`), or
                 the labels are not a tensor.
         """
-        pairs = [("images", self.images, images)]
+        own, others = each_stack(self.images), each_stack(images)
+        if len(own) != len(others):
+            raise LoaderError(f"images are {len(own)} tensors, and go into {len(others)}")
+        pairs = [("images", *pair) for pair in zip(own, others, strict=True)]
         if labels is not None:
             pairs.append(("labels", self.labels, labels))
         for name, ours, theirs in pairs:
@@ -104,8 +108,14 @@ class Batch(_Pair):
         return Batch, (self.images, self.labels, self.indices, self.valid, self.epoch)
 
     def __repr__(self) -> str:
-        images = f"{tuple(self.images.shape)} {self.images.dtype} on {self.images.device}"
+        stacks = each_stack(self.images)
+        images = f"{', '.join(str(tuple(each.shape)) for each in stacks)} {stacks[0].dtype} on {stacks[0].device}"
         return f"Batch(images: {images}, epoch={self.epoch}, indices={self.indices}, valid={self.valid})"
+
+
+def each_stack(images: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a batch's images: one, or as many as its views have sizes."""
+    return tuple(images) if isinstance(images, (tuple, list)) else (images,)
 
 
 def collate(labels: Sequence[Any]) -> Any:

@@ -56,7 +56,7 @@ class Loader:
         files: a directory with one folder per class; paths, each labelled with its index; (path, label) pairs, or
             {path: label}; a file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
             `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array.
-        transforms: a chain of `cuaug.transforms` after which all images have the same size.
+        transforms: a chain of `cuaug.transforms` after which all images, or the same view of all, have the same size.
         batch_size: images per batch, on each rank.
         shuffle: a new order each epoch.
         sampler: the order, instead: a torch Sampler, indices, `cuaug.WeightedSampler` or `cuaug.ShardSampler`. It gives
@@ -99,11 +99,11 @@ class Loader:
         decode_threads: CPU threads that help the GPU to decode; None: `threads`, or chosen with the load_hint.
         max_pixels: refuse files whose header claims more.
 
-    Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
-    keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with their images, and labels that
-    are dicts of these stay a list: see `cuaug.targets`. Each iteration is, from its first batch on, the next epoch;
-    `set_epoch` chooses it. `state_dict` and `load_state_dict` stop and go on, on any number of ranks. It is a context
-    manager; `close()` ends its threads.
+    Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device (of views
+    more: see `Batch`), yours to keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with
+    their images, and labels that are dicts of these stay a list: see `cuaug.targets`. Each iteration is, from its first
+    batch on, the next epoch; `set_epoch` chooses it. `state_dict` and `load_state_dict` stop and go on, on any number
+    of ranks. It is a context manager; `close()` ends its threads.
 
     Raises:
         LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.

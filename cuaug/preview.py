@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import runpy
@@ -152,10 +153,18 @@ def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, n
 def shown(result: NDArray[Any], chain: T.Transform) -> tuple[Image.Image, str]:
     """A picture of what a chain makes of one image, and what had to be done to show it.
 
-    The result is (H, W, C), or (V, H, W, C) for chains that make several of one: those are put side by side.
+    The result is (H, W, C), or (V, H, W, C) for chains that make several of one, which are put side by side; or a tuple
+    of these for those that make them in several sizes, one below the other.
     Where all samples pass a `Normalize`, the last one is undone, and values saturate at black and white then. Other
     floats that lie beyond [0, 1] are stretched to it.
     """
+    if isinstance(result, tuple):  # views of several sizes
+        pictures, notes = zip(*(shown(views, chain) for views in result), strict=True)
+        widths, heights = zip(*(picture.size for picture in pictures), strict=True)
+        together = Image.new("RGB", (max(widths), sum(heights)))
+        for picture, top in zip(pictures, itertools.accumulate(heights[:-1], initial=0), strict=True):
+            together.paste(picture, (0, top))
+        return together, notes[0]
     if isinstance(result, np.ndarray) and result.ndim == 4:
         views = list(result)
         result = np.vstack([np.hstack(views[i : i + _ABREAST]) for i in range(0, len(views), _ABREAST)])

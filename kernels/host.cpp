@@ -46,14 +46,14 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
     return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
-// As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each, into targets that lie
-// target_bytes apart.
+// As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each. targets: for each row
+// an address.
 EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,
                            const float* tables, const char* images, int64_t image_bytes, int64_t pitch, int views,
-                           char* targets, int64_t target_bytes, int64_t row_bytes) {
+                           const uint64_t* targets, int64_t row_bytes) {
     return on_threads(samples, threads, [=](int64_t i) {
         return cuaug_run(isa, static_cast<const char*>(rows) + i * row_bytes, samples, passes, ops, tables, nullptr,
-                         images + i / views * image_bytes, pitch, 0, 0, targets + i * target_bytes, 0, 0);
+                         images + i / views * image_bytes, pitch, 0, 0, reinterpret_cast<void*>(targets[i]), 0, 0);
     });
 }
 

@@ -233,7 +233,8 @@ def run_stack(write, images: np.ndarray, isa: str, threads: int) -> list[bytes]:
     (h, *_), (w, *_) = tables.sizes()
     out = np.empty((len(images), h, w, 3), dtype=np.float32)
     program = HostProgram(tables, isa=isa)
-    program.run_stack(images, out.ctypes.data, out.strides[0], views=1, threads=threads)
+    targets = np.array([one.ctypes.data for one in out], dtype=np.uint64)
+    program.run_stack(images, targets, views=1, threads=threads)
     return [one.tobytes() for one in out]
 
 

@@ -72,7 +72,7 @@ def test_a_pil_image_becomes_a_tensor_once_it_is_float():
 def test_floats_of_a_pil_image_are_made_where_they_stay(mode):
     """As planes: turned round by torch they took longer than all the rest, and on busy CPUs fifty times as long."""
     opened = interop.open_images(Image.fromarray(PIXELS[0]).convert(mode))
-    made, _ = run_plan(opened, lambda plan: plan.to_float())
+    (made,), _ = run_plan(opened, lambda plan: plan.to_float())
     assert opened.finish(made).data_ptr() == made.data_ptr()
 
 

@@ -194,6 +194,17 @@ def test_several_results_of_one_are_shown_side_by_side():
     np.testing.assert_array_equal(got[20:, :30], image[:20, :-31:-1])
 
 
+def test_views_of_several_sizes_are_shown_one_size_below_the_other():
+    image = photo(40, 60)
+    chain = T.Compose([T.MultiView([T.CenterCrop(10), T.CenterCrop((20, 44)), T.CenterCrop(10)])])
+    got = np.asarray(shown(next(draw(image, chain, 1)), chain)[0])
+    assert got.shape == (30, 44, 3)
+    for left in (0, 10):
+        np.testing.assert_array_equal(got[:10, left : left + 10], image[15:25, 25:35])
+    np.testing.assert_array_equal(got[10:], image[10:30, 8:52])
+    assert not got[:10, 20:].any()
+
+
 @pytest.mark.parametrize("function", [lambda images: images[:, :2], lambda images: images.flatten(1)])
 def test_what_is_no_picture_is_refused(function):
     chain = T.Compose([T.Lambda(function)])

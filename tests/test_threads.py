@@ -40,7 +40,8 @@ def test_a_stack_is_as_its_images(data, dtype, count, several, views):
     apart = np.zeros((count, SIZE[0] + 1, SIZE[1] + 2, 3), dtype=np.uint8)
     apart[:, :-1, :-2] = stack
     program = HostProgram(tables)
-    program.run_stack(apart[:, :-1, :-2], got.ctypes.data, size + 5, views=views, threads=several)
+    targets = np.array([row.ctypes.data for row in got], dtype=np.uint64)
+    program.run_stack(apart[:, :-1, :-2], targets, views=views, threads=several)
     for row, one in zip(got, wanted, strict=True):
         np.testing.assert_array_equal(row[:size], one.reshape(-1).view(np.uint8))
         assert (row[size:] == 0xA5).all()

@@ -5,38 +5,38 @@ cuda.py     the same kernels through NVRTC and CuPy
 nvrtc.py    how they are compiled for a GPU
 streams.py  CUDA streams that nobody else gets
 folding.py  what runs as one table instead of several operations
+stacks.py   where finished images go
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from cuaug.devices.folding import folded
 from cuaug.devices.host import HostProgram
+from cuaug.devices.stacks import Stacks, first_unlike
 from cuaug.plan import Tables
 from cuaug.threads import threads_for
 
-__all__ = ["HostProgram", "folded", "run"]
+__all__ = ["HostProgram", "Stacks", "first_unlike", "folded", "run"]
 
 
-def run(tables: Tables, images: torch.Tensor, target: torch.Tensor, *, views: int = 1) -> None:
-    """Runs a plan on a stack of images, (N, H, W, 3), into `target`, (N * views, ...), where the images are.
+def run(tables: Tables, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: Stacks) -> None:
+    """Runs a plan on a stack of images, (N, H, W, 3), into `targets`, of the shapes of `stacks`, where the images are.
 
     On CUDA the launches are queued on torch's current stream.
     """
+    views, finals = stacks.count, stacks.addresses(targets)
     if images.is_cuda:
         from cuaug.devices.cuda import CudaProgram  # CuPy, and a context, only once there is a GPU to use
 
         step = np.uint64(images.stride(0) * images.element_size())
-        addresses = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64).repeat(views) * step
+        sources = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64) * step
         with torch.cuda.device(images.device):
-            CudaProgram(tables).run(addresses, target)
+            CudaProgram(tables).run(sources.repeat(views), targets[0], finals=finals)
         return
-    HostProgram(tables).run_stack(
-        images.numpy(),
-        target.data_ptr(),
-        target.stride(0) * target.element_size(),
-        views=views,
-        threads=threads_for(images.nbytes + target.nbytes),
-    )
+    size = images.nbytes + sum(target.nbytes for target in targets)
+    HostProgram(tables).run_stack(images.numpy(), finals, views=views, threads=threads_for(size))

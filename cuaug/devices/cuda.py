@@ -202,6 +202,7 @@ class CudaProgram:
         sources: NDArray[np.uint64],
         target: torch.Tensor,
         *,
+        finals: NDArray[np.uint64] | None = None,
         pitches: NDArray[np.int64] | None = None,
         skip: NDArray[np.bool_] | None = None,
         workspace: Workspace | None = None,
@@ -211,6 +212,7 @@ class CudaProgram:
         Args:
             sources: (N,) device addresses of whole images, each (H, W, 3) packed, of the type the plan was made for.
             target: (N, ...) finished images, contiguous, of the type and layout that the tables give.
+            finals: (N,) addresses of the finished images, where `target` has only some of them.
             pitches: (N,) bytes from one row to the next, where sources are not packed: of a picture that is there in
                 part, `sources` has where its first pixel would be.
             skip: (N,) samples to leave out, if any; their part of `target` is not written.
@@ -231,8 +233,9 @@ class CudaProgram:
             rows["active"][:, skip] = 0
         if pitches is not None:
             rows["pitch"][0] = pitches
-        step = target.stride(0) * target.element_size()
-        finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
+        if finals is None:
+            step = target.stride(0) * target.element_size()
+            finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         _address(rows, sources, finals, workspace)
         rows_at, ops_at, luts_at, statistics_at = workspace.send()
         if fills(tables):

@@ -57,14 +57,12 @@ class HostProgram:
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
-    def run_stack(
-        self, images: NDArray[np.generic], targets: int, target_bytes: int, *, views: int, threads: int
-    ) -> None:
+    def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:
         """Runs every pass of all samples.
 
         Args:
             images: (N, H, W, 3) as for `run`, any distance apart; each is that of `views` samples.
-            targets: address of the first finished image; `target_bytes` from one to the next.
+            targets: (N * views,) addresses of the finished images.
             threads: at most this many share the samples.
         """
         status = library.cuaug_run_stack(
@@ -78,8 +76,7 @@ class HostProgram:
             address(images),
             *images.strides[:2],
             views,
-            targets,
-            target_bytes,
+            address(targets),
             self._row_bytes,
         )
         if status:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch
+from cuaug.batch import Batch, each_stack
 from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
@@ -181,12 +181,17 @@ class _Producer:
                     addresses -= parts.missing
                     clock.at("augment")
                     arena.times.decoded()
-                    tables, views = planned.tables, planned.views
-                    images = torch.empty(planned.shape, dtype=dtype_of(tables.target_type), device=self.device)
-                    program, target = CudaProgram(tables), images.flatten(0, int(views > 1))
-                    skip = failed.repeat(views) if failed.any() else None
-                    pitches = parts.pitches.repeat(views)
-                    program.run(addresses.repeat(views), target, pitches=pitches, skip=skip, workspace=arena.work)
+                    tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
+                    dtype = dtype_of(tables.target_type)
+                    images = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
+                    CudaProgram(tables).run(
+                        addresses.repeat(views),
+                        images[0],
+                        finals=stacks.addresses(images),
+                        pitches=parts.pitches.repeat(views),
+                        skip=failed.repeat(views) if failed.any() else None,
+                        workspace=arena.work,
+                    )
                     arena.times.end()
                 finally:
                     arena.free.record(self.stream)
@@ -369,7 +374,9 @@ class _CudaJob(Job):
 
     def take(self) -> Batch:
         batch = super().take()
-        current = torch.cuda.current_stream(batch.images.device)
+        images = each_stack(batch.images)
+        current = torch.cuda.current_stream(images[0].device)
         current.wait_event(self._ready)
-        batch.images.record_stream(current)
+        for stack in images:
+            stack.record_stream(current)
         return batch

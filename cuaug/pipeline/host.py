@@ -76,11 +76,10 @@ class _HostJob(Job):
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):
-            tables, views = planned.tables, planned.views
-            images = self.pipeline.memory.empty(planned.shape, dtype_of(tables.target_type))
+            tables, views = planned.tables, planned.stacks.count
+            images = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             program = HostProgram(tables)
-            regions = planned.regions().tolist()
-        address, step = images.data_ptr(), images.stride(0) * images.element_size() // views
+            regions, addresses = planned.regions().tolist(), planned.stacks.addresses(images).tolist()
 
         def decode_and_run(part: range) -> None:
             decoder = _decoder(self.settings.fancy_upsampling)
@@ -102,7 +101,7 @@ class _HostJob(Job):
                     clock.count("parts", decoder.in_part)
                     clock.count(("decoded_by", self.given if isinstance(items[i], Pixels) else decoder.decoded_by))
                     for row in range(i * views, (i + 1) * views):
-                        program.run(row, pixels, address + row * step, y=y0, x=x0)
+                        program.run(row, pixels, addresses[row], y=y0, x=x0)
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))
 

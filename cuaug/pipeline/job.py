@@ -92,7 +92,7 @@ class Job:
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._items: list[Item | None] = [None] * len(self.indices)
-        self._partial: tuple[torch.Tensor, NDArray[np.int64]] | None = None
+        self._partial: tuple[list[torch.Tensor], NDArray[np.int64]] | None = None
         self._finished: Batch | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
@@ -331,10 +331,11 @@ class Job:
 
     # --- for the devices --------------------------------------------------------------------------------------------
 
-    def ran(self, images: torch.Tensor | None, good: NDArray[np.int64]) -> None:
+    def ran(self, images: list[torch.Tensor] | None, good: NDArray[np.int64]) -> None:
         """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile.
 
-        That completes the batch, or else places that are left are filled first.
+        They are one stack, or of views of several sizes one for each size. That completes the batch, or else places
+        that are left are filled first.
         """
         everyone = np.arange(len(self.indices))  # the positions that the batch is to have
         if self.errors and self._on_error == "raise":
@@ -374,7 +375,7 @@ class Job:
         self._places = positions
         self._filled_by.start()
 
-    def _filled(self, images: torch.Tensor) -> None:
+    def _filled(self, images: list[torch.Tensor]) -> None:
         """`images` are what the other job made for the places; called on its thread."""
         other, places = self._filled_by, self._places
         assert other is not None
@@ -385,7 +386,7 @@ class Job:
         everyone = np.arange(len(self.indices))
         self._complete(images, everyone if self.share.kept and self._on_error == "replace" else everyone[:0])
 
-    def _complete(self, images: torch.Tensor, positions: NDArray[np.int64]) -> None:
+    def _complete(self, images: list[torch.Tensor], positions: NDArray[np.int64]) -> None:
         """`images` are those of `positions`; or `positions` is empty, and they only have the right shape."""
         if self._fills is not None:
             self._fills._filled(images)

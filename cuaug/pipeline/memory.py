@@ -6,9 +6,12 @@ Fresh memory for a batch costs more than writing the batch: the system maps and 
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,6 +20,8 @@ from numpy.typing import NDArray
 from cuaug.pages import pages
 
 __all__ = ["Recycler"]
+
+_ALIGN = 64  # a line of the cache
 
 
 class Recycler:
@@ -33,15 +38,18 @@ class Recycler:
         self._lent: deque[tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = deque(maxlen=keep)
         self._lock = threading.Lock()
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        """An uninitialised contiguous tensor."""
-        size = int(np.prod(shape)) * dtype.itemsize
+    def empty(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+        """Uninitialised contiguous tensors, in one block."""
+        sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
+        *starts, size = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
         with self._lock:
             block = self._block(size)
             # A view of its own for every use: torch keeps it alive as long as any tensor or array shares the memory.
             view = block[:size]
             self._lent.append((weakref.ref(view), block))
-        return torch.from_numpy(view).view(dtype).view(shape)
+        memory = torch.from_numpy(view)
+        parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+        return [part.view(dtype).view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def clear(self) -> None:
         """Keeps nothing of what was handed out; it goes with the last tensor over it."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.devices import folded
+from cuaug.devices import Stacks, first_unlike, folded
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Plan, Record, Tables, Type
 from cuaug.random import Draws
@@ -25,25 +25,23 @@ class Planned:
 
     Attributes:
         sources: (2, N) heights and widths of the samples' images.
-        shape: of the finished images, in the layout they are made in: (N, ...), or (N, views, ...).
-        views: rows of the tables for each sample, in turn.
+        stacks: where the finished images go; the tables have as many rows for each sample, in turn, as it has views.
         record: what was drawn.
         targets: the samples' labels, in which something may have to be moved.
     """
 
     tables: Tables
     sources: NDArray[np.int64]
-    shape: tuple[int, ...]
-    views: int
+    stacks: Stacks
     record: Record
     targets: Targets
 
     def regions(self) -> NDArray[np.int64]:
         """(N, 4): y0, x0, y1, x1 of the pixels that any view of each sample reads."""
-        regions = self.tables.regions()
-        if self.views == 1:
+        regions, views = self.tables.regions(), self.stacks.count
+        if views == 1:
             return regions
-        each = regions.reshape(-1, self.views, 4)
+        each = regions.reshape(-1, views, 4)
         return np.concatenate([each[..., :2].min(axis=1), each[..., 2:].max(axis=1)], axis=1)
 
 
@@ -65,8 +63,8 @@ def plan_samples(
         name: what to call the i-th of them.
 
     Raises:
-        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images
-            would have different sizes.
+        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images,
+            of one view, would have different sizes.
     """
     keys = draws.indices
     views = chain.stages[0].views
@@ -94,21 +92,10 @@ def plan_samples(
                 raise TransformError(f"{name(i)}: {error}") from error
         raise
     sizes = tables.sizes()
-    _check_sizes(sizes, views, name)
-    h, w = sizes[:, 0].tolist()
-    image = (plan.channels, h, w) if layout == Layout.CHW else (h, w, plan.channels)
-    shape = (len(items), *image) if views == 1 else (len(items), views, *image)
-    return Planned(folded(tables), sources, shape, views, plan.record, targets)
-
-
-def _check_sizes(sizes: NDArray[np.int64], views: int, name: Callable[[int], str]) -> None:
-    """Raises a TransformError unless all images, (2, N * views) heights and widths, come out with one size."""
-    odd = (sizes != sizes[:, :1]).any(axis=0)
-    if odd.any():
-        k = int(np.argmax(odd))
-        names = [f"{'' if views == 1 else f'view {j % views} of '}{name(j // views)}" for j in (0, k)]
-        refused = different_sizes(*((of, *sizes[:, j]) for of, j in zip(names, (0, k), strict=True)))
-        raise refused if k >= views else TransformError(f"{refused}; views of several sizes take a loader each")
+    if (k := first_unlike(sizes, views)) is not None:
+        of = "" if views == 1 else f"view {k % views} of "
+        raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
+    return Planned(folded(tables), sources, Stacks.of(sizes, views, plan.channels, layout), plan.record, targets)
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -72,18 +73,18 @@ class Samples:
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
-    def batch(self, images: torch.Tensor, which: NDArray[np.int64], settings: Settings) -> Batch:
+    def batch(self, images: list[torch.Tensor], which: NDArray[np.int64], settings: Settings) -> Batch:
         """The finished batch.
 
         Args:
-            images: what the chain's first stage made of the samples at `which`; its later stages run here.
+            images: what the chain's first stage made of the samples at `which`, in stacks; its later stages run here.
             which: places; none for an empty batch: then one image and the first label give the shapes.
         """
         if settings.layout == Layout.HWC:
-            images = images.movedim(-1, -3)
+            images = [stack.movedim(-1, -3) for stack in images]
         shown = which if len(which) else np.arange(1)
         places = shown.tolist()
-        images, labels = images[: len(places)], [self.labels[k] for k in places]
+        images, labels = [stack[: len(places)] for stack in images], [self.labels[k] for k in places]
         drawn = [self.drawn[k] for k in places]
         later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
@@ -94,8 +95,9 @@ class Samples:
             labels = mixed or labels
         which = which[which < self.own]
         together = settings.collate(labels[: max(len(which), 1)])
+        images = [stack[: len(which)] for stack in images]
         return Batch(
-            images[: len(which)],
+            images[0] if len(images) == 1 else tuple(images),
             together if len(which) else none_of(together),
             torch.from_numpy(self.indices[which]),
             torch.from_numpy(self.valid[which]),
@@ -111,24 +113,27 @@ def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> 
     return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
 
 
-def rows_of(images: torch.Tensor, which: NDArray[np.int64]) -> torch.Tensor:
-    """Copies of those images, by their numbers."""
-    return images[torch.from_numpy(which).to(images.device)]
+def rows_of(images: list[torch.Tensor], which: NDArray[np.int64]) -> list[torch.Tensor]:
+    """Copies of those images, by their numbers in each stack."""
+    return [stack[torch.from_numpy(which).to(stack.device)] for stack in images]
 
 
 def joined(
-    some: tuple[torch.Tensor, NDArray[np.int64]],
-    others: tuple[torch.Tensor, NDArray[np.int64]],
+    some: tuple[list[torch.Tensor], NDArray[np.int64]],
+    others: tuple[list[torch.Tensor], NDArray[np.int64]],
     layout: Layout,
     name: Callable[[int], str],
-) -> torch.Tensor:
+) -> list[torch.Tensor]:
     """Images of two jobs, each with their places in the batch, in the order of the places; `name` tells whose they are.
 
     Raises:
         TransformError: they differ in size.
     """
     (images, places), (more, filled) = some, others
-    if images.shape[1:] != more.shape[1:]:
-        sizes = slice(2, 4) if layout == Layout.CHW else slice(1, 3)
-        raise different_sizes((name(int(places[0])), *images.shape[sizes]), (name(int(filled[0])), *more.shape[sizes]))
-    return rows_of(torch.cat([images, more]), np.argsort(np.concatenate([places, filled]), kind="stable"))
+    if [stack.shape[1:] for stack in images] != [stack.shape[1:] for stack in more]:
+        side = slice(-2, None) if layout == Layout.CHW else slice(-3, -1)
+        pairs = itertools.product(*([tuple(stack.shape[side]) for stack in stacks] for stacks in (images, more)))
+        (h, w), (other_h, other_w) = next(pair for pair in pairs if pair[0] != pair[1])
+        raise different_sizes((name(int(places[0])), h, w), (name(int(filled[0])), other_h, other_w))
+    together = [torch.cat([one, other]) for one, other in zip(images, more, strict=True)]
+    return rows_of(together, np.argsort(np.concatenate([places, filled]), kind="stable"))

@@ -40,7 +40,8 @@ def run_chain(
     if len(stages) > 1:
         is_float = opened.images.is_floating_point()
         made, targets = run_stages(stages, made, targets, how_targets_are, draws, record, is_float=is_float)
-    return opened.finish(made), targets
+    finished = [opened.finish(stack) for stack in made]
+    return finished[0] if len(made) == 1 else tuple(finished), targets
 
 
 def rows_of(labels: Any) -> list[Any] | None:
@@ -78,7 +79,7 @@ def typed_stage(stages: Stages) -> int:
 
 def run_stages(
     stages: Stages,
-    images: torch.Tensor,
+    stacks: list[torch.Tensor],
     targets: list[Any] | None,
     how_targets_are: How,
     draws: Draws,
@@ -87,11 +88,11 @@ def run_stages(
     extra: int = 0,
     target_type: Type | None = None,
     is_float: bool = False,
-) -> tuple[torch.Tensor, list[Any] | None]:
+) -> tuple[list[torch.Tensor], list[Any] | None]:
     """All stages of a chain but the first.
 
     Args:
-        images: (N + extra, C, H, W): what the first stage made.
+        stacks: (N + extra, C, H, W), what the first stage made; several only of views that it made in several sizes.
         targets: N + extra of them, or None; `how_targets_are` says how they are read.
         draws: of those N + extra samples.
         extra: samples that are only partners of the others, for what looks at several. Where there are too few, the
@@ -102,10 +103,14 @@ def run_stages(
     Returns:
         what became of the N images and their targets.
     """
-    count, typed = len(images) - extra, typed_stage(stages)
+    count, typed = len(stacks[0]) - extra, typed_stage(stages)
     normalized = _normalized(stages[0], is_float, False)
     for number, stage in enumerate(stages[1:], 1):
         drawn = draws.at(number * _STAGE_POSITIONS)
+        if len(stacks) > 1:
+            sizes = ", ".join(f"{height} x {width}" for *_, height, width in (stack.shape for stack in stacks))
+            raise TransformError(f"{stage!r:.200} takes images of one size, and comes after views of {sizes} pixels")
+        (images,) = stacks
         if isinstance(stage, BatchTransform):
             if extra < stage.partners:
                 rows = np.arange(count + stage.partners) % count
@@ -117,14 +122,15 @@ def run_stages(
             normalized &= stage.keeps_range
             if number == typed and target_type is not None:
                 images = _of_type(images, target_type, normalized)
+            stacks = [images]
         else:
             opened = open_images(images)
             of = drawn.of(drawn.indices[: len(images)])
             type_now = target_type if number == typed else None
             made, targets = _run_planned(stage, opened, targets, how_targets_are, of, record, type_now, normalized)
             normalized = _normalized(stage, images.is_floating_point(), normalized)
-            images = opened.finish(made)
-    return images[:count], None if targets is None else targets[:count]
+            stacks = [opened.finish(stack) for stack in made]
+    return [stack[:count] for stack in stacks], None if targets is None else targets[:count]
 
 
 def _run_planned(
@@ -136,7 +142,7 @@ def _run_planned(
     record: Record,
     target_type: Type | None = None,
     normalized: bool = False,
-) -> tuple[torch.Tensor, list[Any] | None]:
+) -> tuple[list[torch.Tensor], list[Any] | None]:
     each = draws.of(np.repeat(draws.indices, stage.views))
     return run_plan(
         opened,
@@ -155,7 +161,7 @@ def _of_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch
     if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point) or 0 in images.shape:
         return images.to(dtype)
     opened = open_images(images)
-    made, _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
+    (made,), _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
     return opened.finish(made)
 
 

@@ -69,13 +69,14 @@ class TenCrop(FiveCrop):
 class MultiView(Transform):
     """Several views of each image, each by a chain and draws of its own: for SimCLR, BYOL, DINO and their like.
 
-    A batch becomes (N, V, C, H, W), an image (V, C, H, W), a PIL image a tuple of V. A loader reads and decodes each
-    picture once, and of it no more than its views need. What stands before or behind this in a chain does the same to
-    all views of an image.
+    A batch becomes (N, V, C, H, W), an image (V, C, H, W), a PIL image a tuple of V. Where views have several sizes, it
+    becomes a tuple of these, one for each size, sizes in the order of their first views. A loader reads and decodes
+    each picture once, and of it no more than its views need. What stands before or behind this in a chain does the same
+    to all views of an image; a function of whole batches (`MixUp`, ...) behind it takes views of one size alone.
 
     Args:
-        transforms: V of them, 2 or more, one for each view, which leave images of one size; `[chain] * 2` for two views
-            by the same chain.
+        transforms: V of them, 2 or more, one for each view, each of which leaves images of one size; `[chain] * 2` for
+            two views by the same chain.
     """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:

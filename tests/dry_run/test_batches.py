@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import cuaug
+from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
@@ -27,6 +28,26 @@ def test_loader_equals_the_cpu_loader(loader_on, pictures, layout):
         for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):
             assert got.stride() == want.stride() and got_labels.tolist() == labels.tolist()
             assert_same(got, want)
+
+
+def test_views_of_several_sizes_take_one_launch(loader_on, pictures, fake):
+    """Each goes where it belongs, damaged files or not; the allocator is told of all of a batch's tensors."""
+    for i in (3, 20):
+        Path(pictures[i]).write_bytes(b"no picture")
+    large, small = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip()]), T.RandomResizedCrop((10, 12))
+    chain = [T.MultiView([large, small, large, small, small]), T.Normalize(0.5, 0.2)]
+    for on_error in ("skip", "replace"):
+        gpu, cpu = (loader_on(device, pictures, chain, batch_size=8, on_error=on_error) for device in (True, False))
+        fake.kernel.launches.clear()
+        fake.torch.consumer.told.clear()
+        batches = list(gpu)
+        for (got, _), (want, _) in zip(batches, cpu, strict=True):
+            assert len(got) == len(want) == 2
+            assert_same(got[0], want[0])
+            assert_same(got[1], want[1])
+        assert fake.torch.consumer.told == [each.data_ptr() for batch in batches for each in batch.images]
+        replaced = 2 if on_error == "replace" else 0
+        assert len(fake.kernel.launches) == len(batches) + replaced
 
 
 def test_every_batch_is_waited_for(loader_on, pictures, fake):

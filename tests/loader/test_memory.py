@@ -154,10 +154,10 @@ def test_memory_that_is_too_small_or_far_too_large_is_let_go():
     """One giant batch must not stay for the small ones that follow."""
     recycler = Recycler(keep=1)
     held = []
-    for size in (100, 101, 26, 25, 24):
-        recycler.empty((size,), torch.uint8)
+    for size in (6400, 6464, 1664, 1600, 1536):
+        recycler.empty([(size,)], torch.uint8)
         held.append(len(recycler._lent[0][1]))
-    assert held == [100, 101, 101, 25, 25]
+    assert held == [6400, 6464, 6464, 1600, 1600]
 
 
 @pytest.mark.slow

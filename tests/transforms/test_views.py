@@ -233,15 +233,15 @@ def test_views_say_what_is_wrong(tmp_path):
     for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 5)):
         with pytest.raises(TransformError, match="only one transform of a chain"):
             T.Compose([T.FiveCrop(8), T.RandomApply([T.Compose([several])])])
-    sizes = T.MultiView([T.CenterCrop(8), T.CenterCrop(9)])
-    with pytest.raises(TransformError, match="different sizes"):
-        sizes(images)
-    Image.fromarray(images[0]).save(tmp_path / "a.png")
-    told = pytest.raises(
-        TransformError, match=r"view 0 of .*a.png' .*8 x 8, view 1 of .*a.png' .*9 x 9.* a loader each"
-    )
-    with cuaug.Loader([str(tmp_path / "a.png")], [sizes]) as loader, told:
+    sizes = T.MultiView([T.CenterCrop(8), T.Resize(9)])
+    for i, width in enumerate((20, 24)):
+        Image.fromarray(images[0, :20, :width]).save(tmp_path / f"{i}.png")
+    told = pytest.raises(TransformError, match=r"view 1 of .*0.png' .* is 9 x 9, view 1 of .*1.png' .* is 9 x 10")
+    with cuaug.Loader([str(tmp_path / "0.png"), str(tmp_path / "1.png")], [sizes], batch_size=2) as loader, told:
         next(iter(loader))
+    mixed = T.Compose([T.MultiView([T.CenterCrop(8), T.CenterCrop((9, 8))]), T.MixUp()])
+    with pytest.raises(TransformError, match=r"MixUp\(.* takes images of one size, .* views of 8 x 8, 9 x 8 pixels"):
+        mixed(images)
     with pytest.raises(TransformError, match=r"MultiView.* has no targets"):
         T.MultiView([T.CenterCrop(8)] * 2)(images[0], {"boxes": np.array([[1, 1, 4, 4.0]])})
 

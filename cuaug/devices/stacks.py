@@ -1,0 +1,66 @@
+"""Where finished images go: into one stack, or, of views of several sizes, into one for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug.plan import Layout
+
+__all__ = ["Stacks", "first_unlike"]
+
+
+def first_unlike(sizes: NDArray[np.int64], views: int) -> int | None:
+    """The first row whose image is of another size than the first image's same view; None: they make stacks.
+
+    sizes: (2, N * views) heights and widths, each image's views in turn.
+    """
+    if (sizes == sizes[:, :1]).all():  # by far the most
+        return None
+    each = sizes.reshape(2, -1, views)
+    unlike = (each != each[:, :1]).any(axis=0).ravel()
+    return int(unlike.argmax()) if unlike.any() else None
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The stacks that a plan's images make.
+
+    Attributes:
+        shapes: of each: (N, ...), or of V views of each image (N, V, ...).
+        views: which of each image's views, in turn, are in each.
+    """
+
+    shapes: list[tuple[int, ...]]
+    views: list[list[int]]
+
+    @property
+    def count(self) -> int:
+        """How many views each image has."""
+        return sum(map(len, self.views))
+
+    @classmethod
+    def of(cls, sizes: NDArray[np.int64], views: int, channels: int, layout: Layout) -> Stacks:
+        """Those of images of these sizes, of which `first_unlike` is None; sizes in the order of their first views."""
+        n = sizes.shape[1] // views
+        found: dict[tuple[int, int], list[int]] = {}
+        for view, (height, width) in enumerate(sizes[:, :views].T.tolist()):
+            found.setdefault((height, width), []).append(view)
+        shapes: list[tuple[int, ...]] = []
+        for (height, width), several in found.items():
+            image = (channels, height, width) if layout == Layout.CHW else (height, width, channels)
+            shapes.append((n, *image) if views == 1 else (n, len(several), *image))
+        return cls(shapes, list(found.values()))
+
+    def addresses(self, stacks: Sequence[torch.Tensor]) -> NDArray[np.uint64]:
+        """(N * views,): where each row's image goes, in tensors of these shapes, contiguous."""
+        made = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
+        for views, stack in zip(self.views, stacks, strict=True):
+            size = stack.stride(0) * stack.element_size() // len(views)
+            places = np.arange(len(made) * len(views), dtype=np.uint64) * np.uint64(size) + np.uint64(stack.data_ptr())
+            made[:, views] = places.reshape(-1, len(views))
+        return made.reshape(-1)
