@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Distribution, Extension, setup
@@ -42,7 +43,7 @@ def sources_checksum() -> int:
 
 
 class BuildKernels(build_ext):
-    """Compiles host_run.cpp once for each instruction set and links them behind host.cpp, which chooses at run time."""
+    """Compiles host_run.cpp for each instruction set, and host.cpp, which chooses at run time, and links them."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
@@ -58,13 +59,17 @@ class BuildKernels(build_ext):
         target.parent.mkdir(parents=True, exist_ok=True)
         extra = os.environ.get("CUAUG_CXXFLAGS", "").split()
         with tempfile.TemporaryDirectory() as scratch:
-            objects = []
-            for isa, flags in ISAS.items():
-                objects.append(f"{scratch}/{isa}.o")
-                source = KERNELS / "host_run.cpp"
-                self._run([compiler, *FLAGS, *flags, *extra, f"-DCUAUG_ISA={isa}", "-c", source, "-o", objects[-1]])
             have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
-            self._run([compiler, *FLAGS, *extra, *have, "-shared", KERNELS / "host.cpp", *objects, "-o", target])
+            units = [("host_run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in ISAS.items()]
+            units.append(("host.cpp", "host", have))
+            objects = [f"{scratch}/{name}.o" for _, name, _ in units]
+            commands = [
+                [compiler, *FLAGS, *flags, *extra, "-c", KERNELS / source, "-o", made]
+                for (source, _, flags), made in zip(units, objects, strict=True)
+            ]
+            with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiling is most of an installation's time
+                list(pool.map(self._run, commands))
+            self._run([compiler, *FLAGS, *extra, "-shared", *objects, "-o", target])
 
     @staticmethod
     def _run(command: list[object]) -> None:
