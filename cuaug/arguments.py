@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from numbers import Real
 from typing import Any
 
+import numpy as np
+
 from cuaug.errors import LoaderError
 
-__all__ = ["function", "integer", "one_of", "seconds", "share"]
+__all__ = ["flag", "function", "integer", "one_of", "seconds", "share"]
 
 
 def integer(name: str, value: Any, least: int | None = None) -> int:
@@ -21,6 +23,12 @@ def integer(name: str, value: Any, least: int | None = None) -> int:
     if number is None or (least is not None and number < least):
         raise LoaderError(f"{name} is an integer{'' if least is None else f' of at least {least}'}, not {value!r}")
     return number
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, (bool, int, np.bool_)):
+        raise LoaderError(f"{name} is True or False, not {value!r}")
+    return bool(value)
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> Any:

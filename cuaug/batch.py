@@ -13,7 +13,7 @@ import torch
 from cuaug.errors import LoaderError
 from cuaug.targets import holds_targets
 
-__all__ = ["Batch", "collate", "each_stack", "none_of"]
+__all__ = ["Batch", "collate", "each_tensor", "none_of"]
 
 _MISSING: Any = object()
 
@@ -28,7 +28,7 @@ class Batch(_Pair):
 
     Attributes:
         images: (N, C, H, W) on the loader's device; of several views of each picture (N, V, C, H, W), and of views of
-            several sizes a tuple of these, one for each size.
+            several sizes a tuple of these, one for each size. With `stack=False` a list of N images (C, H, W).
         labels: what `collate` makes of the N labels: in the common case a CPU tensor whose first axis is N.
         indices: (N,) int64 on the CPU: which samples of the source these are.
         valid: (N,) bool on the CPU: False where a sample fills a place that is not its own, as padding
@@ -60,7 +60,7 @@ class Batch(_Pair):
                 raise TypeError("a Batch is of images and labels, and here are only images")
             images, labels = images
         batch = super().__new__(cls, images, labels)
-        params = params or (lambda: [[] for _ in each_stack(images)[0]])
+        params = params or (lambda: [[] for _ in (images if isinstance(images, list) else each_tensor(images)[0])])
         batch.__dict__.update(indices=indices, valid=valid, epoch=epoch, params=params)
         return batch
 
@@ -86,7 +86,7 @@ class Batch(_Pair):
             LoaderError: a shape or a type differs (the last batch of an epoch may be smaller: `last_batch="drop"`), or
                 the labels are not a tensor.
         """
-        own, others = each_stack(self.images), each_stack(images)
+        own, others = each_tensor(self.images), each_tensor(images)
         if len(own) != len(others):
             raise LoaderError(f"images are {len(own)} tensors, and go into {len(others)}")
         pairs = [("images", *pair) for pair in zip(own, others, strict=True)]
@@ -108,13 +108,15 @@ class Batch(_Pair):
         return Batch, (self.images, self.labels, self.indices, self.valid, self.epoch)
 
     def __repr__(self) -> str:
-        stacks = each_stack(self.images)
-        images = f"{', '.join(str(tuple(each.shape)) for each in stacks)} {stacks[0].dtype} on {stacks[0].device}"
+        tensors, apart = each_tensor(self.images), isinstance(self.images, list)
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
+        images = f"{len(tensors)} of their own sizes" if apart else shapes
+        images += f" {tensors[0].dtype} on {tensors[0].device}" if tensors else ""
         return f"Batch(images: {images}, epoch={self.epoch}, indices={self.indices}, valid={self.valid})"
 
 
-def each_stack(images: Any) -> tuple[torch.Tensor, ...]:
-    """The tensors of a batch's images: one, or as many as its views have sizes."""
+def each_tensor(images: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a batch's images: one, as many as its views have sizes, or one for each."""
     return tuple(images) if isinstance(images, (tuple, list)) else (images,)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from cuaug import state
-from cuaug.arguments import function, integer, one_of, seconds, share
+from cuaug.arguments import flag, function, integer, one_of, seconds, share
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
 from cuaug.codec import DEFAULT_MAX_PIXELS
@@ -74,6 +74,7 @@ class Loader:
             (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back. Functions of whole batches
             that end the chain, such as `Lambda`, are given this type already; what `Mosaic` makes is converted.
         layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
+        stack: False: images of any size, as a list of N tensors (C, H, W), which detectors take.
         threads: worker threads that read and decode, in place of DataLoader's num_workers; None: one for each CPU that
             affinity and the control group's quota leave to this process, shared among the ranks of a machine; on a GPU
             at most 16.
@@ -126,6 +127,7 @@ class Loader:
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         layout: Literal["NCHW", "NHWC"] = "NCHW",
+        stack: bool = True,
         threads: int | None = None,
         prefetch: int | None = None,
         on_error: OnError = "raise",
@@ -146,9 +148,8 @@ class Loader:
         self.batch_size = integer("batch_size", batch_size, 1)
         if not len(self.source):
             raise LoaderError(f"there is nothing to load: {self.source!r} has no samples")
-        if shuffle is not None and not isinstance(shuffle, (bool, int, np.bool_)):
-            raise LoaderError(f"shuffle is True or False, not {shuffle!r}")
-        self._sampler = open_sampler(sampler, len(self.source), shuffle=bool(shuffle))
+        shuffle = flag("shuffle", False if shuffle is None else shuffle)
+        self._sampler = open_sampler(sampler, len(self.source), shuffle=shuffle)
         self.seed = integer("seed", seed)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
@@ -180,6 +181,7 @@ class Loader:
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],
+            stack=flag("stack", stack),
             fancy_upsampling=fancy_upsampling,
             index_bytes=None if index_bytes is None else integer("index_bytes", index_bytes, 0),
             load_hint=share("load_hint", load_hint),

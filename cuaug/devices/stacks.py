@@ -1,4 +1,4 @@
-"""Where finished images go: into one stack, or, of views of several sizes, into one for each size."""
+"""Where finished images go: into one stack, of views of several sizes into one for each size, or each by itself."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ class Stacks:
     """The stacks that a plan's images make.
 
     Attributes:
-        shapes: of each: (N, ...), or of V views of each image (N, V, ...).
+        shapes: of each: (N, ...), or of V views of each image (N, V, ...); where they are apart, of each image.
         views: which of each image's views, in turn, are in each.
+        apart: whether each image is by itself, and they make no stacks.
     """
 
     shapes: list[tuple[int, ...]]
     views: list[list[int]]
+    apart: bool = False
 
     @property
     def count(self) -> int:
@@ -44,20 +46,30 @@ class Stacks:
         return sum(map(len, self.views))
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int64], views: int, channels: int, layout: Layout) -> Stacks:
-        """Those of images of these sizes, of which `first_unlike` is None; sizes in the order of their first views."""
+    def of(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> Stacks:
+        """Those of images of these sizes, of which `first_unlike` is None; sizes in the order of their first views.
+
+        views: None: one each, which are to be apart.
+        """
+
+        def image(height: int, width: int) -> tuple[int, ...]:
+            return (channels, height, width) if layout == Layout.CHW else (height, width, channels)
+
+        if views is None:
+            return cls([image(*size) for size in sizes.T.tolist()], [[0]], True)
         n = sizes.shape[1] // views
         found: dict[tuple[int, int], list[int]] = {}
         for view, (height, width) in enumerate(sizes[:, :views].T.tolist()):
             found.setdefault((height, width), []).append(view)
         shapes: list[tuple[int, ...]] = []
         for (height, width), several in found.items():
-            image = (channels, height, width) if layout == Layout.CHW else (height, width, channels)
-            shapes.append((n, *image) if views == 1 else (n, len(several), *image))
+            shapes.append((n, *image(height, width)) if views == 1 else (n, len(several), *image(height, width)))
         return cls(shapes, list(found.values()))
 
     def addresses(self, stacks: Sequence[torch.Tensor]) -> NDArray[np.uint64]:
         """(N * views,): where each row's image goes, in tensors of these shapes, contiguous."""
+        if self.apart:
+            return np.array([one.data_ptr() for one in stacks], dtype=np.uint64)
         made = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
         for views, stack in zip(self.views, stacks, strict=True):
             size = stack.stride(0) * stack.element_size() // len(views)

@@ -4,6 +4,7 @@ job.py        one batch: read, plan, run, and what becomes of damaged samples
 host.py       ... decode and augment on the CPU
 cuda.py       ... decode and augment on a GPU, and hand over
 samples.py    which samples those are, and how they become one batch
+images.py     what became of them, in stacks or each by itself
 planning.py   their plan
 reading.py    one sample's bytes, header and label
 settings.py   what all batches of a loader have in common

@@ -24,13 +24,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch, each_stack
+from cuaug.batch import Batch, each_tensor
 from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
 from cuaug.devices import streams
 from cuaug.devices.cuda import CudaProgram, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.gpu_times import GpuClock, GpuTimes
+from cuaug.pipeline.images import Images
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
@@ -183,11 +184,11 @@ class _Producer:
                     arena.times.decoded()
                     tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
                     dtype = dtype_of(tables.target_type)
-                    images = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
+                    targets = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
                     CudaProgram(tables).run(
                         addresses.repeat(views),
-                        images[0],
-                        finals=stacks.addresses(images),
+                        targets[0],
+                        finals=stacks.addresses(targets),
                         pitches=parts.pitches.repeat(views),
                         skip=failed.repeat(views) if failed.any() else None,
                         workspace=arena.work,
@@ -196,7 +197,7 @@ class _Producer:
                 finally:
                     arena.free.record(self.stream)
             job.finishing(producer_thread)
-            job.ran(images, good)
+            job.ran(Images(targets, stacks.apart), good)
 
     def _pictures(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], parts: _Parts, arena: _Arena
@@ -374,9 +375,8 @@ class _CudaJob(Job):
 
     def take(self) -> Batch:
         batch = super().take()
-        images = each_stack(batch.images)
-        current = torch.cuda.current_stream(images[0].device)
+        current = torch.cuda.current_stream(self.pipeline.producer.device)
         current.wait_event(self._ready)
-        for stack in images:
-            stack.record_stream(current)
+        for tensor in each_tensor(batch.images):
+            tensor.record_stream(current)
         return batch

@@ -15,6 +15,7 @@ from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.machine import own_memory
 from cuaug.pipeline.choices import SAMPLES_PER_TASK
+from cuaug.pipeline.images import Images
 from cuaug.pipeline.job import Job, Pipeline
 from cuaug.pipeline.memory import Recycler
 from cuaug.pipeline.planning import Planned
@@ -77,9 +78,10 @@ class _HostJob(Job):
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):
             tables, views = planned.tables, planned.stacks.count
-            images = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
+            memory = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
+            images = Images(memory, planned.stacks.apart)
             program = HostProgram(tables)
-            regions, addresses = planned.regions().tolist(), planned.stacks.addresses(images).tolist()
+            regions, addresses = planned.regions().tolist(), planned.stacks.addresses(memory).tolist()
 
         def decode_and_run(part: range) -> None:
             decoder = _decoder(self.settings.fancy_upsampling)

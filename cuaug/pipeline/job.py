@@ -17,15 +17,15 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, without_frames
 from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
+from cuaug.pipeline.images import Images
 from cuaug.pipeline.planning import Planned, plan_samples
 from cuaug.pipeline.reading import Item
-from cuaug.pipeline.samples import Samples, joined, rows_of
+from cuaug.pipeline.samples import Samples
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
 from cuaug.pipeline.workers import LOOK_SECONDS, Workers
@@ -92,7 +92,7 @@ class Job:
         self._workers: Workers = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._items: list[Item | None] = [None] * len(self.indices)
-        self._partial: tuple[list[torch.Tensor], NDArray[np.int64]] | None = None
+        self._partial: tuple[Images, NDArray[np.int64]] | None = None
         self._finished: Batch | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
@@ -287,6 +287,7 @@ class Job:
         if not items:
             self.ran(None, good)
             return
+        settings.check()
         with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 settings.transforms,
@@ -296,6 +297,7 @@ class Job:
                 settings.target_type if typed_stage(settings.transforms.stages) == 0 else None,
                 settings.layout,
                 lambda i: self._name_at(good[i]),
+                stack=settings.stack,
             )
             samples.drew(planned.record, good)
         if planned.targets:
@@ -331,11 +333,10 @@ class Job:
 
     # --- for the devices --------------------------------------------------------------------------------------------
 
-    def ran(self, images: list[torch.Tensor] | None, good: NDArray[np.int64]) -> None:
+    def ran(self, images: Images | None, good: NDArray[np.int64]) -> None:
         """`images` hold what became of the samples at positions `good`, some of which may have failed meanwhile.
 
-        They are one stack, or of views of several sizes one for each size. That completes the batch, or else places
-        that are left are filled first.
+        That completes the batch, or else places that are left are filled first.
         """
         everyone = np.arange(len(self.indices))  # the positions that the batch is to have
         if self.errors and self._on_error == "raise":
@@ -343,7 +344,7 @@ class Job:
             return
         if images is not None and self.errors:
             decoded = np.flatnonzero([int(k) not in self.errors for k in good])
-            images, good = rows_of(images, decoded), good[decoded]
+            images, good = images.some(decoded), good[decoded]
         if self.errors and self._on_error == "skip" and len(good):
             everyone = good
         if images is not None and len(good) == len(everyone):
@@ -375,18 +376,19 @@ class Job:
         self._places = positions
         self._filled_by.start()
 
-    def _filled(self, images: list[torch.Tensor]) -> None:
+    def _filled(self, images: Images) -> None:
         """`images` are what the other job made for the places; called on its thread."""
         other, places = self._filled_by, self._places
         assert other is not None
         self._samples.put(places, other._samples)
         if self._partial is not None:
-            images = joined(self._partial, (images, places), self.settings.layout, self._name_at)
+            made, good = self._partial
+            images = made.joined(good, images, places, self.settings.layout, self._name_at)
             self._partial = None
         everyone = np.arange(len(self.indices))
         self._complete(images, everyone if self.share.kept and self._on_error == "replace" else everyone[:0])
 
-    def _complete(self, images: list[torch.Tensor], positions: NDArray[np.int64]) -> None:
+    def _complete(self, images: Images, positions: NDArray[np.int64]) -> None:
         """`images` are those of `positions`; or `positions` is empty, and they only have the right shape."""
         if self._fills is not None:
             self._fills._filled(images)

@@ -53,6 +53,8 @@ def plan_samples(
     target_type: Type | None,
     layout: Layout,
     name: Callable[[int], str],
+    *,
+    stack: bool = True,
 ) -> Planned:
     """The plan of a chain's first stage.
 
@@ -61,10 +63,11 @@ def plan_samples(
         labels: theirs.
         draws: of those N.
         name: what to call the i-th of them.
+        stack: whether all images, or the same view of all, must have one size.
 
     Raises:
-        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images,
-            of one view, would have different sizes.
+        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images
+            would have different sizes.
     """
     keys = draws.indices
     views = chain.stages[0].views
@@ -92,10 +95,11 @@ def plan_samples(
                 raise TransformError(f"{name(i)}: {error}") from error
         raise
     sizes = tables.sizes()
-    if (k := first_unlike(sizes, views)) is not None:
+    if stack and (k := first_unlike(sizes, views)) is not None:
         of = "" if views == 1 else f"view {k % views} of "
         raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
-    return Planned(folded(tables), sources, Stacks.of(sizes, views, plan.channels, layout), plan.record, targets)
+    stacks = Stacks.of(sizes, views if stack else None, plan.channels, layout)
+    return Planned(folded(tables), sources, stacks, plan.record, targets)
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:
@@ -104,5 +108,5 @@ def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:
     return TransformError(
         f"the transforms leave images of different sizes, which cannot be one batch: {which} (height x width); "
         "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
-        "Resize((height, width))"
+        "Resize((height, width)), or give stack=False for a list of images"
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, none_of
-from cuaug.pipeline.planning import different_sizes
+from cuaug.pipeline.images import Images
 from cuaug.pipeline.settings import Settings
 from cuaug.plan import Layout, Record
 from cuaug.random import Draws
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import run_stages
 
-__all__ = ["Drawn", "Samples", "joined", "rows_of"]
+__all__ = ["Drawn", "Samples"]
 
 
 class Drawn(NamedTuple):
@@ -73,31 +71,32 @@ class Samples:
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
-    def batch(self, images: list[torch.Tensor], which: NDArray[np.int64], settings: Settings) -> Batch:
+    def batch(self, images: Images, which: NDArray[np.int64], settings: Settings) -> Batch:
         """The finished batch.
 
         Args:
-            images: what the chain's first stage made of the samples at `which`, in stacks; its later stages run here.
+            images: what the chain's first stage made of the samples at `which`; its later stages run here.
             which: places; none for an empty batch: then one image and the first label give the shapes.
         """
         if settings.layout == Layout.HWC:
-            images = [stack.movedim(-1, -3) for stack in images]
+            images = images._replace(tensors=[tensor.movedim(-1, -3) for tensor in images.tensors])
         shown = which if len(which) else np.arange(1)
         places = shown.tolist()
-        images, labels = [stack[: len(places)] for stack in images], [self.labels[k] for k in places]
+        images, labels = images.first(len(places)), [self.labels[k] for k in places]
         drawn = [self.drawn[k] for k in places]
         later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
             extra, draws = int((shown >= self.own).sum()), self.draws(shown)
             how, to = chain.how_targets_are, settings.target_type
-            images, mixed = run_stages(chain.stages, images, labels, how, draws, later, extra=extra, target_type=to)
-            labels = mixed or labels
+            stacks, mixed = run_stages(
+                chain.stages, images.tensors, labels, how, draws, later, extra=extra, target_type=to
+            )
+            images, labels = images._replace(tensors=stacks), mixed or labels
         which = which[which < self.own]
         together = settings.collate(labels[: max(len(which), 1)])
-        images = [stack[: len(which)] for stack in images]
         return Batch(
-            images[0] if len(images) == 1 else tuple(images),
+            images.first(len(which)).given,
             together if len(which) else none_of(together),
             torch.from_numpy(self.indices[which]),
             torch.from_numpy(self.valid[which]),
@@ -111,29 +110,3 @@ def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> 
     first = {id(one): one.record.params(one.images) for one in drawn if one is not None}
     rest = later.params(len(drawn))
     return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
-
-
-def rows_of(images: list[torch.Tensor], which: NDArray[np.int64]) -> list[torch.Tensor]:
-    """Copies of those images, by their numbers in each stack."""
-    return [stack[torch.from_numpy(which).to(stack.device)] for stack in images]
-
-
-def joined(
-    some: tuple[list[torch.Tensor], NDArray[np.int64]],
-    others: tuple[list[torch.Tensor], NDArray[np.int64]],
-    layout: Layout,
-    name: Callable[[int], str],
-) -> list[torch.Tensor]:
-    """Images of two jobs, each with their places in the batch, in the order of the places; `name` tells whose they are.
-
-    Raises:
-        TransformError: they differ in size.
-    """
-    (images, places), (more, filled) = some, others
-    if [stack.shape[1:] for stack in images] != [stack.shape[1:] for stack in more]:
-        side = slice(-2, None) if layout == Layout.CHW else slice(-3, -1)
-        pairs = itertools.product(*([tuple(stack.shape[side]) for stack in stacks] for stacks in (images, more)))
-        (h, w), (other_h, other_w) = next(pair for pair in pairs if pair[0] != pair[1])
-        raise different_sizes((name(int(places[0])), h, w), (name(int(filled[0])), other_h, other_w))
-    together = [torch.cat([one, other]) for one, other in zip(images, more, strict=True)]
-    return rows_of(together, np.argsort(np.concatenate([places, filled]), kind="stable"))

@@ -50,6 +50,20 @@ def test_views_of_several_sizes_take_one_launch(loader_on, pictures, fake):
         assert len(fake.kernel.launches) == len(batches) + replaced
 
 
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_images_of_any_size(loader_on, pictures, fake, on_error):
+    for i in (3, 20):
+        Path(pictures[i]).write_bytes(b"no picture")
+    chain = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)]
+    how = {"batch_size": 8, "on_error": on_error, "stack": False}
+    gpu, cpu = (loader_on(device, pictures, chain, **how) for device in (True, False))
+    batches = list(gpu)
+    for (got, _), (want, _) in zip(batches, cpu, strict=True):
+        for one, other in zip(got, want, strict=True):
+            assert_same(one, other)
+    assert fake.torch.consumer.told == [image.data_ptr() for batch in batches for image in batch.images]
+
+
 def test_every_batch_is_waited_for(loader_on, pictures, fake):
     """And the allocator knows who reads it: the next one must not land in its memory before that is done."""
     batches, consumer = list(loader_on(True, pictures, CHAIN, batch_size=10)), fake.torch.consumer

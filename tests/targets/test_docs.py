@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "targets.md").read_text(), re.DOTALL)
@@ -32,16 +33,22 @@ def write_coco(folder: Path) -> None:
     (folder / "coco" / "annotations" / "instances_train2017.json").write_text(json.dumps(content))
 
 
-@pytest.mark.parametrize("number", range(2))
+@pytest.mark.parametrize("number", range(3))
 def test_the_examples_run(number, tmp_path, monkeypatch):
-    if number == 0:
+    if number < 2:
         pytest.importorskip("pycocotools")
     write_coco(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUAUG_DEVICE", "cpu")
-    assert len(CODE) == 2
+    assert len(CODE) == 3
     names: dict = {}
-    exec(CODE[number], names)
+    for code in CODE[:2] if number == 1 else [CODE[number]]:
+        exec(code, names)
+    if number == 1:
+        assert len(names["images"]) == len(names["targets"]) == 2
+        for image, target in zip(names["images"], names["targets"], strict=True):
+            assert image.dtype == torch.float32 and tuple(image.shape[1:]) == tuple(target["masks"].shape[1:])
+            assert min(image.shape[1:]) in range(480, 801, 32) and len(target["boxes"]) == 1
     if number == 0:
         names["loader"].close()
         assert tuple(names["images"].shape[1:]) == (3, 320, 320)

@@ -1,0 +1,129 @@
+"""`stack=False`: images of any size, as a list, which are otherwise those that a stack has."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug import Loader, LoaderError, TransformError
+from cuaug import transforms as T
+from cuaug.devices import Stacks
+from cuaug.plan import Layout
+from tests.loader.pictures import Memory, numbers_of, write_photos
+
+CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJitter(0.3)]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
+def test_each_image_is_what_the_chain_makes_of_its_picture(tmp_path, layout, on_error):
+    paths = write_photos(tmp_path, 9, form="PNG")
+    if on_error != "raise":
+        Path(paths[4]).write_bytes(b"no picture")
+    how = {"layout": layout, "on_error": on_error, "seed": 2, "stack": False, "dtype": torch.float16}
+    seen, chain = {}, T.Compose(CHAIN)
+    with Loader(paths, chain, batch_size=4, **how) as loader:
+        for batch in loader:
+            assert type(batch.images) is list and len(batch.images) == len(batch.indices) == len(batch.labels)
+            for image, index, steps in zip(batch.images, batch.indices.tolist(), batch.params(), strict=True):
+                want = chain.replay(steps, torch.from_numpy(np.array(Image.open(paths[index]))).permute(2, 0, 1))
+                assert image.is_contiguous() == (layout == "NCHW") and image.dtype == torch.float16
+                torch.testing.assert_close(image.cpu().float() * 255, want.float(), rtol=0, atol=0.6)
+                seen[index] = image.cpu()
+    assert sorted(seen) == [i for i in range(9) if i != 4 or on_error == "raise"]
+    assert len({image.shape for image in seen.values()}) > 3
+    with Loader(paths, chain, batch_size=2, shuffle=True, threads=3, **how) as loader:
+        for batch in loader:
+            assert all(map(torch.equal, [image.cpu() for image in batch.images], [seen[int(i)] for i in batch.indices]))
+
+
+def test_images_of_one_size_are_a_list_too_and_the_same():
+    with Loader(Memory(10), batch_size=4) as stacked, Loader(Memory(10), batch_size=4, stack=False) as apart:
+        for (stack, labels), (images, also) in zip(stacked, apart, strict=True):
+            assert torch.equal(torch.stack(images), stack) and torch.equal(labels, also)
+
+
+def test_boxes_move_with_their_images():
+    class Squares:
+        """A white square on black at (4, 6), of pictures of many sizes."""
+
+        def __len__(self):
+            return 6
+
+        def read(self, index):
+            picture = np.zeros((40 + 5 * index, 60, 3), np.uint8)
+            picture[6:16, 4:14] = 255
+            return picture, {"boxes": np.array([[4, 6, 14, 16]], np.float32), "labels": np.array([index])}
+
+    chain = [T.Resize(80), T.RandomHorizontalFlip(0.5)]
+    for images, targets in Loader(Squares(), chain, batch_size=3, stack=False):
+        for image, target in zip(images, targets, strict=True):
+            x0, y0, x1, y1 = target["boxes"][0].round().long().tolist()
+            inside = image[:, y0 + 2 : y1 - 2, x0 + 2 : x1 - 2]
+            assert inside.numel() and (inside == 255).all() and image.float().mean() < 128
+
+
+@pytest.mark.parametrize("damage", [[2], [0, 1, 2, 3], list(range(8))], ids=["one", "a batch", "all"])
+def test_damaged_samples_are_left_out(damage):
+    with Loader(Memory(12, damaged=damage), batch_size=4, stack=False, on_error="skip") as loader:
+        for first, (images, labels) in zip((0, 4, 8), loader, strict=True):
+            good = [i for i in range(first, first + 4) if i not in damage]
+            assert labels.tolist() == good and type(images) is list
+            assert not good if not images else numbers_of(torch.stack(images)) == good
+
+
+def test_what_a_batch_can_do(tmp_path):
+    with Loader(write_photos(tmp_path, 3), CHAIN, batch_size=3, stack=False, device="cpu") as loader:
+        batch = next(iter(loader))
+    again, into = pickle.loads(pickle.dumps(batch)), [torch.empty_like(image) for image in batch.images]
+    batch.copy_into(into)
+    for others in (again.images, into, batch.to("cpu").images):
+        assert all(map(torch.equal, batch.images, others)) and type(others) is list
+    assert again.params() == [[], [], []] and len(batch.params()) == 3
+    assert repr(batch).startswith("Batch(images: 3 of their own sizes torch.uint8 on cpu, epoch=0")
+    with pytest.raises(LoaderError, match="images are 3 tensors, and go into 1"):
+        batch.copy_into(into[0])
+
+
+def test_one_image_in_hand_keeps_its_pixels(tmp_path):
+    """The memory of a batch is used again only once nobody has any of its images."""
+    with Loader(write_photos(tmp_path, 24), CHAIN, batch_size=4, stack=False) as loader:
+        kept = next(iter(loader)).images[2]
+        before = kept.clone()
+        for _ in range(2):
+            for _ in loader:
+                pass
+        assert torch.equal(kept, before)
+
+
+@pytest.mark.parametrize(
+    "behind", [T.MixUp(), T.Lambda(lambda images: images), T.FiveCrop(8), T.MultiView([T.CenterCrop(8)] * 2)], ids=repr
+)
+def test_what_needs_a_stack_is_refused(behind):
+    with pytest.raises(TransformError, match="stack=False is for chains that make one image of each"):
+        Loader(Memory(4), [T.CenterCrop(9), behind], stack=False)
+    with Loader(Memory(4), [T.CenterCrop(9)], stack=False) as loader:
+        loader.transforms.transforms.append(behind)
+        with pytest.raises(TransformError, match="stack=False is for chains"):
+            next(iter(loader))
+    with pytest.raises(LoaderError, match="stack is True or False, not None"):
+        Loader(Memory(4), stack=None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=5),
+    st.sampled_from([Layout.CHW, Layout.HWC]),
+)
+def test_each_image_has_an_address_of_its_own(sizes, layout):
+    stacks = Stacks.of(np.array(sizes).T, None, 3, layout)
+    assert stacks.apart and stacks.count == 1
+    assert stacks.shapes == [(3, *size) if layout == Layout.CHW else (*size, 3) for size in sizes]
+    made = [torch.empty(shape) for shape in stacks.shapes]
+    assert stacks.addresses(made).tolist() == [one.data_ptr() for one in made]
