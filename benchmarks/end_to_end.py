@@ -4,6 +4,7 @@
     1080p            the same from 1920 x 1080
     heavy            with ColorJitter, RandAugment(2, 9) and RandomErasing; 500 x 375
     detection        Resize to 800 x 800, flip, Normalize; 1920 x 1080
+    views            two crops to 224 and six to 96 of each picture, flip, Normalize; 500 x 375
 
 All on two threads, or two worker processes. What is timed, and how, is in README.md next to this file.
 
@@ -13,7 +14,9 @@ All on two threads, or two worker processes. What is timed, and how, is in READM
 from __future__ import annotations
 
 import argparse
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ from typing import Any
 import torch
 
 # `peers` comes first: it makes the examples importable.
-from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, Contender, Task
+from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task
 from photos import write_photos
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
 
@@ -50,6 +53,7 @@ SUITES = {
     "detection": Suite(
         "Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=192
     ),
+    "views": Suite("two views of 224 and six of 96, flip, normalise; 500 x 375", "500x375", "views", batch_size=64),
 }
 
 
@@ -73,15 +77,31 @@ def prepare(
     return Task(samples, batch_size, size, threads, chain=chain)
 
 
+def tensors_of(images: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """A batch's images, or its views."""
+    return [images] if isinstance(images, torch.Tensor) else images
+
+
+def packed(images: torch.Tensor) -> bool:
+    return images.is_contiguous() or (images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last))
+
+
 def check(contender: Contender) -> None:
     """Run one epoch (the warm-up) and raise unless it delivers what the task asks for."""
     task = contender.task
-    shape = (task.batch_size, 3, task.size, task.size)
+    sides = [(task.size, 1)] if task.chain != "views" else [(view.size, view.count) for view in VIEWS]
+    wanted = sum(task.batch_size * count * 3 * side * side for side, count in sides)
     seen: list[int] = []
-    for images, labels in contender.epoch():
-        packed = images.is_contiguous() or images.is_contiguous(memory_format=torch.channels_last)
-        if tuple(images.shape) != shape or images.dtype != torch.float32 or not packed:
-            raise AssertionError(f"{contender.name}: {tuple(images.shape)} {images.dtype}, wanted {shape} float32")
+    for batch, labels in contender.epoch():
+        tensors = tensors_of(batch)
+        shapes = [tuple(each.shape) for each in tensors]
+        fits = all(shape[0] == task.batch_size and shape[-1] == shape[-2] for shape in shapes)
+        fits &= {shape[-1] for shape in shapes} == {side for side, _ in sides}
+        fits &= all(shape[-3] == 3 for shape in shapes) and sum(map(math.prod, shapes)) == wanted
+        fits &= all(each.dtype == torch.float32 and packed(each) for each in tensors)
+        if not fits:
+            raise AssertionError(f"{contender.name}: {shapes} {tensors[0].dtype}, of which not all is as {task} wants")
+        images = torch.cat([each.reshape(-1) for each in tensors])
         mean, std, low, high = (float(value) for value in (images.mean(), images.std(), images.min(), images.max()))
         floor, ceiling = -max(IMAGENET_MEAN) / min(IMAGENET_STD), (1 - min(IMAGENET_MEAN)) / min(IMAGENET_STD)
         # NaN fails every comparison, so this also asks for finite values.
@@ -126,7 +146,7 @@ def turn(contender: Contender, epochs: int) -> Turn:
     before, start = processor_seconds(), time.perf_counter()
     for _ in range(epochs):
         for batch, _ in contender.epoch():
-            images += len(batch)
+            images += len(tensors_of(batch)[0])
     elapsed = time.perf_counter() - start
     return Turn(images / elapsed, 1000 * (processor_seconds() - before) / images)
 

@@ -27,9 +27,9 @@ from peers.opencv import OpenCV
 from peers.ours import Cuaug, CuaugPrepared
 from peers.pillow import Pillow
 from peers.spdl import Spdl
-from peers.task import CHAINS, Contender, Task
+from peers.task import CHAINS, VIEWS, Contender, Task
 
-__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "Contender", "Task", "random_crop_box"]
+__all__ = ["CHAINS", "CONTENDERS", "IMAGENET_MEAN", "IMAGENET_STD", "VIEWS", "Contender", "Task", "random_crop_box"]
 
 CONTENDERS: dict[str, type[Contender]] = {
     kind.name.lower(): kind for kind in (Cuaug, CuaugPrepared, Dali, Pillow, OpenCV, Albumentations, Spdl, Ffcv)

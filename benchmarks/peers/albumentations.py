@@ -6,18 +6,19 @@ import math
 import os
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from peers.policy import PART, SIGNED, UNSIGNED
-from peers.task import Task
+from peers.task import VIEWS, Task
 from peers.workers import Workers
 
 __all__ = ["Albumentations", "chain"]
 
 
 def chain(task: Task) -> Any:
-    """The task's transforms as one `Compose`."""
+    """The task's transforms as one `Compose`; of views one for each size."""
     os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or importing it asks a server for a newer version
     import albumentations as A
     from albumentations.pytorch import ToTensorV2
@@ -25,6 +26,9 @@ def chain(task: Task) -> Any:
     flip, normalize, size = A.HorizontalFlip(p=0.5), A.Normalize(task.mean, task.std), (task.size, task.size)
     if task.chain == "detection":
         return A.Compose([A.Resize(*size), flip, normalize, ToTensorV2()])
+    if task.chain == "views":
+        crops = [A.RandomResizedCrop((v.size, v.size), scale=v.area, ratio=(3 / 4, 4 / 3)) for v in VIEWS]
+        return [A.Compose([crop, flip, normalize, ToTensorV2()]) for crop in crops]
     crop = A.RandomResizedCrop(size, scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3))
     if task.chain == "classification":
         return A.Compose([crop, flip, normalize, ToTensorV2()])
@@ -60,8 +64,8 @@ def operations() -> list[Any]:
     ]
 
 
-class AlbumentationsImages(Dataset[tuple[Tensor, int]]):
-    """(float32 [C, size, size], label) per item."""
+class AlbumentationsImages(Dataset[tuple[Tensor | list[Tensor], int]]):
+    """(float32 [C, size, size], label) per item; of views ([float32 [count, C, size, size], ...], label)."""
 
     def __init__(self, task: Task) -> None:
         self.samples, self.chain = task.samples, chain(task)
@@ -69,12 +73,15 @@ class AlbumentationsImages(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor | list[Tensor], int]:
         import cv2
 
         cv2.setNumThreads(0)  # the workers are the parallelism
         path, label = self.samples[index]
         image = cv2.cvtColor(cv2.imread(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+        if isinstance(self.chain, list):
+            made = zip(VIEWS, self.chain, strict=True)
+            return [torch.stack([one(image=image)["image"] for _ in range(view.count)]) for view, one in made], label
         return self.chain(image=image)["image"], label
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from peers.task import Batch, Contender, Task
+from peers.task import VIEWS, Batch, Contender, Task, View
 
 __all__ = ["Dali"]
 
@@ -22,6 +22,15 @@ def decoded(encoded: Any, task: Task) -> Any:
     else:
         image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
     return fn.resize(image, size=[task.size, task.size], interp_type=types.INTERP_LINEAR, antialias=True)
+
+
+def cropped(picture: Any, view: View) -> Any:
+    """One of a decoded picture's views."""
+    from nvidia.dali import fn, types
+
+    return fn.random_resized_crop(
+        picture, size=view.size, random_area=list(view.area), interp_type=types.INTERP_LINEAR, antialias=True
+    )
 
 
 def recoloured(image: Any, task: Task) -> Any:
@@ -87,18 +96,25 @@ class Dali(Contender):
         )
         def chain():  # type: ignore[no-untyped-def]
             encoded, label = fn.readers.file(files=files, labels=labels, shuffle_after_epoch=True)
+
+            def finished(image: Any) -> Any:
+                return fn.crop_mirror_normalize(
+                    image,
+                    dtype=types.FLOAT,
+                    output_layout="CHW",
+                    mean=mean,
+                    std=std,
+                    mirror=fn.random.coin_flip(),
+                )
+
+            if task.chain == "views":
+                picture = fn.decoders.image(encoded)
+                views = [finished(cropped(picture, view)) for view in VIEWS for _ in range(view.count)]
+                return *views, label
             image = decoded(encoded, task)
             if task.chain == "heavy":
-                image = recoloured(image, task)
-            image = fn.crop_mirror_normalize(
-                image,
-                dtype=types.FLOAT,
-                output_layout="CHW",
-                mean=mean,
-                std=std,
-                mirror=fn.random.coin_flip(),
-            )
-            return (erased(image) if task.chain == "heavy" else image), label
+                return erased(finished(recoloured(image, task))), label
+            return finished(image), label
 
         self.pipeline = chain()
         self.pipeline.build()
@@ -106,8 +122,8 @@ class Dali(Contender):
     def epoch(self) -> Iterator[Batch]:
         """The queue runs on across epochs, as in training."""
         for _ in range(len(self.task.samples) // self.task.batch_size):
-            images, labels = self.pipeline.run()
-            yield torch.from_dlpack(images.as_tensor()), torch.from_dlpack(labels.as_tensor()).flatten()
+            *images, labels = (torch.from_dlpack(each.as_tensor()) for each in self.pipeline.run())
+            yield images if len(images) > 1 else images[0], labels.flatten()
 
     def close(self) -> None:
         del self.pipeline

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from peers.policy import draw_erasing, draw_operations, shift_matrix
-from peers.task import Task
+from peers.task import VIEWS, Task
 from peers.workers import Workers
 
 __all__ = ["OpenCV"]
@@ -22,38 +22,59 @@ SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pill
 
 
 @dataclass(frozen=True)
-class OpenCVImages(Dataset[tuple[Tensor, int]]):
-    """Files read, decoded and augmented with OpenCV, BGR until the end: (float32 [C, size, size], label) per item."""
+class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
+    """Files read, decoded and augmented with OpenCV, BGR until the end: (float32 [C, size, size], label) per item.
+
+    Of views ([float32 [count, C, size, size], ...], label).
+    """
 
     task: Task
 
     def __len__(self) -> int:
         return len(self.task.samples)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor | list[Tensor], int]:
         import cv2
 
         cv2.setNumThreads(0)  # the workers are the parallelism
         task = self.task
         path, label = task.samples[index]
         image = cv2.imread(path, cv2.IMREAD_COLOR)
-        if task.chain != "detection":
-            left, top, right, bottom = random_crop_box(image.shape[1], image.shape[0])
-            image = image[top:bottom, left:right]
-        image = cv2.resize(image, (task.size, task.size), interpolation=cv2.INTER_LINEAR)
-        if random.random() < 0.5:
-            image = cv2.flip(image, 1)
+        if task.chain == "views":
+            stacks = [np.empty((view.count, 3, view.size, view.size), np.float32) for view in VIEWS]
+            for view, stack in zip(VIEWS, stacks, strict=True):
+                for planes in stack:
+                    self._normalise(self._resized(image, view.size, view.area), planes)
+            return [torch.from_numpy(stack) for stack in stacks], label
+        image = self._resized(image, task.size, None if task.chain == "detection" else (0.08, 1.0))
         if task.chain == "heavy":
             for name, value in draw_operations(task.size):
                 image = operated(image, name, value)
         planes = np.empty((3, task.size, task.size), np.float32)
-        for plane, channel, mean, std in zip(planes, cv2.split(image)[::-1], task.mean, task.std, strict=True):
-            np.multiply(channel, np.float32(1 / (255 * std)), out=plane)
-            plane -= np.float32(mean / std)
+        self._normalise(image, planes)
         rectangle = draw_erasing(task.size) if task.chain == "heavy" else None
         if rectangle is not None:
             planes[:, rectangle[0], rectangle[1]] = 0
         return torch.from_numpy(planes), label
+
+    def _resized(self, image: np.ndarray, size: int, area: tuple[float, float] | None) -> np.ndarray:
+        """A crop of such parts of the area, or all of it, resized and perhaps flipped."""
+        import cv2
+
+        if area is not None:
+            left, top, right, bottom = random_crop_box(image.shape[1], image.shape[0], area)
+            image = image[top:bottom, left:right]
+        image = cv2.resize(image, (size, size), interpolation=cv2.INTER_LINEAR)
+        return cv2.flip(image, 1) if random.random() < 0.5 else image
+
+    def _normalise(self, image: np.ndarray, planes: np.ndarray) -> None:
+        import cv2
+
+        for plane, channel, mean, std in zip(
+            planes, cv2.split(image)[::-1], self.task.mean, self.task.std, strict=True
+        ):
+            np.multiply(channel, np.float32(1 / (255 * std)), out=plane)
+            plane -= np.float32(mean / std)
 
 
 def operated(image: np.ndarray, name: str, value: float) -> np.ndarray:

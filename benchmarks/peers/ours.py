@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from peers.task import Batch, Contender, Task
+from peers.task import VIEWS, Batch, Contender, Task
 
 __all__ = ["Cuaug", "CuaugPrepared", "chain"]
 
@@ -21,6 +21,9 @@ def chain(task: Task) -> list[Any]:
     normalize = T.Normalize(task.mean, task.std)
     if task.chain == "detection":
         return [T.Resize((task.size, task.size)), T.RandomHorizontalFlip(), normalize]
+    if task.chain == "views":
+        views = [[T.Compose([T.RandomResizedCrop(v.size, v.area), T.RandomHorizontalFlip()])] * v.count for v in VIEWS]
+        return [T.MultiView([view for alike in views for view in alike]), normalize]
     crop = [T.RandomResizedCrop(task.size), T.RandomHorizontalFlip()]
     if task.chain == "heavy":
         return [*crop, T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandAugment(2, 9), normalize, T.RandomErasing(0.25)]
@@ -57,7 +60,7 @@ class Cuaug(Contender):
 
 class CuaugPrepared(Cuaug):
     name = "cuaug-prepared"
-    chains = ("classification", "heavy")  # detection wants whole pictures
+    chains = ("classification", "heavy")  # the others want whole pictures, or nearly so
 
     def __init__(self, task: Task) -> None:
         super().__init__(dataclasses.replace(task, samples=tuple(_prepared(task.samples))))

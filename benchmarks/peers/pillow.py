@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+from typing import Any
 
 import numpy as np
+import torch
 from baseline import PillowImages
 from PIL import Image, ImageEnhance, ImageOps
 from torch import Tensor
 
 from peers.policy import draw_erasing, draw_operations, shift_matrix
-from peers.task import Task
+from peers.task import VIEWS, Task
 from peers.workers import Workers
 
 __all__ = ["Pillow"]
@@ -29,6 +32,21 @@ class ResizedImages(PillowImages):
     def augment(self, image: Image.Image) -> Image.Image:
         image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
         return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else image
+
+
+class ViewsOfImages(PillowImages):
+    """([float32 [count, C, size, size], ...], label) per item."""
+
+    def __getitem__(self, index: int) -> Any:
+        path, label = self.samples[index]
+        with Image.open(path) as image:
+            image = image.convert("RGB")
+        stacks = []
+        for view in VIEWS:
+            kind = dataclasses.replace(self, size=view.size, scale=view.area)
+            made = [kind.normalise(np.array(kind.augment(image))) for _ in range(view.count)]
+            stacks.append(torch.stack(made))
+        return stacks, label
 
 
 class HeavyImages(PillowImages):
@@ -71,7 +89,7 @@ def operated(image: Image.Image, name: str, value: float) -> Image.Image:
     return image.transform(image.size, Image.Transform.AFFINE, matrix, Image.Resampling.NEAREST)
 
 
-DATASETS = {"classification": PillowImages, "heavy": HeavyImages, "detection": ResizedImages}
+DATASETS = {"classification": PillowImages, "heavy": HeavyImages, "detection": ResizedImages, "views": ViewsOfImages}
 
 
 class Pillow(Workers):

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from baseline import IMAGENET_MEAN, IMAGENET_STD
 from torch import Tensor
 
-__all__ = ["CHAINS", "Batch", "Contender", "Task"]
+__all__ = ["CHAINS", "VIEWS", "Batch", "Contender", "Task", "View"]
 
-Batch = tuple[Tensor, Tensor]
+#: Images and labels; of several views a tensor for each, or for each size.
+Batch = tuple[Tensor | Sequence[Tensor], Tensor]
 
 #: classification: RandomResizedCrop(size), flip, Normalize.
 #: heavy: ColorJitter(0.4, 0.4, 0.4, 0.1) and RandAugment(2, 9) in between, RandomErasing(0.25) after Normalize.
 #: detection: Resize((size, size)) of the whole picture, flip, Normalize.
-CHAINS = ("classification", "heavy", "detection")
+#: views: several RandomResizedCrops of each picture, each with a flip of its own, Normalize.
+CHAINS = ("classification", "heavy", "detection", "views")
+
+
+class View(NamedTuple):
+    """So many crops of each picture, of these parts of its area."""
+
+    count: int
+    size: int
+    area: tuple[float, float]
+
+
+#: As in DINO (Caron et al. 2021), with six small ones.
+VIEWS = (View(2, 224, (0.4, 1.0)), View(6, 96, (0.05, 0.4)))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Files to float32 [N, 3, size, size] on the CPU. `samples` must fill whole batches: nothing is dropped."""
+    """Files to float32 [N, 3, size, size] on the CPU. `samples` must fill whole batches: nothing is dropped.
+
+    The chain of views has their sizes instead.
+    """
 
     samples: tuple[tuple[str, int], ...]
     batch_size: int = 128
@@ -58,7 +75,10 @@ class Contender(ABC):
 
     @abstractmethod
     def epoch(self) -> Iterator[Batch]:
-        """One shuffled pass over the files: (float32 [N, 3, size, size], integer [N]) per batch."""
+        """One shuffled pass over the files: (float32 [N, 3, size, size], integer [N]) per batch.
+
+        Of views (tensors [N, ...], integer [N]).
+        """
 
     @abstractmethod
     def close(self) -> None:
