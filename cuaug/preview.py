@@ -146,8 +146,13 @@ def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, n
     generator = torch.Generator().manual_seed(mixed(seed, number))
     seeded = T.Compose(chain.transforms, generator=generator)
     if chain.partners:  # of a batch of one, which it mixes with itself
-        return (seeded(pixels[None])[0] for _ in range(count))
+        return (_only(seeded(pixels[None])) for _ in range(count))
     return (seeded(pixels) for _ in range(count))
+
+
+def _only(batch: Any) -> Any:
+    """What became of the one image of a batch; the batch may be a tuple, with views in several sizes."""
+    return tuple(stack[0] for stack in batch) if isinstance(batch, tuple) else batch[0]
 
 
 def shown(result: NDArray[Any], chain: T.Transform) -> tuple[Image.Image, str]:

@@ -333,3 +333,10 @@ def test_a_mix_shows_the_picture_mixed_with_itself():
     np.testing.assert_array_equal(next(draw(image, T.Compose([T.MixUp(num_classes=2)]), 1)), image)
     mosaic = next(draw(image, T.Compose([T.Resize((8, 8)), T.Mosaic(16, (-0.5, -0.5))]), 1))
     assert mosaic.ndim == 3 and mosaic.shape[-1] == 3
+
+
+def test_views_of_several_sizes_of_a_mix_are_shown():
+    """The mix takes a batch, and there is a stack of each size to take its one image from."""
+    chain = T.Compose([T.MixUp(num_classes=2), T.MultiView([T.CenterCrop(10), T.CenterCrop(20)])])
+    picture, _ = shown(next(draw(photo(40, 60), chain, 1)), chain)
+    assert picture.size == (20, 30)
