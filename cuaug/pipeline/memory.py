@@ -35,7 +35,7 @@ class Recycler:
     """
 
     def __init__(self, keep: int) -> None:
-        self._lent: deque[tuple[weakref.ref[NDArray[np.uint8]], NDArray[np.uint8]]] = deque(maxlen=keep)
+        self._lent: deque[tuple[list[weakref.ref[NDArray[np.uint8]]], NDArray[np.uint8]]] = deque(maxlen=keep)
         self._lock = threading.Lock()
 
     def empty(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
@@ -44,20 +44,19 @@ class Recycler:
         *starts, size = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
         with self._lock:
             block = self._block(size)
-            # A view of its own for every use: torch keeps it alive as long as any tensor or array shares the memory.
-            view = block[:size]
-            self._lent.append((weakref.ref(view), block))
-        memory = torch.from_numpy(view)
-        parts = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-        return [part.view(dtype).view(shape) for part, shape in zip(parts, shapes, strict=True)]
+            # Views of their own for every use: torch keeps each alive as long as any tensor or array shares its memory.
+            # And one for each tensor, with which no other's memory is saved then.
+            views = [block[start : start + size] for start, size in zip(starts, sizes, strict=True)]
+            self._lent.append(([weakref.ref(view) for view in views], block))
+        return [torch.from_numpy(view).view(dtype).view(shape) for view, shape in zip(views, shapes, strict=True)]
 
     def clear(self) -> None:
         """Keeps nothing of what was handed out; it goes with the last tensor over it."""
         self._lent = deque(maxlen=self._lent.maxlen)  # no lock: a fork's copy of it may be held for ever
 
     def _block(self, size: int) -> NDArray[np.uint8]:
-        for i, (view, block) in enumerate(self._lent):
-            if view() is None:
+        for i, (views, block) in enumerate(self._lent):
+            if all(view() is None for view in views):
                 del self._lent[i]
                 # One that is too small, or far too large, is let go.
                 return block if size <= len(block) <= 4 * size else pages(size)

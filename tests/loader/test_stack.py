@@ -103,6 +103,13 @@ def test_one_image_in_hand_keeps_its_pixels(tmp_path):
         assert torch.equal(kept, before)
 
 
+def test_an_image_is_saved_without_the_others():
+    """`pickle` and `torch.save` write all of the memory that a tensor is a part of, `pickle` for each tensor anew."""
+    with Loader(Memory(16), batch_size=16, stack=False) as loader:
+        batch = next(iter(loader))
+    assert all(image.untyped_storage().nbytes() == image.nbytes for image in batch.images)
+
+
 @pytest.mark.parametrize(
     "behind", [T.MixUp(), T.Lambda(lambda images: images), T.FiveCrop(8), T.MultiView([T.CenterCrop(8)] * 2)], ids=repr
 )
