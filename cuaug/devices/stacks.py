@@ -32,18 +32,16 @@ class Stacks:
 
     Attributes:
         shapes: of each: (N, ...), or of V views of each image (N, V, ...); where they are apart, of each image.
-        views: which of each image's views, in turn, are in each.
-        apart: whether each image is by itself, and they make no stacks.
+        views: which of each image's views, in turn, are in each; None: the images are apart, and make no stacks.
     """
 
     shapes: list[tuple[int, ...]]
-    views: list[list[int]]
-    apart: bool = False
+    views: list[list[int]] | None
 
     @property
     def count(self) -> int:
         """How many views each image has."""
-        return sum(map(len, self.views))
+        return 1 if self.views is None else sum(map(len, self.views))
 
     @classmethod
     def of(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> Stacks:
@@ -56,7 +54,7 @@ class Stacks:
             return (channels, height, width) if layout == Layout.CHW else (height, width, channels)
 
         if views is None:
-            return cls([image(*size) for size in sizes.T.tolist()], [[0]], True)
+            return cls([image(*size) for size in sizes.T.tolist()], None)
         n = sizes.shape[1] // views
         found: dict[tuple[int, int], list[int]] = {}
         for view, (height, width) in enumerate(sizes[:, :views].T.tolist()):
@@ -68,7 +66,7 @@ class Stacks:
 
     def addresses(self, stacks: Sequence[torch.Tensor]) -> NDArray[np.uint64]:
         """(N * views,): where each row's image goes, in tensors of these shapes, contiguous."""
-        if self.apart:
+        if self.views is None:
             return np.array([one.data_ptr() for one in stacks], dtype=np.uint64)
         made = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
         for views, stack in zip(self.views, stacks, strict=True):

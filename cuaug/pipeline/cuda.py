@@ -197,7 +197,7 @@ class _Producer:
                 finally:
                     arena.free.record(self.stream)
             job.finishing(producer_thread)
-            job.ran(Images(targets, stacks.apart), good)
+            job.ran(Images(targets, stacks.views), good)
 
     def _pictures(
         self, job: _CudaJob, good: NDArray[np.int64], items: list[Item], parts: _Parts, arena: _Arena

@@ -79,7 +79,7 @@ class _HostJob(Job):
         with self._recorder.at("plan", self.number):
             tables, views = planned.tables, planned.stacks.count
             memory = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
-            images = Images(memory, planned.stacks.apart)
+            images = Images(memory, planned.stacks.views)
             program = HostProgram(tables)
             regions, addresses = planned.regions().tolist(), planned.stacks.addresses(memory).tolist()
 

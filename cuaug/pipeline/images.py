@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,25 +19,29 @@ class Images(NamedTuple):
     """What became of some samples.
 
     Attributes:
-        tensors: a stack (N, ...); of views of several sizes one for each size; or, where `apart`, N images.
-        apart: whether they are in no stack, and may have any size each.
+        tensors: a stack (N, ...); of views of several sizes one for each size; or N images that are apart.
+        views: which of each image's views are in each stack; None where the images are apart, of any size each.
     """
 
     tensors: list[torch.Tensor]
-    apart: bool
+    views: list[list[int]] | None
 
     @property
     def given(self) -> Any:
         """What a `Batch` has: a tensor, a tuple of several, or a list of those that are apart."""
-        return self.tensors if self.apart else self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
+        if self.views is None:
+            return self.tensors
+        return self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
 
     def first(self, count: int) -> Images:
         """The first `count` samples'."""
-        return self._replace(tensors=self.tensors[:count] if self.apart else [stack[:count] for stack in self.tensors])
+        if self.views is None:
+            return self._replace(tensors=self.tensors[:count])
+        return self._replace(tensors=[stack[:count] for stack in self.tensors])
 
     def some(self, which: NDArray[np.int64]) -> Images:
         """Those of these samples, by their numbers; of stacks copies."""
-        if self.apart:
+        if self.views is None:
             return self._replace(tensors=[self.tensors[i] for i in which.tolist()])
         return self._replace(tensors=[stack[torch.from_numpy(which).to(stack.device)] for stack in self.tensors])
 
@@ -55,14 +58,24 @@ class Images(NamedTuple):
         Raises:
             TransformError: stacks that differ in size.
         """
-        if self.apart:
+        if self.views is None:
             together = self.tensors + others.tensors
         else:
-            if [stack.shape[1:] for stack in self.tensors] != [stack.shape[1:] for stack in others.tensors]:
-                side = slice(-2, None) if layout == Layout.CHW else slice(-3, -1)
-                sizes = ([tuple(stack.shape[side]) for stack in images.tensors] for images in (self, others))
-                (h, w), (other_h, other_w) = next(pair for pair in itertools.product(*sizes) if pair[0] != pair[1])
-                raise different_sizes((name(int(places[0])), h, w), (name(int(filled[0])), other_h, other_w))
+            sizes, other_sizes = self._sizes(layout), others._sizes(layout)
+            for view, size in sizes.items():
+                if size != other_sizes[view]:
+                    of = "" if len(sizes) == 1 else f"view {view} of "
+                    several = (places, size), (filled, other_sizes[view])
+                    raise different_sizes(*((f"{of}{name(int(where[0]))}", *size) for where, size in several))
             together = [torch.cat(pair) for pair in zip(self.tensors, others.tensors, strict=True)]
         order = np.argsort(np.concatenate([places, filled]), kind="stable")
         return self._replace(tensors=together).some(order)
+
+    def _sizes(self, layout: Layout) -> dict[int, tuple[int, int]]:
+        """The height and width of each view's images, in stacks."""
+        side = slice(-2, None) if layout == Layout.CHW else slice(-3, -1)
+        sizes: dict[int, tuple[int, int]] = {}
+        for views, stack in zip(self.views or [], self.tensors, strict=True):
+            height, width = stack.shape[side]
+            sizes |= dict.fromkeys(views, (height, width))
+        return sizes

@@ -130,7 +130,7 @@ def test_what_needs_a_stack_is_refused(behind):
 )
 def test_each_image_has_an_address_of_its_own(sizes, layout):
     stacks = Stacks.of(np.array(sizes).T, None, 3, layout)
-    assert stacks.apart and stacks.count == 1
+    assert stacks.views is None and stacks.count == 1
     assert stacks.shapes == [(3, *size) if layout == Layout.CHW else (*size, 3) for size in sizes]
     made = [torch.empty(shape) for shape in stacks.shapes]
     assert stacks.addresses(made).tolist() == [one.data_ptr() for one in made]

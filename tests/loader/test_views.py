@@ -119,6 +119,20 @@ def test_a_replacement_whose_views_are_of_other_sizes(tmp_path):
         Image.new("RGB", (40, 40) if i == 0 else (40, 50)).save(path)
     Path(paths[1]).write_bytes(b"no picture")
     chain = [T.MultiView([T.CenterCrop(8), T.Resize(8)])]
-    told = pytest.raises(cuaug.TransformError, match=r"0.png' \(sample 0\) is 8 x 8, .* is 10 x 8")
+    told = pytest.raises(
+        cuaug.TransformError, match=r"view 1 of .*0.png' \(sample 0\) is 8 x 8, view 1 of .* is 10 x 8"
+    )
     with cuaug.Loader(paths, chain, batch_size=2, on_error="replace") as loader, told:
+        next(iter(loader))
+
+
+def test_a_replacement_whose_views_change_places(tmp_path):
+    """As many views of each size, but not the same ones: they lay where the others' did, without a word."""
+    paths = [str(tmp_path / f"{i}.png") for i in range(8)]
+    for i, path in enumerate(paths):
+        Image.new("RGB", (8, 6) if i == 0 else (6, 8)).save(path)
+    Path(paths[1]).write_bytes(b"no picture")
+    views = [T.CenterCrop((6, 8)), T.Pad(0), T.CenterCrop((8, 6))]
+    told = pytest.raises(cuaug.TransformError, match=r"view 1 of .* is 6 x 8, view 1 of .* is 8 x 6")
+    with cuaug.Loader(paths, [T.MultiView(views)], batch_size=2, on_error="replace") as loader, told:
         next(iter(loader))
