@@ -7,6 +7,7 @@ that is raised there reaches anybody. Functions written in C have no such moment
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import weakref
 from collections.abc import Callable
@@ -36,10 +37,11 @@ class Gone(weakref.ref[Any]):
 
 # What is waited for: a reference that is itself let go of is never called back.
 _awaited: dict[Gone, Gone] = {}
+atexit.register(_awaited.clear)  # threads may be at work with what the end of the interpreter takes away
 
 
 def when_gone(owner: Any, function: Callable[[Gone], object], number: int) -> None:
-    """Has a function written in C called once `owner` is gone; not where it lives until the interpreter's end.
+    """Has a function written in C called once `owner` is gone; not at the interpreter's end.
 
     Args:
         function: one of a ctypes library, which gets `number`; another gets a `Gone` that has it.
