@@ -53,7 +53,9 @@ SUITES = {
     "detection": Suite(
         "Resize to 800 x 800, flip, normalise; 1920 x 1080", "1920x1080", "detection", 800, 8, limit=192
     ),
-    "views": Suite("two views of 224 and six of 96, flip, normalise; 500 x 375", "500x375", "views", batch_size=64),
+    "views": Suite(
+        "two views of 224 and six of 96, flip, normalise; 500 x 375", "500x375", "views", batch_size=64, limit=1024
+    ),
 }
 
 
