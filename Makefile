@@ -3,7 +3,7 @@
 #   make demo       train on real photos, beside a Pillow DataLoader; writes preview.png
 #   make test       everything: lint, types, all tests, sanitizers, NVRTC for every architecture
 #   make test-fast  the everyday subset
-#   make bench      cuaug against its peers on the CPU, about 25 minutes; results in benchmarks/results
+#   make bench      cuaug against its peers on the CPU, about half an hour; results in benchmarks/results
 #   make clean      remove what was built
 
 PYTHON ?= python3

@@ -35,7 +35,7 @@ SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, h
 
 @dataclass(frozen=True)
 class Suite:
-    """A chain, what it runs on, and how often by default: all suites together take about a quarter of an hour."""
+    """A chain, what it runs on, and how often by default: all suites together take about twenty minutes."""
 
     title: str
     pictures: str

@@ -26,6 +26,7 @@ __all__ = [
     "noisy_jpeg",
     "numbers_of",
     "photo",
+    "planes_of",
     "png",
     "slow_to_decode",
     "write_photos",
@@ -44,6 +45,11 @@ def numbers_of(images: torch.Tensor) -> list[int]:
     assert (images == corners).all(), "a picture is not of one colour"
     assert (corners[:, 2] == 77).all()
     return (corners[:, 0, 0, 0].long() + 256 * corners[:, 1, 0, 0].long()).tolist()
+
+
+def planes_of(path: str | Path) -> torch.Tensor:
+    """(3, H, W) uint8: a file's picture, decoded by Pillow."""
+    return torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)
 
 
 @functools.cache

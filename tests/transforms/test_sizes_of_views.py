@@ -101,6 +101,7 @@ def test_what_is_around_them_acts_on_all():
     plain = T.Compose(chain).replay([[s for s in steps if s["transform"] != "RandomInvert"] for steps in told], images)
     for one, other in zip(result, plain, strict=True):
         for i, turned in enumerate(inverted):
+            # float32's error where a value and its negative are computed, from levels, in two ways
             np.testing.assert_allclose(one[i], -other[i] if turned else other[i], atol=1e-6)
 
 
