@@ -38,7 +38,12 @@ def build(target: Path, extra: list[str], *, kernels: Path = KERNEL_DIRECTORY, i
 def patched(folder: Path, file: str, old: str, new: str) -> Path:
     """A copy of the kernels in `folder` in which `old`, which occurs once in `file`, reads `new`."""
     shutil.copytree(KERNEL_DIRECTORY, folder)
+    replace_once(folder, file, old, new)
+    return folder
+
+
+def replace_once(folder: Path, file: str, old: str, new: str) -> None:
+    """In a copy of the kernels."""
     text = (folder / file).read_text()
     assert text.count(old) == 1, f"{old!r} occurs {text.count(old)} times in kernels/{file}: adapt this test"
     (folder / file).write_text(text.replace(old, new))
-    return folder

@@ -8,10 +8,7 @@ real threads with a real barrier, so that it sees the barriers that a GPU needs.
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,41 +21,9 @@ from cuaug.plan import Border, Filter, Layout, Plan, Type
 from cuaug.plan.layout import Measure, Neighbourhood, OpCode
 from tests import sanitizer_plans
 from tests.builds import PORTABLE, build
+from tests.sanitizing import ADDRESS, ROOT, THREAD, each, planted, run
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="preloads a runtime")
-
-ROOT = Path(__file__).parent.parent
-ADDRESS = ["-g1", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
-THREAD = ["-g1", "-fsanitize=thread", "-DCUAUG_BLOCK_THREADS=4"]
-
-
-def runtime(name: str) -> str:
-    compiler = os.environ.get("CXX", "g++")
-    path = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout
-    if "/" not in path:
-        pytest.skip(f"the compiler has no {name}")
-    return path.strip()
-
-
-def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
-    """The exit status of a program of Python's with this library and a sanitizer, and what it said."""
-    environment = os.environ | {
-        "LD_PRELOAD": runtime(preload),
-        "CUAUG_HOST_LIBRARY": str(library),
-        "PYTHONPATH": str(ROOT),
-        # Python leaves some of its own memory to the exit. GCC 13 misaligns what it moves off the stack (bug 110027).
-        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-        "TSAN_OPTIONS": "halt_on_error=1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    # Without address randomisation, if that can be had: with it ThreadSanitizer cannot always place its own memory.
-    steady = ["setarch", "-R"]
-    if not shutil.which("setarch") or subprocess.run([*steady, "true"], capture_output=True).returncode:
-        steady = []
-    command = [*steady, sys.executable, *program]
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-    return done.returncode, done.stdout + done.stderr
 
 
 def plans(every: int, isas: Iterable[str]) -> list[str]:
@@ -103,13 +68,13 @@ def test_addresses_and_undefined_behaviour(tmp_path, flags, isas):
 
 @pytest.mark.slow
 def test_threads(tmp_path):
-    library = build(tmp_path / "host.so", ["-O1", *THREAD], isas=("baseline",))
+    library = build(tmp_path / "host.so", ["-Og", *THREAD], isas=("baseline",))
     # Four threads that meet at barriers are slow, and every plan passes the same ones.
     status, said = run(library, "libtsan.so", plans(12, ["baseline"]))
     assert status == 0 and "plans" in said and "WARNING: ThreadSanitizer" not in said, said
 
 
-# Mistakes: a kernel's file, a line of it with {what is right <> what is wrong}, and what is reported.
+# As `planted` takes them; of wrong accesses, also what is reported.
 ACCESSES = {
     "read": ("resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
     "write": ("store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
@@ -139,8 +104,8 @@ SUMS = {
 }
 BARRIERS = {"resample.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
 MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
-MISTAKES = [*ACCESSES, *SUMS, *MISSING]
-CHOICE = re.compile(r"\{([^{}]*) <> ([^{}]*)\}")
+MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
+NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 
 def test_every_barrier_is_known():
@@ -148,61 +113,26 @@ def test_every_barrier_is_known():
     assert {file: count for file, count in found.items() if count} == BARRIERS, "adapt BARRIERS"
 
 
-def mistaken(folder: Path) -> Path:
-    """A copy of the kernels in `folder` that makes the mistake whose place in MISTAKES the environment tells."""
-    shutil.copytree(ROOT / "kernels", folder)
-    chosen = 'static const int mistake = atoi(getenv("CUAUG_MISTAKE"));\n'
-    for name, (file, line, *_) in (ACCESSES | SUMS).items():
-        text = (folder / file).read_text()
-        right = CHOICE.sub(r"\1", line)
-        assert text.count(right) == 1, f"{right!r} occurs {text.count(right)} times in kernels/{file}: adapt this test"
-        either = CHOICE.sub(rf"(mistake == {MISTAKES.index(name)} ? (\2) : (\1))", line)
-        (folder / file).write_text(text.replace(right, either))
-    for file in BARRIERS:
-        before, *after = (folder / file).read_text().split("block.sync();")
-        numbers = range(MISTAKES.index(f"{file}-0"), len(MISTAKES))
-        parts = [f"if (mistake != {k}) block.sync();{part}" for k, part in zip(numbers, after, strict=False)]
-        (folder / file).write_text("".join([before, *parts]))
-    shim = folder / "shim.h"
-    shim.write_text(shim.read_text().replace("#include <cstring>\n", f"#include <cstring>\n{chosen}", 1))
-    return folder
-
-
-# Importing torch takes longer than most plans: done once, before a child for each mistake loads the library.
-EACH = """
-import os, sys, torch
-folder, *mistakes = sys.argv[1:]
-for mistake in mistakes:
-    if not (child := os.fork()):
-        said = os.open(f"{folder}/{mistake}", os.O_WRONLY | os.O_CREAT)
-        os.dup2(said, 1), os.dup2(said, 2)
-        os.environ["CUAUG_MISTAKE"] = mistake
-        from tests import sanitizer_plans
-        sanitizer_plans.main(12, ["baseline"])
-        break
-    print(mistake, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable[str]) -> dict[str, tuple[str, str]]:
+def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable[str]) -> dict[str, tuple[int, str]]:
     """By mistake, or "none", the exit status of each twelfth plan and what they said."""
-    flags = ["-Og", *sanitizer, "-include", "cstdlib"]
-    library = build(folder / "host.so", flags, kernels=mistaken(folder / "kernels"), isas=("baseline",))
-    numbers = {name: str(MISTAKES.index(name)) if name in MISTAKES else "-1" for name in mistakes}
-    (files := folder / "said").mkdir()
-    status, said = run(library, preload, ["-c", EACH, str(files), *numbers.values()])
-    assert status == 0, said
-    statuses = dict(line.split() for line in said.splitlines())
-    return {name: (statuses[number], (files / number).read_text()) for name, number in numbers.items()}
+    kernels = folder / "kernels"
+    flags = planted(kernels, {name: (file, line) for name, (file, line, *_) in (ACCESSES | SUMS).items()})
+    for file in BARRIERS:
+        before, *after = (kernels / file).read_text().split("block.sync();")
+        parts = [f"if (mistake != {NUMBERS[f'{file}-{k}']}) block.sync();{part}" for k, part in enumerate(after)]
+        (kernels / file).write_text("".join([before, *parts]))
+    library = build(folder / "host.so", ["-Og", *sanitizer, *flags], kernels=kernels, isas=("baseline",))
+    work = 'from tests import sanitizer_plans; sanitizer_plans.main(12, ["baseline"])'
+    return each(library, preload, "import torch", work, {name: NUMBERS[name] for name in mistakes}, folder)
 
 
 @pytest.mark.slow
 def test_wrong_accesses_are_reported(tmp_path):
     found = reports(tmp_path, ADDRESS, "libasan.so", [*ACCESSES, "none"])
     status, said = found.pop("none")
-    assert status == "0" and "plans" in said, f"kernels that can make every mistake, and make none: {said}"
+    assert status == 0 and "plans" in said, f"kernels that can make every mistake, and make none: {said}"
     for mistake, (status, said) in found.items():
-        assert status != "0" and ACCESSES[mistake][2] in said, f"{mistake}: {said[-5000:]}"
+        assert status != 0 and ACCESSES[mistake][2] in said, f"{mistake}: {said[-5000:]}"
 
 
 @pytest.mark.slow
@@ -210,4 +140,4 @@ def test_missing_barriers_and_sums_that_are_not_atomic_are_reported(tmp_path):
     for mistake, (status, said) in reports(tmp_path, THREAD, "libtsan.so", [*MISSING, *SUMS]).items():
         # Where the others go on without a barrier, one reads what is not there yet, or scratch that was given back.
         wanted = "data race" if mistake in SUMS else "data race|heap-use-after-free|ThreadSanitizer: SEGV"
-        assert status != "0" and re.search(wanted, said), f"{mistake}: {said[-5000:]}"
+        assert status != 0 and re.search(wanted, said), f"{mistake}: {said[-5000:]}"

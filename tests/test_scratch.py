@@ -224,7 +224,7 @@ def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
 @pytest.mark.parametrize("size", [(1, 1), (17, 40), (130, 90)])
 def test_what_takes_scratch_of_its_own(emulated, transform, size):
     batch = [np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)]
-    for tile in (None, (1, 1), (7, 33)):
+    for tile in (None, (7, 33)) if size == (130, 90) else (None, (7, 33), (1, 1)):  # which would be 11,700 blocks
         plan = plan_for(*batch)
         T.Compose([T.RandomRot90(), transform, T.RandomEqualize(p=1)]).plan(plan, Draws(0, 0, np.arange(1)))
         compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)

@@ -47,6 +47,10 @@ def main(path: str, count: int) -> None:
         for _ in range(rng.randrange(3) if block else 0):
             block[rng.randrange(len(block))] = rng.randrange(256)
         blocks.append(bytes(block))
+    for block in blocks:
+        address = exact(bytes(block))
+        library.cuaug_tiff_orientation(address, len(block))
+        LIBC.free(address)
     sound = 0
     for start in range(0, len(files), 7):
         held = [exact(data) for data in files[start : start + 7]]
@@ -62,10 +66,6 @@ def main(path: str, count: int) -> None:
     indexes = library.cuaug_indexes_new(1 << 30)
     parts = sum(cut(library, rng, data, indexes) for _ in range(3) for data in files)
     library.cuaug_indexes_delete(indexes)
-    for block in blocks:
-        address = exact(bytes(block))
-        library.cuaug_tiff_orientation(address, len(block))
-        LIBC.free(address)
     print(sound, "of", len(files), "files are sound,", parts, "parts were cut out")
 
 
