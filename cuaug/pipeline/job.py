@@ -243,7 +243,7 @@ class Job:
         reader, labels = self.settings.reader, self._samples.labels
         with self._recorder.at(batch=self.number) as clock:
             self._workers.doing(clock)
-            indices, files = self.indices[part.start : part.stop].tolist(), []
+            indices, fetched = self.indices[part.start : part.stop].tolist(), []
             for k, index in zip(part, indices, strict=True):
                 if clock.at("read", index) > _QUICK_NANOSECONDS and self.cancelled:
                     return
@@ -252,10 +252,13 @@ class Job:
                     data, labels[k] = reader.fetch(index)
                 except DecodeError as error:
                     self.fail(k, error)
-                files.append(data)
+                fetched.append(data)
+            errors = reader.read_files(indices, fetched, clock, lambda: self.cancelled)
+            if self.cancelled:
+                return
             clock.at("parse")
-            items, errors = reader.parse(indices, files, labels[part.start : part.stop], partial(clock.at, "parse"))
-            self._items[part.start : part.stop] = items
+            own = labels[part.start : part.stop]
+            self._items[part.start : part.stop] = reader.parse(indices, fetched, own, clock, errors)
             for i in list(errors):
                 self.fail(part[i], errors.pop(i))  # kept nowhere here: its traceback has this frame
             clock.count("begun", len(part))

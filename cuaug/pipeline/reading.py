@@ -16,9 +16,11 @@ from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
 from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers, read_other_header
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.pipeline.choices import SAMPLES_PER_TASK
+from cuaug.pipeline.stats import Clock
 from cuaug.plan import Layout, Plan, Tables, Type
 from cuaug.sources import Source, method_of
-from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
+from cuaug.sources._bytes import cause_of, read_bytes, read_files, too_many_open
 
 __all__ = ["Item", "Reader", "Uncached", "shrinking"]
 
@@ -90,13 +92,12 @@ class Reader:
         self._noted = deque[tuple[int, str]](maxlen=_NOTED if method_of(source, "path") is None else 0)
 
     def fetch(self, index: int) -> tuple[Any, Any]:
-        """(what was read, label) of a sample; a path's file is read.
+        """(what was read, label) of a sample; or (path, label), of a file that `read_files` reads.
 
         Raises:
             DecodeError: it cannot be read.
             LoaderError: the source gave something else, or no more files can be opened.
         """
-        path = None
         try:
             if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
                 return pixels if isinstance(pixels, DevicePixels) else Pixels(pixels), self._label(index)
@@ -107,59 +108,96 @@ class Reader:
                 return given
             data, label = _checked(given, index)
             if isinstance(data, (str, os.PathLike)):
-                path = os.fspath(data)
-                self._noted.append((index, path))
-                data = read_bytes(path)
+                data = str(os.fsdecode(data))
+                self._noted.append((index, data))
         except OSError as error:
-            if too_many_open(error):
-                name = self.path(index) if path is None else path
-                which = "" if name is None else f" {name!r}"
-                raise LoaderError(
-                    f"cannot open{which} (sample {index}): {cause_of(error)}, which is no damage that on_error is for; "
-                    "close some, or raise the limit (ulimit -n)"
-                ) from error
-            elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
-            raise DecodeError(cause_of(error) + elsewhere, path=path) from error
+            raise self._unread(error, index, None) from error
         except Exception as error:  # a source may raise anything, and of a million samples it is one
             if sys.version_info >= (3, 11):
                 error.add_note(f"while reading sample {index}")
             raise
         return data, label
 
+    def read_files(
+        self, indices: Sequence[int], fetched: list[Any], clock: Clock, cancelled: Callable[[], bool]
+    ) -> dict[int, DecodeError]:
+        """Puts what is in the files of some samples in place of the paths that `fetch` gave, until `cancelled()`.
+
+        Returns:
+            by their places why some cannot be read; None is put there.
+
+        Raises:
+            LoaderError: no more files can be opened.
+        """
+        errors: dict[int, DecodeError] = {}
+        places = [i for i, data in enumerate(fetched) if isinstance(data, str)]
+        for begin in range(0, len(places), SAMPLES_PER_TASK):  # so many files are open at once
+            if cancelled():
+                break
+            some = places[begin : begin + SAMPLES_PER_TASK]
+            at = clock.among("read", [indices[i] for i in some])
+            for number, (i, data) in enumerate(zip(some, read_files([fetched[i] for i in some], at), strict=True)):
+                if data is None:
+                    at.value = number
+                    try:
+                        data = read_bytes(fetched[i])
+                    except OSError as error:
+                        errors[i] = self._unread(error, indices[i], fetched[i])
+                        errors[i].__cause__ = error
+                fetched[i] = data
+        return errors
+
+    def _unread(self, error: OSError, index: int, path: str | None) -> DecodeError:
+        """What to say of an error that came while a sample was read, or the file at `path`.
+
+        Raises:
+            LoaderError: no more files can be opened.
+        """
+        if too_many_open(error):
+            name = self.path(index) if path is None else path
+            which = "" if name is None else f" {name!r}"
+            raise LoaderError(
+                f"cannot open{which} (sample {index}): {cause_of(error)}, which is no damage that on_error is for; "
+                "close some, or raise the limit (ulimit -n)"
+            ) from error
+        elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
+        return DecodeError(cause_of(error) + elsewhere, path=path)
+
     def parse(
-        self, indices: Sequence[int], fetched: Sequence[Any], labels: Sequence[Any], alone: Callable[[int], object]
-    ) -> tuple[list[Item | None], dict[int, DecodeError]]:
-        """What `fetch` gave of some samples, as the decoders take it.
+        self,
+        indices: Sequence[int],
+        fetched: Sequence[Any],
+        labels: Sequence[Any],
+        clock: Clock,
+        errors: dict[int, DecodeError],
+    ) -> list[Item | None]:
+        """What was read of some samples, as the decoders take it; None where there is nothing.
 
         The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
         cache of files.
 
         Args:
-            fetched: what was read of each; None: nothing, and that is what becomes of it.
-            alone: told of each sample that is looked at by itself, before that.
-
-        Returns:
-            the items, None where there is none; and by their places why some are no pictures, or too large ones.
+            fetched: what was read of each, or None.
+            errors: is told, by their places, why some are no pictures, or too large ones.
         """
         files = [data if type(data) is bytes else b"" for data in fetched]
         headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
-            return cast(list[Item | None], headers), {}
+            return cast(list[Item | None], headers)
         items: list[Item | None] = []
-        errors: dict[int, DecodeError] = {}
         for i, (index, data, label, header) in enumerate(zip(indices, fetched, labels, headers, strict=True)):
             item: Item | None = None
             try:
-                item = None if data is None else self._item(index, data, label, header, alone)
+                item = None if data is None else self._item(index, data, label, header, clock)
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)  # this frame is in it, which holds the error
             items.append(item)
-        return items, errors
+        return items
 
-    def _item(self, index: int, data: Any, label: Any, header: Header | None, alone: Callable[[int], object]) -> Item:
+    def _item(self, index: int, data: Any, label: Any, header: Header | None, clock: Clock) -> Item:
         item: Header | Pixels | None = header
         if item is None:
-            alone(index)
+            clock.at("parse", index)
             if isinstance(data, (Pixels, DevicePixels)):
                 return data
             if isinstance(data, np.ndarray) and data.ndim > 1:

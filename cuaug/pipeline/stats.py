@@ -7,9 +7,10 @@ told of each single stretch of time as well, which makes it 2.
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -112,7 +113,7 @@ class Clock:
 
     Attributes:
         batch: a number that tells batches apart.
-        stage, sample: None for what is not counted, and where it is not about one.
+        stage: None for what is not counted.
         since: when that began, by `time.perf_counter_ns`.
     """
 
@@ -123,8 +124,9 @@ class Clock:
         "_numbers",
         "_ranges",
         "_recorder",
+        "_sample",
+        "_several",
         "batch",
-        "sample",
         "since",
         "stage",
     )
@@ -136,8 +138,9 @@ class Clock:
         self._listener = recorder.listener
         self._numbers: dict[Any, int] = defaultdict(int)
         self._ranges: Any = None
+        self._several: tuple[Sequence[int], ctypes.c_int64] | None = None
         self.stage: str | None = None
-        self.sample = sample
+        self._sample = sample
         self.since = self._entered = perf_counter_ns()
         if stage is not None:
             self.at(stage, sample)
@@ -157,9 +160,22 @@ class Clock:
                 self._tell(now, stage)
             self.stage = stage
             self._entered = now
-        self.sample = sample
+        self._sample, self._several = sample, None
         self.since = now
         return passed
+
+    def among(self, stage: str, samples: Sequence[int]) -> ctypes.c_int64:
+        """As `at`, for several samples: whoever works on them notes in the result which of them it is at."""
+        self.at(stage)
+        progress = ctypes.c_int64()
+        self._several = samples, progress
+        return progress
+
+    @property
+    def sample(self) -> int | None:
+        """Which one it is at; None where it is not about one."""
+        several = self._several
+        return self._sample if several is None else several[0][several[1].value]
 
     @property
     def seconds(self) -> float:
@@ -189,7 +205,7 @@ class Clock:
             self._ranges = None
         if self.stage is not None:
             lane = self._lane or threading.current_thread().name
-            listener.stretch(lane, self.stage, self.since, now, self.batch, self.sample)
+            listener.stretch(lane, self.stage, self.since, now, self.batch, self._sample)
         # No range while the consumer is busy: it may open and close ranges of its own, and they must nest.
         if listener.ranges is not None and stage not in (None, "wait_for_consumer"):
             self._ranges = listener.ranges

@@ -83,11 +83,11 @@ class Workers:
         Args:
             name: of the sample with an index, or of several.
         """
-        looks: dict[tuple[Clock, int], int] = {}
+        looks: dict[tuple[Clock, int, int | None], int] = {}
         while True:
-            now = [(clock, clock.since) for clock in self.activities()]
+            now = [(clock, clock.since, clock.sample) for clock in self.activities()]
             looks = {each: looks.get(each, -1) + 1 for each in now}
-            stuck = [clock for (clock, _), count in looks.items() if count * LOOK_SECONDS >= timeout_seconds]
+            stuck = [clock for (clock, *_), count in looks.items() if count * LOOK_SECONDS >= timeout_seconds]
             own = [clock for clock in stuck if clock.batch == batch]
             if own or len(stuck) >= self.threads:
                 worst = (own or stuck)[0]
