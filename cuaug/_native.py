@@ -72,6 +72,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_best_isa.argtypes = []
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
+    lib.cuaug_run_some.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer]
+    lib.cuaug_run_some.restype = i64
     lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
     lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
@@ -82,8 +84,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64], pointer
     lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
-    lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
-    lib.cuaug_cut_jpeg.restype = i64
+    lib.cuaug_cut_jpegs.argtypes = [pointer, pointer, i64, pointer, pointer, i64, pointer, pointer]
+    lib.cuaug_cut_jpegs.restype = None
     for name in ("cuaug_open_files", "cuaug_read_files"):
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None

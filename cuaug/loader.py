@@ -175,6 +175,7 @@ class Loader:
             decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
             apply_exif=apply_exif,
             max_pixels=integer("max_pixels", max_pixels, 1),
+            opened=self.device.type != "cpu",
         )
         self._settings = Settings(
             reader=reader,

@@ -46,6 +46,20 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
     return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
 }
 
+// As cuaug_run, for some of the samples in turn. some [count, 6]: a sample's number, its source, pitch, y, x and
+// target. Gives the number of the first for which memory ran out, or -1.
+EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
+                              int64_t samples, int passes, const void* ops, const float* tables) {
+    for (int64_t i = 0; i < count; ++i, some += 6) {
+        const void* const row = static_cast<const char*>(rows) + some[0] * row_bytes;
+        const int status =
+            cuaug_run(isa, row, samples, passes, ops, tables, nullptr, reinterpret_cast<const void*>(some[1]), some[2],
+                      int32_t(some[3]), int32_t(some[4]), reinterpret_cast<void*>(some[5]), 0, 0);
+        if (status) return some[0];
+    }
+    return -1;
+}
+
 // As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each. targets: for each row
 // an address.
 EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,

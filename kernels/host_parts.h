@@ -121,36 +121,48 @@ int64_t cut_by_index(const Frame& frame, const unsigned char* data, int64_t size
     return to.full ? 0 : to.next - out;
 }
 
-}  // namespace
-
-extern "C" {
-
-// Writes a JPEG of a rectangle of the picture from which a decoder makes the same pixels of a region.
-//
-// region, cut [4]: top, left, bottom and right of what is wanted and of what was written, in pixels as stored. indexes:
-// may be null. out: room for so many bytes. Gives how many were written; 0 where they do not fit, the region does not
-// lie in the picture, all of the file is needed, there are neither an index nor restart markers, these are not all
-// there or their intervals no rectangles, or the file is not as encoders write it.
-EXPORT int64_t cuaug_cut_jpeg(const unsigned char* data, int64_t size, const int64_t* region, void* indexes,
-                              unsigned char* out, int64_t room, int64_t* cut) {
+// Writes a JPEG of a rectangle of the picture from which a decoder makes the same pixels of a region, if there is room.
+// Gives how many bytes that is, and 0 where cuaug_cut_jpegs says that there is none.
+int64_t cut_jpeg(const unsigned char* data, int64_t size, const Rectangle& wanted, Indexes* indexes, unsigned char* out,
+                 int64_t room, Rectangle& part) {
     Frame frame;
     if (!find_frame(data, size, frame)) return 0;
-    const Rectangle wanted = {region[0], region[1], region[2], region[3]};
     const bool lies_in = 0 <= wanted.top && wanted.top < wanted.bottom && wanted.bottom <= frame.height &&
                          0 <= wanted.left && wanted.left < wanted.right && wanted.right <= frame.width;
     if (!lies_in) return 0;
-    Rectangle part;
     int64_t written = 0;
     try {
         if (frame.interval && room >= size)
             written = cut_by_restarts(frame, data, size, wanted, out, part);
         else if (!frame.interval && indexes)
-            written = cut_by_index(frame, data, size, wanted, *static_cast<Indexes*>(indexes), out, room, part);
+            written = cut_by_index(frame, data, size, wanted, *indexes, out, room, part);
     } catch (const std::bad_alloc&) {  // this file is not indexed then
     }
     if (!written) return 0;
     out[written++] = 0xff, out[written++] = 0xd9;
-    cut[0] = part.top, cut[1] = part.left, cut[2] = part.bottom, cut[3] = part.right;
     return written;
+}
+
+}  // namespace
+
+extern "C" {
+
+// A part of each of n JPEGs, as a JPEG.
+//
+// regions [n, 4]: top, left, bottom and right of what is wanted, in pixels as stored. indexes: may be null. out: room
+// for all of them, in turn as many bytes as each file has and `spare` more, or none. cut [n, 5]: how many bytes were
+// written there, and the corners of what they show. None are where they do not fit, the region does not lie in the
+// picture, all of the file is needed, there are neither an index nor restart markers, these are not all there or their
+// intervals no rectangles, or the file is not as encoders write it.
+EXPORT void cuaug_cut_jpegs(const unsigned char* const* files, const int64_t* sizes, int64_t n, const int64_t* regions,
+                            void* indexes, int64_t spare, unsigned char* out, int64_t* cut) {
+    for (int64_t i = 0; i < n; ++i, regions += 4, cut += 5) {
+        const Rectangle wanted = {regions[0], regions[1], regions[2], regions[3]};
+        const int64_t room = sizes[i] + spare < 0 ? 0 : sizes[i] + spare;
+        Rectangle part = {};
+        cut[0] = cut_jpeg(files[i], sizes[i], wanted, static_cast<Indexes*>(indexes), out, room, part);
+        cut[1] = part.top, cut[2] = part.left, cut[3] = part.bottom, cut[4] = part.right;
+        out += room;
+    }
 }
 }

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
 from cuaug.codec._pillow import eight_bit_rgb
-from cuaug.codec.decoders import CudaDecoder, HostDecoder
+from cuaug.codec.decoders import CudaDecoder, Decoded, HostDecoder
 from cuaug.codec.header import (
     DEFAULT_MAX_PIXELS,
     Header,
@@ -39,15 +39,18 @@ from cuaug.codec.header import (
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.probe import file_format
+from cuaug.codec.turns import Region
 
 __all__ = [
     "DEFAULT_MAX_PIXELS",
     "CudaDecoder",
+    "Decoded",
     "Header",
     "HostDecoder",
     "JpegHeader",
     "JpegIndex",
     "Pixels",
+    "Region",
     "codec_version",
     "eight_bit_rgb",
     "file_format",

@@ -8,9 +8,9 @@ from typing import Any
 
 from cuaug.codec._nvimgcodec import nv, open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
-from cuaug.codec.parts import JpegIndex, cut_out
+from cuaug.codec.parts import JpegIndex, cut_out, worth_cutting
 from cuaug.codec.probe import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
-from cuaug.codec.turns import Region
+from cuaug.codec.turns import Region, turned_region
 from cuaug.errors import DecodeError
 
 __all__ = [
@@ -26,6 +26,9 @@ __all__ = [
 NARROW = 8
 """Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
 picture, or a cropped row of it, is a few pixels wide, so the region would differ from the picture by some levels."""
+
+_LATER = object()
+"""In place of a stream that is opened when it is asked for."""
 
 _LEAST_LEFT_OUT = 8192
 """Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
@@ -43,7 +46,7 @@ class Header:
         restarts: MCUs from one restart marker to the next; 0 where there are none, and of what is a part already.
     """
 
-    __slots__ = ("_data", "_orientation", "_stream", "height", "restarts", "width")
+    __slots__ = ("_data", "_opened", "_orientation", "height", "restarts", "width")
 
     for_gpu = False
 
@@ -51,21 +54,39 @@ class Header:
         self.height = height
         self.width = width
         self._data = data
-        self._stream = stream  # nvImageCodec's CodeStream, or None where Pillow decodes
+        self._opened = stream
         self.restarts = restarts
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
 
-    def part(self, region: Region, index: JpegIndex | None = None) -> tuple[JpegHeader, Region] | None:
+    @property
+    def _stream(self) -> Any:
+        """nvImageCodec's CodeStream, or None where Pillow decodes."""
+        if self._opened is _LATER:
+            (self._opened,) = open_streams([self._data])
+        return self._opened
+
+    def stored(self, region: Region) -> Region:
+        """Where a region lies in the picture as it is stored."""
+        if self._orientation == 1:
+            return region
+        return turned_region(region, (self.height, self.width), self._orientation, back=True)
+
+    def worth_cutting(self, stored: Region, index: JpegIndex | None = None) -> bool:
+        """Whether a region, as stored, may be cut out of a JPEG, and so much be left out that it pays."""
+        y0, x0, y1, x1 = stored
+        if not (self.restarts or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < NARROW:
+            return False
+        size = (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
+        return worth_cutting(stored, size, len(self._data), 0 if self.restarts else _LEAST_LEFT_OUT)
+
+    def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
         """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
 
-        None where neither restart markers nor an index let it be cut out, all of the file is needed, or the region is
-        narrow.
+        None where restart markers do not let it be cut out, all of the file is needed, or the region is narrow.
         """
-        y0, x0, y1, x1 = region
-        if not (self.restarts or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < NARROW:
+        if not self.worth_cutting(self.stored(region)):
             return None
-        least = 0 if self.restarts else _LEAST_LEFT_OUT
-        cut = cut_out(self._data, region, (self.height, self.width), self._orientation, index, least=least)
+        cut = cut_out(self._data, region, (self.height, self.width), self._orientation)
         if cut is None:
             return None
         data, (height, width), within = cut
@@ -104,11 +125,14 @@ def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAU
     return read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels) if header is None else header
 
 
-def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: int) -> list[Header | None]:
+def read_jpeg_headers(
+    files: Sequence[bytes], *, apply_exif: bool, max_pixels: int, opened: bool = True
+) -> list[Header | None]:
     """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_other_header`
     tells.
 
-    nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say.
+    nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say. Unless it
+    is to have `opened` them it opens a file when that is decoded, and none of which a part will do.
     """
     heights, widths, components, turns, restarts = jpeg_headers(files)
     # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
@@ -122,7 +146,8 @@ def read_jpeg_headers(files: Sequence[bytes], *, apply_exif: bool, max_pixels: i
         heights, widths, turns, restarts = (list(compress(each, common)) for each in (heights, widths, turns, restarts))
     for i in [i for i, turn in enumerate(turns) if turn != 1]:
         heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
-    headers = map(JpegHeader, heights, widths, files, open_streams(files), turns, restarts)
+    streams = open_streams(files) if opened else [_LATER] * len(files)
+    headers = map(JpegHeader, heights, widths, files, streams, turns, restarts)
     return list(headers) if all_common else [next(headers) if one else None for one in common]
 
 

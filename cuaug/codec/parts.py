@@ -10,8 +10,11 @@ memory when they come again.
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import sys
-from typing import NoReturn
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +24,7 @@ from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned_region
 from cuaug.gone import when_gone
 
-__all__ = ["JpegIndex", "cut_out"]
+__all__ = ["JpegIndex", "Part", "cut_out", "cut_out_each", "room_for", "worth_cutting"]
 
 _SPARE = 64
 """Bytes by which a part may be larger than its file: codes that lie otherwise in their bytes can take more of them."""
@@ -47,6 +50,62 @@ class JpegIndex:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")
 
 
+class Part(NamedTuple):
+    """A part of a JPEG: its bytes, and what it shows of the picture, in pixels as stored."""
+
+    data: NDArray[np.uint8]
+    shows: Region
+
+
+def worth_cutting(region: Region, size: tuple[int, int], length: int, least: int) -> bool:
+    """Whether about so many of a JPEG's bytes need not be decoded for a region where it is cut out.
+
+    Args:
+        region, size: in pixels as stored; (height, width).
+        length: of the file, in bytes.
+    """
+    y0, x0, y1, x1 = region
+    height, width = size
+    until = y1 * width  # what a decoder would go through
+    return (until - (y1 - y0) * (x1 - x0)) * length >= least * height * width
+
+
+def cut_out_each(
+    files: Sequence[bytes], regions: Sequence[Region], index: JpegIndex | None, room: NDArray[np.uint8] | None = None
+) -> list[Part | None]:
+    """The smallest part of each JPEG that decodes to the same pixels of a region, as a JPEG.
+
+    Args:
+        files: the JPEGs.
+        regions: one of each, in pixels as stored.
+        index: for files without restart markers.
+        room: where the parts are written, of `room_for(files)` bytes; None: in new memory.
+
+    Returns:
+        None where the file has no restart markers at the right places and is not in the index, or nearly all of it is
+        needed.
+    """
+    count = len(files)
+    if room is None:
+        room = np.empty(room_for(files), dtype=np.uint8)
+    many, found = ctypes.c_int64 * count, np.empty((count, 5), dtype=np.int64)
+    corners = (ctypes.c_int64 * (4 * count))(*itertools.chain.from_iterable(regions))
+    handle = None if index is None else index.handle
+    pointers, sizes = (ctypes.c_char_p * count)(*files), many(*map(len, files))
+    library.cuaug_cut_jpegs(pointers, sizes, count, corners, handle, _SPARE, address(room), address(found))
+    parts: list[Part | None] = []
+    begin = 0
+    for data, (written, y0, x0, y1, x1) in zip(files, found.tolist(), strict=True):
+        parts.append(Part(room[begin : begin + written], (y0, x0, y1, x1)) if written else None)
+        begin += len(data) + _SPARE
+    return parts
+
+
+def room_for(files: Sequence[bytes]) -> int:
+    """Bytes that parts of these may take together."""
+    return sum(map(len, files)) + len(files) * _SPARE
+
+
 def cut_out(
     data: bytes,
     region: Region,
@@ -56,32 +115,24 @@ def cut_out(
     *,
     least: int = 0,
 ) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
-    """The smallest part of a JPEG that decodes to the same pixels of a region, as a JPEG.
+    """As `cut_out_each`, of one JPEG, in pixels as displayed.
 
     Args:
-        data: the JPEG.
-        region: in pixels as displayed, that is after the orientation was applied.
-        size: (height, width) as displayed.
+        region, size: in pixels as displayed, that is after the orientation was applied; (height, width).
         orientation: EXIF's, which applies to the part too.
-        index: for files without restart markers.
         least: leave the file as it is unless about so many bytes of it need not be decoded then.
 
     Returns:
-        the part's bytes, its picture's height and width as displayed, and where the region lies in that; None where the
-        file has no restart markers at the right places and is not in the index, or nearly all of it is needed.
+        the part's bytes, its picture's height and width as displayed, and where the region lies in that; or None.
     """
-    y0, x0, y1, x1 = turned_region(region, size, orientation, back=True)
-    across = size[0] if swaps_axes(orientation) else size[1]
-    until = y1 * across  # what a decoder would go through
-    if (until - (y1 - y0) * (x1 - x0)) * len(data) < least * size[0] * size[1]:
+    stored = turned_region(region, size, orientation, back=True)
+    if not worth_cutting(stored, size[::-1] if swaps_axes(orientation) else size, len(data), least):
         return None
-    stored = np.array((y0, x0, y1, x1), dtype=np.int64)
-    room, cut = np.empty(len(data) + _SPARE, dtype=np.uint8), np.empty(4, dtype=np.int64)
-    handle = None if index is None else index.handle
-    written = library.cuaug_cut_jpeg(data, len(data), address(stored), handle, address(room), len(room), address(cut))
-    if not written:
+    (part,) = cut_out_each([data], [stored], index)
+    if part is None:
         return None
-    top, left, bottom, right = cut.tolist()
+    y0, x0, y1, x1 = stored
+    top, left, bottom, right = part.shows
     height, width = bottom - top, right - left
     within = turned_region((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
-    return room[:written], (width, height) if swaps_axes(orientation) else (height, width), within
+    return part.data, (width, height) if swaps_axes(orientation) else (height, width), within

@@ -1,6 +1,8 @@
-"""Runs plans on the CPU with the compiled kernels: one sample a call, for worker threads, or a stack in hand."""
+"""Runs plans on the CPU with the compiled kernels: some samples, for worker threads, or a stack in hand."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +57,27 @@ class HostProgram:
             *self._tile,
         )
         if status:
+            raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
+
+    def run_some(self, some: Sequence[tuple[int, int, int, int, int, int]]) -> None:
+        """As `run`, several samples in turn, in one call: a thread waits once for its turn at the interpreter.
+
+        Args:
+            some: of each the sample, its source's address and bytes from one row to the next, y, x and the target.
+        """
+        table = np.array(some, dtype=np.int64)
+        sample = library.cuaug_run_some(
+            self._isa,
+            address(table),
+            len(table),
+            self._rows,
+            self._row_bytes,
+            self._samples,
+            self._passes,
+            self._ops,
+            self._luts,
+        )
+        if sample >= 0:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
     def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.cache import DevicePixels
-from cuaug.codec import HostDecoder, JpegIndex, Pixels, nv
+from cuaug._native import address
+from cuaug.codec import Decoded, Header, HostDecoder, JpegIndex, Pixels, Region, nv
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -81,36 +82,52 @@ class _HostJob(Job):
             memory = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
             images = Images(memory, planned.stacks.views)
             program = HostProgram(tables)
-            regions, addresses = planned.regions().tolist(), planned.stacks.addresses(memory).tolist()
+            regions = cast(list[Region], planned.regions().tolist())
+            addresses = planned.stacks.addresses(memory).tolist()
 
         def decode_and_run(part: range) -> None:
-            decoder = _decoder(self.settings.fancy_upsampling)
+            decoder, places = _decoder(self.settings.fancy_upsampling), good[part.start : part.stop]
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.doing(clock)
-                for i in part:
+                # For all that is decoded together a thread waits once for its turn at the interpreter, which is long
+                # where threads are many; where they are few, it is better that the kernels find pixels in the cache.
+                together = min(len(part), self._workers.threads)
+                if any(isinstance(items[i], Uncached) for i in part):
+                    together = 1  # such pixels may be in the decoder's memory until it decodes again
+                for begin in range(0, len(part), together):
                     if self.cancelled:
                         return
-                    y0, x0, y1, x1 = regions[i]
-                    k = int(good[i])
-                    index = int(self.indices[k])
-                    clock.at("decode", index)
-                    try:
-                        pixels = self._decode(decoder, items[i], (y0, x0, y1, x1))
-                    except DecodeError as error:
-                        self.fail(k, error)
-                        continue
-                    clock.at("augment", index)
-                    clock.count("parts", decoder.in_part)
-                    clock.count(("decoded_by", self.given if isinstance(items[i], Pixels) else decoder.decoded_by))
-                    for row in range(i * views, (i + 1) * views):
-                        program.run(row, pixels, addresses[row], y=y0, x=x0)
+                    some = part[begin : begin + together]
+                    of = places[begin : begin + together].tolist()
+                    clock.among("decode", self.indices[of].tolist())
+                    outcomes = self._decode(decoder, [items[i] for i in some], [regions[i] for i in some])
+                    clock.at("augment")
+                    runs = []
+                    for i, k, outcome in zip(some, of, outcomes, strict=True):
+                        if isinstance(outcome, DecodeError):
+                            self.fail(k, outcome)
+                            continue
+                        pixels, by, in_part = outcome
+                        clock.count("parts", in_part)
+                        clock.count(("decoded_by", self.given if isinstance(items[i], Pixels) else by))
+                        at, pitch, (y, x, _, _) = address(pixels), pixels.strides[0], regions[i]
+                        runs += [(row, at, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)]
+                    program.run_some(runs)
+                    outcomes.clear()
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))
 
-    def _decode(self, decoder: HostDecoder, item: Item, region: tuple[int, int, int, int]) -> NDArray[np.uint8]:
-        if isinstance(item, Uncached):
-            assert self.settings.reader.decoded is not None
-            y0, x0, y1, x1 = region
-            return item.decode(decoder, self.settings.reader.decoded)[y0:y1, x0:x1]
-        assert not isinstance(item, DevicePixels)
-        return decoder.decode(item, region, index=self.pipeline.index)
+    def _decode(
+        self, decoder: HostDecoder, items: Sequence[Item], regions: Sequence[Region]
+    ) -> list[Decoded | DecodeError]:
+        """The pixels of the regions of these samples; of what goes into a cache, of one alone."""
+        (first, *others) = items
+        if not isinstance(first, Uncached):
+            return decoder.decode_each(cast(Sequence[Header | Pixels], items), regions, index=self.pipeline.index)
+        assert self.settings.reader.decoded is not None and not others
+        y0, x0, y1, x1 = regions[0]
+        try:
+            pixels = first.decode(decoder, self.settings.reader.decoded)
+        except DecodeError as error:
+            return [error]
+        return [Decoded(pixels[y0:y1, x0:x1], decoder.decoded_by)]

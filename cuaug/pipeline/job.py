@@ -12,7 +12,7 @@ import itertools
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -149,7 +149,7 @@ class Job:
                 return self._done.get(timeout=LOOK_SECONDS)
             self._workers.check()
             if timeout_seconds is not None and not watches:
-                watches = [pool.watch(self.number, timeout_seconds, self._name) for pool in self.pipeline.pools]
+                watches = [pool.watch(self.number, timeout_seconds, self._one_of) for pool in self.pipeline.pools]
             for watch in watches:
                 next(watch)
 
@@ -271,11 +271,13 @@ class Job:
         if self._on_error != "raise":  # else frames, and through them this batch, would live as long as the error
             without_frames(error.__cause__)
 
-    def _name(self, index: int | None) -> str:
-        if index is None:
-            return "samples"
+    def _name(self, index: int) -> str:
         path = self.settings.reader.path(index)
         return f"sample {index}" if path is None else f"{path!r} (sample {index})"
+
+    def _one_of(self, indices: Sequence[int]) -> str:
+        names = ", ".join(map(self._name, indices)) or "samples"
+        return f"one of {names}" if len(indices) > 1 else names
 
     def _name_at(self, k: int) -> str:
         return self._name(int(self.indices[k]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 from collections import deque
@@ -74,7 +75,11 @@ def shrinking(samples: list[Uncached]) -> Tables:
 
 
 class Reader:
-    """Reads samples, from a cache where they are in one."""
+    """Reads samples, from a cache where they are in one.
+
+    Args:
+        opened: whether nvImageCodec opens JPEGs as they are read, as a GPU wants them; else, it does when it has to.
+    """
 
     def __init__(
         self,
@@ -84,10 +89,11 @@ class Reader:
         decoded: DecodedCache | None,
         apply_exif: bool,
         max_pixels: int,
+        opened: bool,
     ) -> None:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
-        self._apply_exif, self._max_pixels = apply_exif, max_pixels
+        self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
         self._picture_size = method_of(source, "picture_size")
         self._noted = deque[tuple[int, str]](maxlen=_NOTED if method_of(source, "path") is None else 0)
 
@@ -135,7 +141,8 @@ class Reader:
             if cancelled():
                 break
             some = places[begin : begin + SAMPLES_PER_TASK]
-            at = clock.among("read", [indices[i] for i in some])
+            at = ctypes.c_int64()
+            clock.among("read", [indices[i] for i in some], at)
             for number, (i, data) in enumerate(zip(some, read_files([fetched[i] for i in some], at), strict=True)):
                 if data is None:
                     at.value = number
@@ -181,7 +188,9 @@ class Reader:
             errors: is told, by their places, why some are no pictures, or too large ones.
         """
         files = [data if type(data) is bytes else b"" for data in fetched]
-        headers = read_jpeg_headers(files, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+        headers = read_jpeg_headers(
+            files, apply_exif=self._apply_exif, max_pixels=self._max_pixels, opened=self._opened
+        )
         if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
             return cast(list[Item | None], headers)
         items: list[Item | None] = []

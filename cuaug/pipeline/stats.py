@@ -138,7 +138,7 @@ class Clock:
         self._listener = recorder.listener
         self._numbers: dict[Any, int] = defaultdict(int)
         self._ranges: Any = None
-        self._several: tuple[Sequence[int], ctypes.c_int64] | None = None
+        self._several: tuple[Sequence[int], ctypes.c_int64 | None] | None = None
         self.stage: str | None = None
         self._sample = sample
         self.since = self._entered = perf_counter_ns()
@@ -164,18 +164,19 @@ class Clock:
         self.since = now
         return passed
 
-    def among(self, stage: str, samples: Sequence[int]) -> ctypes.c_int64:
-        """As `at`, for several samples: whoever works on them notes in the result which of them it is at."""
+    def among(self, stage: str, samples: Sequence[int], progress: ctypes.c_int64 | None = None) -> None:
+        """As `at`, for several samples, of which `progress` always tells the number of the one; None: nobody knows."""
         self.at(stage)
-        progress = ctypes.c_int64()
         self._several = samples, progress
-        return progress
 
     @property
-    def sample(self) -> int | None:
-        """Which one it is at; None where it is not about one."""
+    def samples(self) -> Sequence[int]:
+        """Those of which it is at one; none where it is about nothing that is a sample's."""
         several = self._several
-        return self._sample if several is None else several[0][several[1].value]
+        if several is None:
+            return () if self._sample is None else (self._sample,)
+        samples, progress = several
+        return samples if progress is None else (samples[progress.value],)
 
     @property
     def seconds(self) -> float:

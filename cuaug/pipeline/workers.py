@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
@@ -74,25 +74,25 @@ class Workers:
         if self.stopping:
             threading.Event().wait()
 
-    def watch(self, batch: int, timeout_seconds: float, name: Callable[[int | None], str]) -> Iterator[None]:
+    def watch(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
 
         Takes a look at each `next`, LOOK_SECONDS after the last one. It counts the looks that find a worker at the same
         sample: a process that was stopped, as by Ctrl-Z or with its container, finds each sample older than that.
 
         Args:
-            name: of the sample with an index, or of several.
+            name: of the sample with one of these indices.
         """
-        looks: dict[tuple[Clock, int, int | None], int] = {}
+        looks: dict[tuple[Clock, int, tuple[int, ...]], int] = {}
         while True:
-            now = [(clock, clock.since, clock.sample) for clock in self.activities()]
+            now = [(clock, clock.since, tuple(clock.samples)) for clock in self.activities()]
             looks = {each: looks.get(each, -1) + 1 for each in now}
             stuck = [clock for (clock, *_), count in looks.items() if count * LOOK_SECONDS >= timeout_seconds]
             own = [clock for clock in stuck if clock.batch == batch]
             if own or len(stuck) >= self.threads:
                 worst = (own or stuck)[0]
                 raise LoaderError(
-                    f"{worst.doing} {name(worst.sample)} has taken {worst.seconds:.1f} s so far, "
+                    f"{worst.doing} {name(worst.samples)} has taken {worst.seconds:.1f} s so far, "
                     f"more than timeout_seconds={timeout_seconds:g}"
                 )
             yield

@@ -23,7 +23,7 @@ LOST = "lost"
 
 def outcome(decoder, data: bytes, before: int) -> np.ndarray | str:
     """The pixels, or LOST, with the decoder's memory full of the byte `before`."""
-    decoder._pixels.fill(before)
+    decoder._slots[0].memory.fill(before)
     try:
         return decoder.decode(read_header(data)).copy()
     except DecodeError:

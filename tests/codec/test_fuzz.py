@@ -151,7 +151,7 @@ class Faulty(HostDecoder):
         if self._fault == "another error":
             raise KeyError("row 7")
         if self._fault == "unwritten":
-            return self._pixels[: pixels.size].reshape(pixels.shape)
+            return self._slots[0].memory[: pixels.size].reshape(pixels.shape)
         return pixels
 
 
