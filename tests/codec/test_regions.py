@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug.codec import HostDecoder, JpegHeader, read_header
+from cuaug.codec import Header, HostDecoder, JpegHeader, JpegIndex, Pixels, read_header
+from cuaug.errors import DecodeError
 from tests.codec.mutations import join, split
 from tests.codec.pictures import (
     FORMATS,
@@ -23,6 +24,8 @@ from tests.codec.pictures import (
     photo,
     tiff_block,
 )
+
+SORTS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,6 +58,43 @@ def _shared() -> HostDecoder:
     if not _decoders:
         _decoders.append(HostDecoder())
     return _decoders[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_several_at_once_are_those_one_by_one(data):
+    """Of all formats, turned, damaged, regions that are narrow or cut from a part, and pixels that are given."""
+    one_by_one, together, index = _shared(), HostDecoder(), JpegIndex(1 << 20)
+    large = Image.fromarray(photo(200, 300))
+    turns = {turn: app1(tiff_block(turn))[4:] for turn in (1, 6)}
+    jpegs = [encode(large, "JPEG", exif=turns[turn], quality=95, **how) for turn in turns for how in SORTS]
+    files = [*jpegs, *FORMATS.values(), jpegs[0][:-2000], PNG[:-100]]
+    for _ in range(2):
+        headers: list[Header | Pixels] = []
+        regions = []
+        for file in data.draw(st.lists(st.none() | st.sampled_from(files), max_size=9)):
+            headers.append(header := Pixels(PHOTO) if file is None else read_header(file))
+            y0, x0 = data.draw(st.integers(0, header.height - 1)), data.draw(st.integers(0, header.width - 1))
+            y1, x1 = data.draw(st.integers(y0 + 1, header.height)), data.draw(st.integers(x0 + 1, header.width))
+            regions.append(data.draw(st.sampled_from([None, (y0, x0, y1, x1)])))
+        outcomes = together.decode_each(headers, regions, index=index)
+        for outcome, header, region in zip(outcomes, headers, regions, strict=True):
+            try:
+                expected = one_by_one.decode(header, region)
+            except DecodeError as error:
+                assert isinstance(outcome, DecodeError) and outcome.cause == error.cause
+            else:
+                assert outcome.by == one_by_one.decoded_by
+                np.testing.assert_array_equal(outcome.pixels, expected)
+
+
+def test_what_nobody_decodes_costs_its_neighbours_nothing(decoder):
+    """Damaged behind a sound header: nvImageCodec may fail on all of a call."""
+    damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
+    outcomes = decoder.decode_each([read_header(JPEG), *damaged, read_header(PNG)], [None] * 4)
+    np.testing.assert_array_equal(outcomes[0].pixels, as_pillow(JPEG))
+    np.testing.assert_array_equal(outcomes[3].pixels, PHOTO)
+    assert all(isinstance(outcome, DecodeError) for outcome in outcomes[1:3])
 
 
 def test_narrow_regions_of_subsampled_jpegs(decoder):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import re
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug import Batch, Loader, LoaderError
+from cuaug.codec import HostDecoder
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, slow_to_decode
 from tests.loader.programs import Program
 
@@ -195,6 +197,29 @@ def test_a_stuck_decoder_is_reported():
         assert next(batches).labels.tolist() == [0]
         with pytest.raises(LoaderError, match=r"^decoding sample 1 has taken \d\.\d s so far, more than"):
             next(batches)
+
+
+def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go):
+    monkeypatch.setattr(HostDecoder, "decode_each", lambda *_, **__: let_go.wait(60))
+    message = r"^decoding one of sample 0, sample 1 has taken \d\.\d s so far, more than"
+    with (
+        Loader(Bytes(png(0), png(1)), batch_size=2, threads=2, timeout_seconds=0.5) as loader,
+        pytest.raises(LoaderError, match=message),
+    ):
+        next(iter(loader))
+
+
+def test_of_files_that_are_read_together_the_stuck_one_is_named(monkeypatch, let_go):
+    def stuck(paths: list[str], at: ctypes.c_int64) -> None:
+        at.value = paths.index("disk/5.png")
+        let_go.wait(60)
+
+    monkeypatch.setattr("cuaug.pipeline.reading.read_files", stuck)
+    with (
+        Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
+        pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d\.\d s so far"),
+    ):
+        next(iter(loader))
 
 
 @pytest.mark.slow

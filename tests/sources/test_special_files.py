@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
 import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
-from cuaug.sources import TarShards
-from cuaug.sources._bytes import read_bytes
+from cuaug.sources import TarShards, _bytes
+from cuaug.sources._bytes import read_bytes, read_files
 from tests.cache.pictures import run
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar
@@ -40,6 +41,49 @@ def test_what_else_can_be_read_or_not(tmp_path):
         read_bytes(tmp_path)
     with pytest.raises(OSError, match="no file can have such a name"):
         read_bytes("a\0b")
+
+
+def many(folder: Path) -> dict[str, bytes | None]:
+    """Paths of all sorts, and what `read_files` makes of them; None: `read_bytes` is asked."""
+    found: dict[str, bytes | None] = {}
+    for name, size in {"one": 1, "two": 2, "some": 5_000, os.fsdecode(b"no text \xff"): 100, "many": 1 << 20}.items():
+        found[str(folder / name)] = data = os.urandom(size)
+        (folder / name).write_bytes(data)
+    (folder / "empty").write_bytes(b"")
+    pipe(folder / "pipe")
+    device(folder / "device")
+    others = [folder, folder / "empty", folder / "pipe", folder / "device", folder / "missing", "/proc/self/status"]
+    return found | dict.fromkeys([*map(str, others), f"{folder}/one\0.jpg", f"{folder}/\ud800", ""])
+
+
+def test_several_at_once(tmp_path):
+    expected = many(tmp_path)
+    before, at = len(os.listdir("/proc/self/fd")), ctypes.c_int64()
+    assert read_files(list(expected), at) == list(expected.values())
+    assert at.value == 4, "the last one that was read"
+    assert len(os.listdir("/proc/self/fd")) == before and read_files([], at) == []
+
+
+def test_several_at_once_that_shrink_or_find_no_room(tmp_path, monkeypatch):
+    """One that is cut off between its size and its bytes is left to `read_bytes`; no descriptor stays open."""
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path in paths:
+        Path(path).write_bytes(b"0123456789")
+    before, new_bytes = len(os.listdir("/proc/self/fd")), _bytes._new_bytes
+
+    def cut_off(nothing: None, size: int) -> bytes:
+        os.truncate(paths[1], 4)
+        return new_bytes(nothing, size)
+
+    monkeypatch.setattr(_bytes, "_new_bytes", cut_off)
+    assert read_files(paths, ctypes.c_int64()) == [b"0123456789", None, b"0123456789"]
+
+    def no_room(nothing: None, size: int) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(_bytes, "_new_bytes", no_room)
+    assert read_files(paths, ctypes.c_int64()) == [None] * 3
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_no_descriptor_stays_open(tmp_path):
