@@ -58,14 +58,16 @@ CHAINS = {
     ],
 }
 #: Stage: what does its work.
-STAGES: dict[str, tuple[Any, str]] = {
-    "read": (Reader, "fetch"),
-    "parse": (Reader, "parse"),
-    "plan": (job, "plan_samples"),
-    "decode": (pipeline._Producer, "_pictures"),
-    "launch": (CudaProgram, "run"),
-    "finish": (Samples, "batch"),
-}
+PLACES: list[tuple[str, tuple[Any, str]]] = [
+    ("read", (Reader, "fetch")),
+    ("read", (Reader, "read_files")),
+    ("parse", (Reader, "parse")),
+    ("plan", (job, "plan_samples")),
+    ("decode", (pipeline._Producer, "_pictures")),
+    ("launch", (CudaProgram, "run")),
+    ("finish", (Samples, "batch")),
+]
+STAGES = list(dict.fromkeys(name for name, _ in PLACES))
 #: What lets other threads run while it works, within "parse".
 FREE = [(library, "cuaug_jpeg_headers"), (header, "open_streams")]
 TURNS = 5
@@ -228,7 +230,7 @@ def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dic
             with Clocks(free) as clocks:
                 for seconds in batches_of(loader, -(-batches // TURNS), clocks):
                     rows["all"].append(seconds - clocks.take()["free"][1])
-            with Clocks([*STAGES.items(), *free]) as clocks:
+            with Clocks([*PLACES, *free]) as clocks:
                 for _ in batches_of(loader, -(-batches // TURNS), clocks):
                     taken = clocks.take()
                     for name in (*STAGES, "free"):

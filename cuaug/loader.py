@@ -85,8 +85,8 @@ class Loader:
         error_callback: called with the `DecodeError` of each sample that is skipped or replaced, in the consumer's
             thread. The log names each such sample once; `stats()` counts them.
         max_errors: raise a LoaderError once more different samples than this have failed.
-        timeout_seconds: raise a LoaderError when the loop waits longer while one sample is read or decoded, or on a GPU
-            one batch is decoded; None waits for ever.
+        timeout_seconds: raise a LoaderError when the loop waits longer while one sample is read, or what is decoded
+            together: on the CPU up to eight small pictures, on a GPU a batch; None waits for ever.
         collate_fn: turns the list of a batch's labels into one object; None: `cuaug.collate`.
         cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
             sets limits, a size that pictures are reduced to, and where. The first epoch fills it.

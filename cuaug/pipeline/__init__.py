@@ -6,7 +6,7 @@ cuda.py       ... decode and augment on a GPU, and hand over
 samples.py    which samples those are, and how they become one batch
 images.py     what became of them, in stacks or each by itself
 planning.py   their plan
-reading.py    one sample's bytes, header and label
+reading.py    samples' bytes, headers and labels
 settings.py   what all batches of a loader have in common
 workers.py    threads
 choices.py    how many of them, and how many batches ahead

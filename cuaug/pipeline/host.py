@@ -101,7 +101,7 @@ class _HostJob(Job):
                     of = places[begin : begin + together].tolist()
                     clock.among("decode", self.indices[of].tolist())
                     outcomes = self._decode(decoder, [items[i] for i in some], [regions[i] for i in some])
-                    clock.at("augment")
+                    clock.among("augment", self.indices[of].tolist())
                     runs = []
                     for i, k, outcome in zip(some, of, outcomes, strict=True):
                         if isinstance(outcome, DecodeError):

@@ -1,4 +1,4 @@
-"""One sample from its source or a cache: what can be decoded, or its pixels, and its label."""
+"""Samples from their source or a cache: what can be decoded, or its pixels, and its label."""
 
 from __future__ import annotations
 
