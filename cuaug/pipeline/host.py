@@ -86,24 +86,19 @@ class _HostJob(Job):
             addresses = planned.stacks.addresses(memory).tolist()
 
         def decode_and_run(part: range) -> None:
-            decoder, places = _decoder(self.settings.fancy_upsampling), good[part.start : part.stop]
+            decoder = _decoder(self.settings.fancy_upsampling)
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.doing(clock)
-                # For all that is decoded together a thread waits once for its turn at the interpreter, which is long
-                # where threads are many; where they are few, it is better that the kernels find pixels in the cache.
-                together = min(len(part), self._workers.threads)
-                if any(isinstance(items[i], Uncached) for i in part):
-                    together = 1  # such pixels may be in the decoder's memory until it decodes again
-                for begin in range(0, len(part), together):
+                for some in self._together(part, items):
                     if self.cancelled:
                         return
-                    some = part[begin : begin + together]
-                    of = places[begin : begin + together].tolist()
-                    clock.among("decode", self.indices[of].tolist())
+                    places = good[some.start : some.stop].tolist()
+                    indices = self.indices[places].tolist()
+                    clock.among("decode", indices)
                     outcomes = self._decode(decoder, [items[i] for i in some], [regions[i] for i in some])
-                    clock.among("augment", self.indices[of].tolist())
+                    clock.among("augment", indices)
                     runs = []
-                    for i, k, outcome in zip(some, of, outcomes, strict=True):
+                    for i, k, outcome in zip(some, places, outcomes, strict=True):
                         if isinstance(outcome, DecodeError):
                             self.fail(k, outcome)
                             continue
@@ -116,6 +111,17 @@ class _HostJob(Job):
                     outcomes.clear()
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))
+
+    def _together(self, part: range, items: Sequence[Item]) -> list[range]:
+        """Which samples of a task are decoded in one call, and then augmented in one.
+
+        For all of them a thread waits once for its turn at the interpreter, which is long where threads are many. Where
+        they are few, it is better that the kernels find the pixels in the cache.
+        """
+        most = min(len(part), self._workers.threads)
+        if any(isinstance(items[i], Uncached) for i in part):
+            most = 1  # such pixels may be in the decoder's memory until it decodes again
+        return [part[begin : begin + most] for begin in range(0, len(part), most)]
 
     def _decode(
         self, decoder: HostDecoder, items: Sequence[Item], regions: Sequence[Region]
