@@ -64,7 +64,7 @@ def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(s
     assert have <= brings
     assert {path.name for path in brings - have if "egg-info" not in path.parts[0]} == {"PKG-INFO", "setup.cfg"}
 
-    done = build(source, CUAUG_CXXFLAGS="-O0")  # as quick as that
+    done = build(source, CUAUG_CXXFLAGS="-O0")  # the packing is looked at, not the speed
     assert done.returncode == 0, done.stdout + done.stderr
     (wheel,) = (source / "wheels").iterdir()
     assert wheel.name.startswith(f"cuaug-{cuaug.__version__}-py3-none-")

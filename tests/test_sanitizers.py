@@ -104,7 +104,6 @@ SUMS = {
 }
 BARRIERS = {"resample.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
 MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
-MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
 NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 

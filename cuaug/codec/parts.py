@@ -112,22 +112,17 @@ def cut_out(
     size: tuple[int, int],
     orientation: int,
     index: JpegIndex | None = None,
-    *,
-    least: int = 0,
 ) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
     """As `cut_out_each`, of one JPEG, in pixels as displayed.
 
     Args:
         region, size: in pixels as displayed, that is after the orientation was applied; (height, width).
         orientation: EXIF's, which applies to the part too.
-        least: leave the file as it is unless about so many bytes of it need not be decoded then.
 
     Returns:
         the part's bytes, its picture's height and width as displayed, and where the region lies in that; or None.
     """
     stored = turned_region(region, size, orientation, back=True)
-    if not worth_cutting(stored, size[::-1] if swaps_axes(orientation) else size, len(data), least):
-        return None
     (part,) = cut_out_each([data], [stored], index)
     if part is None:
         return None

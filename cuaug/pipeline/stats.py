@@ -166,7 +166,7 @@ class Clock:
 
     def among(self, stage: str, samples: Sequence[int], progress: ctypes.c_int64 | None = None) -> None:
         """As `at`, for several samples, of which `progress` always tells the number of the one; None: nobody knows."""
-        self.at(stage)
+        self.at(stage, samples[0] if len(samples) == 1 else None)
         self._several = samples, progress
 
     @property

@@ -20,7 +20,7 @@ from PIL import Image
 
 from cuaug._native import library
 from cuaug.codec import HostDecoder, JpegIndex, read_header
-from cuaug.codec.parts import cut_out
+from cuaug.codec.parts import cut_out, worth_cutting
 from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
@@ -110,10 +110,10 @@ def test_a_small_region_makes_it_at_once():
 
 def test_too_little_to_leave_out():
     """Then the file is not even looked at."""
-    assert cut_out(FILE, REGION, (200, 300), 1, known(FILE), least=len(FILE)) is None
-    assert cut_out(FILE, REGION, (200, 300), 1, known(FILE), least=len(FILE) // 4) is not None
+    assert not worth_cutting(REGION, (200, 300), len(FILE), len(FILE))
+    assert worth_cutting(REGION, (200, 300), len(FILE), len(FILE) // 4)
     wide = (0, 0, 100, 300)  # what is below needs no decoding anyway
-    assert cut_out(FILE, wide, (200, 300), 1, known(FILE), least=1) is None
+    assert not worth_cutting(wide, (200, 300), len(FILE), 1)
 
 
 def test_the_limit():

@@ -199,6 +199,7 @@ def test_a_stuck_decoder_is_reported():
             next(batches)
 
 
+@pytest.mark.cpu_only
 def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go):
     monkeypatch.setattr(HostDecoder, "decode_each", lambda *_, **__: let_go.wait(60))
     message = r"^decoding one of sample 0, sample 1 has taken \d\.\d s so far, more than"
