@@ -89,6 +89,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     for name in ("cuaug_open_files", "cuaug_read_files"):
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
+    lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64

@@ -28,7 +28,6 @@ from cuaug.pipeline.profile import Profile
 from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder, Stats
-from cuaug.pipeline.workers import consuming
 from cuaug.placement import placed
 from cuaug.plan import Layout
 from cuaug.prefetch import in_order
@@ -320,8 +319,7 @@ class Loader:
                     clock.count("samples", job.yields)
                     clock.at("wait_for_consumer")
                     clock.flush()
-                    with consuming():
-                        yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+                    yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
                     clock.at("wait_for_data")
             self._consumed = number + 1, 0
         finally:

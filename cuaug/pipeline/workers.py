@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import heapq
 import itertools
 import os
@@ -13,13 +12,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NoReturn
 
+from cuaug._native import library
 from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
+from cuaug.gone import libc
 from cuaug.pipeline.stats import Clock
 from cuaug.threads import one_of_many
 
-__all__ = ["LOOK_SECONDS", "Workers", "consuming"]
+__all__ = ["LOOK_SECONDS", "Workers"]
 
 Task = Callable[[], None]
 
@@ -30,8 +32,9 @@ LOOK_SECONDS = 0.25
 # since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
 _PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
-# And then for daemon threads that are at work with a batch: one may hold it for ever.
-_PATIENCE_WITH_CONSUMERS_SECONDS = 0.5
+
+# Whether the interpreter is at its exit.
+_ending = False
 
 
 class Workers:
@@ -64,15 +67,11 @@ class Workers:
         return self._closed or (pool is not None and pool.stopping)
 
     def check(self) -> None:
-        """Raises a LoaderError once it is closed.
-
-        At the interpreter's exit only the main thread is told. Other threads that are left are daemons: they stay here
-        until they are ended, without a word, since that may be done in Python but not in a destructor of PyTorch's.
-        """
-        if self._closed or (self.stopping and threading.current_thread() is threading.main_thread()):
-            raise LoaderError("the loader is closed")
+        """Raises a LoaderError once it is closed; at the interpreter's exit the main thread alone is told."""
+        if not self._closed:
+            _stay_at_exit()
         if self.stopping:
-            threading.Event().wait()
+            raise LoaderError("the loader is closed")
 
     def watch(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
@@ -104,11 +103,12 @@ class Workers:
             LoaderError: it is closed.
             RuntimeError: no thread can be started: there are too many, or the main thread has ended (Python 3.12).
         """
+        _stay_at_exit()
         try:
             self._submit(task, turn)
         except RuntimeError as error:
             if "shutdown" in str(error) and threading.current_thread().daemon:
-                threading.Event().wait()  # as in `check`
+                _stay()
             raise
 
     def _submit(self, task: Task, turn: int) -> None:
@@ -224,43 +224,26 @@ def _threads() -> list[_Thread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
 
 
-# Threads that have been given a batch, and have not come back for the next one: as often as they have batches.
-_consumers: list[int] = []
+def _stay() -> NoReturn:
+    """The calling thread stays here until the end of the interpreter ends it: a daemon's has nobody to tell."""
+    while True:
+        threading.Event().wait()
 
 
-@contextlib.contextmanager
-def consuming() -> Iterator[None]:
-    """The calling thread is at work with a batch: at exit it gets some time to come back, so that `check` keeps it."""
-    thread = threading.get_ident()
-    _consumers.append(thread)
-    try:
-        yield
-    finally:
-        _consumers.remove(thread)
-
-
-def _wait_for_consumers() -> bool:
-    """Whether none is at work any more."""
-    deadline = time.monotonic() + _PATIENCE_WITH_CONSUMERS_SECONDS
-    others = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
-    while not others.isdisjoint(_consumers) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return others.isdisjoint(_consumers)
+def _stay_at_exit() -> None:
+    """At the interpreter's exit, threads that are left beside the main one are daemons, and go on no longer."""
+    if _ending and threading.current_thread() is not threading.main_thread():
+        _stay()
 
 
 @atexit.register
 def _stop_all() -> None:
     """At exit, while threads can still end in order."""
+    global _ending
+    _ending = True
     decoding = _stop({thread.pool for thread in _threads()})
-    consumed = _wait_for_consumers()
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "on_exit"):  # not glibc
-        return
-    if decoding:
+    library.cuaug_keep_ended_threads()
+    if decoding and hasattr(libc, "on_exit"):  # glibc
         # A picture that takes seconds: the process ends right after the interpreter, before C++ takes away what the
         # decoder is using.
         libc.on_exit(libc._exit, None)
-    if decoding or not consumed:
-        # An interpreter that ends also ends threads that return to it, which aborts in a C++ destructor, the decoder's
-        # or PyTorch's. Here they stop there, as Python 3.14 has them do.
-        ctypes.CDLL("libstdc++.so.6")._ZSt13set_terminatePFvvE(libc.pause)

@@ -200,10 +200,20 @@ ready()
 }
 
 
+# The interpreter ends threads that return to it while it ends. This gives each of them the time to.
+ENDING_SLOWLY = """
+class Ending:
+    def __del__(self, sleep=time.sleep):
+        sleep({seconds})
+
+ending = Ending()
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", LEAVING)
 def test_exit_without_close(how):
-    ended = Program(LEAVING[how]).ends()
+    ended = Program(ENDING_SLOWLY.format(seconds=0.3) + LEAVING[how]).ends()
     assert ended.code == 0 and ended.err == "", ended.err
     assert ended.out.replace("ready\n", "") in ("", "200\n")
 
@@ -224,15 +234,10 @@ def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits(s
     """The decoder must not run on where its libraries are torn down, and must not be ended on its return to Python
     while the interpreter ends, for which it is given some seconds here: both crash. A picture that takes 2 s has 100
     megapixels; this one takes as long because of its many passes, and the wait is shortened."""
-    ended = Program(f"""
+    ended = Program(f"""{ENDING_SLOWLY.format(seconds=seconds)}
 from cuaug.pipeline import workers
 from tests.loader.pictures import Bytes, png, slow_to_decode
 
-class Ending:
-    def __del__(self, sleep=time.sleep):
-        sleep({seconds})
-
-ending = Ending()
 workers._PATIENCE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode(100 if {seconds} else 200)), T.Resize((8, 8)), threads=1, prefetch=1)
 batches = iter(loader)
