@@ -17,7 +17,6 @@ import ctypes
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,7 +28,6 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug._native import library
-from cuaug.codec import decoders
 from cuaug.codec._nvimgcodec import plain_jpeg
 
 #: Seconds a sample, as on a core of an EPYC of 2.4 GHz with AVX2.
@@ -40,21 +38,9 @@ EPOCHS = 2
 PART = plain_jpeg((9, 9, 9))
 
 
-class AnyShape:
-    """Of an image that nobody has decoded."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-
-def decoded(decoder: Any, streams: list[Any], images: list[Any]) -> list[bool]:
-    time.sleep(DECODE * len(streams))
-    return [True] * len(streams)
-
-
-def allocated(slot: Any, capacity: int) -> None:
-    slot.memory = decoders.pages(capacity)
-    slot.image = SimpleNamespace(shape=AnyShape())
+def decoded(decoder: int, wanted: int, count: int, done: int) -> None:
+    time.sleep(DECODE * count)
+    ctypes.memset(done, 1, count)
 
 
 def ran(isa: int, some: int, count: int, *others: Any) -> int:
@@ -84,9 +70,7 @@ def main() -> None:
     folder = write_photos(Path("bench-data") / f"500x375-{arguments.files}", arguments.files, 375, 500)
     files = [str(path) for path in sorted(folder.glob("*.jpg"))]
     options = {"batch_size": 128, "shuffle": True, "last_batch": "drop", "device": "cpu", "dtype": torch.float32}
-    decoders.HostDecoder._decoded = decoded  # type: ignore[method-assign,assignment]
-    decoders._Slot._allocate = allocated  # type: ignore[method-assign,assignment]
-    library.cuaug_run_some, library.cuaug_cut_jpegs = ran, cut
+    library.cuaug_decode, library.cuaug_run_some, library.cuaug_cut_jpegs = decoded, ran, cut
     loaders = {threads: cuaug.Loader(files, CHAIN, threads=threads, **options) for threads in THREADS}  # type: ignore[arg-type]
     measured: dict[int, list[tuple[float, float]]] = {threads: [] for threads in THREADS}
     for _ in range(arguments.repetitions + 1):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
+__all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "address", "bytes_address", "library"]
 
 #: Instruction sets that the library may be told to use, by name.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
@@ -90,6 +90,12 @@ def _declare(lib: ctypes.CDLL) -> None:
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
     lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
+    lib.cuaug_codec_version.argtypes, lib.cuaug_codec_version.restype = [pointer], i64
+    lib.cuaug_codec_new.argtypes, lib.cuaug_codec_new.restype = [pointer, pointer, i64], pointer
+    lib.cuaug_codec_size.argtypes = [pointer, ctypes.c_char_p, i64, pointer]
+    lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
+    lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
+    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, pointer], None
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
@@ -127,6 +133,15 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_move_boxes.restype = None
     lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
+
+
+# Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
+_BYTES_AT = bytes.__basicsize__ - 1
+
+
+def bytes_address(data: bytes) -> int:
+    """Where its bytes begin; it must be kept until the library is done with them."""
+    return id(data) + _BYTES_AT
 
 
 _address_of = ctypes.addressof

@@ -107,6 +107,7 @@ EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* ind
 EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
+#include "host_decode.h"
 #include "host_exit.h"
 #include "host_files.h"
 #include "host_jpeg.h"

@@ -14,8 +14,10 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
 
 probe.py        what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
 header.py       `Header`: a picture's size, and who is to decode it
-decoders.py     `HostDecoder` and `CudaDecoder`
-_nvimgcodec.py  the seam to nvImageCodec
+host_decoder.py `HostDecoder`
+cuda_decoder.py `CudaDecoder`
+_host_codec.py  nvImageCodec for the CPU, by its C interface
+_nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
 _pillow.py      decoding by Pillow
 pixels.py       `Pixels`: pictures that come decoded
 parts.py        regions of JPEGs, from part of the file
@@ -25,9 +27,10 @@ jpegtran.py     restart markers for JPEGs, for `cuaug prepare`
 
 from __future__ import annotations
 
-from cuaug.codec._nvimgcodec import codec_version, gpu_decodes, nv
+from cuaug.codec._host_codec import codec_version, load_codec
+from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._pillow import eight_bit_rgb
-from cuaug.codec.decoders import CudaDecoder, Decoded, HostDecoder
+from cuaug.codec.cuda_decoder import CudaDecoder
 from cuaug.codec.header import (
     DEFAULT_MAX_PIXELS,
     Header,
@@ -36,6 +39,7 @@ from cuaug.codec.header import (
     read_jpeg_headers,
     read_other_header,
 )
+from cuaug.codec.host_decoder import Decoded, HostDecoder
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.probe import file_format
@@ -55,6 +59,7 @@ __all__ = [
     "eight_bit_rgb",
     "file_format",
     "gpu_decodes",
+    "load_codec",
     "nv",
     "read_header",
     "read_jpeg_headers",

@@ -20,7 +20,6 @@ from PIL import Image
 from cuaug.forks import ForkWaitsLock
 
 __all__ = [
-    "codec_version",
     "decode_params",
     "decoder_options",
     "engine_decodes",
@@ -28,6 +27,7 @@ __all__ = [
     "nv",
     "open_streams",
     "plain_jpeg",
+    "quiet_opencv",
 ]
 
 _nvimgcodec: ModuleType | None = None
@@ -80,18 +80,25 @@ def _import() -> None:
     with _import_lock:
         if _nvimgcodec is None:
             os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
-            # The OpenCV inside reads its log level while it loads, and would print about every damaged file.
-            # Taken back afterwards: the user's own cv2 reads the same variable.
-            quieted = "OPENCV_LOG_LEVEL" not in os.environ
-            if quieted:
-                os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
-            try:
-                with _no_advice():
-                    from nvidia import nvimgcodec
-            finally:
-                if quieted:
-                    del os.environ["OPENCV_LOG_LEVEL"]
+            with quiet_opencv(), _no_advice():
+                from nvidia import nvimgcodec
             _nvimgcodec = nvimgcodec
+
+
+@contextlib.contextmanager
+def quiet_opencv() -> Iterator[None]:
+    """For loading the OpenCV inside: it reads its log level then, and would print about every damaged file.
+
+    Taken back afterwards: the user's own cv2 reads the same variable.
+    """
+    quieted = "OPENCV_LOG_LEVEL" not in os.environ
+    if quieted:
+        os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
+    try:
+        yield
+    finally:
+        if quieted:
+            del os.environ["OPENCV_LOG_LEVEL"]
 
 
 @contextlib.contextmanager
@@ -122,11 +129,6 @@ def _no_advice() -> Iterator[None]:
         for line in text.raw[:length].splitlines(keepends=True):
             if not line.startswith((b"Failed to load nv", b"Note: If using nvImageCodec")):
                 libc.fputs(line, before)
-
-
-def codec_version() -> str:
-    """The version of nvImageCodec, such as '0.9.0'."""
-    return nv().__version__
 
 
 def open_streams(files: Sequence[Any]) -> list[Any]:
@@ -182,7 +184,7 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     red, green = mean
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
-    _decodes[place] = f"nvImageCodec {codec_version()} decodes JPEG on device {device_id}"
+    _decodes[place] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
     return True, _decodes[place]
 
 

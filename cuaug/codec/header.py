@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
-from cuaug.codec._nvimgcodec import nv, open_streams
+from cuaug.codec._host_codec import stored_size
+from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
 from cuaug.codec.parts import JpegIndex, cut_out, worth_cutting
 from cuaug.codec.probe import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
@@ -59,8 +60,18 @@ class Header:
         self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
 
     @property
+    def for_pillow(self) -> bool:
+        """Whether nvImageCodec is not asked at all."""
+        return self._opened is None
+
+    @property
+    def stored_size(self) -> tuple[int, int]:
+        """Height and width as stored."""
+        return (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
+
+    @property
     def _stream(self) -> Any:
-        """nvImageCodec's CodeStream, or None where Pillow decodes."""
+        """nvImageCodec's CodeStream, or None where Pillow decodes: for the decoders of a GPU."""
         if self._opened is _LATER:
             (self._opened,) = open_streams([self._data])
         return self._opened
@@ -76,8 +87,7 @@ class Header:
         y0, x0, y1, x1 = stored
         if not (self.restarts or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < NARROW:
             return False
-        size = (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
-        return worth_cutting(stored, size, len(self._data), 0 if self.restarts else _LEAST_LEFT_OUT)
+        return worth_cutting(stored, self.stored_size, len(self._data), 0 if self.restarts else _LEAST_LEFT_OUT)
 
     def part(self, region: Region) -> tuple[JpegHeader, Region] | None:
         """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
@@ -167,15 +177,11 @@ def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> Head
         if components:
             _check_size(height, width, max_pixels)
     elif turn is not None:
-        try:
-            stream = nv().CodeStream(data)
-            height, width = stream.height, stream.width
-        except RuntimeError:  # it cannot read this header; Pillow reads it or says what is wrong
-            pass
-        else:
-            _check_size(height, width, max_pixels)
-            height, width, turn = _displayed(height, width, turn, apply_exif)
-            return Header(height, width, data, stream, turn)
+        size = stored_size(data)
+        if size is not None:  # else Pillow reads this header, or says what is wrong
+            _check_size(*size, max_pixels)
+            height, width, turn = _displayed(*size, turn, apply_exif)
+            return Header(height, width, data, _LATER, turn)
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
 
 

@@ -16,7 +16,7 @@ from struct import error as StructError
 
 import numpy as np
 
-from cuaug._native import address, library
+from cuaug._native import address, bytes_address, library
 
 __all__ = ["MAX_SCANS", "file_format", "jpeg_headers", "orientation", "swaps_axes", "webp_size"]
 
@@ -24,8 +24,6 @@ _BYTE_ORDERS = (b"II*\0", b"MM\0*")
 _BE32, _LE32 = Struct(">I"), Struct("<I")
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
 _ANIMATED = 0x02
-# Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
-_BYTES_AT = bytes.__basicsize__ - 1
 
 MAX_SCANS = 500
 """Each scan of a progressive JPEG, even of a few bytes, passes over the whole picture: 4,000 of them in 140 kB took 14
@@ -88,8 +86,7 @@ def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int
     """
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
-    data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
-    data += _BYTES_AT
+    data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (bytes_address, len))
     headers = np.empty((n, 5), dtype=np.int32)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, address(headers))
     heights, widths, components, turns, restarts = headers.T.tolist()

@@ -71,8 +71,6 @@ def _codec() -> str:
         from cuaug.codec import HostDecoder, codec_version, read_header
 
         version = codec_version()
-    if not version.startswith("0.9."):
-        raise Broken(f"nvImageCodec {version} is not 0.9, which cuaug is written for", _CODEC)
     red, green, _ = HostDecoder().decode(read_header(_jpeg())).mean(axis=(0, 1))
     if red < 240 or green > 15:
         raise Broken(f"nvImageCodec {version} decodes a red JPEG to red={red:.0f}, green={green:.0f}", _CODEC)

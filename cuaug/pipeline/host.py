@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address
-from cuaug.codec import Decoded, Header, HostDecoder, JpegIndex, Pixels, Region, nv
+from cuaug.codec import Decoded, Header, HostDecoder, JpegIndex, Pixels, Region, load_codec
 from cuaug.devices import HostProgram
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -59,8 +59,7 @@ class HostPipeline(Pipeline):
         self.index: JpegIndex | None = JpegIndex(limit) if limit else None
 
     def start(self, epoch: Epoch, share: Share) -> Job:
-        # Imported here and not by the workers, who would all wait for it.
-        nv()
+        load_codec()  # and not in the workers, who would all wait for it
         return super().start(epoch, share)
 
     def rest(self) -> None:

@@ -155,8 +155,8 @@ def test_constant_colours_of_every_size():
 
 
 def test_the_buffer_grows_and_is_given_back(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.decoders._KEEP_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.decoders._PATIENCE", 5)
+    monkeypatch.setattr("cuaug.codec.host_decoder._KEEP_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.host_decoder._PATIENCE", 5)
     decoder = HostDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))

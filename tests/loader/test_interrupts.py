@@ -92,6 +92,8 @@ next(iter(Loader(Memory(40), batch_size=8, threads=2)))
 def test_ctrl_c_does_not_break_off_the_import_of_the_decoders():
     """Broken off in their initialisation, they could not be imported again: a notebook had to be started anew."""
     assert run("""
+from cuaug.codec import nv
+
 imports = []
 
 class Interrupted:
@@ -102,13 +104,32 @@ class Interrupted:
             time.sleep(0.3)
 
 sys.meta_path.insert(0, Interrupted())
+try:
+    nv()
+except KeyboardInterrupt:
+    print("arrived")
+print(nv().__name__, imports)
+""").splitlines() == ["arrived", "nvidia.nvimgcodec ['nvidia.nvimgcodec']"]
+
+
+@pytest.mark.cpu_only
+def test_after_a_ctrl_c_while_the_decoders_of_the_cpu_are_loaded_they_are_loaded_anew():
+    assert run("""
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "nvidia.nvimgcodec":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupted())
 loader = Loader(Memory(8), batch_size=8, threads=2)
 try:
     next(iter(loader))
 except KeyboardInterrupt:
     print("arrived")
-print(numbers_of(next(iter(loader)).images) == list(range(8)), imports)
-""").splitlines() == ["arrived", "True ['nvidia.nvimgcodec']"]
+print(numbers_of(next(iter(loader)).images) == list(range(8)))
+print("nvidia.nvimgcodec" in sys.modules)  # nothing for GPUs was imported
+""").splitlines() == ["arrived", "True", "False"]
 
 
 @pytest.mark.cpu_only

@@ -1,0 +1,138 @@
+"""nvImageCodec on the CPU, by its C interface: for all pictures of a call, a thread waits once for the interpreter.
+
+By its Python interface, which the decoders of a GPU use (`_nvimgcodec.py`), that is four times for each picture, and
+loading it may make a CUDA context. This here loads what decodes on the CPU, and nothing else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._native import address, library
+from cuaug.codec._nvimgcodec import decoder_options, quiet_opencv
+from cuaug.errors import DeviceError
+from cuaug.forks import ForkWaitsLock
+from cuaug.gone import when_gone
+
+__all__ = ["NativeDecoder", "codec_version", "load_codec", "stored_size"]
+
+# As kernels/host_nvimgcodec.h has them.
+FUNCTIONS = (
+    "nvimgcodecGetProperties",
+    "nvimgcodecInstanceCreate",
+    "nvimgcodecExtensionCreate",
+    "nvimgcodecDecoderCreate",
+    "nvimgcodecDecoderDestroy",
+    "nvimgcodecCodeStreamCreateFromHostMem",
+    "nvimgcodecCodeStreamGetSubCodeStream",
+    "nvimgcodecCodeStreamDestroy",
+    "nvimgcodecCodeStreamGetImageInfo",
+    "nvimgcodecImageCreate",
+    "nvimgcodecImageDestroy",
+    "nvimgcodecDecoderDecode",
+    "nvimgcodecFutureWaitForAll",
+    "nvimgcodecFutureGetProcessingStatus",
+    "nvimgcodecFutureDestroy",
+)
+# JPEG, then PNG and WebP.
+_EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
+
+_loaded: tuple[int, int, int] | None = None  # the process, its codec, the version
+_lock = ForkWaitsLock()
+
+
+def load_codec() -> int:
+    """nvImageCodec for the CPU, loaded with the first call of a process.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+        DeviceError: it is, and is not what cuaug was written for.
+    """
+    global _loaded
+    if _loaded is None or _loaded[0] != os.getpid():
+        with _lock:
+            if _loaded is None or _loaded[0] != os.getpid():
+                _loaded = os.getpid(), *_load()
+    return _loaded[1]
+
+
+def codec_version() -> str:
+    """The version of nvImageCodec, such as '0.9.0'."""
+    load_codec()
+    assert _loaded is not None
+    version = _loaded[2]
+    return f"{version // 1000}.{version // 100 % 10}.{version % 100}"
+
+
+def _load() -> tuple[int, int]:
+    package = find_spec("nvidia.nvimgcodec")
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "nvImageCodec is not installed: pip install 'nvidia-nvimgcodec-cu12>=0.9,<0.10'", name="nvidia.nvimgcodec"
+        )
+    folder = Path(package.submodule_search_locations[0])
+    interface = _loaded_library(folder, "libnvimgcodec")
+    functions = _addresses(interface, FUNCTIONS)
+    version = library.cuaug_codec_version(functions)
+    if not 900 <= version < 1000:
+        raise DeviceError(f"nvImageCodec in {folder} has version number {version}, not 9xx, that is 0.9")
+    with quiet_opencv():
+        extensions = [_loaded_library(folder / "extensions", name) for name in _EXTENSIONS]
+    entries = [_addresses(extension, ["nvimgcodecExtensionModuleEntry"])[0] for extension in extensions]
+    codec = library.cuaug_codec_new(functions, (ctypes.c_void_p * len(entries))(*entries), len(entries))
+    if codec is None:
+        raise DeviceError(f"nvImageCodec in {folder} gives no decoders for the CPU")
+    return codec, version
+
+
+def _loaded_library(folder: Path, name: str) -> ctypes.CDLL:
+    found = sorted(folder.glob(f"{name}.so*"))
+    if not found:
+        raise DeviceError(f"nvImageCodec in {folder} has no {name}.so")
+    return ctypes.CDLL(str(found[0]))
+
+
+def _addresses(loaded: ctypes.CDLL, names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(names))(*(ctypes.cast(getattr(loaded, name), ctypes.c_void_p) for name in names))
+
+
+def stored_size(data: bytes) -> tuple[int, int] | None:
+    """(height, width) of an encoded picture, as stored; None where nvImageCodec cannot tell."""
+    size = np.empty(2, dtype=np.int64)
+    if not library.cuaug_codec_size(load_codec(), data, len(data), address(size)):
+        return None
+    height, width = size.tolist()
+    return height, width
+
+
+class NativeDecoder:
+    """Decodes with the calling thread alone; for one thread at a time.
+
+    Args:
+        fancy_upsampling: as for `HostDecoder`.
+    """
+
+    def __init__(self, *, fancy_upsampling: bool) -> None:
+        self._handle = library.cuaug_decoder_new(load_codec(), decoder_options(fancy_upsampling).encode())
+        if self._handle is None:
+            raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
+        when_gone(self, library.cuaug_decoder_delete, self._handle)
+
+    def decode(self, wanted: Sequence[tuple[int, ...]]) -> list[bool]:
+        """Which of these it could decode. What the addresses lead to must be kept until then.
+
+        Args:
+            wanted: of each the address and bytes of the file, its picture's height and width as stored, the top, left,
+                bottom and right of a region, the ends excluded, and the address of room for that: (h, w, 3) bytes.
+        """
+        rows: NDArray[np.int64] = np.array(wanted, dtype=np.int64)
+        done = np.empty(len(rows), dtype=np.bool_)
+        library.cuaug_decode(self._handle, address(rows), len(rows), address(done))
+        return list(done.tolist())

@@ -1,0 +1,217 @@
+"""`HostDecoder`: some images at a time, into host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cuaug._native import address, bytes_address
+from cuaug.codec._host_codec import NativeDecoder
+from cuaug.codec._pillow import pillow_decode
+from cuaug.codec.header import NARROW, Header
+from cuaug.codec.parts import JpegIndex, Part, cut_out_each, room_for
+from cuaug.codec.pixels import Pixels
+from cuaug.codec.probe import swaps_axes
+from cuaug.codec.turns import Region, turned
+from cuaug.errors import DecodeError
+from cuaug.pages import pages
+
+__all__ = ["Decoded", "HostDecoder", "by_pillow"]
+
+_KEEP_BYTES = 64 << 20
+_PATIENCE = 256
+
+
+class Decoded(NamedTuple):
+    """A decoded image.
+
+    Attributes:
+        pixels: (h, w, 3) uint8 RGB, the pixels of a row packed. It may be a view of the decoder's memory, valid until
+            its next `decode`, or of the pixels that were given: not to be written to.
+        by: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
+        in_part: whether it was decoded from a part of its file, by restart markers or an index.
+    """
+
+    pixels: NDArray[np.uint8]
+    by: str
+    in_part: bool = False
+
+
+class HostDecoder:
+    """Decodes some images at a time on the CPU. One per thread and process: it must never be shared.
+
+    Args:
+        fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Without it decoding is
+            somewhat faster, and colours differ by up to 24 levels beside sharp edges.
+
+    Attributes:
+        in_part, decoded_by: of the last image that `decode` gave, what `Decoded` tells.
+    """
+
+    def __init__(self, *, fancy_upsampling: bool = True) -> None:
+        self._decoder = NativeDecoder(fancy_upsampling=fancy_upsampling)
+        self.decoded_by = ""
+        self.in_part = False
+        self._slots = [_Slot()]
+        self._room = np.empty(0, dtype=np.uint8)  # for parts of files
+
+    def decode(
+        self, header: Header | Pixels, region: Region | None = None, *, index: JpegIndex | None = None
+    ) -> NDArray[np.uint8]:
+        """The pixels of an image, or of one region of it, as `decode_each` gives them.
+
+        Raises:
+            DecodeError: neither nvImageCodec nor Pillow can decode it; the cause is Pillow's.
+            ValueError: the region is empty or reaches outside the picture.
+        """
+        (outcome,) = self.decode_each([header], [region], index=index)
+        if isinstance(outcome, DecodeError):
+            try:
+                raise outcome
+            finally:
+                del outcome  # whose traceback has this frame
+        self.decoded_by, self.in_part = outcome.by, outcome.in_part
+        return outcome.pixels
+
+    def decode_each(
+        self,
+        headers: Sequence[Header | Pixels],
+        regions: Sequence[Region | None],
+        *,
+        index: JpegIndex | None = None,
+    ) -> list[Decoded | DecodeError]:
+        """The pixels of images, or of one region of each. For all that is decoded together a thread waits once for its
+        turn at the interpreter.
+
+        Args:
+            headers: from `read_header`, or pixels that are decoded already.
+            regions: (y0, x0, y1, x1), the end excluded, in pixels of the picture as displayed; None: all of it.
+            index: where the rows of JPEGs begin that came before, so that a region can be decoded without the rest.
+
+        Returns:
+            for what neither nvImageCodec nor Pillow can decode an error, whose cause is Pillow's.
+
+        Raises:
+            ValueError: a region is empty or reaches outside its picture.
+        """
+        outcomes: list[Decoded | DecodeError | None] = [None] * len(headers)
+        wanted: list[_Wanted] = []
+        for place, (header, region) in enumerate(zip(headers, regions, strict=True)):
+            y0, x0, y1, x1 = region or (0, 0, header.height, header.width)
+            if not (0 <= y0 < y1 <= header.height and 0 <= x0 < x1 <= header.width):
+                size = f"{header.height} x {header.width}"
+                raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {size} pixels")
+            if isinstance(header, Pixels):
+                outcomes[place] = Decoded(header.array[y0:y1, x0:x1], "source")
+            elif not header.for_pillow:
+                wanted.append(_Wanted(place, header, (y0, x0, y1, x1)))
+        self._cut_out(wanted, index)
+        while len(self._slots) < len(wanted):
+            self._slots.append(_Slot())
+        rows = [one.row(slot) for one, slot in zip(wanted, self._slots, strict=False)]
+        for one, slot, well in zip(wanted, self._slots, self._decoder.decode(rows) if rows else (), strict=False):
+            if well:
+                outcomes[one.place] = Decoded(one.pixels(slot), "cpu", one.in_part)
+        return [
+            by_pillow(header, region) if outcome is None else outcome
+            for outcome, header, region in zip(outcomes, headers, regions, strict=True)
+        ]
+
+    def _cut_out(self, wanted: Sequence[_Wanted], index: JpegIndex | None) -> None:
+        """Has those decode a part of their file of which one is to be had."""
+        some = [one for one in wanted if one.stored is not None and one.header.worth_cutting(one.stored, index)]
+        if not some:
+            return
+        files = [one.header._data for one in some]
+        if (size := room_for(files)) > len(self._room) or len(self._room) > _KEEP_BYTES:
+            self._room = np.empty(size, dtype=np.uint8)
+        parts = cut_out_each(files, [one.stored for one in some if one.stored], index, self._room)
+        for one, part in zip(some, parts, strict=True):
+            if part is not None:
+                one.take(part)
+
+
+class _Wanted:
+    """A region of a picture that nvImageCodec is to decode.
+
+    Attributes:
+        place: which of those that were asked for.
+        stored: the region as stored, if it is not all of the picture.
+        in_part: whether it is decoded from a part of the file.
+        size: bytes of the pixels.
+        shape: of these, as nvImageCodec gives them: as stored.
+    """
+
+    def __init__(self, place: int, header: Header, region: Region) -> None:
+        y0, x0, y1, x1 = region
+        self.place, self.header, self.region = place, header, region
+        whole = y1 - y0 == header.height and x1 - x0 == header.width
+        # A narrow one is cut from the pixels of all of it.
+        self.narrow = not whole and min(y1 - y0, x1 - x0) < NARROW
+        self.stored = None if whole or self.narrow else header.stored(region)
+        self.in_part = False
+        height, width = (header.height, header.width) if self.stored is None else (y1 - y0, x1 - x0)
+        self.size = height * width * 3
+        self.shape = (width, height, 3) if swaps_axes(header._orientation) else (height, width, 3)
+        self._data: bytes | memoryview | NDArray[np.uint8] = header._data
+        self._of = header.stored_size
+
+    def take(self, part: Part) -> None:
+        """Decodes the region from this part of the file."""
+        assert self.stored is not None
+        y0, x0, y1, x1 = self.stored
+        top, left, bottom, right = part.shows
+        self.stored = y0 - top, x0 - left, y1 - top, x1 - left
+        self._data, self._of = part.data, (bottom - top, right - left)
+        self.in_part = True
+
+    def row(self, slot: _Slot) -> tuple[int, ...]:
+        """What `NativeDecoder` is told of it; the memory has room for it then."""
+        slot.make_room(self.size if self.header._orientation == 1 else 2 * self.size)
+        data = self._data
+        begin = bytes_address(data) if isinstance(data, bytes) else address(np.asarray(data))
+        return (begin, len(data), *self._of, *(self.stored or (0, 0, *self._of)), slot.address)
+
+    def pixels(self, slot: _Slot) -> NDArray[np.uint8]:
+        """As displayed, from memory into which it was decoded."""
+        made = slot.memory[: self.size].reshape(self.shape)
+        # Turned here: nvImageCodec takes as long to turn as to decode, and turns the whole picture for a region.
+        if self.header._orientation != 1:
+            made = turned(made, self.header._orientation, slot.memory[self.size : 2 * self.size])
+        if self.narrow:
+            y0, x0, y1, x1 = self.region
+            made = np.ascontiguousarray(made[y0:y1, x0:x1])
+        return made
+
+
+class _Slot:
+    """Memory for one decoded image."""
+
+    def __init__(self) -> None:
+        self._small_in_a_row = 0
+        self._allocate(3 << 18)
+
+    def make_room(self, size: int) -> None:
+        capacity = len(self.memory)
+        if size > capacity:
+            self._allocate(max(size, min(2 * capacity, _KEEP_BYTES)))
+        elif capacity > _KEEP_BYTES:  # one giant image must not cost its memory for ever
+            self._small_in_a_row = self._small_in_a_row + 1 if size <= _KEEP_BYTES else 0
+            if self._small_in_a_row == _PATIENCE:
+                self._allocate(_KEEP_BYTES)
+
+    def _allocate(self, capacity: int) -> None:
+        self._small_in_a_row = 0
+        self.memory = pages(capacity)
+        self.address = address(self.memory)
+
+
+def by_pillow(header: Header | Pixels, region: Region | None) -> Decoded | DecodeError:
+    assert isinstance(header, Header)
+    try:
+        return Decoded(pillow_decode(header, region), "pillow")
+    except DecodeError as error:
+        return error

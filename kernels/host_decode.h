@@ -1,0 +1,184 @@
+// Pictures decoded on the CPU by nvImageCodec, some in a call: the C interface of cuaug/codec/_host_codec.py.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "host_nvimgcodec.h"
+
+namespace {
+
+// nvImageCodec with its extensions. It lasts as long as the process: decoders of other threads may be at work at exit.
+struct Codec {
+    nvimgcodec::Functions call;
+    void* instance = nullptr;
+};
+
+// What decoding a picture takes, kept for the next one.
+struct Opened {
+    void *stream = nullptr, *region = nullptr, *image = nullptr;
+};
+
+struct HostDecoder {
+    const Codec* codec;
+    void* decoder = nullptr;
+    std::vector<Opened> opened;
+    std::vector<void*> streams, images;
+    std::vector<int64_t> places;
+    std::vector<uint32_t> statuses;
+};
+
+// What is to be decoded, and where to.
+struct Encoded {
+    int64_t data, size;                // the file: its address and bytes
+    int64_t height, width;             // of its picture, as stored
+    int64_t top, left, bottom, right;  // of the region, the ends excluded
+    int64_t pixels;                    // the address of room for that, packed, of three bytes each
+};
+
+bool stream_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
+    auto info = nvimgcodec::made<nvimgcodec::Image>(nvimgcodec::Kind::IMAGE);
+    if (codec.call.stream_info(stream, &info) != nvimgcodec::OK) return false;
+    height = info.planes[0].height, width = info.planes[0].width;
+    return true;
+}
+
+bool open_stream(const Codec& codec, const unsigned char* data, int64_t size, void*& stream) {
+    return codec.call.code_stream(codec.instance, &stream, data, size_t(size), nullptr) == nvimgcodec::OK;
+}
+
+// The code stream that gives one of these regions, or null where nvImageCodec finds another picture, or none.
+void* open_region(const Codec& codec, const Encoded& one, Opened& opened) {
+    int64_t height, width;
+    if (!open_stream(codec, reinterpret_cast<const unsigned char*>(one.data), one.size, opened.stream) ||
+        !stream_size(codec, opened.stream, height, width) || height != one.height || width != one.width)
+        return nullptr;
+    if (!one.top && !one.left && one.bottom == height && one.right == width) return opened.stream;
+    auto view = nvimgcodec::made<nvimgcodec::View>(nvimgcodec::Kind::VIEW);
+    view.region = nvimgcodec::made<nvimgcodec::Region>(nvimgcodec::Kind::REGION);
+    view.region.dimensions = 2;
+    view.region.begin[0] = int32_t(one.top), view.region.begin[1] = int32_t(one.left);
+    view.region.end[0] = int32_t(one.bottom), view.region.end[1] = int32_t(one.right);
+    return codec.call.sub_stream(opened.stream, &opened.region, &view) == nvimgcodec::OK ? opened.region : nullptr;
+}
+
+bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
+    auto image = nvimgcodec::made<nvimgcodec::Image>(nvimgcodec::Kind::IMAGE);
+    image.colours = nvimgcodec::SRGB;
+    image.format = nvimgcodec::INTERLEAVED_RGB;
+    image.orientation = nvimgcodec::made<nvimgcodec::Orientation>(nvimgcodec::Kind::ORIENTATION);
+    image.plane_count = 1;
+    auto& plane = image.planes[0] = nvimgcodec::made<nvimgcodec::Plane>(nvimgcodec::Kind::PLANE);
+    plane.height = uint32_t(one.bottom - one.top), plane.width = uint32_t(one.right - one.left);
+    plane.pitch = 3 * size_t(plane.width);
+    plane.channels = 3;
+    plane.type = nvimgcodec::UINT8;
+    image.buffer = reinterpret_cast<void*>(one.pixels);
+    image.where = nvimgcodec::IN_HOST_MEMORY;
+    return codec.call.image(codec.instance, &opened.image, &image) == nvimgcodec::OK;
+}
+
+// Decodes `count` of what is open from `first` on, and notes in done which of them it could.
+void decode_opened(HostDecoder& by, size_t first, size_t count, uint8_t* done) {
+    const auto& call = by.codec->call;
+    const auto as_stored = nvimgcodec::made<nvimgcodec::DecodeParams>(nvimgcodec::Kind::DECODE_PARAMS);
+    void* future = nullptr;
+    size_t told = count;
+    const bool well = call.decode(by.decoder, &by.streams[first], &by.images[first], int32_t(count), &as_stored,
+                                  &future) == nvimgcodec::OK &&
+                      call.wait(future) == nvimgcodec::OK &&
+                      call.statuses(future, by.statuses.data(), &told) == nvimgcodec::OK && told == count;
+    if (future) call.future_destroy(future);
+    for (size_t i = 0; i < count; ++i) {
+        if (well)
+            done[by.places[first + i]] = by.statuses[i] == nvimgcodec::DECODED;
+        else if (count > 1)  // a bad file must not take its neighbours with it
+            decode_opened(by, first + i, 1, done);
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+// The version of nvImageCodec, as 1000 times its major, 100 times its minor and its patch number; or -1.
+EXPORT int64_t cuaug_codec_version(const nvimgcodec::Functions* functions) {
+    auto properties = nvimgcodec::made<nvimgcodec::Properties>(nvimgcodec::Kind::PROPERTIES);
+    return functions->properties(&properties) == nvimgcodec::OK ? properties.version : -1;
+}
+
+// nvImageCodec with the extensions to which `entries` [count] lead; null where it gives none.
+EXPORT void* cuaug_codec_new(const nvimgcodec::Functions* functions, int32_t (*const* entries)(nvimgcodec::Extension*),
+                             int64_t count) {
+    std::unique_ptr<Codec> codec(new (std::nothrow) Codec{*functions});
+    auto create = nvimgcodec::made<nvimgcodec::Instance>(nvimgcodec::Kind::INSTANCE);
+    create.builtin_modules = 1;
+    if (!codec || codec->call.instance(&codec->instance, &create) != nvimgcodec::OK) return nullptr;
+    for (int64_t i = 0; i < count; ++i) {
+        auto extension = nvimgcodec::made<nvimgcodec::Extension>(nvimgcodec::Kind::EXTENSION);
+        void* loaded = nullptr;
+        if (entries[i](&extension) != nvimgcodec::OK ||
+            codec->call.extension(codec->instance, &loaded, &extension) != nvimgcodec::OK)
+            return nullptr;
+    }
+    return codec.release();
+}
+
+// size [2]: height and width of an encoded picture, as stored. Whether nvImageCodec can tell.
+EXPORT int32_t cuaug_codec_size(const void* codec, const unsigned char* data, int64_t bytes, int64_t* size) {
+    const Codec& by = *static_cast<const Codec*>(codec);
+    void* stream = nullptr;
+    const bool well = open_stream(by, data, bytes, stream) && stream_size(by, stream, size[0], size[1]);
+    if (stream) by.call.stream_destroy(stream);
+    return well;
+}
+
+// A decoder for one thread, or null.
+EXPORT void* cuaug_decoder_new(const void* codec, const char* options) {
+    std::unique_ptr<HostDecoder> by(new (std::nothrow) HostDecoder{static_cast<const Codec*>(codec)});
+    if (!by) return nullptr;
+    auto backend = nvimgcodec::made<nvimgcodec::Backend>(nvimgcodec::Kind::BACKEND);
+    backend.kind = nvimgcodec::CPU_ONLY_BACKEND;
+    backend.params = nvimgcodec::made<nvimgcodec::BackendParams>(nvimgcodec::Kind::BACKEND_PARAMS);
+    backend.params.load_hint = 1, backend.params.policy = nvimgcodec::IGNORE_LOAD_HINT;
+    auto execution = nvimgcodec::made<nvimgcodec::Execution>(nvimgcodec::Kind::EXECUTION);
+    execution.most_threads = 1;  // the caller's
+    execution.device = nvimgcodec::CPU_ONLY_DEVICE;
+    execution.backends = &backend, execution.backend_count = 1;
+    const auto& call = by->codec->call;
+    return call.decoder(by->codec->instance, &by->decoder, &execution, options) == nvimgcodec::OK ? by.release()
+                                                                                                  : nullptr;
+}
+
+EXPORT void cuaug_decoder_delete(void* decoder) {
+    const std::unique_ptr<HostDecoder> by(static_cast<HostDecoder*>(decoder));
+    const auto& call = by->codec->call;
+    for (const Opened& opened : by->opened) {
+        if (opened.image) call.image_destroy(opened.image);
+        if (opened.region) call.stream_destroy(opened.region);
+        if (opened.stream) call.stream_destroy(opened.stream);
+    }
+    call.decoder_destroy(by->decoder);
+}
+
+// wanted [n]: see there. done [n]: whether its pixels are there, as RGB.
+EXPORT void cuaug_decode(void* decoder, const void* wanted, int64_t n, uint8_t* done) {
+    HostDecoder& by = *static_cast<HostDecoder*>(decoder);
+    const Encoded* const all = static_cast<const Encoded*>(wanted);
+    for (int64_t i = 0; i < n; ++i) done[i] = 0;
+    try {
+        if (int64_t(by.opened.size()) < n) by.opened.resize(size_t(n)), by.statuses.resize(size_t(n));
+        by.streams.clear(), by.images.clear(), by.places.clear();
+        for (int64_t i = 0; i < n; ++i) {
+            Opened& opened = by.opened[size_t(i)];
+            void* const stream = open_region(*by.codec, all[i], opened);
+            if (!stream || !open_pixels(*by.codec, all[i], opened)) continue;
+            by.streams.push_back(stream), by.images.push_back(opened.image), by.places.push_back(i);
+        }
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    if (!by.places.empty()) decode_opened(by, 0, by.places.size(), done);
+}
+}

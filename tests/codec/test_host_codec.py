@@ -1,0 +1,102 @@
+"""nvImageCodec by its C interface: what is loaded of it, and what becomes of a picture that is not as it was said."""
+
+from __future__ import annotations
+
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug._native import address, bytes_address
+from cuaug.codec import _host_codec, codec_version, nv
+from cuaug.codec._host_codec import NativeDecoder, load_codec, stored_size
+from cuaug.errors import DeviceError
+from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
+
+H, W = RGB.height, RGB.width
+PNG = encode(Image.fromarray(PHOTO), "PNG")
+
+
+def test_the_version_is_that_of_the_python_interface():
+    assert nv().__version__.split(".")[:3] == codec_version().split(".")
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Has the codec be loaded anew, from another folder."""
+
+    def install(folder: Path | None) -> None:
+        found = None if folder is None else SimpleNamespace(submodule_search_locations=[str(folder)])
+        monkeypatch.setattr(_host_codec, "find_spec", lambda name: found)
+        monkeypatch.setattr(_host_codec, "_loaded", None)
+
+    return install
+
+
+def test_it_is_not_installed(installed):
+    installed(None)
+    with pytest.raises(ModuleNotFoundError, match=r"nvidia-nvimgcodec-cu12>=0\.9,<0\.10"):
+        load_codec()
+
+
+def test_a_part_of_it_is_missing(installed, tmp_path):
+    installed(tmp_path)
+    with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path} has no libnvimgcodec.so"):
+        load_codec()
+    package = find_spec("nvidia.nvimgcodec")
+    assert package is not None and package.submodule_search_locations
+    for library in Path(package.submodule_search_locations[0]).glob("libnvimgcodec.so*"):
+        shutil.copy(library, tmp_path)
+    with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path}/extensions has no libjpeg_turbo_ext.so"):
+        load_codec()
+
+
+@pytest.mark.parametrize("version", [-1, 800, 1000])
+def test_another_version_is_refused(installed, monkeypatch, version):
+    package = find_spec("nvidia.nvimgcodec")
+    assert package is not None and package.submodule_search_locations
+    installed(Path(package.submodule_search_locations[0]))
+    monkeypatch.setattr(_host_codec.library, "cuaug_codec_version", lambda functions: version)
+    with pytest.raises(DeviceError, match=f"has version number {version}, not 9xx"):
+        load_codec()
+
+
+def test_sizes_as_stored():
+    assert stored_size(JPEG) == (H, W) and stored_size(PNG) == PHOTO.shape[:2]
+    assert stored_size(b"") is None and stored_size(b"no picture" * 9) is None
+
+
+class Wanted:
+    """Rows for `NativeDecoder`, and the memory that they lead to."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, ...]] = []
+        self.kept: list[Any] = []
+
+    def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
+        room = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
+        self.rows.append((bytes_address(data), len(data), *size, *region, address(room)))
+        self.kept += [data, room]
+        return room
+
+
+def test_what_is_wrong_with_one_does_not_reach_the_others():
+    decoder, want, right = NativeDecoder(fancy_upsampling=True), as_pillow(JPEG), (0, 0, H, W)
+    for _ in range(3):  # what was opened is used anew
+        wanted = Wanted()
+        whole = wanted.add(JPEG, (H, W), right)
+        taller = wanted.add(JPEG, (H + 1, W), (0, 0, H + 1, W))
+        narrower = wanted.add(JPEG, (H, W - 1), (0, 0, H, W - 1))
+        wanted.add(JPEG[: len(JPEG) // 2], (H, W), right)
+        wanted.add(b"no picture" * 9, (H, W), right)
+        part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
+        other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
+        assert decoder.decode(wanted.rows) == [True, False, False, False, False, True, True]
+        assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
+        assert (taller == 7).all() and (narrower == 7).all()
+    assert decoder.decode([]) == []
