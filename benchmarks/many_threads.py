@@ -28,34 +28,24 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug._native import library
-from cuaug.codec._nvimgcodec import plain_jpeg
+from cuaug.codec._host_codec import FROM_PART
 
 #: Seconds a sample, as on a core of an EPYC of 2.4 GHz with AVX2.
 CUT, DECODE, AUGMENT = 0.00008, 0.0009, 0.0003
 THREADS = (2, 4, 8, 16, 32)
 CHAIN = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.25)]
 EPOCHS = 2
-PART = plain_jpeg((9, 9, 9))
 
 
-def decoded(decoder: int, wanted: int, count: int, done: int) -> None:
-    time.sleep(DECODE * count)
-    ctypes.memset(done, 1, count)
+def decoded(decoder: int, wanted: int, count: int, index: int | None, done: int) -> None:
+    """As if of each a part had been cut out."""
+    time.sleep((CUT + DECODE) * count)
+    ctypes.memset(done, FROM_PART, count)
 
 
 def ran(isa: int, some: int, count: int, *others: Any) -> int:
     time.sleep(AUGMENT * count)
     return -1
-
-
-def cut(files: Any, sizes: Any, count: int, regions: Any, index: int, spare: int, room: int, found: int) -> None:
-    """As if each part were the region itself, and held another picture."""
-    time.sleep(CUT * count)
-    for i, size in enumerate(sizes):
-        ctypes.memmove(room, PART, len(PART))
-        row = (ctypes.c_int64 * 5)(len(PART), *regions[4 * i : 4 * i + 4])
-        ctypes.memmove(found + ctypes.sizeof(row) * i, row, ctypes.sizeof(row))
-        room += size + spare
 
 
 def epoch(loader: cuaug.Loader) -> tuple[float, float]:
@@ -70,7 +60,7 @@ def main() -> None:
     folder = write_photos(Path("bench-data") / f"500x375-{arguments.files}", arguments.files, 375, 500)
     files = [str(path) for path in sorted(folder.glob("*.jpg"))]
     options = {"batch_size": 128, "shuffle": True, "last_batch": "drop", "device": "cpu", "dtype": torch.float32}
-    library.cuaug_decode, library.cuaug_run_some, library.cuaug_cut_jpegs = decoded, ran, cut
+    library.cuaug_decode, library.cuaug_run_some = decoded, ran
     loaders = {threads: cuaug.Loader(files, CHAIN, threads=threads, **options) for threads in THREADS}  # type: ignore[arg-type]
     measured: dict[int, list[tuple[float, float]]] = {threads: [] for threads in THREADS}
     for _ in range(arguments.repetitions + 1):

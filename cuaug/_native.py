@@ -84,8 +84,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64], pointer
     lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
-    lib.cuaug_cut_jpegs.argtypes = [pointer, pointer, i64, pointer, pointer, i64, pointer, pointer]
-    lib.cuaug_cut_jpegs.restype = None
+    lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
+    lib.cuaug_cut_jpeg.restype = i64
     for name in ("cuaug_open_files", "cuaug_read_files"):
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
@@ -95,7 +95,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_codec_size.argtypes = [pointer, ctypes.c_char_p, i64, pointer]
     lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
     lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
-    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, pointer], None
+    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, pointer, pointer], None
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "host_nvimgcodec.h"
+#include "host_parts.h"
 
 namespace {
 
@@ -20,6 +21,13 @@ struct Opened {
     void *stream = nullptr, *region = nullptr, *image = nullptr;
 };
 
+// By how many bytes a part may be larger than its file: codes that lie otherwise in their bytes can take more of them.
+constexpr int64_t SPARE = 64;
+// Memory for parts that is kept for the next call.
+constexpr int64_t KEEP_BYTES = 64 << 20;
+
+enum Done : uint8_t { NOT = 0, FROM_FILE = 1, FROM_PART = 2 };
+
 struct HostDecoder {
     const Codec* codec;
     void* decoder = nullptr;
@@ -27,6 +35,8 @@ struct HostDecoder {
     std::vector<void*> streams, images;
     std::vector<int64_t> places;
     std::vector<uint32_t> statuses;
+    std::unique_ptr<unsigned char[]> parts;
+    int64_t parts_room = 0;
 };
 
 // What is to be decoded, and where to.
@@ -35,6 +45,7 @@ struct Encoded {
     int64_t height, width;             // of its picture, as stored
     int64_t top, left, bottom, right;  // of the region, the ends excluded
     int64_t pixels;                    // the address of room for that, packed, of three bytes each
+    int64_t cut;                       // whether a part of the file, if there is one, is to be decoded instead
 };
 
 bool stream_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
@@ -63,6 +74,39 @@ void* open_region(const Codec& codec, const Encoded& one, Opened& opened) {
     return codec.call.sub_stream(opened.stream, &opened.region, &view) == nvimgcodec::OK ? opened.region : nullptr;
 }
 
+// The same from a part of the file, which is written to `to`.
+void* open_part(const Codec& codec, const Encoded& one, Indexes* indexes, unsigned char* to, Opened& opened) {
+    const Rectangle region = {one.top, one.left, one.bottom, one.right};
+    Rectangle part = {};
+    const auto* const data = reinterpret_cast<const unsigned char*>(one.data);
+    const int64_t written = cut_jpeg(data, one.size, region, indexes, to, one.size + SPARE, part);
+    if (!written) return nullptr;
+    const Encoded inside = {int64_t(to),
+                            written,
+                            part.bottom - part.top,
+                            part.right - part.left,
+                            one.top - part.top,
+                            one.left - part.left,
+                            one.bottom - part.top,
+                            one.right - part.left,
+                            one.pixels,
+                            false};
+    return open_region(codec, inside, opened);
+}
+
+// Room for the parts of all files of which one is to be cut out.
+unsigned char* parts_room(HostDecoder& by, const Encoded* all, int64_t n) {
+    int64_t room = 0;
+    for (int64_t i = 0; i < n; ++i)
+        if (all[i].cut) room += all[i].size + SPARE;
+    if (room > by.parts_room || by.parts_room > KEEP_BYTES) {
+        by.parts_room = 0;
+        by.parts.reset(new unsigned char[size_t(room)]);
+        by.parts_room = room;
+    }
+    return by.parts.get();
+}
+
 bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
     auto image = nvimgcodec::made<nvimgcodec::Image>(nvimgcodec::Kind::IMAGE);
     image.colours = nvimgcodec::SRGB;
@@ -79,7 +123,7 @@ bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
     return codec.call.image(codec.instance, &opened.image, &image) == nvimgcodec::OK;
 }
 
-// Decodes `count` of what is open from `first` on, and notes in done which of them it could.
+// Decodes `count` of what is open from `first` on. What it cannot decode is NOT done.
 void decode_opened(HostDecoder& by, size_t first, size_t count, uint8_t* done) {
     const auto& call = by.codec->call;
     const auto as_stored = nvimgcodec::made<nvimgcodec::DecodeParams>(nvimgcodec::Kind::DECODE_PARAMS);
@@ -91,10 +135,10 @@ void decode_opened(HostDecoder& by, size_t first, size_t count, uint8_t* done) {
                       call.statuses(future, by.statuses.data(), &told) == nvimgcodec::OK && told == count;
     if (future) call.future_destroy(future);
     for (size_t i = 0; i < count; ++i) {
-        if (well)
-            done[by.places[first + i]] = by.statuses[i] == nvimgcodec::DECODED;
-        else if (count > 1)  // a bad file must not take its neighbours with it
+        if (!well && count > 1)  // a bad file must not take its neighbours with it
             decode_opened(by, first + i, 1, done);
+        else if (!well || by.statuses[i] != nvimgcodec::DECODED)
+            done[by.places[first + i]] = NOT;
     }
 }
 
@@ -162,21 +206,33 @@ EXPORT void cuaug_decoder_delete(void* decoder) {
     call.decoder_destroy(by->decoder);
 }
 
-// wanted [n]: see there. done [n]: whether its pixels are there, as RGB.
-EXPORT void cuaug_decode(void* decoder, const void* wanted, int64_t n, uint8_t* done) {
+// wanted [n]: `Encoded`. indexes: of JPEGs, or null. done [n]: `Done`, whether its pixels are there, as RGB.
+EXPORT void cuaug_decode(void* decoder, const void* wanted, int64_t n, void* indexes, uint8_t* done) {
     HostDecoder& by = *static_cast<HostDecoder*>(decoder);
     const Encoded* const all = static_cast<const Encoded*>(wanted);
-    for (int64_t i = 0; i < n; ++i) done[i] = 0;
+    for (int64_t i = 0; i < n; ++i) done[i] = NOT;
     try {
         if (int64_t(by.opened.size()) < n) by.opened.resize(size_t(n)), by.statuses.resize(size_t(n));
         by.streams.clear(), by.images.clear(), by.places.clear();
+        unsigned char* part = parts_room(by, all, n);
         for (int64_t i = 0; i < n; ++i) {
+            const Encoded& one = all[i];
             Opened& opened = by.opened[size_t(i)];
-            void* const stream = open_region(*by.codec, all[i], opened);
-            if (!stream || !open_pixels(*by.codec, all[i], opened)) continue;
+            void* stream = nullptr;
+            if (one.cut) {
+                stream = open_part(*by.codec, one, static_cast<Indexes*>(indexes), part, opened);
+                part += one.size + SPARE;
+            }
+            done[i] = stream ? FROM_PART : FROM_FILE;
+            if (!stream) stream = open_region(*by.codec, one, opened);
+            if (!stream || !open_pixels(*by.codec, one, opened)) {
+                done[i] = NOT;
+                continue;
+            }
             by.streams.push_back(stream), by.images.push_back(opened.image), by.places.push_back(i);
         }
     } catch (const std::bad_alloc&) {
+        for (int64_t i = 0; i < n; ++i) done[i] = NOT;
         return;
     }
     if (!by.places.empty()) decode_opened(by, 0, by.places.size(), done);

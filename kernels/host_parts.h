@@ -122,7 +122,7 @@ int64_t cut_by_index(const Frame& frame, const unsigned char* data, int64_t size
 }
 
 // Writes a JPEG of a rectangle of the picture from which a decoder makes the same pixels of a region, if there is room.
-// Gives how many bytes that is, and 0 where cuaug_cut_jpegs says that there is none.
+// Gives how many bytes that is, and 0 where cuaug_cut_jpeg says that there is none.
 int64_t cut_jpeg(const unsigned char* data, int64_t size, const Rectangle& wanted, Indexes* indexes, unsigned char* out,
                  int64_t room, Rectangle& part) {
     Frame frame;
@@ -147,22 +147,18 @@ int64_t cut_jpeg(const unsigned char* data, int64_t size, const Rectangle& wante
 
 extern "C" {
 
-// A part of each of n JPEGs, as a JPEG.
+// A part of a JPEG, as a JPEG. Gives how many bytes that is.
 //
-// regions [n, 4]: top, left, bottom and right of what is wanted, in pixels as stored. indexes: may be null. out: room
-// for all of them, in turn as many bytes as each file has and `spare` more, or none. cut [n, 5]: how many bytes were
-// written there, and the corners of what they show. None are where they do not fit, the region does not lie in the
-// picture, all of the file is needed, there are neither an index nor restart markers, these are not all there or their
-// intervals no rectangles, or the file is not as encoders write it.
-EXPORT void cuaug_cut_jpegs(const unsigned char* const* files, const int64_t* sizes, int64_t n, const int64_t* regions,
-                            void* indexes, int64_t spare, unsigned char* out, int64_t* cut) {
-    for (int64_t i = 0; i < n; ++i, regions += 4, cut += 5) {
-        const Rectangle wanted = {regions[0], regions[1], regions[2], regions[3]};
-        const int64_t room = sizes[i] + spare < 0 ? 0 : sizes[i] + spare;
-        Rectangle part = {};
-        cut[0] = cut_jpeg(files[i], sizes[i], wanted, static_cast<Indexes*>(indexes), out, room, part);
-        cut[1] = part.top, cut[2] = part.left, cut[3] = part.bottom, cut[4] = part.right;
-        out += room;
-    }
+// region [4]: top, left, bottom and right of what is wanted, in pixels as stored. indexes: may be null. out [room]: the
+// part; it may be some bytes larger than the file. shows [4]: the corners of what it shows. It is 0 where it does not
+// fit, the region does not lie in the picture, all of the file is needed, there are neither an index nor restart
+// markers, these are not all there or their intervals no rectangles, or the file is not as encoders write it.
+EXPORT int64_t cuaug_cut_jpeg(const unsigned char* data, int64_t size, const int64_t* region, void* indexes,
+                              unsigned char* out, int64_t room, int64_t* shows) {
+    const Rectangle wanted = {region[0], region[1], region[2], region[3]};
+    Rectangle part = {};
+    const int64_t written = cut_jpeg(data, size, wanted, static_cast<Indexes*>(indexes), out, room, part);
+    shows[0] = part.top, shows[1] = part.left, shows[2] = part.bottom, shows[3] = part.right;
+    return written;
 }
 }

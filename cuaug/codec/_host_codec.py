@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from cuaug._native import address, library
 from cuaug.codec._nvimgcodec import decoder_options, quiet_opencv
+from cuaug.codec.parts import JpegIndex
 from cuaug.errors import DeviceError
 from cuaug.forks import ForkWaitsLock
 from cuaug.gone import when_gone
 
-__all__ = ["NativeDecoder", "codec_version", "load_codec", "stored_size"]
+__all__ = ["FROM_FILE", "FROM_PART", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
 
 # As kernels/host_nvimgcodec.h has them.
 FUNCTIONS = (
@@ -41,6 +42,7 @@ FUNCTIONS = (
     "nvimgcodecFutureGetProcessingStatus",
     "nvimgcodecFutureDestroy",
 )
+FROM_FILE, FROM_PART = 1, 2
 # JPEG, then PNG and WebP.
 _EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
 
@@ -125,14 +127,19 @@ class NativeDecoder:
             raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
         when_gone(self, library.cuaug_decoder_delete, self._handle)
 
-    def decode(self, wanted: Sequence[tuple[int, ...]]) -> list[bool]:
-        """Which of these it could decode. What the addresses lead to must be kept until then.
+    def decode(self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None) -> list[int]:
+        """Which of these it could decode: FROM_FILE, FROM_PART or 0. What addresses lead to must be kept until then.
 
         Args:
             wanted: of each the address and bytes of the file, its picture's height and width as stored, the top, left,
-                bottom and right of a region, the ends excluded, and the address of room for that: (h, w, 3) bytes.
+                bottom and right of a region, the ends excluded, the address of room for that, (h, w, 3) bytes, and
+                whether the smallest part of the file that decodes to the same pixels is to be cut out and decoded, if
+                it has restart markers at the right places or is in the index, and not nearly all of it is needed.
         """
+        if not wanted:
+            return []
         rows: NDArray[np.int64] = np.array(wanted, dtype=np.int64)
-        done = np.empty(len(rows), dtype=np.bool_)
-        library.cuaug_decode(self._handle, address(rows), len(rows), address(done))
+        done = np.empty(len(rows), dtype=np.uint8)
+        handle = None if index is None else index.handle
+        library.cuaug_decode(self._handle, address(rows), len(rows), handle, address(done))
         return list(done.tolist())

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address, bytes_address
-from cuaug.codec._host_codec import NativeDecoder
+from cuaug.codec._host_codec import FROM_PART, NativeDecoder
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
-from cuaug.codec.parts import JpegIndex, Part, cut_out_each, room_for
+from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned
@@ -56,7 +56,6 @@ class HostDecoder:
         self.decoded_by = ""
         self.in_part = False
         self._slots = [_Slot()]
-        self._room = np.empty(0, dtype=np.uint8)  # for parts of files
 
     def decode(
         self, header: Header | Pixels, region: Region | None = None, *, index: JpegIndex | None = None
@@ -108,30 +107,16 @@ class HostDecoder:
                 outcomes[place] = Decoded(header.array[y0:y1, x0:x1], "source")
             elif not header.for_pillow:
                 wanted.append(_Wanted(place, header, (y0, x0, y1, x1)))
-        self._cut_out(wanted, index)
         while len(self._slots) < len(wanted):
             self._slots.append(_Slot())
-        rows = [one.row(slot) for one, slot in zip(wanted, self._slots, strict=False)]
-        for one, slot, well in zip(wanted, self._slots, self._decoder.decode(rows) if rows else (), strict=False):
-            if well:
-                outcomes[one.place] = Decoded(one.pixels(slot), "cpu", one.in_part)
+        rows = [one.row(slot, index) for one, slot in zip(wanted, self._slots, strict=False)]
+        for one, slot, done in zip(wanted, self._slots, self._decoder.decode(rows, index), strict=False):
+            if done:
+                outcomes[one.place] = Decoded(one.pixels(slot), "cpu", done == FROM_PART)
         return [
             by_pillow(header, region) if outcome is None else outcome
             for outcome, header, region in zip(outcomes, headers, regions, strict=True)
         ]
-
-    def _cut_out(self, wanted: Sequence[_Wanted], index: JpegIndex | None) -> None:
-        """Has those decode a part of their file of which one is to be had."""
-        some = [one for one in wanted if one.stored is not None and one.header.worth_cutting(one.stored, index)]
-        if not some:
-            return
-        files = [one.header._data for one in some]
-        if (size := room_for(files)) > len(self._room) or len(self._room) > _KEEP_BYTES:
-            self._room = np.empty(size, dtype=np.uint8)
-        parts = cut_out_each(files, [one.stored for one in some if one.stored], index, self._room)
-        for one, part in zip(some, parts, strict=True):
-            if part is not None:
-                one.take(part)
 
 
 class _Wanted:
@@ -140,7 +125,6 @@ class _Wanted:
     Attributes:
         place: which of those that were asked for.
         stored: the region as stored, if it is not all of the picture.
-        in_part: whether it is decoded from a part of the file.
         size: bytes of the pixels.
         shape: of these, as nvImageCodec gives them: as stored.
     """
@@ -152,28 +136,18 @@ class _Wanted:
         # A narrow one is cut from the pixels of all of it.
         self.narrow = not whole and min(y1 - y0, x1 - x0) < NARROW
         self.stored = None if whole or self.narrow else header.stored(region)
-        self.in_part = False
         height, width = (header.height, header.width) if self.stored is None else (y1 - y0, x1 - x0)
         self.size = height * width * 3
         self.shape = (width, height, 3) if swaps_axes(header._orientation) else (height, width, 3)
-        self._data: bytes | memoryview | NDArray[np.uint8] = header._data
-        self._of = header.stored_size
 
-    def take(self, part: Part) -> None:
-        """Decodes the region from this part of the file."""
-        assert self.stored is not None
-        y0, x0, y1, x1 = self.stored
-        top, left, bottom, right = part.shows
-        self.stored = y0 - top, x0 - left, y1 - top, x1 - left
-        self._data, self._of = part.data, (bottom - top, right - left)
-        self.in_part = True
-
-    def row(self, slot: _Slot) -> tuple[int, ...]:
+    def row(self, slot: _Slot, index: JpegIndex | None) -> tuple[int, ...]:
         """What `NativeDecoder` is told of it; the memory has room for it then."""
-        slot.make_room(self.size if self.header._orientation == 1 else 2 * self.size)
-        data = self._data
+        header, stored = self.header, self.stored
+        slot.make_room(self.size if header._orientation == 1 else 2 * self.size)
+        data, size = header._data, header.stored_size
         begin = bytes_address(data) if isinstance(data, bytes) else address(np.asarray(data))
-        return (begin, len(data), *self._of, *(self.stored or (0, 0, *self._of)), slot.address)
+        cut = stored is not None and header.worth_cutting(stored, index)
+        return (begin, len(data), *size, *(stored or (0, 0, *size)), slot.address, cut)
 
     def pixels(self, slot: _Slot) -> NDArray[np.uint8]:
         """As displayed, from memory into which it was decoded."""

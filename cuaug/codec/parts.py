@@ -11,10 +11,8 @@ memory when they come again.
 from __future__ import annotations
 
 import ctypes
-import itertools
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +22,10 @@ from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned_region
 from cuaug.gone import when_gone
 
-__all__ = ["JpegIndex", "Part", "cut_out", "cut_out_each", "room_for", "worth_cutting"]
+__all__ = ["JpegIndex", "cut_out", "worth_cutting"]
 
+# Bytes by which a part may be larger than its file: codes that lie otherwise in their bytes can take more of them.
 _SPARE = 64
-"""Bytes by which a part may be larger than its file: codes that lie otherwise in their bytes can take more of them."""
 
 
 class JpegIndex:
@@ -50,13 +48,6 @@ class JpegIndex:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")
 
 
-class Part(NamedTuple):
-    """A part of a JPEG: its bytes, and what it shows of the picture, in pixels as stored."""
-
-    data: NDArray[np.uint8]
-    shows: Region
-
-
 def worth_cutting(region: Region, size: tuple[int, int], length: int, least: int) -> bool:
     """Whether about so many of a JPEG's bytes need not be decoded for a region where it is cut out.
 
@@ -70,42 +61,6 @@ def worth_cutting(region: Region, size: tuple[int, int], length: int, least: int
     return (until - (y1 - y0) * (x1 - x0)) * length >= least * height * width
 
 
-def cut_out_each(
-    files: Sequence[bytes], regions: Sequence[Region], index: JpegIndex | None, room: NDArray[np.uint8] | None = None
-) -> list[Part | None]:
-    """The smallest part of each JPEG that decodes to the same pixels of a region, as a JPEG.
-
-    Args:
-        files: the JPEGs.
-        regions: one of each, in pixels as stored.
-        index: for files without restart markers.
-        room: where the parts are written, of `room_for(files)` bytes; None: in new memory.
-
-    Returns:
-        None where the file has no restart markers at the right places and is not in the index, or nearly all of it is
-        needed.
-    """
-    count = len(files)
-    if room is None:
-        room = np.empty(room_for(files), dtype=np.uint8)
-    many, found = ctypes.c_int64 * count, np.empty((count, 5), dtype=np.int64)
-    corners = (ctypes.c_int64 * (4 * count))(*itertools.chain.from_iterable(regions))
-    handle = None if index is None else index.handle
-    pointers, sizes = (ctypes.c_char_p * count)(*files), many(*map(len, files))
-    library.cuaug_cut_jpegs(pointers, sizes, count, corners, handle, _SPARE, address(room), address(found))
-    parts: list[Part | None] = []
-    begin = 0
-    for data, (written, y0, x0, y1, x1) in zip(files, found.tolist(), strict=True):
-        parts.append(Part(room[begin : begin + written], (y0, x0, y1, x1)) if written else None)
-        begin += len(data) + _SPARE
-    return parts
-
-
-def room_for(files: Sequence[bytes]) -> int:
-    """Bytes that parts of these may take together."""
-    return sum(map(len, files)) + len(files) * _SPARE
-
-
 def cut_out(
     data: bytes,
     region: Region,
@@ -113,21 +68,25 @@ def cut_out(
     orientation: int,
     index: JpegIndex | None = None,
 ) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
-    """As `cut_out_each`, of one JPEG, in pixels as displayed.
+    """The smallest part of a JPEG that decodes to the same pixels of a region, as a JPEG.
 
     Args:
         region, size: in pixels as displayed, that is after the orientation was applied; (height, width).
         orientation: EXIF's, which applies to the part too.
+        index: for files without restart markers.
 
     Returns:
-        the part's bytes, its picture's height and width as displayed, and where the region lies in that; or None.
+        the part's bytes, its picture's height and width as displayed, and where the region lies in that. None where the
+        file has no restart markers at the right places and is not in the index, or nearly all of it is needed.
     """
     stored = turned_region(region, size, orientation, back=True)
-    (part,) = cut_out_each([data], [stored], index)
-    if part is None:
+    out, shows = np.empty(len(data) + _SPARE, dtype=np.uint8), (ctypes.c_int64 * 4)()
+    corners, handle = (ctypes.c_int64 * 4)(*stored), None if index is None else index.handle
+    written = library.cuaug_cut_jpeg(data, len(data), corners, handle, address(out), len(out), shows)
+    if not written:
         return None
     y0, x0, y1, x1 = stored
-    top, left, bottom, right = part.shows
+    top, left, bottom, right = shows
     height, width = bottom - top, right - left
     within = turned_region((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
-    return part.data, (width, height) if swaps_axes(orientation) else (height, width), within
+    return out[:written], (width, height) if swaps_axes(orientation) else (height, width), within

@@ -23,8 +23,9 @@ LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
 def main(path: str, count: int) -> None:
     library = ctypes.CDLL(path)
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
-    library.cuaug_cut_jpegs.argtypes = [*[ctypes.c_void_p] * 2, ctypes.c_int64, *[ctypes.c_void_p] * 2]
-    library.cuaug_cut_jpegs.argtypes += [ctypes.c_int64, *[ctypes.c_void_p] * 2]
+    library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    library.cuaug_cut_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
+    library.cuaug_cut_jpeg.restype = ctypes.c_int64
     jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
     noise = Image.effect_noise((200, 96), 60)
     rows = [encode(noise.convert(mode), "JPEG", quality=q) for mode in ("L", "RGB") for q in (60, 95)]
@@ -67,12 +68,10 @@ def cut(library: ctypes.CDLL, rng: random.Random, data: bytes, indexes: int) -> 
     """Whether a part was cut out, for a region that lies in the pictures, or for any at all."""
     top, left = rng.randrange(30), rng.randrange(45)
     region = [top, left, top + 5, left + 5] if rng.random() < 0.9 else [rng.randrange(-70000, 70000) for _ in range(4)]
-    spare = rng.choice((0, 64, -1, -len(data) // 2))
-    held, out, found = exact(data), exact(bytes(max(0, len(data) + spare))), exact(bytes(40))
-    files, sizes, corners = (ctypes.c_void_p * 1)(held), (ctypes.c_int64 * 1)(len(data)), (ctypes.c_int64 * 4)(*region)
-    library.cuaug_cut_jpegs(files, sizes, 1, corners, indexes, spare, out, found)
-    written = ctypes.c_int64.from_address(found).value
-    for address in (held, out, found):
+    room = max(0, len(data) + rng.choice((0, 64, -1, -len(data) // 2)))
+    held, out, shows = exact(data), exact(bytes(room)), exact(bytes(32))
+    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), indexes, out, room, shows)
+    for address in (held, out, shows):
         LIBC.free(address)
     return written > 0
 
