@@ -54,7 +54,8 @@ def _runtime(name: str) -> str:
 def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
     """The exit status of a program of Python's with this library and a sanitizer, and what it said."""
     environment = os.environ | {
-        "LD_PRELOAD": _runtime(preload),
+        # And C++, for the exceptions of other libraries: a sanitizer that finds it only later does not know them.
+        "LD_PRELOAD": f"{_runtime(preload)} {_runtime('libstdc++.so.6')}",
         "CUAUG_HOST_LIBRARY": str(library),
         "PYTHONPATH": str(ROOT),
         # Python leaves some of its own memory to the exit. GCC 13 misaligns what it moves off the stack (bug 110027).

@@ -64,6 +64,9 @@ def test_addresses_and_undefined_behaviour(tmp_path, flags, isas):
     library = build(tmp_path / "host.so", ["-Og", *ADDRESS, *flags], isas=isas)
     status, said = run(library, "libasan.so", plans(1, isas))
     assert status == 0 and "plans" in said, said
+    if not flags:
+        status, said = run(library, "libasan.so", ["-m", "tests.codec.sanitized_decoding", "400"])
+        assert status == 0 and "decoded" in said, said[-5000:]
 
 
 @pytest.mark.slow
