@@ -1,5 +1,7 @@
 // Pictures decoded on the CPU by nvImageCodec, some in a call: the C interface of cuaug/codec/_host_codec.py.
 #pragma once
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -37,6 +39,7 @@ struct HostDecoder {
     std::vector<uint32_t> statuses;
     std::unique_ptr<unsigned char[]> parts;
     int64_t parts_room = 0;
+    const pid_t process = getpid();
 };
 
 // What is to be decoded, and where to.
@@ -195,7 +198,9 @@ EXPORT void* cuaug_decoder_new(const void* codec, const char* options) {
                                                                                                   : nullptr;
 }
 
+// In a forked child it frees nothing: a thread of the parent may have been decoding with it.
 EXPORT void cuaug_decoder_delete(void* decoder) {
+    if (static_cast<HostDecoder*>(decoder)->process != getpid()) return;
     const std::unique_ptr<HostDecoder> by(static_cast<HostDecoder*>(decoder));
     const auto& call = by->codec->call;
     for (const Opened& opened : by->opened) {

@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,12 +75,7 @@ def codec_version() -> str:
 
 
 def _load() -> tuple[int, int]:
-    package = find_spec("nvidia.nvimgcodec")
-    if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "nvImageCodec is not installed: pip install 'nvidia-nvimgcodec-cu12>=0.9,<0.10'", name="nvidia.nvimgcodec"
-        )
-    folder = Path(package.submodule_search_locations[0])
+    folder = _folder()
     interface = _loaded_library(folder, "libnvimgcodec")
     functions = _addresses(interface, FUNCTIONS)
     version = library.cuaug_codec_version(functions)
@@ -92,6 +88,18 @@ def _load() -> tuple[int, int]:
     if codec is None:
         raise DeviceError(f"nvImageCodec in {folder} gives no decoders for the CPU")
     return codec, version
+
+
+def _folder() -> Path:
+    try:
+        package = find_spec("nvidia.nvimgcodec")
+    except ModuleNotFoundError:  # there is no nvidia either
+        package = None
+    if package is None or not package.submodule_search_locations:
+        raise ModuleNotFoundError(
+            "nvImageCodec is not installed: pip install 'nvidia-nvimgcodec-cu12>=0.9,<0.10'", name="nvidia.nvimgcodec"
+        )
+    return Path(package.submodule_search_locations[0])
 
 
 def _loaded_library(folder: Path, name: str) -> ctypes.CDLL:
@@ -126,6 +134,9 @@ class NativeDecoder:
         if self._handle is None:
             raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
         when_gone(self, library.cuaug_decoder_delete, self._handle)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a decoder is memory of this process: it can be neither copied nor pickled")
 
     def decode(self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None) -> list[int]:
         """Which of these it could decode: FROM_FILE, FROM_PART or 0. What addresses lead to must be kept until then.

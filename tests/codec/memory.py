@@ -5,9 +5,23 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 
-__all__ = ["fill_fresh_memory", "forget_peak", "peak_bytes"]
+import pytest
+
+__all__ = ["allocated", "fill_fresh_memory", "forget_peak", "peak_bytes"]
 
 _libc, _M_PERTURB = ctypes.CDLL(None), -6
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = [("before", 7 * ctypes.c_size_t), ("allocated", ctypes.c_size_t), ("behind", 2 * ctypes.c_size_t)]
+
+
+def allocated() -> int:
+    """Bytes that this process has from malloc, as glibc counts them."""
+    if not hasattr(_libc, "mallinfo2"):
+        pytest.skip("this C library does not count")
+    _libc.mallinfo2.restype = _Mallinfo2
+    return _libc.mallinfo2().allocated
 
 
 def peak_bytes() -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import pickle
 import shutil
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +20,7 @@ from cuaug._native import address, bytes_address
 from cuaug.codec import _host_codec, codec_version, nv
 from cuaug.codec._host_codec import NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
+from tests.codec.memory import allocated
 from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
 
 H, W = RGB.height, RGB.width
@@ -24,6 +29,29 @@ PNG = encode(Image.fromarray(PHOTO), "PNG")
 
 def test_the_version_is_that_of_the_python_interface():
     assert nv().__version__.split(".")[:3] == codec_version().split(".")
+
+
+def test_no_copies():
+    """A copy would free the same memory again."""
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="decoder"):
+            make(NativeDecoder(fancy_upsampling=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_frees_nothing():
+    """A thread may have been decoding at the fork: what it was changing is half changed in the child."""
+    decoder = _host_codec.library.cuaug_decoder_new(load_codec(), b"")
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)
+        before = allocated()
+        _host_codec.library.cuaug_decoder_delete(decoder)
+        os._exit(0 if allocated() >= before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    before = allocated()
+    _host_codec.library.cuaug_decoder_delete(decoder)
+    assert allocated() < before
 
 
 @pytest.fixture
@@ -38,10 +66,15 @@ def installed(monkeypatch):
     return install
 
 
-def test_it_is_not_installed(installed):
+def test_it_is_not_installed(installed, monkeypatch):
+    def nothing_of_nvidia(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'nvidia'")
+
     installed(None)
-    with pytest.raises(ModuleNotFoundError, match=r"nvidia-nvimgcodec-cu12>=0\.9,<0\.10"):
-        load_codec()
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match=r"nvidia-nvimgcodec-cu12>=0\.9,<0\.10"):
+            load_codec()
+        monkeypatch.setattr(_host_codec, "find_spec", nothing_of_nvidia)
 
 
 def test_a_part_of_it_is_missing(installed, tmp_path):

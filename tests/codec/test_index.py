@@ -21,6 +21,7 @@ from PIL import Image
 from cuaug._native import library
 from cuaug.codec import HostDecoder, JpegIndex, read_header
 from cuaug.codec.parts import cut_out, worth_cutting
+from tests.codec.memory import allocated
 from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
@@ -134,19 +135,6 @@ def test_a_file_that_cannot_be_indexed_leaves_its_room_to_others():
     index = known(ends_early(), 1000)
     cut(FILE, REGION, index)
     assert cut(FILE, REGION, index) is not None
-
-
-class _Mallinfo2(ctypes.Structure):
-    _fields_ = [("before", 7 * ctypes.c_size_t), ("allocated", ctypes.c_size_t), ("behind", 2 * ctypes.c_size_t)]
-
-
-def allocated() -> int:
-    """Bytes that this process has from malloc, as glibc counts them."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "mallinfo2"):
-        pytest.skip("this C library does not count")
-    libc.mallinfo2.restype = _Mallinfo2
-    return libc.mallinfo2().allocated
 
 
 def test_memory_up_to_the_limit_which_is_given_back():

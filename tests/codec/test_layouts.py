@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 from importlib.util import find_spec
 from pathlib import Path
-
-import pytest
 
 from cuaug._native import KERNEL_DIRECTORY
 from cuaug.codec._host_codec import FUNCTIONS
@@ -155,33 +154,20 @@ def _layout(name: str) -> list[str]:
     return [kinds, f"sizeof({ours}) == sizeof({theirs})", *at, *sizes]
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_structures(name, tmp_path):
-    done = _compile(tmp_path, _layout(name))
+def test_structures_constants_and_functions(tmp_path):
+    constants = [f"nvimgcodec::{ours} == int32_t(NVIMGCODEC_{theirs})" for ours, theirs in CONSTANTS.items()]
+    both = zip(re.findall(r"int32_t \(\*(\w+)\)", OURS.read_text()), FUNCTIONS, strict=True)
+    functions = [f"Alike<decltype(nvimgcodec::Functions::{ours}), decltype(&{theirs})>::value" for ours, theirs in both]
+    done = _compile(tmp_path, [*itertools.chain.from_iterable(map(_layout, STRUCTURES)), *constants, *functions])
     assert done.returncode == 0, done.stderr
 
 
-def test_every_structure_is_compared_and_made_as_its_kind():
-    assert set(re.findall(r"^struct (\w+)", OURS.read_text(), re.M)) == {"Head", "Functions", *STRUCTURES}
+def test_every_structure_and_constant_is_compared():
+    text = OURS.read_text()
+    assert set(re.findall(r"^struct (\w+)", text, re.M)) == {"Head", "Functions", *STRUCTURES}
+    assert set(re.findall(r"(\w+) = -?\w+[,;]", text.split("constexpr", 1)[1])) == set(CONSTANTS)
     made = re.findall(r"made<nvimgcodec::(\w+)>\(nvimgcodec::Kind::(\w+)\)", KERNELS)
     assert made and all(STRUCTURES[name][0] == kind for name, kind in made)
-
-
-def test_constants(tmp_path):
-    assert set(re.findall(r"(\w+) = -?\w+[,;]", OURS.read_text().split("constexpr", 1)[1])) == set(CONSTANTS)
-    checks = [f"nvimgcodec::{ours} == int32_t(NVIMGCODEC_{theirs})" for ours, theirs in CONSTANTS.items()]
-    done = _compile(tmp_path, checks)
-    assert done.returncode == 0, done.stderr
-
-
-def test_functions(tmp_path):
-    ours = re.findall(r"int32_t \(\*(\w+)\)", OURS.read_text())
-    checks = [
-        f"Alike<decltype(nvimgcodec::Functions::{a}), decltype(&{b})>::value"
-        for a, b in zip(ours, FUNCTIONS, strict=True)
-    ]
-    done = _compile(tmp_path, checks)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_difference_is_found(tmp_path):

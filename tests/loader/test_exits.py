@@ -213,7 +213,7 @@ ending = Ending()
 @pytest.mark.slow
 @pytest.mark.parametrize("how", LEAVING)
 def test_exit_without_close(how):
-    ended = Program(ENDING_SLOWLY.format(seconds=0.3) + LEAVING[how]).ends()
+    ended = Program(ENDING_SLOWLY.format(seconds=0.2) + LEAVING[how]).ends()
     assert ended.code == 0 and ended.err == "", ended.err
     assert ended.out.replace("ready\n", "") in ("", "200\n")
 
