@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug._native import address, bytes_address
+from cuaug._native import address, bytes_address, library
 from cuaug.codec import _host_codec, codec_version, nv
 from cuaug.codec._host_codec import NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
@@ -41,16 +41,16 @@ def test_no_copies():
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_frees_nothing():
     """A thread may have been decoding at the fork: what it was changing is half changed in the child."""
-    decoder = _host_codec.library.cuaug_decoder_new(load_codec(), b"")
+    decoder = library.cuaug_decoder_new(load_codec(), b"")
     pid = os.fork()
     if pid == 0:
         signal.alarm(10)
         before = allocated()
-        _host_codec.library.cuaug_decoder_delete(decoder)
+        library.cuaug_decoder_delete(decoder)
         os._exit(0 if allocated() >= before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     before = allocated()
-    _host_codec.library.cuaug_decoder_delete(decoder)
+    library.cuaug_decoder_delete(decoder)
     assert allocated() < before
 
 
@@ -83,8 +83,8 @@ def test_a_part_of_it_is_missing(installed, tmp_path):
         load_codec()
     package = find_spec("nvidia.nvimgcodec")
     assert package is not None and package.submodule_search_locations
-    for library in Path(package.submodule_search_locations[0]).glob("libnvimgcodec.so*"):
-        shutil.copy(library, tmp_path)
+    for part in Path(package.submodule_search_locations[0]).glob("libnvimgcodec.so*"):
+        shutil.copy(part, tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path}/extensions has no libjpeg_turbo_ext.so"):
         load_codec()
 
@@ -94,7 +94,7 @@ def test_another_version_is_refused(installed, monkeypatch, version):
     package = find_spec("nvidia.nvimgcodec")
     assert package is not None and package.submodule_search_locations
     installed(Path(package.submodule_search_locations[0]))
-    monkeypatch.setattr(_host_codec.library, "cuaug_codec_version", lambda functions: version)
+    monkeypatch.setattr(library, "cuaug_codec_version", lambda functions: version)
     with pytest.raises(DeviceError, match=f"has version number {version}, not 9xx"):
         load_codec()
 
