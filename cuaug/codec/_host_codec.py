@@ -1,6 +1,6 @@
 """nvImageCodec on the CPU, by its C interface: for all pictures of a call, a thread waits once for the interpreter.
 
-By its Python interface, which the decoders of a GPU use (`_nvimgcodec.py`), that is four times for each picture, and
+By its Python interface, which the decoders of a GPU use (`_nvimgcodec.py`), that is several times for each picture, and
 loading it may make a CUDA context. This here loads what decodes on the CPU, and nothing else.
 """
 

@@ -7,7 +7,6 @@ import os
 import pickle
 import shutil
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +23,7 @@ from tests.codec.memory import allocated
 from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
 
 H, W = RGB.height, RGB.width
+PACKAGE = _host_codec._folder()
 PNG = encode(Image.fromarray(PHOTO), "PNG")
 
 
@@ -81,9 +81,7 @@ def test_a_part_of_it_is_missing(installed, tmp_path):
     installed(tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path} has no libnvimgcodec.so"):
         load_codec()
-    package = find_spec("nvidia.nvimgcodec")
-    assert package is not None and package.submodule_search_locations
-    for part in Path(package.submodule_search_locations[0]).glob("libnvimgcodec.so*"):
+    for part in PACKAGE.glob("libnvimgcodec.so*"):
         shutil.copy(part, tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path}/extensions has no libjpeg_turbo_ext.so"):
         load_codec()
@@ -91,9 +89,7 @@ def test_a_part_of_it_is_missing(installed, tmp_path):
 
 @pytest.mark.parametrize("version", [-1, 800, 1000])
 def test_another_version_is_refused(installed, monkeypatch, version):
-    package = find_spec("nvidia.nvimgcodec")
-    assert package is not None and package.submodule_search_locations
-    installed(Path(package.submodule_search_locations[0]))
+    installed(PACKAGE)
     monkeypatch.setattr(library, "cuaug_codec_version", lambda functions: version)
     with pytest.raises(DeviceError, match=f"has version number {version}, not 9xx"):
         load_codec()

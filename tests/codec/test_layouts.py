@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 from cuaug._native import KERNEL_DIRECTORY
-from cuaug.codec._host_codec import FUNCTIONS
+from cuaug.codec._host_codec import FUNCTIONS, _folder
 
 OURS = KERNEL_DIRECTORY / "host_nvimgcodec.h"
 # Of each structure: our kind of it, theirs, and our fields with theirs, after those that all begin with.
@@ -131,14 +130,12 @@ struct Alike<A (*)(As...), B (*)(Bs...)>
 
 
 def _compile(folder: Path, checks: list[str]) -> subprocess.CompletedProcess[str]:
-    package = find_spec("nvidia.nvimgcodec")
-    assert package is not None and package.submodule_search_locations
     (folder / "cuda_runtime_api.h").write_text("typedef struct CUstream_st* cudaStream_t;\n")  # all that it takes of it
     source = folder / "check.cpp"
     includes = "<cstddef>", "<cstdint>", "<type_traits>", "<nvimgcodec.h>", f'"{OURS}"'
     lines = [f"#include {name}" for name in includes]
     source.write_text("\n".join([*lines, _ALIKE, *(f"static_assert({check});" for check in checks)]))
-    folders = [f"-I{folder}", f"-I{Path(package.submodule_search_locations[0]) / 'include'}"]
+    folders = [f"-I{folder}", f"-I{_folder() / 'include'}"]
     command = ["g++", "-std=c++17", "-fsyntax-only", "-w", *folders, str(source)]
     return subprocess.run(command, capture_output=True, text=True)
 
