@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "ISAS", "KERNEL_DIRECTORY", "address", "bytes_address", "library"]
+__all__ = ["BEST_ISA", "BYTES_AT", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
 
 #: Instruction sets that the library may be told to use, by name.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
@@ -135,14 +135,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
 
 
-# Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
-_BYTES_AT = bytes.__basicsize__ - 1
-
-
-def bytes_address(data: bytes) -> int:
-    """Where its bytes begin; it must be kept until the library is done with them."""
-    return id(data) + _BYTES_AT
-
+#: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
+BYTES_AT = bytes.__basicsize__ - 1
 
 _address_of = ctypes.addressof
 _lent_by: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer

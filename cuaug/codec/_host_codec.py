@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._native import address, library
-from cuaug.codec._nvimgcodec import decoder_options, quiet_opencv
+from cuaug.codec._nvimgcodec import decoder_options, import_lock, quiet_opencv
 from cuaug.codec.parts import JpegIndex
 from cuaug.errors import DeviceError
-from cuaug.forks import ForkWaitsLock
 from cuaug.gone import when_gone
 
 __all__ = ["FROM_FILE", "FROM_PART", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
@@ -48,7 +47,6 @@ FROM_FILE, FROM_PART = 1, 2
 _EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
 
 _loaded: tuple[int, int, int] | None = None  # the process, its codec, the version
-_lock = ForkWaitsLock()
 
 
 def load_codec() -> int:
@@ -60,7 +58,7 @@ def load_codec() -> int:
     """
     global _loaded
     if _loaded is None or _loaded[0] != os.getpid():
-        with _lock:
+        with import_lock:
             if _loaded is None or _loaded[0] != os.getpid():
                 _loaded = os.getpid(), *_load()
     return _loaded[1]

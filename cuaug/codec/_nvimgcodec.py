@@ -24,6 +24,7 @@ __all__ = [
     "decoder_options",
     "engine_decodes",
     "gpu_decodes",
+    "import_lock",
     "nv",
     "open_streams",
     "plain_jpeg",
@@ -31,7 +32,8 @@ __all__ = [
 ]
 
 _nvimgcodec: ModuleType | None = None
-_import_lock = ForkWaitsLock()
+#: Whoever loads a part of nvImageCodec holds it.
+import_lock = ForkWaitsLock()
 _MOST_ADVICE = 1 << 16  # characters; there are fewer than a thousand
 
 
@@ -77,7 +79,7 @@ def _import_and_tell(
 
 def _import() -> None:
     global _nvimgcodec
-    with _import_lock:
+    with import_lock:
         if _nvimgcodec is None:
             os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
             with quiet_opencv(), _no_advice():
@@ -89,7 +91,7 @@ def _import() -> None:
 def quiet_opencv() -> Iterator[None]:
     """For loading the OpenCV inside: it reads its log level then, and would print about every damaged file.
 
-    Taken back afterwards: the user's own cv2 reads the same variable.
+    Taken back afterwards: the user's own cv2 reads the same variable. The caller holds `import_lock`.
     """
     quieted = "OPENCV_LOG_LEVEL" not in os.environ
     if quieted:

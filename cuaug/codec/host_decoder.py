@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._native import address, bytes_address
+from cuaug._native import BYTES_AT, address
 from cuaug.codec._host_codec import FROM_PART, NativeDecoder
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
@@ -145,7 +145,7 @@ class _Wanted:
         header, stored = self.header, self.stored
         slot.make_room(self.size if header._orientation == 1 else 2 * self.size)
         data, size = header._data, header.stored_size
-        begin = bytes_address(data) if isinstance(data, bytes) else address(np.asarray(data))
+        begin = id(data) + BYTES_AT if isinstance(data, bytes) else address(np.asarray(data))
         cut = stored is not None and header.worth_cutting(stored, index)
         return (begin, len(data), *size, *(stored or (0, 0, *size)), slot.address, cut)
 

@@ -16,7 +16,7 @@ from struct import error as StructError
 
 import numpy as np
 
-from cuaug._native import address, bytes_address, library
+from cuaug._native import BYTES_AT, address, library
 
 __all__ = ["MAX_SCANS", "file_format", "jpeg_headers", "orientation", "swaps_axes", "webp_size"]
 
@@ -86,7 +86,8 @@ def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int
     """
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
-    data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (bytes_address, len))
+    data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
+    data += BYTES_AT
     headers = np.empty((n, 5), dtype=np.int32)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, address(headers))
     heights, widths, components, turns, restarts = headers.T.tolist()

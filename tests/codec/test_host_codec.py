@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug._native import address, bytes_address, library
+from cuaug._native import BYTES_AT, address, library
 from cuaug.codec import _host_codec, codec_version, nv
-from cuaug.codec._host_codec import NativeDecoder, load_codec, stored_size
+from cuaug.codec._host_codec import FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.memory import allocated
 from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
@@ -109,7 +109,7 @@ class Wanted:
 
     def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
         room = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append((bytes_address(data), len(data), *size, *region, address(room), False))
+        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(room), False))
         self.kept += [data, room]
         return room
 
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_one_does_not_reach_the_others():
         wanted.add(b"no picture" * 9, (H, W), right)
         part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
         other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
-        assert decoder.decode(wanted.rows) == [1, 0, 0, 0, 0, 1, 1]
+        assert decoder.decode(wanted.rows) == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
         assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
         assert (taller == 7).all() and (narrower == 7).all()
     assert decoder.decode([]) == []

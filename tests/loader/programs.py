@@ -35,8 +35,11 @@ def ready():
     print("ready", flush=True)
 """
 
-#: A program in whose other thread a first loader imports its decoders, which it has been at since a moment ago.
-IMPORTING = """
+#: Programs in whose other thread decoders are loaded, of the CPU by a first loader or of a GPU, since a moment ago.
+IMPORTING = {
+    device: f"""
+from cuaug.codec import nv
+
 class SlowDisk:
     def find_spec(self, name, path=None, target=None):
         if name == "nvidia.nvimgcodec":
@@ -45,9 +48,11 @@ class SlowDisk:
 
 sys.meta_path.insert(0, SlowDisk())
 importing = threading.Event()
-threading.Thread(target=lambda: list(Loader(Memory(40), batch_size=8, threads=2)), daemon=True).start()
+threading.Thread(target=lambda: {load}, daemon=True).start()
 importing.wait()
 """
+    for device, load in {"cpu": "list(Loader(Memory(40), batch_size=8, threads=2))", "cuda": "nv()"}.items()
+}
 
 # Importing torch takes longer than everything else that a program here does. So one process imports it and forks for
 # each: the child is that program from then on, and ends as any program does.

@@ -142,7 +142,7 @@ print("nvidia.nvimgcodec" in sys.modules)  # nothing for GPUs was imported
     ],
 )
 def test_the_standard_error_while_another_thread_imports_the_decoders(last, line):
-    ended = Program(f"{IMPORTING}\nimport subprocess\nready()\n{last}").ends()
+    ended = Program(f"{IMPORTING['cuda']}\nimport subprocess\nready()\n{last}").ends()
     assert ended.last_line == line, ended
 
 
