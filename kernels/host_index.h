@@ -19,8 +19,11 @@
 
 namespace {
 
-// Units from one entry point to the next: 64 pixels, about, as cuaug/codec/jpegtran.py has restart markers.
-int64_t units_apart(const Frame& frame) { return frame.mcu_width < 64 ? 64 / frame.mcu_width : 1; }
+// From one entry point to the next, about: a part is up to two of these wider than what is wanted of it. The most is
+// what cuaug/codec/jpegtran.py has between restart markers.
+constexpr int64_t LEAST_PIXELS_APART = 16, MOST_PIXELS_APART = 64;
+
+int64_t units_in(const Frame& frame, int64_t pixels) { return frame.mcu_width < pixels ? pixels / frame.mcu_width : 1; }
 
 struct Codes {
     DcCode dc[CODES_OF_A_KIND];
@@ -40,23 +43,23 @@ bool make_codes(const Frame& frame, const unsigned char* data, Codes& codes) {
 
 // A file's entry points: all along each row, from its first unit on, and behind the last row.
 struct Index {
-    int64_t size;                // of the file
-    int64_t components, across;  // the latter: entry points in a row
-    std::vector<uint32_t> at;    // bits from the file's beginning, stuffed zeros among them
-    std::vector<int16_t> dc;     // the components' DC coefficients before it
+    int64_t size;                       // of the file
+    int64_t components, apart, across;  // units from one entry point to the next; entry points in a row
+    std::vector<uint32_t> at;           // bits from the file's beginning, stuffed zeros among them
+    std::vector<int16_t> dc;            // the components' DC coefficients before it
 
     const int16_t* before(int64_t number) const { return dc.data() + components * number; }
     Place place(const unsigned char* data, int64_t number) const {
         return {data + at[size_t(number)] / 8, int(at[size_t(number)] % 8)};
     }
 
-    Index(const Frame& frame, int64_t size)
-        : size(size), components(frame.components), across(ceil_div(frame.across, units_apart(frame))) {}
+    Index(const Frame& frame, int64_t size, int64_t apart)
+        : size(size), components(frame.components), apart(apart), across(ceil_div(frame.across, apart)) {}
 
-    // Whether this is of such a file, and there are entry points at all.
-    bool fits(const Frame& frame, int64_t its_size) const {
-        const Index its(frame, its_size);
-        return size == its.size && components == its.components && across == its.across &&
+    // Whether this is as such a file's is made, and there are entry points at all.
+    bool fits(const Frame& frame, int64_t its_size, int64_t its_apart) const {
+        const Index its(frame, its_size, its_apart);
+        return size == its.size && components == its.components && apart == its.apart && across == its.across &&
                int64_t(at.size()) == its.points(frame);
     }
 
@@ -69,7 +72,6 @@ struct Index {
         Bits bits({data + frame.begin, 0}, data + size);
         int64_t sums[MOST_COMPONENTS] = {};
         at.reserve(size_t(points(frame))), dc.reserve(size_t(points(frame) * components));
-        const int64_t apart = units_apart(frame);
         for (int64_t row = 0; row < frame.down; ++row)
             for (int64_t unit = 0; unit < frame.across; unit += apart) {
                 const int64_t left = frame.across - unit;
@@ -113,13 +115,24 @@ struct Index {
 // Threads share it. A fork's copy finds nothing, keeps nothing and is not freed: a thread that the child does not have
 // may hold the lock, and be at it.
 struct Indexes {
-    explicit Indexes(int64_t limit) : left(limit), once(limit / 2) {
+    Indexes(int64_t limit, int64_t files) : left(limit), once(limit / 2), share(limit / (files < 1 ? 1 : files)) {
         std::random_device random;
         for (uint64_t& key : keys) key = uint64_t(random()) << 32 | random();
     }
 
-    // The index of a file, which stays where it is; null where none can be made, or not yet.
-    const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, bool at_once) {
+    // Units from one entry point of such a file to the next: as few as leave room for the other files.
+    int64_t units_apart(const Frame& frame) const {
+        for (int64_t pixels = LEAST_PIXELS_APART; pixels < MOST_PIXELS_APART; pixels *= 2) {
+            const Index index(frame, 0, units_in(frame, pixels));
+            if (ENTRY + index.bytes(index.points(frame)) <= share) return index.apart;
+        }
+        return units_in(frame, MOST_PIXELS_APART);
+    }
+
+    // The index of a file, with so many units between entry points, which stays where it is; null where none can be
+    // made, or not yet.
+    const Index* of(const Frame& frame, const Codes& codes, const unsigned char* data, int64_t size, int64_t apart,
+                    bool at_once) {
         if (!own() || size >= int64_t(1) << 29) return nullptr;  // the latter in bits is more than `at` holds
         const uint64_t key = checksum(data, size);
         int64_t room;
@@ -130,13 +143,13 @@ struct Indexes {
                 if (left >= ENTRY && once >= ENTRY) known.emplace(key, nullptr), left -= ENTRY, once -= ENTRY;
                 if (!at_once) return nullptr;
             } else if (found->second) {
-                return found->second->fits(frame, size) ? found->second.get() : nullptr;
+                return found->second->fits(frame, size, apart) ? found->second.get() : nullptr;
             }
             room = left;
         }
-        auto made = std::make_unique<Index>(frame, size);
+        auto made = std::make_unique<Index>(frame, size, apart);
         if (room < made->bytes(made->points(frame))) return nullptr;
-        if (!made->make(frame, codes, data)) *made = Index(frame, size);  // empty, and not to be tried again
+        if (!made->make(frame, codes, data)) *made = Index(frame, size, apart);  // empty, and not to be tried again
         const std::lock_guard<std::mutex> hold(lock);
         std::unique_ptr<Index>& place = known[key];
         if (!place) {  // else another thread was quicker
@@ -144,7 +157,7 @@ struct Indexes {
             if (left < takes) return nullptr;
             left -= takes, place = std::move(made);
         }
-        return place->fits(frame, size) ? place.get() : nullptr;
+        return place->fits(frame, size, apart) ? place.get() : nullptr;
     }
 
     // Whether this process made it, and did not get it by a fork.
@@ -156,8 +169,9 @@ struct Indexes {
     std::mutex lock;
     const pid_t process = getpid();
     std::unordered_map<uint64_t, std::unique_ptr<Index>> known;
-    int64_t left;  // bytes
-    int64_t once;  // bytes for files that were seen once, which leave the others to indexes
+    int64_t left;         // bytes
+    int64_t once;         // bytes for files that were seen once, which leave the others to indexes
+    const int64_t share;  // bytes for each file where all are to have an index
     uint64_t keys[8];
 
     // Of all bytes, in four chains, each sixteen at a time: their halves are multiplied, and what that comes to folded.
@@ -189,10 +203,11 @@ struct Indexes {
 
 extern "C" {
 
-// limit: the most bytes that the indexes may take together. Null where there is no memory, or nothing random.
-EXPORT void* cuaug_indexes_new(int64_t limit) {
+// limit: the most bytes that the indexes may take together, of so many files. Null where there is no memory, or nothing
+// random.
+EXPORT void* cuaug_indexes_new(int64_t limit, int64_t files) {
     try {
-        return new Indexes(limit);
+        return new Indexes(limit, files);
     } catch (const std::exception&) {
         return nullptr;
     }

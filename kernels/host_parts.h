@@ -97,14 +97,14 @@ bool copy_after(const Frame& frame, const Codes& codes, Bits& bits, const int16_
 
 int64_t cut_by_index(const Frame& frame, const unsigned char* data, int64_t size, const Rectangle& region,
                      Indexes& indexes, unsigned char* out, int64_t room, Rectangle& part) {
-    const int64_t units = units_apart(frame);
+    const int64_t units = indexes.units_apart(frame);
     part =
         around(frame, {frame.mcu_height, units * frame.mcu_width, frame.down, ceil_div(frame.across, units)}, region);
     static thread_local Codes codes;
     if (is_whole(frame, part) || room < frame.begin + 2 || !make_codes(frame, data, codes)) return 0;
     // Going through the file takes half as long as decoding it: that pays at once where half of it need not be decoded.
     const int64_t left_out = part.bottom * frame.width - (part.bottom - part.top) * (part.right - part.left);
-    const Index* const index = indexes.of(frame, codes, data, size, 2 * left_out > frame.height * frame.width);
+    const Index* const index = indexes.of(frame, codes, data, size, units, 2 * left_out > frame.height * frame.width);
     if (!index) return 0;
     const int64_t top = part.top / frame.mcu_height, bottom = ceil_div(part.bottom, frame.mcu_height);
     const int64_t left = part.left / (units * frame.mcu_width), right = ceil_div(part.right, units * frame.mcu_width);

@@ -33,15 +33,17 @@ class JpegIndex:
 
     Learnt when a file comes for the second time, or at once where a region leaves out more than half of it.
 
-    A file is known by a checksum of its bytes. Its index takes one to four hundredths of its size. Threads may share
-    one. In a forked child its parent's finds nothing: it makes its own.
+    A file is known by a checksum of its bytes. Threads may share one. In a forked child its parent's finds nothing: it
+    makes its own.
 
     Args:
         limit_bytes: the most memory that it may take; beyond that no files are added.
+        files: among how many it is divided. The places are 16, 32 or 64 pixels apart, whichever is the least that all
+            files of this size have room for: a part reaches to the next place on either side.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.handle = library.cuaug_indexes_new(min(limit_bytes, sys.maxsize))
+    def __init__(self, limit_bytes: int, files: int = 1) -> None:
+        self.handle = library.cuaug_indexes_new(min(limit_bytes, sys.maxsize), files)
         when_gone(self, library.cuaug_indexes_delete, self.handle)
 
     def __reduce__(self) -> NoReturn:

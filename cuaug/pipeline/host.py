@@ -56,7 +56,7 @@ class HostPipeline(Pipeline):
         self.job = _HostJob
         self.memory = Recycler(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
         limit = own_memory() // _INDEX_SHARE if settings.index_bytes is None else settings.index_bytes
-        self.index: JpegIndex | None = JpegIndex(limit) if limit else None
+        self.index: JpegIndex | None = JpegIndex(limit, len(settings.reader.source)) if limit else None
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         load_codec()  # and not in the workers, who would all wait for it

@@ -26,13 +26,11 @@ from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, size, smal
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
 DECODER = HostDecoder()
-APART = 64
-"""Pixels from one entry point to the next."""
 
 
-def known(data: bytes, limit: int = 1 << 20) -> JpegIndex:
+def known(data: bytes, limit: int = 1 << 20, files: int = 1) -> JpegIndex:
     """An index that has seen the file twice."""
-    index, header = JpegIndex(limit), read_header(data)
+    index, header = JpegIndex(limit, files), read_header(data)
     corner = (0, 0, 1, 1) if header._orientation == 1 else (header.height - 1, header.width - 1, *size(header))
     for _ in range(2):
         cut_out(data, corner, size(header), header._orientation, index)
@@ -64,15 +62,23 @@ def test_any_region(data, height, width, sampling, quality, optimize, orientatio
 
 
 @settings(deadline=None)
-@given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.integers(90, 140), st.integers(200, 320))
-def test_what_is_cut_out(data, sampling, orientation, height, width):
-    """The smallest rectangle of units, from entry point to entry point."""
+@given(
+    st.data(),
+    st.sampled_from(list(MCU)),
+    st.integers(1, 8),
+    st.integers(90, 140),
+    st.integers(200, 320),
+    st.sampled_from([16, 32, 64]),
+)
+def test_what_is_cut_out(data, sampling, orientation, height, width, apart):
+    """The smallest rectangle of units, from entry point to entry point, as close together as a file's share allows."""
     stored = height, width
     file = jpeg(*stored, sampling, orientation=orientation)
     header = read_header(file)
     region = data.draw(a_region(header.height, header.width))
-    rectangle = smallest(stored, sampling, orientation, region, (MCU[sampling][0], APART))
-    found = cut(file, region, known(file))
+    limit, files = {16: (1 << 20, 1), 32: (1000 * room(stored, sampling, 32), 1000), 64: (1 << 20, 1 << 20)}[apart]
+    rectangle = smallest(stored, sampling, orientation, region, (MCU[sampling][0], max(MCU[sampling][1], apart)))
+    found = cut(file, region, known(file, limit, files))
     if rectangle == (0, 0, *stored):
         assert found is None
         return
@@ -92,6 +98,12 @@ def test_a_decoder_with_an_index(data, sampling, orientation, fancy):
         region = (y0, x0, y0 + data.draw(st.integers(8, 99)), x0 + data.draw(st.integers(8, 99)))
         np.testing.assert_array_equal(decoder.decode(header, region, index=index), within(whole, region))
         assert decoder.decoded_by == "cpu" and (decoder.in_part or visit == 0)
+
+
+def room(stored: tuple[int, int], sampling: int, apart: int) -> int:
+    """Bytes that do for entry points so many pixels apart, but not for twice as many."""
+    points = -(-stored[0] // MCU[sampling][0]) * -(-stored[1] // max(MCU[sampling][1], apart))
+    return 200 + int(1.3 * points * (10 if sampling else 6))
 
 
 FILE = jpeg(200, 300)
@@ -125,6 +137,22 @@ def test_the_limit():
         assert cut(other, REGION, index) is None
     assert cut(FILE, REGION, index) is not None
     assert cut(FILE, REGION, known(FILE, 500)) is None
+
+
+def test_so_many_files_fit():
+    """As far apart as the places have to be for all of them to be in it, where fewer would have more."""
+    region = (90, 150, 120, 170)
+    files = [jpeg(200 + i, 300) for i in range(12)]
+    limit = 12 * room((212, 300), 0x221111, 64)
+    parts = {}
+    for count in (1, 12):
+        index = JpegIndex(limit, count)
+        for file in files + files:
+            cut(file, region, index)
+        parts[count] = [cut(file, region, index) for file in files]
+    assert None not in parts[12] and 2 < parts[1].count(None) < 10
+    both = [(near[0], far[0]) for near, far in zip(parts[1], parts[12], strict=True) if near]
+    assert all(len(near) < len(far) for near, far in both)
 
 
 def test_a_limit_beyond_what_there_is():

@@ -162,13 +162,13 @@ def test_a_number_of_bytes(value):
 
 
 def test_the_default_is_a_share_of_the_memory(monkeypatch):
-    """Of what is available, for each process of this machine; where there is none, no index is made."""
+    """Of what is available, for each process of this machine; where there is none, no index is made. For all files."""
     made: list[int] = []
-    monkeypatch.setattr(host, "JpegIndex", made.append)
+    monkeypatch.setattr(host, "JpegIndex", lambda limit, files: made.append(limit) if files == 2 else None)
     for available, ranks, want in [(64_000, "", [1000]), (64_000, "4", [250]), (63, "", []), (64_000, "none", [1000])]:
         monkeypatch.setattr(machine, "available_memory", lambda available=available: available)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
-        Loader(Bytes(png(0)), rank=0, world_size=1)
+        Loader(Bytes(png(0), png(1)), rank=0, world_size=1)
         assert made == want
         made.clear()
 
