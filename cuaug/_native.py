@@ -96,7 +96,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
     lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
     lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, pointer, pointer], None
-    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i32, pointer], None
+    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]

@@ -44,11 +44,12 @@ struct HostDecoder {
 
 // What is to be decoded, and where to.
 struct Encoded {
-    int64_t data, size;                // the file: its address and bytes
-    int64_t height, width;             // of its picture, as stored
-    int64_t top, left, bottom, right;  // of the region, the ends excluded
-    int64_t pixels;                    // the address of room for that, packed, of three bytes each
-    int64_t cut;                       // whether a part of the file, if there is one, is to be decoded instead
+    int64_t data, size;     // the file: its address and bytes
+    int64_t height, width;  // of its picture, as stored
+    int64_t top, left, bottom,
+        right;             // of the region, the ends excluded; afterwards of what was decoded, which holds it
+    int64_t pixels, room;  // the address of so many bytes, for packed pixels of three
+    int64_t cut;           // whether a part of the file, if there is one, is to be decoded instead
 };
 
 bool stream_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
@@ -77,24 +78,23 @@ void* open_region(const Codec& codec, const Encoded& one, Opened& opened) {
     return codec.call.sub_stream(opened.stream, &opened.region, &view) == nvimgcodec::OK ? opened.region : nullptr;
 }
 
-// The same from a part of the file, which is written to `to`.
-void* open_part(const Codec& codec, const Encoded& one, Indexes* indexes, unsigned char* to, Opened& opened) {
+// The same from a part of the file, which is written to `to`. Where there is room, all of the part is to be decoded:
+// libjpeg-turbo takes longer to leave out what is beside a region, which is little.
+void* open_part(const Codec& codec, Encoded& one, Indexes* indexes, unsigned char* to, Opened& opened) {
     const Rectangle region = {one.top, one.left, one.bottom, one.right};
     Rectangle part = {};
     const auto* const data = reinterpret_cast<const unsigned char*>(one.data);
     const int64_t written = cut_jpeg(data, one.size, region, indexes, to, one.size + SPARE, part);
     if (!written) return nullptr;
-    const Encoded inside = {int64_t(to),
-                            written,
-                            part.bottom - part.top,
-                            part.right - part.left,
-                            one.top - part.top,
-                            one.left - part.left,
-                            one.bottom - part.top,
-                            one.right - part.left,
-                            one.pixels,
-                            false};
-    return open_region(codec, inside, opened);
+    const int64_t height = part.bottom - part.top, width = part.right - part.left;
+    const Rectangle& shown = 3 * height * width <= one.room ? part : region;
+    Encoded inside = one;
+    inside.data = int64_t(to), inside.size = written, inside.height = height, inside.width = width;
+    inside.top = shown.top - part.top, inside.left = shown.left - part.left;
+    inside.bottom = shown.bottom - part.top, inside.right = shown.right - part.left;
+    void* const stream = open_region(codec, inside, opened);
+    if (stream) one.top = shown.top, one.left = shown.left, one.bottom = shown.bottom, one.right = shown.right;
+    return stream;
 }
 
 // Room for the parts of all files of which one is to be cut out.
@@ -212,16 +212,16 @@ EXPORT void cuaug_decoder_delete(void* decoder) {
 }
 
 // wanted [n]: `Encoded`. indexes: of JPEGs, or null. done [n]: `Done`, whether its pixels are there, as RGB.
-EXPORT void cuaug_decode(void* decoder, const void* wanted, int64_t n, void* indexes, uint8_t* done) {
+EXPORT void cuaug_decode(void* decoder, void* wanted, int64_t n, void* indexes, uint8_t* done) {
     HostDecoder& by = *static_cast<HostDecoder*>(decoder);
-    const Encoded* const all = static_cast<const Encoded*>(wanted);
+    Encoded* const all = static_cast<Encoded*>(wanted);
     for (int64_t i = 0; i < n; ++i) done[i] = NOT;
     try {
         if (int64_t(by.opened.size()) < n) by.opened.resize(size_t(n)), by.statuses.resize(size_t(n));
         by.streams.clear(), by.images.clear(), by.places.clear();
         unsigned char* part = parts_room(by, all, n);
         for (int64_t i = 0; i < n; ++i) {
-            const Encoded& one = all[i];
+            Encoded& one = all[i];
             Opened& opened = by.opened[size_t(i)];
             void* stream = nullptr;
             if (one.cut) {

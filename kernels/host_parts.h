@@ -19,14 +19,20 @@ struct Tiles {
     int64_t height, width, down, across;
 };
 
+// Of pictures that are a few pixels wide libjpeg does not smooth chroma: cuaug/codec/header.py has the same.
+constexpr int64_t NARROW = 8;
+
 // The rectangle of tiles, in pixels, that holds a region and as much around it as smoothing chroma reads.
 Rectangle around(const Frame& frame, const Tiles& tiles, const Rectangle& region) {
     const int64_t rows = frame.mcu_height / 8, columns = frame.mcu_width / 8;  // a sample of chroma
     const int64_t top = region.top < rows ? 0 : (region.top - rows) / tiles.height * tiles.height;
-    const int64_t left = region.left < columns ? 0 : (region.left - columns) / tiles.width * tiles.width;
-    const int64_t bottom = ceil_div(region.bottom + rows, tiles.height) * tiles.height;
-    const int64_t right = ceil_div(region.right + columns, tiles.width) * tiles.width;
-    return {top, left, bottom < frame.height ? bottom : frame.height, right < frame.width ? right : frame.width};
+    int64_t left = region.left < columns ? 0 : (region.left - columns) / tiles.width * tiles.width;
+    int64_t bottom = ceil_div(region.bottom + rows, tiles.height) * tiles.height;
+    int64_t right = ceil_div(region.right + columns, tiles.width) * tiles.width;
+    if (bottom > frame.height) bottom = frame.height;
+    if (right > frame.width) right = frame.width;
+    if (left && right - left < NARROW) left -= tiles.width;  // what is left of the last tile is too little
+    return {top, left, bottom, right};
 }
 
 bool is_whole(const Frame& frame, const Rectangle& part) {

@@ -136,14 +136,21 @@ class NativeDecoder:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a decoder is memory of this process: it can be neither copied nor pickled")
 
-    def decode(self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None) -> list[int]:
-        """Which of these it could decode: FROM_FILE, FROM_PART or 0. What addresses lead to must be kept until then.
+    def decode(
+        self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None
+    ) -> list[tuple[int, tuple[int, int, int, int]]]:
+        """Which of these it could decode, FROM_FILE, FROM_PART or 0, and what the pixels show. What addresses lead to
+        must be kept until then.
 
         Args:
             wanted: of each the address and bytes of the file, its picture's height and width as stored, the top, left,
-                bottom and right of a region, the ends excluded, the address of room for that, (h, w, 3) bytes, and
-                whether the smallest part of the file that decodes to the same pixels is to be cut out and decoded, if
-                it has restart markers at the right places or is in the index, and not nearly all of it is needed.
+                bottom and right of a region, the ends excluded, the address of room for pixels, (h, w, 3) bytes, how
+                many bytes that is, and whether the smallest part of the file that decodes to the same pixels is to be
+                cut out and decoded, if it has restart markers at the right places or is in the index, and not nearly
+                all of it is needed. All that a part shows is decoded if there is room for it, else the region.
+
+        Returns:
+            the second are top, left, bottom and right as well: of what holds the region.
         """
         if not wanted:
             return []
@@ -151,4 +158,4 @@ class NativeDecoder:
         done = np.empty(len(rows), dtype=np.uint8)
         handle = None if index is None else index.handle
         library.cuaug_decode(self._handle, address(rows), len(rows), handle, address(done))
-        return list(done.tolist())
+        return list(zip(done.tolist(), map(tuple, rows[:, 4:8].tolist()), strict=True))

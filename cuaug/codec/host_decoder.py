@@ -14,7 +14,6 @@ from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
-from cuaug.codec.probe import swaps_axes
 from cuaug.codec.turns import Region, turned
 from cuaug.errors import DecodeError
 from cuaug.pages import pages
@@ -23,6 +22,9 @@ __all__ = ["Decoded", "HostDecoder", "by_pillow"]
 
 _KEEP_BYTES = 64 << 20
 _PATIENCE = 256
+_BESIDE = 80
+"""Pixels by which a part that is decoded as a whole may reach beyond its region on each side: what lies between an
+index's places, and what smoothing chroma takes."""
 
 
 class Decoded(NamedTuple):
@@ -110,9 +112,9 @@ class HostDecoder:
         while len(self._slots) < len(wanted):
             self._slots.append(_Slot())
         rows = [one.row(slot, index) for one, slot in zip(wanted, self._slots, strict=False)]
-        for one, slot, done in zip(wanted, self._slots, self._decoder.decode(rows, index), strict=False):
+        for one, slot, (done, shown) in zip(wanted, self._slots, self._decoder.decode(rows, index), strict=False):
             if done:
-                outcomes[one.place] = Decoded(one.pixels(slot), "cpu", done == FROM_PART)
+                outcomes[one.place] = Decoded(one.pixels(slot, shown), "cpu", done == FROM_PART)
         return [
             by_pillow(header, region) if outcome is None else outcome
             for outcome, header, region in zip(outcomes, headers, regions, strict=True)
@@ -124,37 +126,41 @@ class _Wanted:
 
     Attributes:
         place: which of those that were asked for.
-        stored: the region as stored, if it is not all of the picture.
-        size: bytes of the pixels.
-        shape: of these, as nvImageCodec gives them: as stored.
+        stored: what is to be decoded, as stored.
+        room: bytes for that; with what may be beside it in its part of the file.
     """
 
     def __init__(self, place: int, header: Header, region: Region) -> None:
         y0, x0, y1, x1 = region
         self.place, self.header, self.region = place, header, region
-        whole = y1 - y0 == header.height and x1 - x0 == header.width
+        self.whole = y1 - y0 == header.height and x1 - x0 == header.width
         # A narrow one is cut from the pixels of all of it.
-        self.narrow = not whole and min(y1 - y0, x1 - x0) < NARROW
-        self.stored = None if whole or self.narrow else header.stored(region)
-        height, width = (header.height, header.width) if self.stored is None else (y1 - y0, x1 - x0)
-        self.size = height * width * 3
-        self.shape = (width, height, 3) if swaps_axes(header._orientation) else (height, width, 3)
+        self.narrow = not self.whole and min(y1 - y0, x1 - x0) < NARROW
+        self.stored = (0, 0, *header.stored_size) if self.whole or self.narrow else header.stored(region)
+        self.room = 0
 
     def row(self, slot: _Slot, index: JpegIndex | None) -> tuple[int, ...]:
         """What `NativeDecoder` is told of it; the memory has room for it then."""
-        header, stored = self.header, self.stored
-        slot.make_room(self.size if header._orientation == 1 else 2 * self.size)
+        header, (top, left, bottom, right) = self.header, self.stored
         data, size = header._data, header.stored_size
         begin = id(data) + BYTES_AT if isinstance(data, bytes) else address(np.asarray(data))
-        cut = stored is not None and header.worth_cutting(stored, index)
-        return (begin, len(data), *size, *(stored or (0, 0, *size)), slot.address, cut)
+        cut = not (self.whole or self.narrow) and header.worth_cutting(self.stored, index)
+        height, width = bottom - top, right - left
+        turned_room = 0 if header._orientation == 1 else height * width * 3
+        if cut:
+            height, width = min(height + 2 * _BESIDE, size[0]), min(width + 2 * _BESIDE, size[1])
+        self.room = height * width * 3
+        slot.make_room(self.room + turned_room)
+        return (begin, len(data), *size, *self.stored, slot.address, self.room, cut)
 
-    def pixels(self, slot: _Slot) -> NDArray[np.uint8]:
-        """As displayed, from memory into which it was decoded."""
-        made = slot.memory[: self.size].reshape(self.shape)
+    def pixels(self, slot: _Slot, shown: Region) -> NDArray[np.uint8]:
+        """As displayed, from memory into which this was decoded."""
+        (top, left, bottom, right), (y0, x0, y1, x1) = shown, self.stored
+        made = slot.memory[: (bottom - top) * (right - left) * 3].reshape(bottom - top, right - left, 3)
+        made = made[y0 - top : y1 - top, x0 - left : x1 - left]
         # Turned here: nvImageCodec takes as long to turn as to decode, and turns the whole picture for a region.
         if self.header._orientation != 1:
-            made = turned(made, self.header._orientation, slot.memory[self.size : 2 * self.size])
+            made = turned(made, self.header._orientation, slot.memory[self.room : self.room + made.size])
         if self.narrow:
             y0, x0, y1, x1 = self.region
             made = np.ascontiguousarray(made[y0:y1, x0:x1])

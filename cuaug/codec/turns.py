@@ -34,13 +34,13 @@ def turned(pixels: NDArray[np.uint8], orientation: int, room: NDArray[np.uint8])
     """A picture as displayed.
 
     Args:
-        pixels: (h, w, 3) as stored, packed.
+        pixels: (h, w, 3) as stored, the pixels of a row packed.
         orientation: EXIF's, 1 to 8.
-        room: memory of as many bytes, packed, where the result is written.
+        room: memory of as many bytes, where the result is written, packed.
 
     Returns:
         (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a view of `room`.
     """
     height, width, _ = pixels.shape
-    library.cuaug_turn(address(pixels), height, width, orientation, address(room))
+    library.cuaug_turn(address(pixels), pixels.strides[0], height, width, orientation, address(room))
     return room.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))

@@ -104,7 +104,8 @@ class _HostJob(Job):
                         pixels, by, in_part = outcome
                         clock.count("parts", in_part)
                         clock.count(("decoded_by", self.given if isinstance(items[i], Pixels) else by))
-                        at, pitch, (y, x, _, _) = address(pixels), pixels.strides[0], regions[i]
+                        # Of its first row: all of it has gaps where more than the region was decoded.
+                        at, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
                         runs += [(row, at, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)]
                     program.run_some(runs)
                     outcomes.clear()

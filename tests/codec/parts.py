@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import JpegIndex, read_header
-from cuaug.codec.header import Header
+from cuaug.codec.header import NARROW, Header
 from cuaug.codec.parts import cut_out
 from cuaug.codec.turns import Region
 from tests.codec.pictures import app1, photo, tiff_block
@@ -85,7 +85,10 @@ def cut(data: bytes, region: Region, index: JpegIndex | None = None) -> tuple[by
 
 
 def smallest(stored: tuple[int, int], sampling: int, orientation: int, region: Region, tile: tuple[int, int]) -> Region:
-    """The rectangle of tiles, as stored, that holds a region as displayed and a sample of chroma around it."""
+    """The rectangle of tiles, as stored, that holds a region as displayed and a sample of chroma around it.
+
+    It is not so narrow that libjpeg would leave out the smoothing of chroma.
+    """
     height, width = stored
     (high, wide), (tile_high, tile_wide) = MCU[sampling], tile
     wanted = within(displayed(np.arange(height * width).reshape(stored), orientation), region)
@@ -94,6 +97,8 @@ def smallest(stored: tuple[int, int], sampling: int, orientation: int, region: R
     top, left = max(top - high // 8, 0) // tile_high * tile_high, max(left - wide // 8, 0) // tile_wide * tile_wide
     bottom = min(height, ((bottom + high // 8) // tile_high + 1) * tile_high)
     right = min(width, ((right + wide // 8) // tile_wide + 1) * tile_wide)
+    if right - left < NARROW:
+        left = max(0, left - tile_wide)
     return top, left, bottom, right
 
 

@@ -52,15 +52,19 @@ def test_orientation_can_be_ignored(value, decoder):
 @pytest.mark.parametrize("size", [(1, 1), (1, 70), (33, 1), (32, 32), (31, 65), (64, 95)])
 @pytest.mark.parametrize("value", range(1, 9))
 def test_pixels_turned(value, size):
-    """Of all sizes beside those of the blocks in which they are moved; nothing beside the result is written."""
-    pixels = np.random.default_rng(value).integers(0, 256, (*size, 3), dtype=np.uint8)
+    """Of all sizes beside those of the blocks in which they are moved, also within a larger picture; nothing beside the
+    result is written."""
+    larger = np.random.default_rng(value).integers(0, 256, (size[0] + 5, size[1] + 6, 3), dtype=np.uint8)
+    pixels = larger[2:-3, 4:-2]
     flipped = {2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1]}
     swapped = pixels.transpose(1, 0, 2)
     swapped = {5: swapped, 6: swapped[:, ::-1], 7: swapped[::-1, ::-1], 8: swapped[::-1]}
     expected = {1: pixels, **flipped, **swapped}[value]
-    room = np.full(pixels.size + 8, 77, dtype=np.uint8)
-    np.testing.assert_array_equal(turned(pixels, value, room[:-8]), expected)
-    assert (room[-8:] == 77).all()
+    room = np.empty(pixels.size + 8, dtype=np.uint8)
+    for stored in (pixels, pixels.copy()):
+        room[:] = 77
+        np.testing.assert_array_equal(turned(stored, value, room[:-8]), expected)
+        assert (room[-8:] == 77).all()
 
 
 ODD_BLOCKS = {

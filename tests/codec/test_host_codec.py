@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import pickle
 import shutil
@@ -17,9 +18,10 @@ from PIL import Image
 
 from cuaug._native import BYTES_AT, address, library
 from cuaug.codec import _host_codec, codec_version, nv
-from cuaug.codec._host_codec import FROM_FILE, NativeDecoder, load_codec, stored_size
+from cuaug.codec._host_codec import FROM_FILE, FROM_PART, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.memory import allocated
+from tests.codec.parts import jpeg, smallest, within
 from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
 
 H, W = RGB.height, RGB.width
@@ -109,7 +111,7 @@ class Wanted:
 
     def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
         room = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(room), False))
+        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(room), room.nbytes, False))
         self.kept += [data, room]
         return room
 
@@ -125,7 +127,27 @@ def test_what_is_wrong_with_one_does_not_reach_the_others():
         wanted.add(b"no picture" * 9, (H, W), right)
         part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
         other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
-        assert decoder.decode(wanted.rows) == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
+        done = [done for done, _ in decoder.decode(wanted.rows)]
+        assert done == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
         assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
         assert (taller == 7).all() and (narrower == 7).all()
     assert decoder.decode([]) == []
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_all_of_a_part_is_decoded_if_there_is_room(missing):
+    """And else its region; nothing is written behind either."""
+    stored, region = (120, 400), (40, 100, 70, 130)
+    file = jpeg(*stored, interval=5)
+    part = smallest(stored, 0x221111, 1, region, (16, 5 * 16))
+    shape = (part[2] - part[0], part[3] - part[1], 3)
+    pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
+    row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
+    ((done, shown),) = NativeDecoder(fancy_upsampling=True).decode([row])
+    assert done == FROM_PART and shown == (region if missing else part)
+    top, left, bottom, right = shown
+    count = 3 * (bottom - top) * (right - left)
+    decoded = pixels[:count].reshape(bottom - top, right - left, 3)
+    y0, x0, y1, x1 = region
+    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == within(as_pillow(file), region)).all()
+    assert (pixels[count:] == 7).all()

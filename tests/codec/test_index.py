@@ -110,6 +110,17 @@ FILE = jpeg(200, 300)
 REGION = (90, 130, 120, 180)
 
 
+@pytest.mark.parametrize("width", range(17, 24))
+def test_what_is_left_of_a_row(width):
+    """Of a picture of a few pixels across libjpeg does not smooth chroma: a part is not so narrow."""
+    file = jpeg(20, width)
+    for left in range(width - 3, width):
+        found = cut(file, (2, left, 5, width), known(file))
+        if found is not None:
+            part, inner = found
+            np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), (2, left, 5, width)))
+
+
 def test_the_second_visit_makes_the_index():
     most = (20, 70, 180, 300)
     index = JpegIndex(1 << 20)
