@@ -31,12 +31,15 @@ DEVICE F exp2_of(F x) {
     return float_of_bits(float_bits((1.0f + u * 0.693147f) + t * tail) + (float_bits(shifted) << 23u));
 }
 
-// x to the power of y, both at least 0; of what is below 0 or no number, as of 0.
-template <class F>
-DEVICE F power(F x, float y) {
-    const F zero = F{}, of_zero = zero + (y > 0.0f ? 0.0f : 1.0f);
-    const F positive = exp2_of(y * log2_of(larger(x, zero + 1e-37f)));
-    return x > zero ? positive : of_zero;
+// values[p] to the power of y, both at least 0, for PIXELS values; of what is below 0 or no number, as of 0. In two
+// loops: in one, what the next values could do meanwhile lies too far ahead for a processor to see it.
+DEVICE void to_power(float y, float* values) {
+    const Full<float> zero = full_of(0.0f), of_zero = full_of(y > 0.0f ? 0.0f : 1.0f);
+    float exponents[PIXELS];
+    for (int p = 0; p < PIXELS; p += FULL)
+        store_full(exponents + p, y * log2_of(larger(load_full(values + p), full_of(1e-37f))));
+    for (int p = 0; p < PIXELS; p += FULL)
+        store_full(values + p, load_full(values + p) > zero ? exp2_of(load_full(exponents + p)) : of_zero);
 }
 
 // The cosine of x full turns, x in [0, 1]: sin(2 pi h) / h of the place h in [-1/4, 1/4] where the sine is that.

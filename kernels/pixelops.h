@@ -95,10 +95,11 @@ DEVICE void solarize(const Op& op, Strip& v) {
 DEVICE void adjust_gamma(const Op& op, Strip& v) {
     const float gain = op.a[0], exponent = op.a[1], share = 1.0f / op.a[2];
     const Full<float> none = full_of(0.0f), most = full_of(op.limit < 0.0f ? float_of_bits(0x7f800000u) : op.limit);
-    const auto adjusted = [&](Full<float> value) {
-        return smaller(larger(gain * power(value * share, exponent), none), most);
-    };
-    for (int c = 0; c < 3; ++c) change(v[c], adjusted);
+    for (int c = 0; c < 3; ++c) {
+        change(v[c], [&](Full<float> value) { return value * share; });
+        to_power(exponent, v[c]);
+        change(v[c], [&](Full<float> value) { return smaller(larger(gain * value, none), most); });
+    }
 }
 
 DEVICE void contrast(const Op& op, const Statistics& statistics, Strip& v) {
@@ -202,12 +203,13 @@ DEVICE void add_shot_noise(const Op& op, Place at, Strip& v) {
     Draws a, b;
     philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, a);
     philox_strip(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 1, b);
-    // In loops of their own, as those of powers become vectors.
     for (int c = 0; c < 3; ++c) {
         const uint32 *const word0 = c < 2 ? a.first[c] : a.last[0], *const word1 = c < 2 ? b.first[c] : b.last[0];
-        FOR_PIXELS(p) v[c][p] = power(clamp(v[c][p] / op.a[1], 1.0f), 2.2f);
-        FOR_PIXELS(p) v[c][p] = poisson(v[c][p] / op.a[0], word0[p], word1[p]) * op.a[0];
-        FOR_PIXELS(p) v[c][p] = op.a[1] * power(clamp(v[c][p], 1.0f), 1.0f / 2.2f);
+        FOR_PIXELS(p) v[c][p] = clamp(v[c][p] / op.a[1], 1.0f);
+        to_power(2.2f, v[c]);
+        FOR_PIXELS(p) v[c][p] = clamp(poisson(v[c][p] / op.a[0], word0[p], word1[p]) * op.a[0], 1.0f);
+        to_power(1.0f / 2.2f, v[c]);
+        FOR_PIXELS(p) v[c][p] *= op.a[1];
     }
 }
 
