@@ -131,6 +131,7 @@ DEVICE Full<float> magnitude(Full<float> values) { return float_of_bits(float_bi
 // chromas, is a ramp limited to [0, 1].
 DEVICE void turn_hue(const Op& op, Strip& v) {
     const float turn = 6.0f * op.a[0], limit = op.limit;
+    float hues[PIXELS], chromas[PIXELS], highs[PIXELS];
     for (int p = 0; p < PIXELS; p += FULL) {
         const Full<float> r = load_full(&v[0][p]), g = load_full(&v[1][p]);
         const Full<float> b = load_full(&v[2][p]);
@@ -139,6 +140,10 @@ DEVICE void turn_hue(const Op& op, Strip& v) {
         const Full<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
         Full<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + turn;
         hue -= 6.0f * floor_of(hue * (1.0f / 6.0f));
+        store_full(hues + p, hue), store_full(chromas + p, chroma), store_full(highs + p, high);
+    }
+    for (int p = 0; p < PIXELS; p += FULL) {
+        const Full<float> hue = load_full(hues + p), chroma = load_full(chromas + p), high = load_full(highs + p);
         const auto store_below = [&](int c, Full<float> chromas) {
             const Full<float> ramp = smaller(larger(chromas, full_of(0.0f)), full_of(1.0f));
             store_full(&v[c][p], limited(limit, high - chroma * ramp));
