@@ -154,8 +154,14 @@ DEVICE void turn_hue(const Op& op, Strip& v) {
     }
 }
 
-DEVICE bool in_rectangle(const Op& op, float y, float x) {
-    return y >= op.a[0] && y < op.a[2] && x >= op.a[1] && x < op.a[3];
+struct Box {
+    float top, left, bottom, right;
+};
+
+DEVICE Box box_of(const Op& op) { return {op.a[0], op.a[1], op.a[2], op.a[3]}; }
+
+DEVICE bool is_in(const Box& box, float y, float x) {
+    return y >= box.top && y < box.bottom && x >= box.left && x < box.right;
 }
 
 // Whether no pixel of a strip is in the rectangle.
@@ -166,9 +172,10 @@ DEVICE bool misses(const Op& op, Place at) {
 
 DEVICE void erase(const Op& op, Place at, Strip& v) {
     if (misses(op, at)) return;
-    FOR_PIXELS(p) {
-        const bool inside = in_rectangle(op, float(at.y + p * at.dy), float(at.x + p * at.dx));
-        for (int c = 0; c < 3; ++c) v[c][p] = inside ? op.a[4 + c] : v[c][p];
+    const Box box = box_of(op);
+    for (int c = 0; c < 3; ++c) {
+        const float fill = op.a[4 + c];
+        FOR_PIXELS(p) v[c][p] = is_in(box, float(at.y + p * at.dy), float(at.x + p * at.dx)) ? fill : v[c][p];
     }
 }
 
@@ -176,7 +183,7 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
     if (misses(op, at)) return;
     FOR_PIXELS(p) {
         const int y = at.y + p * at.dy, x = at.x + p * at.dx;
-        if (!in_rectangle(op, float(y), float(x))) continue;
+        if (!is_in(box_of(op), float(y), float(x))) continue;
         const Philox a = philox(op.key[0], op.key[1], uint32(x), uint32(y), 0, 0);
         const Philox b = philox(op.key[0], op.key[1], uint32(x), uint32(y), 1, 0);
         v[0][p] = op.a[4] + op.a[5] * normal(a.word[0], a.word[1]);
@@ -240,7 +247,7 @@ DEVICE void mask(const Op& op, Place at, Strip& v) {
 // Runs the sample's program on PIXELS pixels of output row y from column x on.
 DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables, const Statistics& statistics, int y,
                         int x, Strip& v) {
-    const Place at = place_of(sample, y, x);
+    const auto at = [&] { return place_of(sample, y, x); };
     for (int i = sample.op_begin; i < sample.op_end; ++i) {
         const Op& op = ops[i];
         switch (op.code) {
@@ -249,18 +256,18 @@ DEVICE void run_program(const Sample& sample, const Op* ops, const float* tables
             case LUT: look_up(op, tables, v); break;
             case CONTRAST: contrast(op, statistics, v); break;
             case HUE: turn_hue(op, v); break;
-            case ERASE: erase(op, at, v); break;
-            case ERASE_NOISE: erase_with_noise(op, at, v); break;
-            case MASK: mask(op, at, v); break;
-            case GRID: cover_grid(op, at, v); break;
-            case NOISE: add_noise(op, at, v); break;
-            case SHOT_NOISE: add_shot_noise(op, at, v); break;
+            case ERASE: erase(op, at(), v); break;
+            case ERASE_NOISE: erase_with_noise(op, at(), v); break;
+            case MASK: mask(op, at(), v); break;
+            case GRID: cover_grid(op, at(), v); break;
+            case NOISE: add_noise(op, at(), v); break;
+            case SHOT_NOISE: add_shot_noise(op, at(), v); break;
             case POSTERIZE: posterize(op, v); break;
             case SOLARIZE: solarize(op, v); break;
             case GAMMA: adjust_gamma(op, v); break;
             case AUTOCONTRAST: autocontrast(op, statistics, v); break;
             case EQUALIZE: equalize(op, statistics, v); break;
-            case CLAHE: clahe(op, sample, statistics.scratch, at, v); break;
+            case CLAHE: clahe(op, sample, statistics.scratch, at(), v); break;
         }
     }
 }
