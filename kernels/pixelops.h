@@ -193,8 +193,10 @@ DEVICE void erase_with_noise(const Op& op, Place at, Strip& v) {
 }
 
 DEVICE void add_normal(float mean, float deviation, const uint32 (*words)[PIXELS], float* values) {
+    float squares[PIXELS];
+    for (int p = 0; p < PIXELS; p += FULL) store_full(squares + p, squared_radius(load_full(&words[0][p])));
     for (int p = 0; p < PIXELS; p += FULL) {
-        const auto drawn = normal(load_full(&words[0][p]), load_full(&words[1][p]));
+        const auto drawn = root(load_full(squares + p)) * cosine_of_turns(uniform(load_full(&words[1][p])));
         store_full(values + p, load_full(values + p) + (mean + deviation * drawn));
     }
 }
