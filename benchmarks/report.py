@@ -42,7 +42,8 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
         "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
         # A copy of the tree without its history is told which commit it is.
         "commit": _git("rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
-        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        # But for results: those that the same command has just written are none.
+        "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", ":!benchmarks/results")),
         "machine": {
             "cpu": _cpu_model(),
             "kernels": next(name for name, value in ISAS.items() if value == BEST_ISA),  # models may hide what they are

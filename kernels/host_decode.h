@@ -44,12 +44,11 @@ struct HostDecoder {
 
 // What is to be decoded, and where to.
 struct Encoded {
-    int64_t data, size;     // the file: its address and bytes
-    int64_t height, width;  // of its picture, as stored
-    int64_t top, left, bottom,
-        right;             // of the region, the ends excluded; afterwards of what was decoded, which holds it
-    int64_t pixels, room;  // the address of so many bytes, for packed pixels of three
-    int64_t cut;           // whether a part of the file, if there is one, is to be decoded instead
+    int64_t data, size;                // the file: its address and bytes
+    int64_t height, width;             // of its picture, as stored
+    int64_t top, left, bottom, right;  // of the region, the ends excluded; then of what was decoded, which holds it
+    int64_t pixels, room;              // the address of so many bytes, for packed pixels of three
+    int64_t cut;                       // whether a part of the file, if there is one, is to be decoded instead
 };
 
 bool stream_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {

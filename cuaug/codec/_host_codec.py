@@ -139,8 +139,7 @@ class NativeDecoder:
     def decode(
         self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None
     ) -> list[tuple[int, tuple[int, int, int, int]]]:
-        """Which of these it could decode, FROM_FILE, FROM_PART or 0, and what the pixels show. What addresses lead to
-        must be kept until then.
+        """Decodes some pictures, or regions of them. What addresses lead to must be kept until then.
 
         Args:
             wanted: of each the address and bytes of the file, its picture's height and width as stored, the top, left,
@@ -150,7 +149,8 @@ class NativeDecoder:
                 all of it is needed. All that a part shows is decoded if there is room for it, else the region.
 
         Returns:
-            the second are top, left, bottom and right as well: of what holds the region.
+            of each whether it was decoded, FROM_FILE, FROM_PART or 0, and the top, left, bottom and right of what its
+            pixels show, which holds the region.
         """
         if not wanted:
             return []
