@@ -23,7 +23,8 @@ from cuaug.instead import LOADER_ARGUMENTS, telling
 from cuaug.interop import type_of
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
-from cuaug.pipeline.job import Job, Pipeline
+from cuaug.pipeline.job import Job
+from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.profile import Profile
 from cuaug.pipeline.reading import Reader
 from cuaug.pipeline.settings import Settings

@@ -1,5 +1,6 @@
 """From sample indices to finished batches.
 
+pipeline.py   what the batches of one device share
 job.py        one batch: read, plan, run, and what becomes of damaged samples
 host.py       ... decode and augment on the CPU
 cuda.py       ... decode and augment on a GPU, and hand over

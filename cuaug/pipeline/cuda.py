@@ -32,7 +32,8 @@ from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.gpu_times import GpuClock, GpuTimes
 from cuaug.pipeline.images import Images
-from cuaug.pipeline.job import Job, Pipeline
+from cuaug.pipeline.job import Job
+from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached, shrinking
 from cuaug.pipeline.settings import Settings

@@ -17,8 +17,9 @@ from cuaug.interop import dtype_of
 from cuaug.machine import own_memory
 from cuaug.pipeline.choices import SAMPLES_PER_TASK
 from cuaug.pipeline.images import Images
-from cuaug.pipeline.job import Job, Pipeline
+from cuaug.pipeline.job import Job
 from cuaug.pipeline.memory import Recycler
+from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reading import Item, Uncached
 from cuaug.pipeline.settings import Settings

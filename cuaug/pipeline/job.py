@@ -8,7 +8,6 @@ to be filled are filled by another job, for other samples, whose images are put 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import queue
 import threading
@@ -32,42 +31,12 @@ from cuaug.pipeline.workers import LOOK_SECONDS, Workers
 from cuaug.sampling import Epoch, Share
 from cuaug.transforms.running import typed_stage
 
-__all__ = ["Job", "Pipeline"]
+__all__ = ["Job"]
 
 # What takes less is not worth the question whether to go on.
 _QUICK_NANOSECONDS = 100_000
 # So many others in a row are tried in place of a damaged sample; if half of them are damaged, one in 10**30 runs fails.
 _MOST_STAND_INS = 100
-
-
-class Pipeline:
-    """What the jobs of one device share. Each device adds what it needs, and `job`, the kind of its jobs."""
-
-    job: type[Job]
-    #: What a profile marks stages with beside its own events, as torch.cuda.nvtx.
-    ranges: Any = None
-
-    def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
-        self.settings = settings
-        self.recorder = recorder
-        self.workers = Workers(threads)
-        self.numbers = itertools.count()
-
-    def start(self, epoch: Epoch, share: Share) -> Job:
-        return self.job(self, epoch, share).start()
-
-    @property
-    def pools(self) -> list[Workers]:
-        """All threads that work on batches."""
-        return [self.workers]
-
-    def rest(self) -> None:
-        """Called when an iteration ends: what is kept for its next batch is let go."""
-
-    def close(self) -> None:
-        for pool in self.pools:
-            pool.close()
-        self.rest()
 
 
 class Job:

@@ -1,0 +1,44 @@
+"""What the batches of one device share: threads, counters, and the kind of its jobs."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from cuaug.pipeline.job import Job
+from cuaug.pipeline.settings import Settings
+from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.workers import Workers
+from cuaug.sampling import Epoch, Share
+
+__all__ = ["Pipeline"]
+
+
+class Pipeline:
+    """What the jobs of one device share. Each device adds what it needs, and `job`, the kind of its jobs."""
+
+    job: type[Job]
+    #: What a profile marks stages with beside its own events, as torch.cuda.nvtx.
+    ranges: Any = None
+
+    def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
+        self.settings = settings
+        self.recorder = recorder
+        self.workers = Workers(threads)
+        self.numbers = itertools.count()
+
+    def start(self, epoch: Epoch, share: Share) -> Job:
+        return self.job(self, epoch, share).start()
+
+    @property
+    def pools(self) -> list[Workers]:
+        """All threads that work on batches."""
+        return [self.workers]
+
+    def rest(self) -> None:
+        """Called when an iteration ends: what is kept for its next batch is let go."""
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+        self.rest()
