@@ -16,11 +16,11 @@ from cuaug import state
 from cuaug.arguments import flag, function, integer, one_of, seconds, share
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
-from cuaug.codec import DEFAULT_MAX_PIXELS
 from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.instead import LOADER_ARGUMENTS, telling
 from cuaug.interop import type_of
+from cuaug.limits import DEFAULT_MAX_PIXELS
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
 from cuaug.pipeline.job import Job

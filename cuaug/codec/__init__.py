@@ -32,7 +32,6 @@ from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._pillow import eight_bit_rgb
 from cuaug.codec.cuda_decoder import CudaDecoder
 from cuaug.codec.header import (
-    DEFAULT_MAX_PIXELS,
     Header,
     JpegHeader,
     read_header,
@@ -46,7 +45,6 @@ from cuaug.codec.probe import file_format
 from cuaug.codec.turns import Region
 
 __all__ = [
-    "DEFAULT_MAX_PIXELS",
     "CudaDecoder",
     "Decoded",
     "Header",

@@ -13,9 +13,9 @@ from cuaug.codec.parts import JpegIndex, cut_out, worth_cutting
 from cuaug.codec.probe import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
 from cuaug.codec.turns import Region, turned_region
 from cuaug.errors import DecodeError
+from cuaug.limits import DEFAULT_MAX_PIXELS, check_pixels
 
 __all__ = [
-    "DEFAULT_MAX_PIXELS",
     "NARROW",
     "Header",
     "JpegHeader",
@@ -33,9 +33,6 @@ _LATER = object()
 
 _LEAST_LEFT_OUT = 8192
 """Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
-
-DEFAULT_MAX_PIXELS = 178_956_970
-"""Height times width above which a file is refused: the size at which Pillow too sees a decompression bomb."""
 
 
 class Header:
@@ -175,24 +172,14 @@ def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> Head
     if form == "jpeg":
         (height,), (width,), (components,), _, _ = jpeg_headers([data])
         if components:
-            _check_size(height, width, max_pixels)
+            check_pixels(height, width, max_pixels)
     elif turn is not None:
         size = stored_size(data)
         if size is not None:  # else Pillow reads this header, or says what is wrong
-            _check_size(*size, max_pixels)
+            check_pixels(*size, max_pixels)
             height, width, turn = _displayed(*size, turn, apply_exif)
             return Header(height, width, data, _LATER, turn)
     return _pillow_header(data, form, turn, apply_exif, max_pixels)
-
-
-def _check_size(height: int, width: int, max_pixels: int) -> None:
-    if height < 1 or width < 1:
-        raise DecodeError(f"the header claims {height} x {width} pixels (height x width), which is no picture")
-    if height * width > max_pixels:
-        raise DecodeError(
-            f"the header claims {height} x {width} = {height * width} pixels (height x width), "
-            f"above the limit max_pixels={max_pixels}"
-        )
 
 
 def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, max_pixels: int) -> Header:
@@ -203,11 +190,11 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
         raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
     claimed = webp_size(data) if form == "webp" else None
     if claimed is not None:  # Pillow allocates for it while it opens the file
-        _check_size(*claimed, max_pixels)
+        check_pixels(*claimed, max_pixels)
     image = pillow_open(data, form)
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
-    _check_size(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
+    check_pixels(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
     if turn is None:
         turn = pillow_orientation(image) if apply_exif else 1
     height, width, turn = _displayed(height, width, turn, apply_exif)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError
+from cuaug.limits import check_pixels
 
 __all__ = ["Pixels"]
 
@@ -37,11 +38,8 @@ class Pixels:
         if array.size == 0:
             raise DecodeError(f"an array of shape {array.shape} holds no picture")
         self.height, self.width = array.shape[:2]
-        if max_pixels is not None and self.height * self.width > max_pixels:
-            raise DecodeError(
-                f"the array has {self.height} x {self.width} = {self.height * self.width} pixels (height x width), "
-                f"above the limit max_pixels={max_pixels}"
-            )
+        if max_pixels is not None:
+            check_pixels(self.height, self.width, max_pixels, "the array has")
         if array.ndim == 2:
             array = array[:, :, None]
         if array.shape[2] == 1:

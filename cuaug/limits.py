@@ -1,0 +1,41 @@
+"""Limits on one sample: how much a damaged or hostile file may make cuaug allocate."""
+
+from __future__ import annotations
+
+from cuaug.errors import DecodeError
+
+__all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_PIXELS", "check_bytes", "check_pixels"]
+
+DEFAULT_MAX_PIXELS = 178_956_970
+"""Height times width. Pillow too sees a decompression bomb beyond this size."""
+
+DEFAULT_MAX_BYTES = 1 << 30
+"""Encoded bytes of one sample: an uncompressed picture of `DEFAULT_MAX_PIXELS` has 0.5 GB, with 16 bits 1 GB."""
+
+
+def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the header claims") -> None:
+    """Refuses a size in pixels before anything is allocated for it.
+
+    Args:
+        claim: subject and verb of the error message.
+
+    Raises:
+        DecodeError: the size is not positive, or height x width exceeds `max_pixels`.
+    """
+    if height < 1 or width < 1:
+        raise DecodeError(f"{claim} {height} x {width} pixels (height x width), which is no picture")
+    if height * width > max_pixels:
+        raise DecodeError(
+            f"{claim} {height} x {width} = {height * width} pixels (height x width), "
+            f"above the limit max_pixels={max_pixels}"
+        )
+
+
+def check_bytes(size: int, max_bytes: int) -> None:
+    """Refuses an encoded size in bytes before the bytes are read.
+
+    Raises:
+        DecodeError: `size` exceeds `max_bytes`.
+    """
+    if size > max_bytes:
+        raise DecodeError(f"the sample has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
