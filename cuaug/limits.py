@@ -31,11 +31,14 @@ def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the hea
         )
 
 
-def check_bytes(size: int, max_bytes: int) -> None:
-    """Refuses an encoded size in bytes before the bytes are read.
+def check_bytes(size: int, max_bytes: int, claim: str = "the file has") -> None:
+    """Refuses a size in bytes before the bytes are read or made.
+
+    Args:
+        claim: subject and verb of the error message.
 
     Raises:
         DecodeError: `size` exceeds `max_bytes`.
     """
     if size > max_bytes:
-        raise DecodeError(f"the sample has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
+        raise DecodeError(f"{claim} {size:,} bytes, above the limit max_bytes={max_bytes:,}")

@@ -5,7 +5,7 @@
 | `Files` | paths, (path, label) pairs, a directory with a folder per class | |
 | `ListFile` | "path label" a line | |
 | `Csv` | a table with a column of paths | |
-| `Coco` | COCO's annotation files: boxes, masks, keypoints | `cuaug[coco]` for masks |
+| `Coco` | COCO's annotation files: boxes, masks, keypoints | |
 | `TarShards` | tar files in WebDataset's layout | |
 | `TFRecord` | tf.train.Example messages | |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |

@@ -51,15 +51,43 @@ def array_of(values: Sequence[Any]) -> NDArray[Any]:
 
 
 class Resolver:
-    """Turns the paths that stand in a file into paths to open.
+    """Turns the paths that a file names into paths to open.
+
+    The file may come from anybody: its paths must lie below one folder. That is decided by their text; links below the
+    folder are followed.
 
     Args:
-        file: relative paths begin in its folder,
-        root: or here. It may be a url.
+        file: the list or table, for errors.
+        root: the folder, or a url; None: the folder of `file`.
+        allow_outside: accept paths that lead out of the folder, too.
     """
 
-    def __init__(self, file: str, root: str | os.PathLike[str] | None) -> None:
-        self._start = os.path.join(os.path.dirname(file) if root is None else os.fspath(root), "")
+    def __init__(self, file: str, root: str | os.PathLike[str] | None, *, allow_outside: bool = False) -> None:
+        self._file, self._allow_outside = file, allow_outside
+        self._root = os.path.join(os.path.dirname(file) if root is None else os.fspath(root), "")
+        self._below = "" if is_url(self._root) else os.path.join(os.path.abspath(self._root), "")
 
     def __call__(self, path: str) -> str:
-        return path if path.startswith("/") or is_url(path) else self._start + path
+        """The path to open.
+
+        Raises:
+            LoaderError: it leads out of the folder.
+        """
+        joined = self.join(path)
+        if not self._allow_outside and (path.startswith("/") or ".." in path) and self._leads_out(path, joined):
+            raise LoaderError(
+                f"{self._file!r}: the path {path!r:.200} leads out of {self._root or './'!r}: give root=, such as "
+                "root='/' for absolute paths, or allow_outside=True if you trust the file"
+            )
+        return joined
+
+    def join(self, path: str) -> str:
+        """The path below the folder, unchecked."""
+        return path if path.startswith("/") or is_url(path) else self._root + path
+
+    def _leads_out(self, path: str, joined: str) -> bool:
+        if is_url(path):
+            return False
+        if not self._below:
+            return path.startswith("/") or ".." in path.split("/")
+        return not os.path.abspath(joined).startswith(self._below)

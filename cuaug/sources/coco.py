@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._extras import need
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
+from cuaug.sources import _urls
+from cuaug.sources._coco_masks import draw
 from cuaug.sources._fingerprint import fingerprint, once, origin
 from cuaug.sources._repr import OneLine
+from cuaug.sources._text import Resolver
 
 __all__ = ["Coco"]
 
 Arrays = dict[str, NDArray[Any]]
-
-# In pixels. pycocotools takes 40 bytes for each.
-_LONGEST_OUTLINE = 1 << 22
 
 
 class Coco(OneLine):
@@ -39,21 +39,28 @@ class Coco(OneLine):
     unturned ones: `Loader(..., apply_exif=False)`.
 
     Args:
-        images: the directory of the images.
+        images: the directory of the images, in which all must lie; or a url, as `Files` takes it.
         annotations: the JSON file.
-        masks: decode segmentations, polygons and both kinds of RLE, by pycocotools: pip install "cuaug[coco]".
+        masks: decode segmentations: polygons and both kinds of RLE, as pycocotools does.
         contiguous: labels are 0, 1, ... instead of the categories' ids.
         keep_crowds: keep instances that are crowds (iscrowd), of which one box or mask covers many.
         keep_empty: keep images without instances.
+        allow_outside: accept file names that lead out of `images`: absolute paths and "..".
 
     Attributes:
         categories: {id: name}.
         classes: with `contiguous`, the names of labels 0, 1, ...; else None.
+        max_pixels: limit for the size that the file claims of a picture whose masks are made.
+        max_bytes: limit for the masks of one picture together, a byte a pixel and instance; and for one url.
 
     Raises:
         LoaderError: the file cannot be read or is not one of COCO's, names images or categories that it does not have,
-            holds a box of negative width or height or a number that is not finite, or pycocotools is missing.
+            holds a box of negative width or height or a number that is not finite, or a file name leads out of
+            `images`.
     """
+
+    max_pixels = DEFAULT_MAX_PIXELS
+    max_bytes = DEFAULT_MAX_BYTES
 
     def __init__(
         self,
@@ -64,10 +71,9 @@ class Coco(OneLine):
         contiguous: bool = False,
         keep_crowds: bool = True,
         keep_empty: bool = True,
+        allow_outside: bool = False,
     ) -> None:
         self.images, self.masks, self.contiguous = os.fspath(images), masks, contiguous
-        if masks:
-            need("pycocotools.mask", "coco")
         path = os.fspath(annotations)
         found = _read(path)
         try:
@@ -78,6 +84,11 @@ class Coco(OneLine):
             raise LoaderError(f"{path!r} is not a file of COCO's instances: {type(error).__name__}: {error}") from error
         if len(self) == 0:
             raise LoaderError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
+        resolve = Resolver(path, self.images, allow_outside=allow_outside)
+        urls = [path for path in map(resolve, self._names) if _urls.is_url(path)]
+        self._has_urls = bool(urls)
+        if urls:
+            _urls.check(urls)
 
     def _take(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool) -> None:
         number = {image["id"]: i for i, image in enumerate(images)}
@@ -134,17 +145,20 @@ class Coco(OneLine):
     def __len__(self) -> int:
         return len(self._names)
 
-    def read(self, index: int) -> tuple[str, dict[str, Any]]:
-        """(path, label)
+    def read(self, index: int) -> tuple[str | bytes, dict[str, Any]]:
+        """(path, label); of a url the bytes behind it.
 
         Raises:
-            DecodeError: a segmentation makes no mask.
+            DecodeError: a segmentation makes no mask, or masks or a url exceed their limits.
+            OSError: the url cannot be fetched.
         """
-        return self.path(index), self.label(index)
+        path, label = self.path(index), self.label(index)
+        return _urls.fetch(path, self.max_bytes) if self._has_urls and _urls.is_url(path) else path, label
 
     def path(self, index: int) -> str:
-        """The image's path."""
-        return os.path.join(self.images, self._names[index])
+        """The image's path, or its url."""
+        name = self._names[index]
+        return name if _urls.is_url(name) else os.path.join(self.images, name)
 
     def picture_size(self, index: int) -> tuple[int, int]:
         """(height, width) of the picture that the annotations are of; 0 where the file does not tell."""
@@ -171,17 +185,19 @@ class Coco(OneLine):
         return origin([self.path(i) for i in range(len(self))])
 
     def _masks(self, mine: slice, height: int, width: int) -> NDArray[np.uint8]:
+        count = mine.stop - mine.start
+        check_pixels(height, width, self.max_pixels, "the annotations claim")
+        check_bytes(count * height * width, self.max_bytes, f"the masks of {count} instances take")
         ends = self._segment_ends
-        masks = np.zeros((mine.stop - mine.start, height, width), dtype=np.uint8)
+        masks = np.zeros((count, height, width), dtype=np.uint8)
         for mask, k in zip(masks, range(mine.start, mine.stop), strict=True):
             segment = json.loads(self._segment_bytes[ends[k] : ends[k + 1]].tobytes())
             if isinstance(segment, dict) and segment.get("size") != [height, width]:
-                raise LoaderError(
-                    f"{self._names[self._image_of(k)]!r} is {height} x {width}, but a mask of it {segment.get('size')}"
-                )
+                size = segment.get("size")
+                raise DecodeError(f"the annotations claim {height} x {width} pixels, but a mask of it has {size!r:.60}")
             try:
-                _draw(segment, mask)
-            except Exception as error:  # pycocotools raises whatever odd numbers lead it to
+                draw(segment, mask)
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
                 number = self._columns["annotation_id"][k]
                 raise DecodeError(
                     f"the segmentation of annotation {number} makes no mask: {type(error).__name__}: {error}"
@@ -190,33 +206,6 @@ class Coco(OneLine):
 
     def _image_of(self, annotation: int) -> int:
         return int(np.searchsorted(self._begin, annotation, side="right")) - 1
-
-
-def _draw(segment: Any, mask: NDArray[np.uint8]) -> None:
-    """Draws polygons, or runs of either kind, into an empty mask (H, W)."""
-    tools = need("pycocotools.mask", "coco")
-    height, width = mask.shape
-    if isinstance(segment, list):
-        polygons = [polygon for polygon in segment if len(polygon) >= 6]
-        if len(segment) > 2 and all(len(point) == 2 for point in segment):
-            raise ValueError(f"polygons are lists of x, y, x, y, ... each, got a list of points: {segment!r:.100}")
-        for polygon in polygons:
-            _check_outline(polygon)
-        if polygons:
-            mask[...] = tools.decode(tools.merge(tools.frPyObjects(polygons, height, width)))
-        return
-    counts = segment["counts"]
-    if isinstance(counts, str) and counts and (ord(counts[-1]) - ord("0")) & 0x20:
-        raise ValueError("its runs are cut short")  # pycocotools would read on, behind the end of the string
-    mask[...] = tools.decode(tools.frPyObjects(segment, height, width) if isinstance(counts, list) else segment)
-
-
-def _check_outline(polygon: list[float]) -> None:
-    """Refuses what pycocotools cannot walk around: a number that its integers do not hold ends the process."""
-    points = np.array(polygon[: len(polygon) // 2 * 2], dtype=np.float64).reshape(-1, 2)
-    steps = np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1)
-    if not np.abs(points).max() + steps.sum() < _LONGEST_OUTLINE:  # so that NaN is refused, too
-        raise ValueError(f"a polygon reaches too far, or is no polygon: {polygon!r:.100}")
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -33,16 +33,18 @@ class Csv(Files):
         path: of the table.
         image: the column with the paths, by its name in the header or its number from 0.
         label: the label's column; a list of columns for dict labels; None: a file's label is its index.
-        root: where relative paths begin; None: in the folder of the table. It may be a url, and so may the paths.
+        root: the folder in which the paths lie and relative ones begin; None: that of the table. It may be a url, and
+            so may the paths.
         header: whether the first line has the columns' names.
         delimiter: what separates columns; None: a tab in a file named .tsv, else a comma.
         types: {column: what makes a value of a string}, where the kinds above do not fit: {"id": str}.
         class_column: one of a list of label columns; its strings become class numbers, as those of a single one do.
+        allow_outside: accept paths that lead out of `root`: absolute paths and "..".
 
     Raises:
-        LoaderError: the table cannot be read, names no file, has no such column, or a line is not as it should be;
-            it says which. Also where the first line, that of the header, names a picture; and where the first path
-            leads nowhere, and another column's entry is a file.
+        LoaderError: the table cannot be read, names no file, has no such column, a path leads out of `root`, or a line
+            is not as it should be; it says which. Also where the first line, that of the header, names a picture; and
+            where the first path leads nowhere, and another column's entry is a file.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Csv(Files):
         delimiter: str | None = None,
         types: Mapping[Column, Callable[[str], Any]] | None = None,
         class_column: Column | None = None,
+        allow_outside: bool = False,
     ) -> None:
         path = os.fspath(path)
         if delimiter is None:
@@ -68,7 +71,7 @@ class Csv(Files):
         if unknown := [column for column in types if column not in wanted]:
             raise LoaderError(f"types are for the label columns {wanted!r}, not {unknown[0]!r}")
         table = _Table(path, delimiter, header, image, wanted)
-        resolve = Resolver(path, root)
+        resolve = Resolver(path, root, allow_outside=allow_outside)
         table.check_image(image, resolve)
 
         classes: list[str] | None = None
@@ -144,7 +147,7 @@ class _Table:
             has = f"the columns {', '.join(map(repr, self.names))}, also numbered from 0"
         raise LoaderError(f"{self.path!r} has no column {column!r}, or several of that name; it has {has}")
 
-    def check_image(self, image: Column, resolve: Callable[[str], str]) -> None:
+    def check_image(self, image: Column, resolve: Resolver) -> None:
         """Refuses an image column that was a wrong guess: in the first row it is no file, and another column is.
 
         A cell that is named like a picture counts as one that is missing, whatever else there is.
@@ -153,11 +156,11 @@ class _Table:
             return
         cells = [cell.strip() for cell in self.first]
         position = self._position(image)
-        given = resolve(cells[position])
+        given = resolve.join(cells[position])
         if is_url(given) or cells[position].lower().endswith(EXTENSIONS) or os.path.exists(given):
             return
         for i, cell in enumerate(cells):
-            if os.path.isfile(resolve(cell)):
+            if os.path.isfile(resolve.join(cell)):
                 this, that = (repr(k if self.names is None else self.names[k]) for k in (position, i))
                 raise LoaderError(
                     f"{self.path!r} line {self._lines[0]}: there is no file {cells[position]!r}, of column {this}, but "

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 from cuaug.errors import LoaderError
+from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import _urls
 from cuaug.sources._fingerprint import fingerprint, once, origin, relative
 from cuaug.sources._labels import by_place
@@ -35,13 +36,20 @@ class Files(OneLine):
     """Files with a label each.
 
     Args:
-        paths: the files; urls (protocol://...) are read through fsspec, with `pip install "cuaug[remote]"`.
+        paths: the files; http, https, s3 and gs urls are read through fsspec, with `pip install "cuaug[remote]"`.
+            `Remote` reads others.
         labels: one per path, in their order; None: each file's index, as DALI's reader does.
         classes: names of the labels 0, 1, ..., where there are any.
 
+    Attributes:
+        max_bytes: limit for one url; set it where larger files are expected. `Loader(max_bytes=)` limits files.
+
     Raises:
-        LoaderError: no paths, one path instead of a list, an entry that is no path, or not as many labels as paths.
+        LoaderError: no paths, one path instead of a list, an entry that is no path, not as many labels as paths, or
+            a url of another protocol, with credentials or in a chain (::).
     """
+
+    max_bytes = DEFAULT_MAX_BYTES
 
     def __init__(
         self,
@@ -110,6 +118,7 @@ class Files(OneLine):
 
         Raises:
             OSError: the url cannot be fetched.
+            DecodeError: the url gives more than `max_bytes`.
         """
         path = self.paths[index]
         return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
@@ -135,7 +144,7 @@ class Files(OneLine):
         _urls.check(path for path in self.paths if _urls.is_url(path))
 
     def _fetch(self, url: str) -> bytes:
-        return _urls.fetch(url)
+        return _urls.fetch(url, self.max_bytes)
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:

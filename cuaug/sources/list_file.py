@@ -20,20 +20,28 @@ class ListFile(Files):
 
     Args:
         path: of the list.
-        root: where relative paths begin; None: in the folder of the list. It may be a url, and so may the paths.
+        root: the folder in which the paths lie and relative ones begin; None: that of the list. It may be a url, and
+            so may the paths.
+        allow_outside: accept paths that lead out of `root`: absolute paths and ".."
         labels: how many fields at the end of a line are labels. With more than one a label is an array of shape
             (labels,); with 0 the line is a path, whose label is its index.
 
     Raises:
-        LoaderError: the list cannot be read, names no file, or a line is not as it should be; it says which.
+        LoaderError: the list cannot be read, names no file, a path leads out of `root`, or a line is not as it should
+            be; it says which.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], root: str | os.PathLike[str] | None = None, *, labels: int = 1
+        self,
+        path: str | os.PathLike[str],
+        root: str | os.PathLike[str] | None = None,
+        *,
+        labels: int = 1,
+        allow_outside: bool = False,
     ) -> None:
         labels = integer("labels", labels, 0)
         path = os.fspath(path)
-        resolve = Resolver(path, root)
+        resolve = Resolver(path, root, allow_outside=allow_outside)
         paths, numbers = [], []
         with open_text(path) as lines:
             for line_number, line in enumerate(lines, 1):
@@ -47,7 +55,8 @@ class ListFile(Files):
                     numbers.append([number(field) for field in fields])
                 except ValueError:
                     wanted = "one number" if labels == 1 else f"{labels} numbers"
-                    hint = "; of paths without labels: ListFile(..., labels=0)" if os.path.isfile(resolve(line)) else ""
+                    is_path = os.path.isfile(resolve.join(line))
+                    hint = "; of paths without labels: ListFile(..., labels=0)" if is_path else ""
                     raise LoaderError(
                         f"{path!r} line {line_number}: a path and {wanted} should stand here, not {line!r:.200}{hint}"
                     ) from None

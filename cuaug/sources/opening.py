@@ -50,7 +50,7 @@ _BY_ENDING = {
 def open_source(files: Loadable) -> Source:
     """A source from what there is, each with its default arguments.
 
-    - a directory with a folder per class; a remote one, as protocol://...
+    - a directory with a folder per class; a remote one by its http, https, s3 or gs url
     - a file, by its ending: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a directory
       with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern or a list of shards likewise
     - paths or urls, (path or url, label) pairs, or a mapping from paths or urls to labels

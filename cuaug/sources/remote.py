@@ -1,4 +1,4 @@
-"""Images behind urls of any protocol that fsspec knows: http, s3, gs, memory and more."""
+"""Images behind urls: http, https, s3 and gs, or any protocol of fsspec that is allowed by name."""
 
 from __future__ import annotations
 
@@ -16,17 +16,24 @@ __all__ = ["Remote"]
 class Remote(Files):
     """Remote images with a label each. Needs `pip install "cuaug[remote]"`, and what the protocol needs besides.
 
-    One image is one request, made by the thread that reads. Timeouts and retries are the file system's matter:
-    `storage_options` go to it. What cannot be fetched is that sample's fault, an OSError that names the url.
+    One image is one request, made by the thread that reads; nothing connects before the first read. Timeouts and
+    retries are the file system's matter: `storage_options` go to it. A url that cannot be fetched is that sample's
+    fault, an OSError that names the url.
+
+        Remote(urls, protocols=("memory",))
+        Remote.from_folder("zip://train::photos.zip", protocols=("zip", "file"))
 
     Args:
         urls: of images, or (url, label) pairs.
         labels: one per url, where the urls are no pairs; None: each one's index.
         classes: names of the labels 0, 1, ..., where there are any.
         storage_options: for fsspec's file system, such as {"anon": True} for s3. They must pickle if this is to.
+        protocols: those that the urls may have, in chains (::) each link; name only what whoever wrote the urls may
+            reach. None: http, https, s3 and gs, and no chains. fsspec's "reference" is never allowed: it can run code.
 
     Raises:
-        LoaderError: no url, not as many labels as urls, or no file system for one of them.
+        LoaderError: no url, not as many labels as urls, a protocol that is not allowed or not installed, or a url that
+            holds credentials.
     """
 
     def __init__(
@@ -36,8 +43,12 @@ class Remote(Files):
         classes: Sequence[str] | None = None,
         *,
         storage_options: Mapping[str, Any] | None = None,
+        protocols: Sequence[str] | None = None,
     ) -> None:
         self._options = dict(storage_options or {})
+        if isinstance(protocols, str):
+            raise LoaderError(f"protocols is a list of names, such as ({protocols!r},), not {protocols!r}")
+        self._protocols = protocols
         entries = [urls] if isinstance(urls, str) else list(urls)
         if labels is None:
             entries, labels = split_pairs(entries)
@@ -47,16 +58,23 @@ class Remote(Files):
         super().__init__(entries, labels, classes)
 
     @classmethod
-    def from_folder(cls, url: str, *, storage_options: Mapping[str, Any] | None = None) -> Remote:
+    def from_folder(
+        cls,
+        url: str,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        protocols: Sequence[str] | None = None,
+    ) -> Remote:
         """Every image below url/<class>/, at any depth; classes and files in the order of their names.
 
         Of http servers this asks that they list their folders. "zip://::photos.zip" is all of a zip file, and
-        "zip://train::photos.zip" a folder in it.
+        "zip://train::photos.zip" a folder in it, with protocols=("zip", "file").
 
         Raises:
-            LoaderError: it cannot be listed, or holds no folder of images.
+            LoaderError: it cannot be listed, holds no folder of images, or its protocol is not allowed.
         """
         options = dict(storage_options or {})
+        _urls.check([url], protocols)
         system, root = _urls.file_system(url, options)
         try:
             found = list(_files_below(system, root))
@@ -75,13 +93,14 @@ class Remote(Files):
         number = {folder: i for i, folder in enumerate(dict.fromkeys(folders))}
         classes = [unquote(folder) if url.startswith("http") else folder for folder in number]
         labels = [number[folder] for folder in folders]
-        return cls([_urls.below(url, name) for name in names], labels, classes, storage_options=options)
+        urls = [_urls.below(url, name) for name in names]
+        return cls(urls, labels, classes, storage_options=options, protocols=protocols)
 
     def _check_urls(self) -> None:
-        _urls.check(self.paths, self._options)
+        _urls.check(self.paths, self._protocols)
 
     def _fetch(self, url: str) -> bytes:
-        return _urls.fetch(url, self._options)
+        return _urls.fetch(url, self.max_bytes, self._options)
 
 
 def _files_below(system: Any, folder: str) -> Iterator[str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Coco, Source
+from cuaug.sources._coco_masks import draw
 
 mask_tools = pytest.importorskip("pycocotools.mask")
 
@@ -196,7 +198,7 @@ def test_files_that_are_no_annotations(tmp_path):
         open_coco(tmp_path, {"images": []})
     content = document()
     content["annotations"][2]["segmentation"]["size"] = [H, W + 1]
-    with pytest.raises(LoaderError, match=r"'7\.jpg' is 12 x 16, but a mask of it \[12, 17\]"):
+    with pytest.raises(DecodeError, match=r"the annotations claim 12 x 16 pixels, but a mask of it has \[12, 17\]"):
         open_coco(tmp_path, content, masks=True).label(2)
 
 
@@ -244,6 +246,16 @@ def test_values_that_no_file_has(tmp_path, part, field, value):
         {"size": [H, W], "counts": [2**40]},
         {"size": [H, W], "counts": "oo"},
         {"size": [H, W], "counts": "PPYo20PPYo20"},
+        {"size": [H, W], "counts": "o\u0000111111111111111111111111"},
+        {"size": [H, W], "counts": [0, 0, 4294967295, 4294967295] * 10},
+        {"size": [H, W], "counts": [10]},
+        {"size": [H, W], "counts": [10, 20]},
+        {"size": [H, W], "counts": []},
+        {"size": [H, W], "counts": ""},
+        {"size": [H, W], "counts": "oooooooooooo0"},
+        {"size": [H, W], "counts": [96.0, 96.0]},
+        {"size": [H, W], "counts": [0] * 10_000 + [192]},
+        {"size": [H, W], "counts": {"a": 1}},
     ],
     ids=lambda segmentation: f"{segmentation!r:.40}",
 )
@@ -261,13 +273,6 @@ def test_segmentations_that_make_no_mask_cost_one_sample(tmp_path, segmentation)
         assert next(iter(loader)).indices.tolist() == [1, 2]
 
 
-def test_pycocotools_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
-    with pytest.raises(LoaderError, match=r'needs pycocotools\.mask .*: pip install "cuaug\[coco\]"'):
-        open_coco(tmp_path, masks=True)
-    assert len(open_coco(tmp_path)) == 3
-
-
 def test_sizes_that_the_file_does_not_tell(tmp_path):
     content = document()
     content["images"][1] |= {"height": None, "width": 0}
@@ -278,3 +283,71 @@ def test_sizes_that_the_file_does_not_tell(tmp_path):
         assert len(next(iter(loader)).labels) == 3
     with pytest.raises(LoaderError, match=r"masks need the size of '6\.jpg', of which height or width is 0 or null"):
         open_coco(tmp_path, content, masks=True)
+
+
+# --- masks against pycocotools ---------------------------------------------------------------------------------------
+
+_sides = st.integers(1, 40)
+
+
+def drawn(segment: Any, height: int, width: int) -> np.ndarray:
+    mask = np.zeros((height, width), dtype=np.uint8)
+    draw(segment, mask)
+    return mask
+
+
+@given(_sides, _sides, st.data())
+def test_runs_are_pycocotools(height, width, data):
+    bits = data.draw(st.lists(st.booleans(), min_size=height * width, max_size=height * width))
+    mask = np.array(bits, dtype=np.uint8).reshape(height, width)
+    packed = mask_tools.encode(np.asfortranarray(mask))["counts"].decode()
+    np.testing.assert_array_equal(drawn({"size": [height, width], "counts": packed}, height, width), mask)
+    by_columns = np.concatenate([[0], mask.T.reshape(-1)])
+    counts = np.diff([0, *np.flatnonzero(np.diff(by_columns)), mask.size]).tolist()
+    np.testing.assert_array_equal(drawn({"counts": counts}, height, width), mask)
+
+
+def test_long_runs_are_pycocotools():
+    """Numbers of several characters, and differences below 0."""
+    mask = np.zeros((700, 900), dtype=np.uint8)
+    mask[3:650, 7:9], mask[1:3, 500:], mask[699, 899] = 1, 1, 1
+    packed = mask_tools.encode(np.asfortranarray(mask))
+    np.testing.assert_array_equal(drawn({"counts": packed["counts"].decode()}, 700, 900), mask)
+
+
+_coordinates = st.one_of(
+    st.integers(-60, 100).map(lambda number: number / 5), st.floats(-30, 60, width=32), st.integers(-5, 45)
+)
+
+
+@given(_sides, _sides, st.lists(st.lists(_coordinates, min_size=6, max_size=24), min_size=1, max_size=4))
+def test_polygons_are_pycocotools(height, width, polygons):
+    want = mask_tools.decode(mask_tools.merge(mask_tools.frPyObjects(polygons, height, width)))
+    np.testing.assert_array_equal(drawn(polygons, height, width), want)
+
+
+def test_a_large_polygon_is_pycocotools():
+    angles = np.linspace(0, 40 * np.pi, 3000)
+    polygon = np.stack([900 + angles * 7 * np.cos(angles), 700 + angles * 6 * np.sin(angles)], axis=1).ravel().tolist()
+    want = mask_tools.decode(mask_tools.merge(mask_tools.frPyObjects([polygon], 1300, 1800)))
+    np.testing.assert_array_equal(drawn([polygon], 1300, 1800), want)
+
+
+@pytest.mark.parametrize("claim", [{"height": 60_000, "width": 60_000}, {"height": 2**31, "width": 2}])
+def test_a_size_that_is_claimed_costs_one_sample_and_no_memory(tmp_path, claim):
+    content = document()
+    content["images"][2] |= claim
+    content["annotations"][0]["segmentation"] = [[0, 0, 60_000, 0, 60_000, 60_000, 0, 60_000]]
+    source = open_coco(tmp_path, content, masks=True)
+    with pytest.raises(DecodeError, match=r"the annotations claim .* above the limit max_pixels"):
+        source.label(2)
+    assert source.label(0)["masks"].shape == (1, H, W)
+
+
+def test_the_masks_of_a_picture_are_limited_together(tmp_path):
+    source = open_coco(tmp_path, masks=True)
+    source.max_bytes = 2 * H * W - 1
+    with pytest.raises(DecodeError, match=r"the masks of 2 instances take 384 bytes, above the limit max_bytes=383"):
+        source.label(2)
+    source.max_bytes = 2 * H * W
+    assert source.label(2)["masks"].shape == (2, H, W)

@@ -91,7 +91,7 @@ def test_a_mapping_of_paths_to_labels():
 
 def test_a_list_as_dali_and_caffe_have_it(tmp_path):
     text = "# path label\n\na.jpg 3\nfolder with spaces/b c.jpg\t0\r\n/abs/d.jpg -1\n  e.jpg   12  \nlast.jpg 7"
-    source = ListFile(write(tmp_path, text))
+    source = ListFile(write(tmp_path, text), allow_outside=True)
     names = [str(tmp_path / "a.jpg"), str(tmp_path / "folder with spaces/b c.jpg"), "/abs/d.jpg"]
     names += [str(tmp_path / "e.jpg"), str(tmp_path / "last.jpg")]
     assert read(source) == list(zip(names, [3, 0, -1, 12, 7], strict=True))
@@ -100,10 +100,11 @@ def test_a_list_as_dali_and_caffe_have_it(tmp_path):
 
 def test_root_and_no_folder(tmp_path, monkeypatch):
     write(tmp_path, "a.jpg 1\n/b.jpg 2\n")
-    assert [path for path, _ in read(ListFile(tmp_path / "list.txt", root="/data"))] == ["/data/a.jpg", "/b.jpg"]
-    assert ListFile(str(tmp_path / "list.txt"), Path("/data/")).read(0)[0] == "/data/a.jpg"
+    source = ListFile(tmp_path / "list.txt", root="/data", allow_outside=True)
+    assert [path for path, _ in read(source)] == ["/data/a.jpg", "/b.jpg"]
+    assert ListFile(str(tmp_path / "list.txt"), Path("/data/"), allow_outside=True).read(0)[0] == "/data/a.jpg"
     monkeypatch.chdir(tmp_path)
-    assert ListFile("list.txt").read(0)[0] == "a.jpg"
+    assert ListFile("list.txt", allow_outside=True).read(0)[0] == "a.jpg"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_whatever_is_written_is_read(tmp_path_factory, entries, separator):
         return
     path = tmp_path_factory.mktemp("list") / "list.txt"
     path.write_text("".join(f"{name}{separator}{label}\n" for name, label in entries), encoding="utf-8")
-    source = ListFile(path, root="/r")
+    source = ListFile(path, root="/r", allow_outside=True)
     assert read(source) == [(name if name.startswith("/") else f"/r/{name}", label) for name, label in entries]
 
 

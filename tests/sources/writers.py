@@ -295,7 +295,7 @@ def write_memory(folder: Path, these: list[Sample]) -> None:
 
 def open_memory(folder: Path) -> sources.Remote:
     source = open_files(folder)
-    return sources.Remote([f"memory://{path}" for path in source.paths], source.labels)
+    return sources.Remote([f"memory://{path}" for path in source.paths], source.labels, protocols=("memory",))
 
 
 def _dataset(give: str, **options: Any) -> Kind:

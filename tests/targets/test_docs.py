@@ -35,8 +35,6 @@ def write_coco(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", range(3))
 def test_the_examples_run(number, tmp_path, monkeypatch):
-    if number < 2:
-        pytest.importorskip("pycocotools")
     write_coco(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUAUG_DEVICE", "cpu")

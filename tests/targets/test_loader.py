@@ -50,8 +50,6 @@ def write(folder: Path, damaged: tuple[int, ...] = ()) -> Path:
 
 
 def source(folder: Path, **options: Any) -> Coco:
-    if options.get("masks"):
-        pytest.importorskip("pycocotools")
     return Coco(folder, write(folder, options.pop("damaged", ())), **options)
 
 

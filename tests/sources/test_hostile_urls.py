@@ -1,0 +1,166 @@
+"""Urls in lists that come from anybody: they reach no local file, run no code, send no password, connect late."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import Coco, Csv, Files, ListFile, Remote, open_source
+from tests.loader.pictures import png
+from tests.sources.writers import served
+
+pytest.importorskip("aiohttp")
+
+REFUSED = [
+    "reference://b.jpg::refs.json",
+    "file:///etc/passwd",
+    "local:///etc/passwd",
+    "c:///etc/passwd",
+    "zip://a.jpg::https://host/a.zip",
+    "simplecache::https://host/a.jpg",
+    "https://host/a.jpg::memory",
+    "memory://a.jpg",
+    "ftp://user:token@host/a.jpg",
+    "HTTPS://host/a.jpg",
+    "data:image/png;base64,AAAA://",
+    "images/https://host/a.jpg",
+]
+
+
+def coco(folder: Path, name: str, **options) -> Coco:
+    images = [{"id": 1, "file_name": name, "height": 2, "width": 2}]
+    (folder / "coco.json").write_text(json.dumps({"images": images, "annotations": [], "categories": []}))
+    return Coco(folder / "images", folder / "coco.json", **options)
+
+
+def list_file(folder: Path, name: str, **options) -> ListFile:
+    (folder / "list.txt").write_text(f"{name} 0\n")
+    return ListFile(folder / "list.txt", **options)
+
+
+def table(folder: Path, name: str, **options) -> Csv:
+    (folder / "table.csv").write_text(f'path,label\n"{name}",0\n')
+    return Csv(folder / "table.csv", **options)
+
+
+def files(folder: Path, name: str) -> Files:
+    return Files([name])
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("a source connected while it was made")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.parametrize("make", [files, list_file, table, coco])
+@pytest.mark.parametrize("url", REFUSED)
+def test_lists_name_no_other_protocols(tmp_path, no_network, make, url):
+    with pytest.raises(LoaderError, match=r"is a chain of urls|has the protocol|leads out of") as caught:
+        make(tmp_path, url)
+    assert "token" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["https://user:token@host/a.jpg", "s3://key:token@bucket/a.jpg", "http://token@host"])
+@pytest.mark.parametrize("make", [files, list_file, table, coco])
+def test_credentials_in_a_url_are_refused(tmp_path, no_network, make, url):
+    with pytest.raises(LoaderError, match=r"holds credentials: give them as storage_options") as caught:
+        make(tmp_path, url)
+    assert "token" not in str(caught.value)
+
+
+def test_an_at_sign_in_a_path_is_no_password(no_network):
+    assert len(Files(["https://host/a@2x.jpg", "https://host?user@x"])) == 2
+
+
+@pytest.mark.parametrize("make", [files, list_file, table, coco])
+def test_nothing_connects_before_the_first_read(tmp_path, no_network, make):
+    source = make(tmp_path, "https://host.invalid/a.jpg")
+    assert source.path(0) == "https://host.invalid/a.jpg"
+    with Loader(source) as loader, pytest.raises(DecodeError, match=r"cannot fetch 'https://host.invalid/a.jpg'"):
+        next(iter(loader))
+
+
+def test_folders_and_chains_need_their_protocols_by_name(tmp_path):
+    for url in ("file:///tmp", "zip://::photos.zip"):
+        with pytest.raises(LoaderError, match=r"sources\.Remote\(urls, protocols="):
+            open_source(url)
+    with pytest.raises(LoaderError, match="has the protocol 'file'"):
+        Remote(["zip://a.png::photos.zip"], protocols=("zip",))
+    assert len(Remote(["zip://a.png::photos.zip"], protocols=("zip", "file"))) == 1
+
+
+@pytest.mark.parametrize("url", ["reference://b.jpg::refs.json", "reference://b.jpg", "reference::refs.json://x"])
+def test_reference_is_never_allowed(url):
+    with pytest.raises(LoaderError, match=r"never allowed"):
+        Remote([url], protocols=("reference", "file", "refs.json"))
+
+
+def test_an_answer_is_no_larger_than_the_limit(tmp_path):
+    (tmp_path / "a.png").write_bytes(png(1))
+    (tmp_path / "b.png").write_bytes(png(2) + bytes(5_000_000))
+    with served(tmp_path) as url:
+        source = Remote([f"{url}/a.png", f"{url}/b.png"])
+        assert source.read(0)[0] == png(1) and len(source.read(1)[0]) == len(png(2)) + 5_000_000
+        source.max_bytes = 1_000_000
+        assert source.read(0)[0] == png(1)
+        with pytest.raises(DecodeError, match=r"/b\.png': the file has 1,000,001 bytes, above .*max_bytes=1,000,000"):
+            source.read(1)
+
+
+def test_a_member_of_an_archive_is_no_larger_than_the_limit(tmp_path):
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb.png", bytes(50_000_000))
+    source = Remote([f"zip://bomb.png::{tmp_path}/a.zip"], protocols=("zip", "file"))
+    source.max_bytes = 1_000_000
+    with pytest.raises(DecodeError, match="above the limit max_bytes"):
+        source.read(0)
+
+
+# --- paths that leave their folder -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a.jpg", "b/../../a.jpg", "..", "b/../../{folder}x/a.jpg"])
+@pytest.mark.parametrize("make", [list_file, table, coco])
+def test_paths_do_not_lead_out_of_their_folder(tmp_path, make, name):
+    name = name.replace("{folder}", tmp_path.name)
+    with pytest.raises(LoaderError, match=r"leads out of .*: give root=.* or allow_outside=True") as caught:
+        make(tmp_path, name)
+    assert repr(name) in str(caught.value)
+    source = make(tmp_path, name, allow_outside=True)
+    assert os.path.abspath(source.path(0)) == os.path.abspath(os.path.join(tmp_path, *_images(make), name))
+
+
+def _images(make) -> list[str]:
+    return ["images"] if make is coco else []
+
+
+@pytest.mark.parametrize("make", [list_file, table])
+def test_the_root_is_the_folder_where_one_is_given(tmp_path, make):
+    assert make(tmp_path, "/data/a.jpg", root="/").path(0) == "/data/a.jpg"
+    assert make(tmp_path, "/data/a.jpg", root="/data").path(0) == "/data/a.jpg"
+    assert make(tmp_path, "b/../a..b.jpg").path(0) == f"{tmp_path}/b/../a..b.jpg"
+    for root, name in (("/data", "/database/a.jpg"), ("/data", "../a.jpg"), ("https://host/x", "../a.jpg")):
+        with pytest.raises(LoaderError, match="leads out of"):
+            make(tmp_path, name, root=root)
+    with pytest.raises(LoaderError, match="leads out of 'https://host/x/'"):
+        make(tmp_path, "/etc/passwd", root="https://host/x")
+
+
+@pytest.mark.parametrize("make", [list_file, table])
+def test_a_list_in_the_current_folder(tmp_path, monkeypatch, make):
+    make(tmp_path, "a.jpg")
+    monkeypatch.chdir(tmp_path)
+    assert make(Path(""), "b/a.jpg").path(0) == "b/a.jpg"
+    with pytest.raises(LoaderError, match=r"leads out of '\./'"):
+        make(Path(""), "../a.jpg")
