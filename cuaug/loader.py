@@ -20,7 +20,7 @@ from cuaug.distributed import check_rank, own_rank
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.instead import LOADER_ARGUMENTS, telling
 from cuaug.interop import type_of
-from cuaug.limits import DEFAULT_MAX_PIXELS
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 from cuaug.pipeline.choices import choose
 from cuaug.pipeline.host import HostPipeline
 from cuaug.pipeline.job import Job
@@ -98,7 +98,9 @@ class Loader:
             decode the rest, and round a little differently. None: 0.65, always. "auto": what is fastest, found in the
             first batches, and so perhaps not the same in every run; `stats()` tells. Ignored on the CPU.
         decode_threads: CPU threads that help the GPU to decode; None: `threads`, or chosen with the load_hint.
-        max_pixels: refuse files whose header claims more.
+        max_pixels: height times width above which a picture is refused, before anything is allocated for it; also of
+            images that the chain makes of it.
+        max_bytes: encoded bytes above which a sample is refused, before it is read where its size is known.
 
     Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device (of views
     more: see `Batch`), yours to keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with
@@ -142,6 +144,7 @@ class Loader:
         load_hint: float | Literal["auto"] | None = None,
         decode_threads: int | None = None,
         max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
@@ -169,12 +172,14 @@ class Loader:
         self.cache = open_cache(
             cache, self.source, self.device, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling
         )
+        max_pixels, max_bytes = integer("max_pixels", max_pixels, 1), integer("max_bytes", max_bytes, 1)
         reader = Reader(
             self.source,
             encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
             decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
             apply_exif=apply_exif,
-            max_pixels=integer("max_pixels", max_pixels, 1),
+            max_pixels=max_pixels,
+            max_bytes=max_bytes,
             opened=self.device.type != "cpu",
         )
         self._settings = Settings(
@@ -188,6 +193,7 @@ class Loader:
             load_hint=share("load_hint", load_hint),
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
+            max_pixels=max_pixels,
             most_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),

@@ -25,6 +25,26 @@ EXPORT int cuaug_best_isa() {
 #endif
     return 0;
 }
+}
+
+namespace {
+
+int run_on(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
+           int64_t* statistics, const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
+    auto* run = baseline::run;
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) run = avx2::run;
+#endif
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) run = avx512::run;
+#endif
+    (void)isa;
+    return run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns, max_floats);
+}
+
+}  // namespace
+
+extern "C" {
 
 // rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
 // source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
@@ -33,31 +53,26 @@ EXPORT int cuaug_best_isa() {
 EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
                      int64_t* statistics, const void* source, int64_t pitch, int32_t y, int32_t x, void* target,
                      int tile_rows, int tile_columns) {
-    const Image image = {source, pitch, y, x};
-#ifdef CUAUG_HAS_AVX512
-    if (isa == 2)
-        return avx512::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
-#endif
-#ifdef CUAUG_HAS_AVX2
-    if (isa == 1)
-        return avx2::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
-#endif
-    (void)isa;
-    return baseline::run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns);
+    return run_on(isa, rows, samples, passes, ops, tables, statistics, {source, pitch, y, x}, target, tile_rows,
+                  tile_columns, INT64_MAX);
 }
 
 // As cuaug_run, for some of the samples in turn. some [count, 6]: a sample's number, its source, pitch, y, x and
-// target. Gives the number of the first for which memory ran out, or -1.
+// target. failed [count]: 1 for samples that need a buffer of more than `max_floats`, or for which memory ran out, else
+// 0. Returns how many failed.
 EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
-                              int64_t samples, int passes, const void* ops, const float* tables) {
+                              int64_t samples, int passes, const void* ops, const float* tables, int64_t max_floats,
+                              uint8_t* failed) {
+    int64_t failures = 0;
     for (int64_t i = 0; i < count; ++i, some += 6) {
         const void* const row = static_cast<const char*>(rows) + some[0] * row_bytes;
-        const int status =
-            cuaug_run(isa, row, samples, passes, ops, tables, nullptr, reinterpret_cast<const void*>(some[1]), some[2],
-                      int32_t(some[3]), int32_t(some[4]), reinterpret_cast<void*>(some[5]), 0, 0);
-        if (status) return some[0];
+        const Image image = {reinterpret_cast<const void*>(some[1]), some[2], int32_t(some[3]), int32_t(some[4])};
+        const int status = run_on(isa, row, samples, passes, ops, tables, nullptr, image,
+                                  reinterpret_cast<void*>(some[5]), 0, 0, max_floats);
+        failed[i] = status != 0;
+        failures += failed[i];
     }
-    return -1;
+    return failures;
 }
 
 // As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each. targets: for each row

@@ -12,7 +12,7 @@ struct Image {
 #define CUAUG_DECLARE(isa)                                                                                            \
     namespace isa {                                                                                                   \
     int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics, \
-            const Image& image, void* target, int tile_rows, int tile_columns);                                       \
+            const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats);                   \
     void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
               int64_t count, double low, double span, double* out);                                                   \
     void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out);                         \

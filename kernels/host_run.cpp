@@ -26,7 +26,8 @@ struct Buffer {
     float* data = nullptr;
     size_t size = 0;
 
-    bool hold(size_t wanted) {
+    bool hold(size_t wanted, int64_t max_floats) {
+        if (wanted > uint64_t(max_floats)) return false;
 #ifdef __SANITIZE_ADDRESS__
         if (wanted == size) return true;  // no more than asked for, so that one float too many is out of bounds
 #else
@@ -94,14 +95,14 @@ void run_block(Body body) {
 #endif
 
 bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* statistics, int tile_rows,
-              int tile_columns) {
+              int tile_columns, int64_t max_floats) {
     Buffer& memory = scratch;  // a thread_local of this thread: the block's threads share it
     bool held = true;
     run_block([&](const Block& block) {
         for (int y = 0; y < sample.y.out; y += tile_rows) {
             for (int x = 0; x < sample.x.out; x += tile_columns) {
                 const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
-                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile));
+                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile), max_floats);
                 block.sync();
                 if (held) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
                 block.sync();  // all are done with the memory
@@ -142,7 +143,7 @@ struct Left {
 
 // Chooses what a pass leaves and sets its target: levels stay bytes, and where they lie if that is as they are shown
 // (then there is no target). At address 0 if memory ran out.
-Left leave(Sample& sample, Buffer& buffer) {
+Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
     const bool levels = hands_on_levels(sample);
     sample.target = 0;
     sample.target_type = levels ? UINT8 : FLOAT32;
@@ -150,20 +151,21 @@ Left leave(Sample& sample, Buffer& buffer) {
         if (const uint8* lies = in_place(sample))
             return {uint64(reinterpret_cast<uintptr_t>(lies)), sample.pitch, UINT8};
     const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
-    if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float)))
+    if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
         sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
     return {sample.target, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out), sample.target_type};
 }
 
 }  // namespace
 
-// Runs every pass of one sample. `rows` points at its row of the first pass; the next pass's lies `samples` rows on.
+// Runs every pass of one sample. No buffer takes more than `max_floats`. `rows` points at its row of the first pass;
+// the next pass's lies `samples` rows on.
 int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
-        const Image& image, void* target, int tile_rows, int tile_columns) {
+        const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
     const Sample* const own = static_cast<const Sample*>(rows);
     int most_words = 0;
     for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
-    if (!statistics && !counted.hold(4 * size_t(most_words))) return 1;
+    if (!statistics && !counted.hold(4 * size_t(most_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
     Left left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
     int unused = 0;  // the intermediate image that nobody reads
@@ -176,7 +178,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
             sample.past_caches = past_caches(sample, samples);
         } else {
-            left = leave(sample, intermediate[unused]);
+            left = leave(sample, intermediate[unused], max_floats);
             if (left.address == 0) return 1;
             if (sample.target == left.address) unused = 1 - unused;
         }
@@ -187,7 +189,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
         const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
         const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
-        if (!run_pass(sample, program, tables, memory, rows_each, columns_each)) return 1;
+        if (!run_pass(sample, program, tables, memory, rows_each, columns_each, max_floats)) return 1;
         if (last) break;
     }
     end_of_writing();

@@ -12,6 +12,7 @@ from cuaug.arguments import integer
 from cuaug.cache.limits import readable
 from cuaug.codec import Header, Pixels, read_header
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import open_source
 from cuaug.sources._bytes import read_bytes
 from cuaug.sources.opening import Loadable
@@ -102,5 +103,5 @@ def _look(data: Any) -> tuple[int, Header | Pixels]:
     if isinstance(data, np.ndarray) and data.ndim > 1:
         return 0, Pixels(data)
     if isinstance(data, (str, os.PathLike)):
-        data = read_bytes(data)
+        data = read_bytes(data, DEFAULT_MAX_BYTES)
     return memoryview(data).nbytes, read_header(data)

@@ -59,14 +59,19 @@ class HostProgram:
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
-    def run_some(self, some: Sequence[tuple[int, int, int, int, int, int]]) -> None:
-        """As `run`, several samples in turn, in one call: a thread waits once for its turn at the interpreter.
+    def run_some(self, some: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
+        """As `run`, several samples in turn, in one call, which takes the GIL once.
 
         Args:
             some: of each the sample, its source's address and bytes from one row to the next, y, x and the target.
+            max_pixels: limit for each buffer of a sample, as pixels of three floats.
+
+        Returns:
+            the numbers of samples that need larger buffers, or more memory than there is; the others are finished.
         """
         table = np.array(some, dtype=np.int64)
-        sample = library.cuaug_run_some(
+        failed = np.empty(len(table), dtype=np.uint8)
+        failures = library.cuaug_run_some(
             self._isa,
             address(table),
             len(table),
@@ -76,9 +81,10 @@ class HostProgram:
             self._passes,
             self._ops,
             self._luts,
+            3 * max_pixels,
+            address(failed),
         )
-        if sample >= 0:
-            raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
+        return table[failed != 0, 0].tolist() if failures else []
 
     def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:
         """Runs every pass of all samples.

@@ -32,6 +32,7 @@ _per_thread = threading.local()
 # Beside those made ready: a batch in the consumer's hands, the one it let go last, and one to spare.
 _BLOCKS_BESIDE_PREFETCH = 3
 _INDEX_SHARE = 64  # one part of so many of the memory that is available
+_NO_ROOM = "the transforms need more memory for it than there is, or than pictures of max_pixels take"
 _PIXELS_PER_TASK = 1 << 21  # one picture of 1920 x 1080, eight of 500 x 375: 13 ms of decoding
 
 
@@ -108,7 +109,8 @@ class _HostJob(Job):
                         # Of its first row: all of it has gaps where more than the region was decoded.
                         at, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
                         runs += [(row, at, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)]
-                    program.run_some(runs)
+                    for row in program.run_some(runs, max_pixels=self.settings.max_pixels):
+                        self.fail(int(good[row // views]), DecodeError(_NO_ROOM))
                     outcomes.clear()
 
         self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))

@@ -22,7 +22,7 @@ from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, without_frames
 from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
 from cuaug.pipeline.images import Images
-from cuaug.pipeline.planning import Planned, plan_samples
+from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reading import Item
 from cuaug.pipeline.samples import Samples
 from cuaug.pipeline.settings import Settings
@@ -252,32 +252,45 @@ class Job:
         return self._name(int(self.indices[k]))
 
     def _plan_and_run(self) -> None:
-        samples, settings = self._samples, self.settings
-        items, labels = cast(list[Item], self._items), samples.labels
-        good = np.arange(len(items))
-        if self.errors:
-            good = np.array([k for k, item in enumerate(items) if item is not None], dtype=np.int64)
-            items, labels = ([each[k] for k in good.tolist()] for each in (items, labels))
-        if not items:
+        self.settings.check()
+        good = np.array([k for k, item in enumerate(self._items) if item is not None], dtype=np.int64)
+        planned: Planned | None = None
+        while planned is None and len(good):
+            try:
+                planned = self._plan(good)
+            except UnfitSamplesError as error:
+                if self._on_error == "raise":
+                    raise
+                for i, cause in error.causes.items():
+                    self.fail(int(good[i]), DecodeError(str(cause)))
+                good = np.delete(good, list(error.causes))
+        if planned is None:
             self.ran(None, good)
             return
-        settings.check()
+        items = [cast(Item, self._items[k]) for k in good.tolist()]
+        if planned.targets:
+            self._move_targets(good, planned, lambda: self._run(good, items, planned))
+        else:
+            self._run(good, items, planned)
+
+    def _plan(self, good: NDArray[np.int64]) -> Planned:
+        """The plan of the samples at positions `good`."""
+        samples, settings = self._samples, self.settings
+        places = good.tolist()
         with self._recorder.at("plan", self.number):
             planned = plan_samples(
                 settings.transforms,
-                items,
-                labels,
+                [self._items[k] for k in places],
+                [samples.labels[k] for k in places],
                 samples.draws(good),
                 settings.target_type if typed_stage(settings.transforms.stages) == 0 else None,
                 settings.layout,
                 lambda i: self._name_at(good[i]),
                 stack=settings.stack,
+                max_pixels=settings.max_pixels,
             )
             samples.drew(planned.record, good)
-        if planned.targets:
-            self._move_targets(good, planned, lambda: self._run(good, items, planned))
-        else:
-            self._run(good, items, planned)
+        return planned
 
     def _move_targets(self, good: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
         """Has the plan move what is in the labels of the samples at positions `good`; goes on with `then()`."""
@@ -297,7 +310,10 @@ class Job:
                         return
                     k = int(good[i])
                     clock.at("targets", int(self.indices[k]))
-                    self._samples.labels[k] = moved(i)
+                    try:
+                        self._samples.labels[k] = moved(i)
+                    except MemoryError as error:
+                        self.fail(k, DecodeError(f"its targets find no room in memory: {error}"))
 
         self._each_part(len(good), move, then)
 

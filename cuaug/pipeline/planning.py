@@ -11,12 +11,26 @@ from numpy.typing import NDArray
 
 from cuaug.devices import Stacks, first_unlike, folded
 from cuaug.errors import TransformError
+from cuaug.limits import DEFAULT_MAX_PIXELS
 from cuaug.plan import Layout, Plan, Record, Tables, Type
 from cuaug.random import Draws
 from cuaug.targets import Targets
 from cuaug.transforms import Compose
 
-__all__ = ["Planned", "different_sizes", "plan_samples"]
+__all__ = ["Planned", "UnfitSamplesError", "different_sizes", "plan_samples"]
+
+
+class UnfitSamplesError(TransformError):
+    """The chain cannot be planned for some samples, whatever the others are.
+
+    Attributes:
+        causes: by the samples' places in the batch. Where they find no room in memory together, it is the largest.
+    """
+
+    def __init__(self, causes: dict[int, Exception], name: Callable[[int], str]) -> None:
+        self.causes = causes
+        first, cause = next(iter(causes.items()))
+        super().__init__(f"{name(first)}: {cause}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,7 @@ def plan_samples(
     name: Callable[[int], str],
     *,
     stack: bool = True,
+    max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Planned:
     """The plan of a chain's first stage.
 
@@ -64,10 +79,11 @@ def plan_samples(
         draws: of those N.
         name: what to call the i-th of them.
         stack: whether all images, or the same view of all, must have one size.
+        max_pixels: limit for each image that a pass makes.
 
     Raises:
-        TransformError: what a transform raised, with the name of the first sample that it raises it for; or the images
-            would have different sizes.
+        UnfitSamplesError: a transform raises a TransformError for some samples, or makes too large an image of them.
+        TransformError: the images would have different sizes.
     """
     keys = draws.indices
     views = chain.stages[0].views
@@ -83,23 +99,43 @@ def plan_samples(
         plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
         chain.stages[0].plan(plan, draws.of(each_view(keys[some])))
-        return plan, plan.tables(target_type, layout), targets
+        tables = plan.tables(target_type, layout)
+        _check_pixels(tables, max_pixels)
+        return plan, tables, targets
 
     try:
         plan, tables, targets = plan_some(slice(None))
-    except TransformError:
+    except (TransformError, MemoryError) as whole:
+        causes: dict[int, Exception] = {}
         for i in range(len(items)):  # on its own, each draws what it draws in the batch
             try:
                 plan_some(slice(i, i + 1))
-            except TransformError as error:
-                raise TransformError(f"{name(i)}: {error}") from error
-        raise
+            except (TransformError, MemoryError) as error:
+                causes[i] = error
+        if not causes and isinstance(whole, MemoryError):
+            causes[int(sources.max(axis=0).argmax())] = whole
+        if not causes:
+            raise
+        raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
     sizes = tables.sizes()
     if stack and (k := first_unlike(sizes, views)) is not None:
         of = "" if views == 1 else f"view {k % views} of "
         raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
     stacks = Stacks.of(sizes, views if stack else None, plan.channels, layout)
     return Planned(folded(tables), sources, stacks, plan.record, targets)
+
+
+def _check_pixels(tables: Tables, max_pixels: int) -> None:
+    """Refuses images, finished or between two passes, that are larger than any picture may be."""
+    rows = tables.rows
+    heights, widths = rows["y"]["out"], rows["x"]["out"]
+    pixels = heights.astype(np.int64) * widths * (rows["active"] != 0)
+    if pixels.size and pixels.max() > max_pixels:
+        k = np.unravel_index(pixels.argmax(), pixels.shape)
+        raise TransformError(
+            f"the transforms make an image of {heights[k]} x {widths[k]} pixels (height x width) of it, "
+            f"above the limit max_pixels={max_pixels}"
+        )
 
 
 def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:

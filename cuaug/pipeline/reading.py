@@ -17,6 +17,7 @@ from cuaug.cache import DecodedCache, DevicePixels, EncodedCache, shrunken_size
 from cuaug.codec import Header, HostDecoder, Pixels, read_header, read_jpeg_headers, read_other_header
 from cuaug.devices.host import HostProgram
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.limits import check_bytes
 from cuaug.pipeline.choices import SAMPLES_PER_TASK
 from cuaug.pipeline.stats import Clock
 from cuaug.plan import Layout, Plan, Tables, Type
@@ -56,8 +57,11 @@ class Uncached:
         """The pixels as they are cached, (height, width, 3) uint8; valid until the decoder's next `decode`."""
         pixels = decoder.decode(self.encoded)
         if self.shrinks:
-            small = np.empty((self.height, self.width, 3), dtype=np.uint8)
-            HostProgram(shrinking([self])).run(0, pixels, small.ctypes.data)
+            try:
+                small = np.empty((self.height, self.width, 3), dtype=np.uint8)
+                HostProgram(shrinking([self])).run(0, pixels, small.ctypes.data)
+            except MemoryError as error:
+                raise DecodeError(f"there is no memory to scale it down for the cache: {error}") from error
             pixels = small
         kept = cache.put(self.index, pixels)
         return pixels if kept is None else kept
@@ -89,12 +93,15 @@ class Reader:
         decoded: DecodedCache | None,
         apply_exif: bool,
         max_pixels: int,
+        max_bytes: int,
         opened: bool,
     ) -> None:
         self.source, self.decoded = source, decoded
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
+        self._max_bytes = max_bytes
         self._picture_size = method_of(source, "picture_size")
+        self._encoded_size = method_of(source, "encoded_size")
         self._noted = deque[tuple[int, str]](maxlen=_NOTED if method_of(source, "path") is None else 0)
 
     def fetch(self, index: int) -> tuple[Any, Any]:
@@ -109,15 +116,21 @@ class Reader:
                 return pixels if isinstance(pixels, DevicePixels) else Pixels(pixels), self._label(index)
             if self._encoded is not None and (entry := self._encoded.get(index)) is not None:
                 return entry
+            if self._encoded_size is not None:
+                check_bytes(self._encoded_size(index), self._max_bytes)
             given = self.source.read(index)
-            if type(given) is tuple and len(given) == 2 and type(given[0]) in _AS_GIVEN:  # the quick way for many
-                return given
-            data, label = _checked(given, index)
-            if isinstance(data, (str, os.PathLike)):
+            if type(given) is not tuple or len(given) != 2 or type(given[0]) not in _AS_GIVEN:  # most are so
+                given = _checked(given, index)
+            data, label = given
+            if type(data) is bytes:
+                check_bytes(len(data), self._max_bytes)
+            elif isinstance(data, (str, os.PathLike)):
                 data = str(os.fsdecode(data))
                 self._noted.append((index, data))
         except OSError as error:
             raise self._unread(error, index, None) from error
+        except MemoryError as error:
+            raise DecodeError(f"it finds no room in memory: {error}") from error
         except Exception as error:  # a source may raise anything, and of a million samples it is one
             if sys.version_info >= (3, 11):
                 error.add_note(f"while reading sample {index}")
@@ -143,11 +156,14 @@ class Reader:
             some = places[begin : begin + SAMPLES_PER_TASK]
             at = ctypes.c_int64()
             clock.among("read", [indices[i] for i in some], at)
-            for number, (i, data) in enumerate(zip(some, read_files([fetched[i] for i in some], at), strict=True)):
+            files = read_files([fetched[i] for i in some], at, self._max_bytes)
+            for number, (i, data) in enumerate(zip(some, files, strict=True)):
                 if data is None:
                     at.value = number
                     try:
-                        data = read_bytes(fetched[i])
+                        data = read_bytes(fetched[i], self._max_bytes)
+                    except DecodeError as error:
+                        errors[i] = error.with_traceback(None)
                     except OSError as error:
                         errors[i] = self._unread(error, indices[i], fetched[i])
                         errors[i].__cause__ = error
@@ -200,6 +216,8 @@ class Reader:
                 item = None if data is None else self._item(index, data, label, header, clock)
             except DecodeError as error:
                 errors[i] = error.with_traceback(None)  # this frame is in it, which holds the error
+            except MemoryError as error:
+                errors[i] = DecodeError(f"it finds no room in memory: {error}")
             items.append(item)
         return items
 
@@ -212,6 +230,8 @@ class Reader:
             if isinstance(data, np.ndarray) and data.ndim > 1:
                 item = Pixels(data, max_pixels=self._max_pixels)
             else:
+                if type(data) is not bytes:
+                    check_bytes(memoryview(data).nbytes, self._max_bytes)
                 read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` has looked at them
                 item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._picture_size is not None:

@@ -29,6 +29,7 @@ class Settings:
     decode_threads: int | None
     prefetch: int
     most_images: int
+    max_pixels: int
     on_error: str
     collate: Callable[[list[Any]], Any]
 

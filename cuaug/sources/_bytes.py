@@ -6,42 +6,52 @@ import ctypes
 import errno
 import os
 import stat
+import sys
 from collections.abc import Sequence
 
 from cuaug._native import library
+from cuaug.limits import check_bytes
 
 __all__ = ["cause_of", "open_regular", "read_bytes", "read_files", "too_many_open"]
 
+_CHUNK = 1 << 20
 # (None, n) -> n bytes that are yet to be written.
 _new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyBytes_FromStringAndSize", ctypes.pythonapi)
 )
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All of a file. `open` makes twice as many system calls, and after each waits for its turn at the interpreter.
+def read_bytes(path: str | os.PathLike[str], max_bytes: int = sys.maxsize) -> bytes:
+    """All of a file. `open` makes twice as many system calls, and takes the GIL after each.
 
     Raises:
+        DecodeError: it has more than `max_bytes`.
         OSError: it cannot be read, is no regular file, has no room in memory, or no file can have such a name.
     """
     file, size = _opened(path, os.O_RDONLY)
     try:
+        check_bytes(size, max_bytes)
         data = os.read(file, size)
         if size and len(data) == size:
             return data
-        with open(file, "rb", closefd=False) as rest:  # it is being written, very large, or one of the system's own
-            return data + rest.read()
+        parts, size = [data], len(data)
+        while size <= max_bytes and (part := os.read(file, _CHUNK)):  # it grows, is very large, or one of the system's
+            parts.append(part)
+            size += len(part)
+        check_bytes(size, max_bytes)
+        return b"".join(parts)
     except MemoryError as error:
         raise OSError(errno.ENOMEM, f"its {size:,} bytes find no room in memory", os.fspath(path)) from error
     finally:
         os.close(file)
 
 
-def read_files(paths: Sequence[str], at: ctypes.c_int64) -> list[bytes | None]:
-    """All of several files. By `read_bytes` a thread waits four times for its turn at the interpreter, for each.
+def read_files(paths: Sequence[str], at: ctypes.c_int64, max_bytes: int = sys.maxsize) -> list[bytes | None]:
+    """All of several files. `read_bytes` takes the GIL four times for each file.
 
     Args:
         at: is set to the number of the one that it is at.
+        max_bytes: files that have more are left to `read_bytes`, too.
 
     Returns:
         None for what is not read here: `read_bytes` reads it, or says what is wrong.
@@ -51,6 +61,10 @@ def read_files(paths: Sequence[str], at: ctypes.c_int64) -> list[bytes | None]:
     many = ctypes.c_char_p * count
     library.cuaug_open_files(many(*map(_encoded, paths)), count, files, sizes, ctypes.byref(at))
     try:
+        for i, size in enumerate(sizes):
+            if size > max_bytes:
+                os.close(files[i])
+                files[i], sizes[i] = -1, 0
         made = [_new_bytes(None, size) if size else b"" for size in sizes]
     except MemoryError:
         for file in files:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
 from cuaug.sources._repr import OneLine, some
 from cuaug.sources._urls import is_url
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Checked"]
 
-_PASSED_ON = frozenset(["classes", "fingerprint", "label", "origin", "path", "picture_size", "shard_sizes"])
+_PASSED_ON = frozenset(
+    ["classes", "encoded_size", "fingerprint", "label", "origin", "path", "picture_size", "shard_sizes"]
+)
 _SAMPLES_PER_TASK = 256
 # How coreutils writes names that would break a line.
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
@@ -47,9 +50,14 @@ class Checked(OneLine):
             is a string of hexadecimal digits, of crc32 also an integer.
         algorithm: "crc32", or any that hashlib has, such as "sha256" or "blake2b".
 
+    Attributes:
+        max_bytes: limit for one file.
+
     Raises:
         LoaderError: an unknown algorithm, a sample without a checksum, or one that cannot be of this algorithm.
     """
+
+    max_bytes = DEFAULT_MAX_BYTES
 
     def __init__(
         self,
@@ -90,7 +98,7 @@ class Checked(OneLine):
 
         def part(start: int) -> list[str]:
             stop = min(start + _SAMPLES_PER_TASK, len(source))
-            return [_digest(algorithm, _read(source, i)[0]).hex() for i in range(start, stop)]
+            return [_digest(algorithm, _read(source, i, Checked.max_bytes)[0]).hex() for i in range(start, stop)]
 
         with ThreadPoolExecutor(threads) as pool:
             parts = pool.map(part, range(0, len(source), _SAMPLES_PER_TASK))
@@ -124,7 +132,7 @@ class Checked(OneLine):
         Raises:
             DecodeError: they are others, or cannot be read.
         """
-        data, label, path = _read(self.source, index)
+        data, label, path = _read(self.source, index, self.max_bytes)
         found, wanted = _digest(self.algorithm, data), self._digests[index].tobytes()
         if found != wanted:
             raise DecodeError(
@@ -144,7 +152,7 @@ class Checked(OneLine):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-def _read(source: Source, index: int) -> tuple[Any, Any, str | None]:
+def _read(source: Source, index: int, max_bytes: int) -> tuple[Any, Any, str | None]:
     """(bytes or array, label, path or None) of a sample."""
     named = getattr(source, "path", None)
     path = None if named is None else os.fspath(named(index))
@@ -152,7 +160,9 @@ def _read(source: Source, index: int) -> tuple[Any, Any, str | None]:
         data, label = source.read(index)
         if isinstance(data, (str, os.PathLike)):
             path = os.fspath(data)
-            data = read_bytes(path)
+            data = read_bytes(path, max_bytes)
+    except DecodeError as error:
+        raise error.at(path, index) from error
     except OSError as error:
         if too_many_open(error):
             raise

@@ -18,6 +18,8 @@ class Source(Protocol):
 
     A source may have more, and the loader uses what there is:
 
+    - `encoded_size(i) -> int`: the bytes that `read(i)` would give, where that is known without reading them; a sample
+      above `Loader(max_bytes=)` is then not read.
     - `label(i)`: the label alone, where that costs less than `read(i)`.
     - `path(i) -> str`: names sample i in errors.
     - `picture_size(i) -> (height, width)`: of the picture that the label is of, in pixels as displayed; where it is of

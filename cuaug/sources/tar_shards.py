@@ -88,6 +88,11 @@ class TarShards(Shards):
         """
         return self._field(self.image, *self._place(index))[1], self.label(index)
 
+    def encoded_size(self, index: int) -> int:
+        """The image's bytes; 0 where the sample has none."""
+        shard, row = self._place(index)
+        return int(self._columns[self.image][shard].sizes[row])
+
     def label(self, index: int) -> Any:
         """The label alone, as `read` gives it."""
         shard, row = self._place(index)

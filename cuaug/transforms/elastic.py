@@ -6,6 +6,7 @@ The field is given at nodes; between them the kernel interpolates. Parameters ar
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ _UPRIGHT = np.eye(3)
 # OpenBLAS shares larger products out among threads, one for each processor. They wait for each other: on a machine that
 # has other work to do, that takes up to a hundred times as long as the product.
 _MOST_MULTIPLICATIONS = 1 << 18
+# 2 GB: a batch of 64 pictures of 4,000 x 4,000 pixels, of different sizes, takes a third of that.
+_MOST_NUMBERS = 1 << 28
 
 
 class ElasticTransform(Warp):
@@ -72,6 +75,7 @@ class ElasticTransform(Warp):
 
     def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         (rows, down), (columns, across) = self._waves(heights, self.sigma[1]), self._waves(widths, self.sigma[0])
+        _check_room(len(heights), 2 * rows.max(initial=0), columns.max(initial=0))
         # One number for each pair of waves and direction; which draws a sample takes depends on its own size alone.
         most = int(((rows - 1) * (columns - 1)).max(initial=0))
         drawn = draws.uniform(2 * most, -1.0, 1.0).reshape(len(draws), most, 2)
@@ -95,6 +99,7 @@ class ElasticTransform(Warp):
         """
         own, which = np.unique(lengths, return_inverse=True)
         cells = np.ceil(own / (self._SPACING * sigma)).astype(np.int64)
+        _check_room(len(own), cells.max(initial=0), cells.max(initial=0))
         node, wave = np.ogrid[: cells.max(initial=0) + 1, : cells.max(initial=0)]
         length, cell = own[:, None, None], cells[:, None, None]
         waves = np.cos(np.pi * node * wave / cell) * np.exp(-0.5 * (sigma * np.pi * wave / length) ** 2)
@@ -110,6 +115,12 @@ class ElasticTransform(Warp):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         nodes = params["rows"], params["columns"]
         plan.warp(_UPRIGHT, *plan.sizes, **self.how, field=params["field"], nodes=nodes, where=where)
+
+
+def _check_room(*shape: Any) -> None:
+    """Refuses arrays that an image of a hostile size would make far larger than any picture needs."""
+    if (size := math.prod(map(int, shape))) > _MOST_NUMBERS:
+        raise MemoryError(f"the displacements of a batch would take {8 * size:,} bytes")
 
 
 def _product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:

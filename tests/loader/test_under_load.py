@@ -211,7 +211,7 @@ def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go
 
 
 def test_of_files_that_are_read_together_the_stuck_one_is_named(monkeypatch, let_go):
-    def stuck(paths: list[str], at: ctypes.c_int64) -> None:
+    def stuck(paths: list[str], at: ctypes.c_int64, max_bytes: int) -> None:
         at.value = paths.index("disk/5.png")
         let_go.wait(60)
 

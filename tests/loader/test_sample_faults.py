@@ -1,0 +1,221 @@
+"""One sample's fault costs that sample under on_error="skip" and "replace", wherever it is noticed."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cuaug import DecodeError, Loader, LoaderError, TransformError
+from cuaug import transforms as T
+from cuaug.sources import Files, TarShards
+from cuaug.sources._bytes import read_bytes, read_files
+from tests.loader.pictures import png
+
+GIB = 1 << 30
+
+
+class Pictures:
+    """Samples in hand; an exception among them is raised."""
+
+    def __init__(self, *samples: Any) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def read(self, index: int) -> tuple[Any, Any]:
+        sample = self.samples[index]
+        if isinstance(sample, Exception):
+            raise sample
+        return sample if isinstance(sample, tuple) else (sample, index)
+
+    def path(self, index: int) -> str:
+        return f"picture {index}"
+
+
+def picture(height: int, width: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (width, height)).save(data, "PNG")
+    return data.getvalue()
+
+
+GOOD = picture(40, 50)
+
+
+def skipped(source: Any, chain: list[Any], **options: Any) -> tuple[list[int], dict[int, str]]:
+    """(indices of the samples that came, {index: cause of those that did not})."""
+    failed: dict[int, str] = {}
+
+    def note(error: DecodeError) -> None:
+        assert error.path == f"picture {error.index}" or not isinstance(source, Pictures)
+        failed[error.index] = error.cause
+
+    with Loader(source, chain, batch_size=4, on_error="skip", error_callback=note, device="cpu", **options) as loader:
+        came = [index for batch in loader for index in batch.indices.tolist()]
+    return came, failed
+
+
+@pytest.mark.parametrize(
+    ("chain", "size", "cause"),
+    [
+        ([T.Resize(256), T.GaussianBlur(5), T.CenterCrop(32)], (1, 400_000), "make an image of 256 x 102400000 pixels"),
+        ([T.Resize(64), T.GaussianBlur(3)], (400_000, 1), "make an image of 25600000 x 64 pixels"),
+        ([T.RandomRotation(30, expand=True), T.Resize((32, 32))], (1, 400_000), "make an image of "),
+        ([T.Pad(2000), T.GaussianBlur(3), T.Resize((32, 32))], (1, 400_000), "make an image of "),
+        ([T.ElasticTransform(), T.Resize((32, 32))], (1, 400_000), "displacements of a batch would take"),
+        ([T.RandomCrop(32)], (20, 600), "does not fit"),
+    ],
+    ids=lambda value: None if isinstance(value, list) else str(value),
+)
+@pytest.mark.parametrize("on_error", ["skip", "raise"])
+def test_a_chain_that_an_extreme_picture_does_not_fit(chain, size, cause, on_error):
+    source = Pictures(GOOD, GOOD, picture(*size), GOOD)
+    chain = [*chain, T.Resize((32, 32))]
+    if on_error == "raise":
+        loader = Loader(source, chain, batch_size=4, device="cpu")
+        with loader, pytest.raises(TransformError, match=f"'picture 2' \\(sample 2\\): .*{cause}"):
+            next(iter(loader))
+        return
+    came, failed = skipped(source, chain)
+    assert came == [0, 1, 3] and list(failed) == [2] and cause in failed[2]
+
+
+def test_a_picture_that_leaves_no_room_for_its_batch():
+    """Each alone could be planned; together they are padded to the largest."""
+    pictures = [picture(2000, 3), picture(3, 2000), *[picture(20 + i, 20) for i in range(30)]]
+    with Loader(
+        Pictures(*pictures), [T.ElasticTransform(sigma=1.0), T.Resize((8, 8))], batch_size=32, on_error="skip"
+    ) as loader:
+        (batch,) = loader
+    assert 30 <= len(batch.indices) < 32 and batch.indices.tolist()[-30:] == list(range(2, 32))
+
+
+def test_a_replacement_that_does_not_fit_is_replaced_itself():
+    source = Pictures(*[picture(20, 20)] * 6, picture(40, 40), picture(40, 40))
+    with Loader(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu") as loader:
+        (batch,) = loader
+    assert batch.valid.tolist() == [False] * 6 + [True] * 2 and set(batch.indices.tolist()) == {6, 7}
+
+
+def test_a_chain_that_fits_no_picture_says_why():
+    with (
+        Loader(Pictures(GOOD, GOOD), [T.RandomCrop(99)], batch_size=2, on_error="skip") as loader,
+        pytest.raises(LoaderError, match=r"100 samples in a row .*crop of 99 x 99 .* does not fit"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("boxes", [[[1, 2]], [[9, 9, 1, 1]], [["a", 1, 2, 3]], [[float("nan")] * 4], 7])
+def test_targets_that_are_none(boxes):
+    box = [[1, 2, 3, 4]]
+    source = Pictures(*[(GOOD, {"boxes": value}) for value in (box, boxes, box)])
+    came, failed = skipped(source, [T.RandomHorizontalFlip(), T.Resize((32, 32))])
+    if boxes == 7:  # a number is no box
+        assert came == [0, 1, 2]
+    else:
+        assert came == [0, 2] and "boxes is (K, 4)" in failed[1]
+
+
+@pytest.mark.parametrize("error", [MemoryError("2 TB"), BlockingIOError(errno.EAGAIN, "try again"), OSError("x")])
+def test_errors_of_a_read(error):
+    came, failed = skipped(Pictures(GOOD, error, GOOD), [T.Resize((32, 32))])
+    assert came == [0, 2] and list(failed) == [1]
+
+
+def test_a_read_that_would_block_is_that_files_fault(tmp_path, monkeypatch):
+    """As some network file systems answer, after a part of the file."""
+    (tmp_path / "a").write_bytes(bytes(100))
+    answers = iter([b"1234", BlockingIOError(errno.EAGAIN, "try again")])
+
+    def read(file: int, size: int) -> bytes:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(os, "read", read)
+    with pytest.raises(BlockingIOError):
+        read_bytes(tmp_path / "a")
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def sparse(path: Path, size: int) -> Path:
+    with open(path, "wb") as file:
+        file.write(png(1))
+        file.truncate(size)
+    return path
+
+
+def test_a_sparse_file_is_not_read(tmp_path):
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    paths = [str(tmp_path / "0.png"), str(sparse(tmp_path / "large", 5 * GIB)), str(tmp_path / "2.png")]
+    came, failed = skipped(Files(paths), [])
+    assert came == [0, 2] and failed == {1: "the file has 5,368,709,120 bytes, above the limit max_bytes=1,073,741,824"}
+
+
+def test_a_member_of_a_tar_that_is_too_large_is_not_read(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(3):
+            member = tarfile.TarInfo(f"{i}.png")
+            data = png(i) + bytes(5000 if i == 1 else 0)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    source = TarShards(tmp_path / "a.tar", "png", None)
+    assert source.encoded_size(1) == len(png(1)) + 5000
+    read: list[int] = []
+    source.read = lambda index: (read.append(index), TarShards.read(source, index))[1]  # type: ignore[method-assign]
+    came, failed = skipped(source, [], max_bytes=4000)
+    assert came == [0, 2] == sorted(read) and "bytes, above the limit max_bytes=4,000" in failed[1]
+    assert skipped(source, [], max_bytes=9000) == ([0, 1, 2], {})
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_bytes_of_a_source_are_limited_too(kind):
+    source = Pictures(kind(png(0)), kind(png(1) + bytes(5000)))
+    came, failed = skipped(source, [], max_bytes=4000)
+    assert came == [0] and "above the limit max_bytes=4,000" in failed[1]
+
+
+def test_one_byte_more_than_the_limit(tmp_path):
+    import ctypes
+
+    (tmp_path / "a").write_bytes(b"12345")
+    assert read_bytes(tmp_path / "a", 5) == b"12345"
+    with pytest.raises(DecodeError, match="the file has 5 bytes, above the limit max_bytes=4"):
+        read_bytes(tmp_path / "a", 4)
+    assert read_files([str(tmp_path / "a")] * 2, ctypes.c_int64(), 5) == [b"12345"] * 2
+    assert read_files([str(tmp_path / "a")], ctypes.c_int64(), 4) == [None]
+
+
+def test_a_file_without_a_size_is_limited(tmp_path):
+    """Files of /proc tell no size."""
+    assert len(read_bytes("/proc/self/status", 1 << 20)) > 100
+    with pytest.raises(DecodeError, match="above the limit max_bytes=100"):
+        read_bytes("/proc/self/status", 100)
+
+
+def test_images_between_two_passes_count_against_max_pixels():
+    chain = [T.Resize((300, 300)), T.GaussianBlur(5), T.Resize((32, 32))]
+    assert skipped(Pictures(GOOD), chain, max_pixels=90_000) == ([0], {})
+    with (
+        Loader(Pictures(GOOD), chain, max_pixels=89_999) as loader,
+        pytest.raises(TransformError, match=r"make an image of 300 x 300 pixels .* above the limit max_pixels=89999"),
+    ):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1", None])
+def test_limits_are_positive_integers(value):
+    with pytest.raises(LoaderError, match="max_bytes"):
+        Loader(Pictures(GOOD), max_bytes=value)
