@@ -19,6 +19,7 @@ cuda_decoder.py `CudaDecoder`
 _host_codec.py  nvImageCodec for the CPU, by its C interface
 _nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
 _pillow.py      decoding by Pillow
+messages.py     warnings of the image libraries
 pixels.py       `Pixels`: pictures that come decoded
 parts.py        regions of JPEGs, from part of the file
 turns.py        pictures as stored, and as EXIF has them displayed
@@ -39,6 +40,7 @@ from cuaug.codec.header import (
     read_other_header,
 )
 from cuaug.codec.host_decoder import Decoded, HostDecoder
+from cuaug.codec.messages import MessageLog
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.probe import file_format
@@ -51,6 +53,7 @@ __all__ = [
     "HostDecoder",
     "JpegHeader",
     "JpegIndex",
+    "MessageLog",
     "Pixels",
     "Region",
     "codec_version",
