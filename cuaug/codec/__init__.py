@@ -1,5 +1,8 @@
 """Encoded bytes to pixels: headers, regions and decoding. The only package that imports nvImageCodec.
 
+Formats: JPEG with MPO, PNG, WebP, TIFF, BMP, PPM with PBM and PGM, JPEG 2000, GIF and AVIF. Other formats raise a
+DecodeError, also where Pillow knows them: their decoders have no limits.
+
 Whatever the file holds, the result is (H, W, 3) uint8 RGB, as Pillow's `convert("RGB")` gives it: gray is repeated,
 alpha is dropped (not blended), CMYK and palettes are converted, the first frame of an animation is taken. One
 difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it to a white picture.
@@ -7,8 +10,8 @@ difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it
 nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
 - TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
   as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
-- CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and whatever else Pillow opens, and files whose EXIF
-  or structure is odd (see `probe.py`).
+- CMYK JPEG, animated or turned PNG and WebP, BMP, PPM, GIF, AVIF, and files whose EXIF or structure is odd (see
+  `probe.py`).
 - Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
   cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
 

@@ -191,7 +191,7 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
     claimed = webp_size(data) if form == "webp" else None
     if claimed is not None:  # Pillow allocates for it while it opens the file
         check_pixels(*claimed, max_pixels)
-    image = pillow_open(data, form)
+    image = pillow_open(data)
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
     check_pixels(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
