@@ -80,8 +80,9 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_interleave.restype = None
     lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
-    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
+    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]
     lib.cuaug_jpeg_headers.restype = None
+    lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
     lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64, i64], pointer
     lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
     lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
