@@ -1,4 +1,4 @@
-"""TIFF tiles, which libtiff allocates and decodes in full, however small the picture is."""
+"""TIFF: bounds the tiles, which libtiff allocates and decodes in full, however small the picture is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _BIG_ENDIAN_BIGTIFF = b"MM\0+"
 TIFF_SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", _BIG_ENDIAN_BIGTIFF, b"II\0*", b"MM*\0")
 """The last two are wrong, and Pillow reads them."""
 
-_TAGS = {256: "ImageWidth", 257: "ImageLength", 322: "TileWidth", 323: "TileLength"}
+_TAGS = {256: "ImageWidth", 257: "ImageLength", 322: "TileWidth", 323: "TileLength", 277: "SamplesPerPixel"}
+_MAX_SAMPLES = 6  # Pillow reads no more
 _TYPES = {3: 2, 4: 4, 16: 8}
 """SHORT, LONG and LONG8, by their bytes."""
 
@@ -28,8 +29,8 @@ def check_tiff(data: bytes, max_pixels: int) -> None:
     Of the tags that matter each must occur once, as one SHORT, LONG or LONG8: libtiff and Pillow differ on others.
 
     Raises:
-        DecodeError: more than 2 * `max_pixels`, a size of zero, a tag that is not as it must be, or a big-endian
-            BigTIFF, which Pillow takes for a TIFF with its directory elsewhere.
+        DecodeError: more than 2 * `max_pixels`, a size of zero, too many samples, a tag that is not as it must be, or
+            a big-endian BigTIFF, which Pillow takes for a TIFF with its directory elsewhere.
     """
     if data[:4] == _BIG_ENDIAN_BIGTIFF:
         raise DecodeError("a big-endian BigTIFF is not read: convert it to a little-endian one, or a TIFF")
@@ -43,9 +44,11 @@ def check_tiff(data: bytes, max_pixels: int) -> None:
                 sizes[tag] = int.from_bytes(value[:size], "little" if data[:1] == b"I" else "big")
     except StructError:  # Pillow says what is missing
         return
+    width, height, tile_width, tile_height, samples = (sizes.get(tag, 0) for tag in _TAGS)
+    if samples > _MAX_SAMPLES:
+        raise DecodeError(f"the TIFF has {samples} samples per pixel, and Pillow reads up to {_MAX_SAMPLES}")
     if 322 not in sizes and 323 not in sizes:
         return
-    width, height, tile_width, tile_height = (sizes.get(tag, 0) for tag in _TAGS)
     if not tile_width or not tile_height:
         raise DecodeError(f"the TIFF claims tiles of {tile_height} x {tile_width} pixels (height x width)")
     decoded = -(-height // tile_height) * tile_height * -(-width // tile_width) * tile_width

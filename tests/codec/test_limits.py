@@ -128,6 +128,13 @@ def test_tiles_without_pixels(size):
         read_header(tiled(*size))
 
 
+@pytest.mark.parametrize(("tag", "cause"), [(277, "65535 samples per pixel, and Pillow reads up to 6"), (258, "TIFF")])
+def test_many_samples_or_bits(decoder, tag, cause):
+    entries = [entry for entry in GRAY_LZW if entry[0] != tag] + [(tag, 3, 65_535)]
+    strip = [(273, 4, -1), (278, 4, 64), (279, 4, len(PIXELS))]
+    assert_refused_at_once(decoder, tiff(*entries, *strip, pixels=PIXELS), cause)
+
+
 @pytest.mark.parametrize("rows", [0, 64, 65, 1 << 20, 2**32 - 1])
 def test_rows_of_a_strip_beyond_the_picture(decoder, rows):
     """No more is decoded than the picture has."""
