@@ -80,8 +80,9 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_interleave.restype = None
     lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
     lib.cuaug_draw.restype = None
-    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, i64, i32, pointer]
+    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]
     lib.cuaug_jpeg_headers.restype = None
+    lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
     lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64, i64], pointer
     lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
     lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
@@ -95,7 +96,9 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_codec_size.argtypes = [pointer, ctypes.c_char_p, i64, pointer]
     lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
     lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
-    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, pointer, pointer], None
+    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
+    lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
+    lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Gone", "libc", "when_gone"]
+__all__ = ["Gone", "libc", "release_freed_memory", "when_gone"]
 
 #: The C library; `ctypes.get_errno()` tells what went wrong in it.
 libc = ctypes.CDLL(None, use_errno=True)
@@ -49,3 +49,9 @@ def when_gone(owner: Any, function: Callable[[Gone], object], number: int) -> No
     call = Gone(owner, function)
     call._as_parameter_ = number
     _awaited[Gone(owner, _awaited.pop)] = call
+
+
+def release_freed_memory() -> None:
+    """Gives freed memory back to the system, where the C library can: glibc keeps it in each thread's arena."""
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(ctypes.c_size_t(0))

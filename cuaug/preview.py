@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import HostDecoder, MessageLog, read_header
 from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
 from cuaug.random import mixed
 from cuaug.sources.files import EXTENSIONS, images_below
@@ -134,11 +134,13 @@ def _row(path: str, number: int, chain: T.Compose, columns: int, seed: int, side
 
 def _decoded(path: str) -> NDArray[np.uint8]:
     """(H, W, 3), as the loader sees the file."""
-    data = Path(path).read_bytes()
+    data, decoder = Path(path).read_bytes(), HostDecoder()
     try:
-        return HostDecoder().decode(read_header(data)).copy()
+        return decoder.decode(read_header(data)).copy()
     except DecodeError as error:
         raise error.at(path, None) from error
+    finally:
+        MessageLog().warn(repr(path), decoder.messages.get(0, []))
 
 
 def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, number: int = 0) -> Iterator[Any]:

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <vector>
 
+#include "host_messages.h"
 #include "host_nvimgcodec.h"
 #include "host_parts.h"
 
@@ -33,12 +33,9 @@ enum Done : uint8_t { NOT = 0, FROM_FILE = 1, FROM_PART = 2 };
 struct HostDecoder {
     const Codec* codec;
     void* decoder = nullptr;
-    std::vector<Opened> opened;
-    std::vector<void*> streams, images;
-    std::vector<int64_t> places;
-    std::vector<uint32_t> statuses;
-    std::unique_ptr<unsigned char[]> parts;
-    int64_t parts_room = 0;
+    Opened opened;
+    std::unique_ptr<unsigned char[]> part;
+    int64_t part_size = 0;
     const pid_t process = getpid();
 };
 
@@ -96,17 +93,14 @@ void* open_part(const Codec& codec, Encoded& one, Indexes* indexes, unsigned cha
     return stream;
 }
 
-// Room for the parts of all files of which one is to be cut out.
-unsigned char* parts_room(HostDecoder& by, const Encoded* all, int64_t n) {
-    int64_t room = 0;
-    for (int64_t i = 0; i < n; ++i)
-        if (all[i].cut) room += all[i].size + SPARE;
-    if (room > by.parts_room || by.parts_room > KEEP_BYTES) {
-        by.parts_room = 0;
-        by.parts.reset(new unsigned char[size_t(room)]);
-        by.parts_room = room;
+// Memory for a part of a file of this size.
+unsigned char* part_memory(HostDecoder& by, int64_t size) {
+    if (size + SPARE > by.part_size || by.part_size > KEEP_BYTES) {
+        by.part_size = 0;
+        by.part.reset(new unsigned char[size_t(size + SPARE)]);
+        by.part_size = size + SPARE;
     }
-    return by.parts.get();
+    return by.part.get();
 }
 
 bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
@@ -125,23 +119,22 @@ bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
     return codec.call.image(codec.instance, &opened.image, &image) == nvimgcodec::OK;
 }
 
-// Decodes `count` of what is open from `first` on. What it cannot decode is NOT done.
-void decode_opened(HostDecoder& by, size_t first, size_t count, uint8_t* done) {
+// Decodes one picture, alone: the lines that decoders print are its own, and a bad file cannot spoil another.
+Done decode_one(HostDecoder& by, Encoded& one, Indexes* indexes) {
     const auto& call = by.codec->call;
+    void* stream = nullptr;
+    if (one.cut) stream = open_part(*by.codec, one, indexes, part_memory(by, one.size), by.opened);
+    const Done from = stream ? FROM_PART : FROM_FILE;
+    if (!stream) stream = open_region(*by.codec, one, by.opened);
+    if (!stream || !open_pixels(*by.codec, one, by.opened)) return NOT;
     const auto as_stored = nvimgcodec::made<nvimgcodec::DecodeParams>(nvimgcodec::Kind::DECODE_PARAMS);
     void* future = nullptr;
-    size_t told = count;
-    const bool well = call.decode(by.decoder, &by.streams[first], &by.images[first], int32_t(count), &as_stored,
-                                  &future) == nvimgcodec::OK &&
-                      call.wait(future) == nvimgcodec::OK &&
-                      call.statuses(future, by.statuses.data(), &told) == nvimgcodec::OK && told == count;
+    uint32_t status = 0;
+    size_t count = 1;
+    const bool well = call.decode(by.decoder, &stream, &by.opened.image, 1, &as_stored, &future) == nvimgcodec::OK &&
+                      call.wait(future) == nvimgcodec::OK && call.statuses(future, &status, &count) == nvimgcodec::OK;
     if (future) call.future_destroy(future);
-    for (size_t i = 0; i < count; ++i) {
-        if (!well && count > 1)  // a bad file must not take its neighbours with it
-            decode_opened(by, first + i, 1, done);
-        else if (!well || by.statuses[i] != nvimgcodec::DECODED)
-            done[by.places[first + i]] = NOT;
-    }
+    return well && status == nvimgcodec::DECODED ? from : NOT;
 }
 
 }  // namespace
@@ -202,43 +195,25 @@ EXPORT void cuaug_decoder_delete(void* decoder) {
     if (static_cast<HostDecoder*>(decoder)->process != getpid()) return;
     const std::unique_ptr<HostDecoder> by(static_cast<HostDecoder*>(decoder));
     const auto& call = by->codec->call;
-    for (const Opened& opened : by->opened) {
-        if (opened.image) call.image_destroy(opened.image);
-        if (opened.region) call.stream_destroy(opened.region);
-        if (opened.stream) call.stream_destroy(opened.stream);
-    }
+    if (by->opened.image) call.image_destroy(by->opened.image);
+    if (by->opened.region) call.stream_destroy(by->opened.region);
+    if (by->opened.stream) call.stream_destroy(by->opened.stream);
     call.decoder_destroy(by->decoder);
 }
 
 // wanted [n]: `Encoded`. indexes: of JPEGs, or null. done [n]: `Done`, whether its pixels are there, as RGB.
-EXPORT void cuaug_decode(void* decoder, void* wanted, int64_t n, void* indexes, uint8_t* done) {
+// text [n, text_size]: the lines that were printed to stderr about each picture; text_lengths [n]: their bytes.
+EXPORT void cuaug_decode(void* decoder, void* wanted, int64_t n, void* indexes, uint8_t* done, char* text,
+                         int64_t text_size, int64_t* text_lengths) {
     HostDecoder& by = *static_cast<HostDecoder*>(decoder);
-    Encoded* const all = static_cast<Encoded*>(wanted);
-    for (int64_t i = 0; i < n; ++i) done[i] = NOT;
-    try {
-        if (int64_t(by.opened.size()) < n) by.opened.resize(size_t(n)), by.statuses.resize(size_t(n));
-        by.streams.clear(), by.images.clear(), by.places.clear();
-        unsigned char* part = parts_room(by, all, n);
-        for (int64_t i = 0; i < n; ++i) {
-            Encoded& one = all[i];
-            Opened& opened = by.opened[size_t(i)];
-            void* stream = nullptr;
-            if (one.cut) {
-                stream = open_part(*by.codec, one, static_cast<Indexes*>(indexes), part, opened);
-                part += one.size + SPARE;
-            }
-            done[i] = stream ? FROM_PART : FROM_FILE;
-            if (!stream) stream = open_region(*by.codec, one, opened);
-            if (!stream || !open_pixels(*by.codec, one, opened)) {
-                done[i] = NOT;
-                continue;
-            }
-            by.streams.push_back(stream), by.images.push_back(opened.image), by.places.push_back(i);
+    for (int64_t i = 0; i < n; ++i) {
+        capture.begin();
+        try {
+            done[i] = decode_one(by, static_cast<Encoded*>(wanted)[i], static_cast<Indexes*>(indexes));
+        } catch (const std::bad_alloc&) {
+            done[i] = NOT;
         }
-    } catch (const std::bad_alloc&) {
-        for (int64_t i = 0; i < n; ++i) done[i] = NOT;
-        return;
+        text_lengths[i] = capture.end(text + i * text_size, text_size);
     }
-    if (!by.places.empty()) decode_opened(by, 0, by.places.size(), done);
 }
 }

@@ -115,11 +115,12 @@ struct Progress {
 
 // Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
 // that has no business there may be gray, as a success, where Pillow refuses the file.
-JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_scans) {
+JpegHeader jpeg_header(const unsigned char* data, int64_t size, int64_t most_scans, int64_t most_pixels) {
     const JpegHeader odd = {0, 0, 0, 0, 0};
     JpegHeader found = {0, 0, 0, 1, 0};
     if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return odd;
-    int scans = 0, missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
+    int64_t scans = 0;
+    int missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
     bool exif = false;
     Progress progress;
     for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
@@ -140,7 +141,7 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
                 missing -= data[at + 4];
             }
             if (progress.components && (end > size || !progress.note(data + at + 2, length))) return odd;
-            if (++scans > most_scans) return odd;
+            if (++scans > most_scans || scans * found.height * found.width > most_pixels) return odd;
             end = end_of_data(data, size, end);
             if (end < 0) return odd;
         } else if (starts_frame(marker)) {
@@ -165,18 +166,37 @@ JpegHeader jpeg_header(const unsigned char* data, int64_t size, int32_t most_sca
     return odd;
 }
 
+// Counts the scans that libjpeg decodes: those before the end of the image. It walks the markers as libjpeg does, from
+// segment to segment, and skips bytes between them.
+int64_t count_scans(const unsigned char* data, int64_t size) {
+    int64_t scans = 0;
+    for (int64_t at = 2; (at = next_marker(data, size, at)) >= 0;) {
+        const int marker = data[at + 1];
+        if (marker == 0xd9) break;
+        at += 2;
+        if (marker == 0x01 || marker == 0xd8 || is_restart(marker)) continue;  // they have no length
+        scans += marker == 0xda;
+        const int length = at + 2 <= size ? big_endian_16(data + at) : 0;
+        at += length < 2 ? 2 : length;
+    }
+    return scans;
+}
+
 }  // namespace
 
 extern "C" {
 
-// sizes [n]: bytes of each file. out [n, 5]: the fields of its JpegHeader.
-EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int32_t most_scans,
-                               int32_t* out) {
+// sizes [n]: bytes of each file. most_pixels: the limit of scans times height times width. out [n, 5]: the fields of
+// its JpegHeader.
+EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int64_t most_scans,
+                               int64_t most_pixels, int32_t* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const JpegHeader header = jpeg_header(files[i], sizes[i], most_scans);
+        const JpegHeader header = jpeg_header(files[i], sizes[i], most_scans, most_pixels);
         memcpy(out + 5 * i, &header, sizeof header);
     }
 }
+
+EXPORT int64_t cuaug_count_scans(const unsigned char* data, int64_t size) { return count_scans(data, size); }
 
 EXPORT int cuaug_tiff_orientation(const unsigned char* data, int64_t size) { return tiff_orientation(data, size); }
 }

@@ -162,6 +162,7 @@ class FakeDecoder:
         self.made.append((load_hint, threads))
         self.called = False
         self.wrapped = 0
+        self.messages: dict[int, list[str]] = {}
 
     def prime(self, images: int, stream: int) -> None:
         assert stream == FakeStream.cuda_stream
@@ -181,12 +182,16 @@ class FakeDecoder:
         assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
         self._call(len(headers))
         outcomes: list[Any] = []
-        for header, slot in zip(headers, slots, strict=True):
+        self.messages = {}
+        for place, (header, slot) in enumerate(zip(headers, slots, strict=True)):
             try:
                 pixels = self.host.decode(header).copy()
             except DecodeError as error:
                 outcomes.append(error)
                 continue
+            finally:
+                if self.host.messages:
+                    self.messages[place] = self.host.messages[0]
             if header._stream is None:
                 outcomes.append(pixels)
             else:

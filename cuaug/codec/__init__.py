@@ -1,5 +1,8 @@
 """Encoded bytes to pixels: headers, regions and decoding. The only package that imports nvImageCodec.
 
+Formats: JPEG with MPO, PNG, WebP, TIFF, BMP, PPM with PBM and PGM, JPEG 2000, GIF and AVIF. Other formats raise a
+DecodeError, also where Pillow knows them: their decoders have no limits.
+
 Whatever the file holds, the result is (H, W, 3) uint8 RGB, as Pillow's `convert("RGB")` gives it: gray is repeated,
 alpha is dropped (not blended), CMYK and palettes are converted, the first frame of an animation is taken. One
 difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it to a white picture.
@@ -7,8 +10,8 @@ difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it
 nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
 - TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
   as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
-- CMYK JPEG, animated or turned PNG and WebP, BMP, PNM, GIF, AVIF and whatever else Pillow opens, and files whose EXIF
-  or structure is odd (see `probe.py`).
+- CMYK JPEG, animated or turned PNG and WebP, BMP, PPM, GIF, AVIF, and files whose EXIF or structure is odd (see
+  `probe.py`).
 - Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
   cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
 
@@ -19,6 +22,7 @@ cuda_decoder.py `CudaDecoder`
 _host_codec.py  nvImageCodec for the CPU, by its C interface
 _nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
 _pillow.py      decoding by Pillow
+messages.py     warnings of the image libraries
 pixels.py       `Pixels`: pictures that come decoded
 parts.py        regions of JPEGs, from part of the file
 turns.py        pictures as stored, and as EXIF has them displayed
@@ -39,6 +43,7 @@ from cuaug.codec.header import (
     read_other_header,
 )
 from cuaug.codec.host_decoder import Decoded, HostDecoder
+from cuaug.codec.messages import MessageLog
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.probe import file_format
@@ -51,6 +56,7 @@ __all__ = [
     "HostDecoder",
     "JpegHeader",
     "JpegIndex",
+    "MessageLog",
     "Pixels",
     "Region",
     "codec_version",

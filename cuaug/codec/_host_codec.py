@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from cuaug._native import address, library
 from cuaug.codec._nvimgcodec import decoder_options, import_lock, quiet_opencv
+from cuaug.codec.messages import TEXT_BYTES, lines_of
 from cuaug.codec.parts import JpegIndex
 from cuaug.errors import DeviceError
 from cuaug.gone import when_gone
@@ -138,7 +139,7 @@ class NativeDecoder:
 
     def decode(
         self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None
-    ) -> list[tuple[int, tuple[int, int, int, int]]]:
+    ) -> list[tuple[int, tuple[int, int, int, int], list[str]]]:
         """Decodes some pictures, or regions of them. What addresses lead to must be kept until then.
 
         Args:
@@ -149,13 +150,15 @@ class NativeDecoder:
                 all of it is needed. All that a part shows is decoded if there is room for it, else the region.
 
         Returns:
-            of each whether it was decoded, FROM_FILE, FROM_PART or 0, and the top, left, bottom and right of what its
-            pixels show, which holds the region.
+            of each whether it was decoded, FROM_FILE, FROM_PART or 0, the top, left, bottom and right of what its
+            pixels show, which holds the region, and the lines that decoders printed about it.
         """
         if not wanted:
             return []
         rows: NDArray[np.int64] = np.array(wanted, dtype=np.int64)
-        done = np.empty(len(rows), dtype=np.uint8)
-        handle = None if index is None else index.handle
-        library.cuaug_decode(self._handle, address(rows), len(rows), handle, address(done))
-        return list(zip(done.tolist(), map(tuple, rows[:, 4:8].tolist()), strict=True))
+        n, done = len(rows), np.empty(len(rows), dtype=np.uint8)
+        text, lengths = np.empty((n, TEXT_BYTES), dtype=np.uint8), np.empty(n, dtype=np.int64)
+        handle, printed = None if index is None else index.handle, (address(text), TEXT_BYTES, address(lengths))
+        library.cuaug_decode(self._handle, address(rows), n, handle, address(done), *printed)
+        lines = [lines_of(text[i, :length].tobytes()) if length else [] for i, length in enumerate(lengths.tolist())]
+        return list(zip(done.tolist(), map(tuple, rows[:, 4:8].tolist()), lines, strict=True))

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import io
 import os
-import platform
 import queue
 import sys
 import threading
@@ -17,7 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from cuaug.codec.messages import captured
 from cuaug.forks import ForkWaitsLock
+from cuaug.gone import libc
 
 __all__ = [
     "decode_params",
@@ -34,7 +35,6 @@ __all__ = [
 _nvimgcodec: ModuleType | None = None
 #: Whoever loads a part of nvImageCodec holds it.
 import_lock = ForkWaitsLock()
-_MOST_ADVICE = 1 << 16  # characters; there are fewer than a thousand
 
 
 def nv() -> ModuleType:
@@ -105,32 +105,19 @@ def quiet_opencv() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_advice() -> Iterator[None]:
-    """Keeps to itself what nvImageCodec prints of GPU libraries that are not installed; no setting turns it off.
+    """Drops the lines about GPU libraries that nvImageCodec prints while it is imported; it has no setting for that.
 
-    On a machine without a GPU it is no news, and where there is one the doctor tells. It prints to C's `stderr`, which
-    with the GNU C library is a variable that a program may set: here to a stream in memory. The file behind it is left
-    alone, as Python and other processes write to that. What other C code prints meanwhile is passed on.
+    Without a GPU they are of no use, and with one `cuaug doctor` tells. Other lines of this thread are passed on.
     """
-    libc = ctypes.CDLL(None)
-    if platform.libc_ver()[0] != "glibc":
-        yield
-        return
-    libc.fmemopen.restype = ctypes.c_void_p
-    # Never closed: another thread may have taken it for `stderr`, and write to it yet.
-    caught = ctypes.c_void_p(libc.fmemopen(None, ctypes.c_size_t(_MOST_ADVICE), b"w+"))
-    stderr = ctypes.c_void_p.in_dll(libc, "stderr")
-    before = ctypes.c_void_p(stderr.value)
-    stderr.value = caught.value
+    lines: list[str] = []
     try:
-        yield
+        with captured() as lines:
+            yield
     finally:
-        stderr.value = before.value
-        text = ctypes.create_string_buffer(_MOST_ADVICE)
-        libc.rewind(caught)
-        length = libc.fread(text, 1, ctypes.c_size_t(_MOST_ADVICE), caught)
-        for line in text.raw[:length].splitlines(keepends=True):
-            if not line.startswith((b"Failed to load nv", b"Note: If using nvImageCodec")):
-                libc.fputs(line, before)
+        stderr = ctypes.c_void_p.in_dll(libc, "stderr")
+        for line in lines:
+            if not line.startswith(("Failed to load nv", "Note: If using nvImageCodec")):
+                libc.fputs(line.encode() + b"\n", stderr)
 
 
 def open_streams(files: Sequence[Any]) -> list[Any]:

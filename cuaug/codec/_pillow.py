@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+from struct import error as StructError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from cuaug.codec.probe import file_format
 from cuaug.errors import DecodeError
 
 if TYPE_CHECKING:
     from cuaug.codec.header import Header
 
-__all__ = ["eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
+__all__ = ["FORMATS", "eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF")
+"""All that Pillow is asked to open, by its names; JPEG includes MPO. Other formats have no limits here: an ICO may hold
+a large PNG behind the size that it claims, and an EPS is a program that Ghostscript runs."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -28,17 +33,14 @@ _TURNS = {
 _UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
 
 
-def pillow_open(data: bytes, form: str) -> Any:
-    Image.init()  # all formats: Image.open asks for those it lacks, and may miss what another thread is just adding
+def pillow_open(data: bytes) -> Any:
+    Image.init()
     try:
-        image = Image.open(io.BytesIO(data))
+        return Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
-        raise DecodeError(_what_it_is(data, form)) from error
+        raise DecodeError(_what_it_is(data)) from error
     except Exception as error:  # its parsers raise whatever a damaged file leads them to
         raise DecodeError(_message(error)) from error
-    if image.format == "EPS":  # Ghostscript would run it, for as long as it likes
-        raise DecodeError("PostScript is a program and no picture: it is not run")
-    return image
 
 
 def pillow_orientation(image: Any) -> int:
@@ -57,7 +59,7 @@ def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = Non
     Raises:
         DecodeError: Pillow's reason, where it cannot decode the file either.
     """
-    image = pillow_open(header._data, file_format(header._data))
+    image = pillow_open(header._data)
     try:
         if image.format == "TIFF":
             tagged = pillow_orientation(image)
@@ -96,19 +98,34 @@ def eight_bit_rgb(image: Any) -> np.ndarray:
     return np.array(image if mode == "RGB" else image.convert("RGB"))
 
 
-def _what_it_is(data: bytes, form: str) -> str:
-    """One line on bytes that nobody recognises."""
-    if form:
-        return (
-            f"it starts as a {form.upper()} file, but its header is damaged or cut short, or it is of a kind that "
-            f"Pillow does not read ({len(data)} bytes)"
-        )
+def _what_it_is(data: bytes) -> str:
+    """One line about bytes that Pillow does not open as one of `FORMATS`."""
     head = data[:16]
     if head.strip(b"\0") == b"":
         return f"not an image: it starts with zeros ({len(data)} bytes)"
+    name = _format_like(head)
+    known = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
+    if name in FORMATS:
+        return (
+            f"it starts as a {name} file, but its header is damaged or cut short, or it is of a kind that Pillow does "
+            f"not read ({len(data)} bytes)"
+        )
+    if name is not None:
+        return (
+            f"it starts like a file of the format {name}, and cuaug does not read those: convert it to one of {known}"
+        )
     if all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head):
         return f"not an image: it looks like text, starting with {head.decode('ascii')!r}"
-    return f"not an image format known here: it starts with {head!r}"
+    return f"not an image format known here: it starts with {head!r}; cuaug reads {known}"
+
+
+def _format_like(head: bytes) -> str | None:
+    """The first of Pillow's formats whose files start so; some look at one or two bytes alone."""
+    for name, (_, accept) in Image.OPEN.items():
+        with contextlib.suppress(IndexError, StructError):  # there are too few bytes
+            if accept and accept(head) is True:
+                return name
+    return None
 
 
 def _message(error: Exception) -> str:

@@ -30,6 +30,9 @@ class CudaDecoder:
         threads: CPU threads for the parts the GPU does not do, and for images that go to Pillow.
         load_hint: the share of JPEGs for the hardware engine, where there is one; the rest go to CUDA kernels. At 0 it
             is left out.
+
+    Attributes:
+        messages: lines that the image libraries printed in the last `decode` where Pillow decoded, by place.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class CudaDecoder:
             + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
+        self.messages: dict[int, list[str]] = {}
         self._shares = load_hint > 0
         self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
@@ -93,8 +97,11 @@ class CudaDecoder:
             mine = iter(self._decoded(list(compress(headers, done)), list(compress(slots, done)), stream))
             done = [one and next(mine) for one in done]
         left = [i for i, well in enumerate(done) if not well]
-        for i, outcome in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
+        self.messages = {}
+        for i, (outcome, lines) in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
             outcomes[i] = outcome
+            if lines:
+                self.messages[i] = lines
         return outcomes
 
     def _decoded(self, headers: Sequence[Header], slots: Sequence[Any], stream: int) -> list[bool]:
@@ -121,6 +128,6 @@ class CudaDecoder:
         return [well and slot.shape == (header.height, header.width, 3) for well, slot, header in all_three]
 
 
-def _on_host(header: Header) -> np.ndarray | DecodeError:
-    outcome = by_pillow(header, None)
-    return outcome if isinstance(outcome, DecodeError) else outcome.pixels
+def _on_host(header: Header) -> tuple[np.ndarray | DecodeError, list[str]]:
+    outcome, lines = by_pillow(header, None)
+    return outcome if isinstance(outcome, DecodeError) else outcome.pixels, lines

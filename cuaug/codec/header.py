@@ -9,8 +9,20 @@ from typing import Any
 from cuaug.codec._host_codec import stored_size
 from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._pillow import pillow_open, pillow_orientation
+from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
+from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
 from cuaug.codec.parts import JpegIndex, cut_out, worth_cutting
-from cuaug.codec.probe import MAX_SCANS, file_format, jpeg_headers, orientation, swaps_axes, webp_size
+from cuaug.codec.probe import (
+    MAX_FULL_SCANS,
+    MAX_SCANS,
+    count_scans,
+    file_format,
+    jpeg_headers,
+    orientation,
+    swaps_axes,
+    webp_size,
+)
+from cuaug.codec.tiff import TIFF_SIGNATURES, check_tiff
 from cuaug.codec.turns import Region, turned_region
 from cuaug.errors import DecodeError
 from cuaug.limits import DEFAULT_MAX_PIXELS, check_pixels
@@ -30,6 +42,9 @@ picture, or a cropped row of it, is a few pixels wide, so the region would diffe
 
 _LATER = object()
 """In place of a stream that is opened when it is asked for."""
+
+_SMALL_PIXELS = 1 << 20
+"""Tiles, frames and the like may have so many, whatever `max_pixels` is: a tile is larger than a picture of a few."""
 
 _LEAST_LEFT_OUT = 8192
 """Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
@@ -141,7 +156,7 @@ def read_jpeg_headers(
     nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say. Unless it
     is to have `opened` them it opens a file when that is decoded, and none of which a part will do.
     """
-    heights, widths, components, turns, restarts = jpeg_headers(files)
+    heights, widths, components, turns, restarts = jpeg_headers(files, max_pixels)
     # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
     common = [
         turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
@@ -185,17 +200,34 @@ def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> Head
 def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, max_pixels: int) -> Header:
     if not data:
         raise DecodeError("there are no bytes: the file is empty")
-    scans = data.count(b"\xff\xda") if form == "jpeg" else 0
+    scans = count_scans(data) if form == "jpeg" else 0
     if scans > MAX_SCANS:
         raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
     claimed = webp_size(data) if form == "webp" else None
     if claimed is not None:  # Pillow allocates for it while it opens the file
         check_pixels(*claimed, max_pixels)
-    image = pillow_open(data, form)
+    data = _with_bounded_structure(data, max(max_pixels, _SMALL_PIXELS))
+    image = pillow_open(data)
     # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
     check_pixels(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
+    if scans * height * width > MAX_FULL_SCANS * max_pixels:
+        raise DecodeError(
+            f"a JPEG of {scans} scans of {height} x {width} pixels (height x width), {scans * height * width} pixels "
+            f"together: above the limit of {MAX_FULL_SCANS * max_pixels}, which max_pixels sets"
+        )
     if turn is None:
         turn = pillow_orientation(image) if apply_exif else 1
     height, width, turn = _displayed(height, width, turn, apply_exif)
     return Header(height, width, data, None, turn)
+
+
+def _with_bounded_structure(data: bytes, max_pixels: int) -> bytes:
+    """The file as Pillow is to decode it: its inner structure costs no more than a picture of about `max_pixels`."""
+    if data[:4] in TIFF_SIGNATURES:
+        check_tiff(data, max_pixels)
+    elif data[4:8] == b"ftyp" and data[8:12] in AVIF_BRANDS:
+        return as_still_avif(data, max_pixels)
+    elif data[:4] == CODESTREAM or data[4:8] == b"jP  ":
+        check_jpeg2000(data, max_pixels)
+    return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from cuaug._native import BYTES_AT, address
 from cuaug.codec._host_codec import FROM_PART, NativeDecoder
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.header import NARROW, Header
+from cuaug.codec.messages import captured
 from cuaug.codec.parts import JpegIndex
 from cuaug.codec.pixels import Pixels
 from cuaug.codec.turns import Region, turned
@@ -51,12 +52,14 @@ class HostDecoder:
 
     Attributes:
         in_part, decoded_by: of the last image that `decode` gave, what `Decoded` tells.
+        messages: lines that the image libraries printed in the last `decode` or `decode_each`, by place.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:
         self._decoder = NativeDecoder(fancy_upsampling=fancy_upsampling)
         self.decoded_by = ""
         self.in_part = False
+        self.messages: dict[int, list[str]] = {}
         self._slots = [_Slot()]
 
     def decode(
@@ -112,13 +115,18 @@ class HostDecoder:
         while len(self._slots) < len(wanted):
             self._slots.append(_Slot())
         rows = [one.row(slot, index) for one, slot in zip(wanted, self._slots, strict=False)]
-        for one, slot, (done, shown) in zip(wanted, self._slots, self._decoder.decode(rows, index), strict=False):
+        self.messages = {}
+        decoded = self._decoder.decode(rows, index)
+        for one, slot, (done, shown, lines) in zip(wanted, self._slots, decoded, strict=False):
+            if lines:
+                self.messages[one.place] = lines
             if done:
                 outcomes[one.place] = Decoded(one.pixels(slot, shown), "cpu", done == FROM_PART)
-        return [
-            by_pillow(header, region) if outcome is None else outcome
-            for outcome, header, region in zip(outcomes, headers, regions, strict=True)
-        ]
+        for place in [place for place, outcome in enumerate(outcomes) if outcome is None]:
+            outcomes[place], lines = by_pillow(headers[place], regions[place])
+            if lines:
+                self.messages[place] = self.messages.get(place, []) + lines
+        return cast(list[Decoded | DecodeError], outcomes)
 
 
 class _Wanted:
@@ -189,9 +197,13 @@ class _Slot:
         self.address = address(self.memory)
 
 
-def by_pillow(header: Header | Pixels, region: Region | None) -> Decoded | DecodeError:
+def by_pillow(header: Header | Pixels, region: Region | None) -> tuple[Decoded | DecodeError, list[str]]:
+    """The pixels or the error, and the lines that were printed about it."""
     assert isinstance(header, Header)
-    try:
-        return Decoded(pillow_decode(header, region), "pillow")
-    except DecodeError as error:
-        return error
+    outcome: Decoded | DecodeError
+    with captured() as lines:
+        try:
+            outcome = Decoded(pillow_decode(header, region), "pillow")
+        except DecodeError as error:
+            outcome = error
+    return outcome, lines

@@ -86,7 +86,7 @@ def restart_interval(picture: Any) -> int:
 
 def _decoded(data: bytes) -> Any:
     try:
-        picture = Image.open(io.BytesIO(data))
+        picture = Image.open(io.BytesIO(data), formats=["JPEG"])
         picture.load()
     except Exception as error:  # its parsers raise whatever a damaged file leads them to
         raise ValueError(f"damaged: {error}") from error

@@ -10,6 +10,7 @@ success, or take gigabytes. Each rule here has a file in tests/codec/test_found_
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
@@ -18,16 +19,30 @@ import numpy as np
 
 from cuaug._native import BYTES_AT, address, library
 
-__all__ = ["MAX_SCANS", "file_format", "jpeg_headers", "orientation", "swaps_axes", "webp_size"]
+__all__ = [
+    "MAX_FULL_SCANS",
+    "MAX_SCANS",
+    "count_scans",
+    "file_format",
+    "jpeg_headers",
+    "orientation",
+    "swaps_axes",
+    "webp_size",
+]
 
 _BYTE_ORDERS = (b"II*\0", b"MM\0*")
 _BE32, _LE32 = Struct(">I"), Struct("<I")
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
+_MAX_COMPRESSED_TEXT = 1 << 16
+"""Bytes of a PNG's compressed text: nvImageCodec inflates all of it, a thousandfold, where Pillow has a limit."""
 _ANIMATED = 0x02
 
 MAX_SCANS = 500
 """Each scan of a progressive JPEG, even of a few bytes, passes over the whole picture: 4,000 of them in 140 kB took 14
 seconds at 4000 x 4000 pixels. Encoders write about ten."""
+
+MAX_FULL_SCANS = 24
+"""Scans of a picture that has `max_pixels`, more of a smaller one: 500 at 13,000 x 13,000 pixels took 74 seconds."""
 
 
 def file_format(data: bytes) -> str:
@@ -76,22 +91,32 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def jpeg_headers(files: Sequence[bytes]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+def jpeg_headers(
+    files: Sequence[bytes], max_pixels: int = 1 << 48
+) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
     """The heights, widths, numbers of components, orientations and restart intervals of some files.
 
     The sizes are as stored, the intervals in MCUs and 0 without restart markers. The orientation is 0 where it is no
     JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes them: one that has no business in a
     scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a success, where Pillow refuses the file.
-    Other threads run meanwhile.
+    Also where it has more than MAX_SCANS, or more scans of so many pixels than MAX_FULL_SCANS of `max_pixels`. Other
+    threads run meanwhile.
     """
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
     data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
     data += BYTES_AT
     headers = np.empty((n, 5), dtype=np.int32)
-    library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, address(headers))
+    most_pixels = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
+    library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, most_pixels, address(headers))
     heights, widths, components, turns, restarts = headers.T.tolist()
     return heights, widths, components, turns, restarts
+
+
+def count_scans(data: bytes) -> int:
+    """The scans of a JPEG that a decoder comes by: not bytes of other segments, nor behind the end of the image."""
+    scans: int = library.cuaug_count_scans(data, len(data))
+    return scans
 
 
 def _jpeg(data: bytes) -> int | None:
@@ -107,6 +132,7 @@ def _upright(block: bytes | None) -> int | None:
 def _png(data: bytes) -> int | None:
     block = None
     pixels = False
+    text = 0
     at = 8
     while True:
         (length,) = _BE32.unpack_from(data, at)
@@ -121,6 +147,10 @@ def _png(data: bytes) -> int | None:
         # hides it.
         elif name == b"acTL" or (name in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
             return None
+        elif name == b"zTXt" or (name == b"iTXt" and data[data.find(b"\0", at + 8, at + 88) + 1]):
+            text += length
+            if text > _MAX_COMPRESSED_TEXT:
+                return None
         elif name == b"IEND":
             if not pixels:  # they may follow, and nvImageCodec takes as much memory as their length claims
                 return None

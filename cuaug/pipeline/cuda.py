@@ -214,7 +214,10 @@ class _Producer:
         slots, addresses[places] = self._slots(arena, sizes)
         kinds = [header.for_gpu for header in headers]
         by = Counter(gpu=kinds.count(True), cpu=kinds.count(False))
+        decoder = self.decoder  # `_decode` may put another in its place
         left = [(k, outcome) for k, outcome in enumerate(self._decode(headers, slots)) if outcome is not None]
+        for k, lines in decoder.messages.items():
+            job.warn(int(good[places[k]]), lines)
         for k, outcome in left:
             i = int(places[k])
             by["gpu" if kinds[k] else "cpu"] -= 1

@@ -97,6 +97,8 @@ class _HostJob(Job):
                     indices = self.indices[places].tolist()
                     clock.among("decode", indices)
                     outcomes = self._decode(decoder, [items[i] for i in some], [regions[i] for i in some])
+                    for place, lines in decoder.messages.items():
+                        self.warn(places[place], lines)
                     clock.among("augment", indices)
                     runs = []
                     for i, k, outcome in zip(some, places, outcomes, strict=True):

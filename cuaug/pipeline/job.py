@@ -11,7 +11,7 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -239,6 +239,10 @@ class Job:
         self.errors[k].__cause__ = error.__cause__
         if self._on_error != "raise":  # else frames, and through them this batch, would live as long as the error
             without_frames(error.__cause__)
+
+    def warn(self, k: int, lines: Iterable[str]) -> None:
+        """Logs what the image libraries printed about the sample at position k."""
+        self.pipeline.messages.warn(self._name_at(k), lines)
 
     def _name(self, index: int) -> str:
         path = self.settings.reader.path(index)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from cuaug.codec import MessageLog
+from cuaug.gone import release_freed_memory
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.settings import Settings
 from cuaug.pipeline.stats import Recorder
@@ -26,6 +28,7 @@ class Pipeline:
         self.recorder = recorder
         self.workers = Workers(threads)
         self.numbers = itertools.count()
+        self.messages = MessageLog()
 
     def start(self, epoch: Epoch, share: Share) -> Job:
         return self.job(self, epoch, share).start()
@@ -42,3 +45,4 @@ class Pipeline:
         for pool in self.pools:
             pool.close()
         self.rest()
+        release_freed_memory()

@@ -7,7 +7,7 @@ import struct
 import zlib
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, features
 
 H, W = 37, 53
 
@@ -106,7 +106,9 @@ def formats() -> dict[str, bytes]:
     files["jpeg2000 irreversible"] = encode(RGB, "JPEG2000", irreversible=True)
     files["jpeg2000 codestream"] = encode(RGB, "JPEG2000", no_jp2=True)
     files["jpeg2000 cmyk"] = encode(RGB.convert("CMYK"), "JPEG2000")
-    files["gif"], files["ppm"], files["tga"] = encode(palette, "GIF"), encode(RGB, "PPM"), encode(RGB, "TGA")
+    files["gif"], files["ppm"], files["pgm"] = encode(palette, "GIF"), encode(RGB, "PPM"), encode(GRAY, "PPM")
+    if features.check("avif"):  # from Pillow 11.3 on
+        files["avif"] = encode(RGB, "AVIF")
     files["bmp 5-5-5"] = bmp_555()
     return files
 

@@ -23,6 +23,8 @@ LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
 def main(path: str, count: int) -> None:
     library = ctypes.CDLL(path)
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.cuaug_count_scans.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+    library.cuaug_jpeg_headers.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
     library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
     library.cuaug_cut_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
     library.cuaug_cut_jpeg.restype = ctypes.c_int64
@@ -52,7 +54,9 @@ def main(path: str, count: int) -> None:
         n = len(held)
         out = exact(bytes(20 * n))
         sizes = (ctypes.c_int64 * n)(*map(len, files[start : start + 7]))
-        library.cuaug_jpeg_headers((ctypes.c_void_p * n)(*held), sizes, n, 500, ctypes.c_void_p(out))
+        library.cuaug_jpeg_headers((ctypes.c_void_p * n)(*held), sizes, n, 500, 1 << 30, ctypes.c_void_p(out))
+        for address, data in zip(held, files[start : start + 7], strict=True):
+            library.cuaug_count_scans(address, len(data))
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)

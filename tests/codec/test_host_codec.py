@@ -127,7 +127,7 @@ def test_what_is_wrong_with_one_does_not_reach_the_others():
         wanted.add(b"no picture" * 9, (H, W), right)
         part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
         other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
-        done = [done for done, _ in decoder.decode(wanted.rows)]
+        done = [done for done, _, _ in decoder.decode(wanted.rows)]
         assert done == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
         assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
         assert (taller == 7).all() and (narrower == 7).all()
@@ -143,7 +143,7 @@ def test_all_of_a_part_is_decoded_if_there_is_room(missing):
     shape = (part[2] - part[0], part[3] - part[1], 3)
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
     row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
-    ((done, shown),) = NativeDecoder(fancy_upsampling=True).decode([row])
+    ((done, shown, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
     assert done == FROM_PART and shown == (region if missing else part)
     top, left, bottom, right = shown
     count = 3 * (bottom - top) * (right - left)

@@ -27,6 +27,6 @@ def test_no_program_is_run_to_decode(tmp_path, monkeypatch):
     ghostscript.chmod(0o755)
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", str(ghostscript))
     data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\n{ } loop\n%%EOF\n"
-    with pytest.raises(DecodeError, match="PostScript"):
+    with pytest.raises(DecodeError, match="format EPS, and cuaug does not read"):
         HostDecoder().decode(read_header(data))
     assert not (tmp_path / "ran").exists()

@@ -15,6 +15,7 @@ from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
+from tests.codec.test_messages import GAMMA, PRINTED
 from tests.dry_run import CHAIN
 from tests.fake_cuda import FakeDecoder
 from tests.helpers import assert_same
@@ -196,3 +197,14 @@ def test_a_fork_of_a_process_with_a_loader_is_told_so_each_time(fake, loader_on,
         for _ in range(2):
             with pytest.raises(DeviceError, match="spawn"):
                 next(iter(loader))
+
+
+def test_lines_of_image_libraries_are_logged_with_the_samples_name(loader_on, pictures, caplog):
+    for i in (3, 20):
+        Path(pictures[i]).write_bytes(GAMMA)
+    for gpu in (True, False):
+        caplog.clear()
+        for _ in range(2):
+            list(loader_on(gpu, pictures[:21], CHAIN, batch_size=5))
+        names = [f"{pictures[i]!r} (sample {i})" for i in (3, 20)]
+        assert sorted(caplog.messages) == sorted(2 * [f"{name}: {PRINTED['gamma.png'][1]}" for name in names])

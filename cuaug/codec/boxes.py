@@ -1,0 +1,26 @@
+"""Boxes, the structure of AVIF and JPEG 2000 files (ISO/IEC 14496-12, 4.2, and 15444-1, I.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+__all__ = ["boxes"]
+
+
+def boxes(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int, int]]:
+    """Each box between two offsets: its name, and where its content begins and ends.
+
+    Raises:
+        ValueError: a box is shorter than its header.
+    """
+    end = len(data) if end is None else end
+    while begin < end:
+        size, head = int.from_bytes(data[begin : begin + 4], "big"), 8
+        if size == 1:
+            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
+        elif size == 0:
+            size = end - begin
+        if size < head:
+            raise ValueError("a box is shorter than its header")
+        yield bytes(data[begin + 4 : begin + 8]), begin + head, min(begin + size, end)
+        begin += size

@@ -1,0 +1,127 @@
+"""JPEG 2000: bounds what OpenJPEG allocates for the structure that a header claims (ISO/IEC 15444-1, annexes A and B).
+
+OpenJPEG allocates memory for each tile, and for each precinct, code block and packet of a tile, whether the file has
+data for them or not: one of 231 bytes took 57 seconds and 4 GB.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from cuaug.codec.boxes import boxes
+from cuaug.errors import DecodeError
+
+__all__ = ["CODESTREAM", "check_jpeg2000"]
+
+CODESTREAM = b"\xff\x4f\xff\x51"
+"""The first bytes of a codestream."""
+
+_TILE_COST, _PRECINCT_COST, _BLOCK_COST, _PACKET_COST = 10_000, 300, 300, 100
+"""Bytes that OpenJPEG 2.5 takes for each, measured. A packet takes 7 bytes, but 100 ns."""
+
+_COST_PER_PIXEL = 8
+"""All of them together may cost so much for each of `max_pixels`."""
+
+_MAX_COMPONENTS, _MAX_TILE_PARTS = 4, 1 << 17  # Pillow takes no more of the former
+
+_SIZ, _COD, _COC, _POC, _SOT, _SOD = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF90, 0xFF93
+_IN_TILE_PARTS = {0xFF58, 0xFF5C, 0xFF5D, 0xFF5E, 0xFF61, 0xFF64}  # PLT, QCD, QCC, RGN, PPT, COM
+_IN_MAIN_HEADER = _IN_TILE_PARTS | {_SIZ, _COD, _COC, _POC}
+_IN_MAIN_HEADER |= {0xFF50, 0xFF55, 0xFF56, 0xFF57, 0xFF59, 0xFF60, 0xFF63}  # CAP, TLM, PRF, PLM, CPF, PPM, CRG
+_IN_MAIN_HEADER |= {0xFF74, 0xFF75, 0xFF77, 0xFF78}  # MCT, MCC, MCO, CBD
+
+_U16, _U32, _SIZES = Struct(">H"), Struct(">I"), Struct(">8IH")
+
+_Segment = tuple[int, memoryview]
+
+
+def check_jpeg2000(data: bytes, max_pixels: int) -> None:
+    """Refuses a codestream whose structure would take too much memory or time.
+
+    Raises:
+        DecodeError: it would, or we do not understand its structure.
+    """
+    view = memoryview(data)
+    try:
+        begin = 0
+        if data[:4] != CODESTREAM:
+            begin = next((begin for name, begin, _ in boxes(view) if name == b"jp2c"), len(data))
+        cost = _cost(view[begin:])
+    except (IndexError, StructError, ValueError) as error:
+        raise DecodeError(
+            "the JPEG 2000 codestream is truncated, damaged, or has a structure that cuaug does not understand"
+        ) from error
+    if cost > _COST_PER_PIXEL * max_pixels:
+        raise DecodeError(
+            f"the tiles, precincts, code blocks and packets that the JPEG 2000 header claims would cost {cost} bytes, "
+            f"above the limit of {_COST_PER_PIXEL * max_pixels}, which max_pixels sets"
+        )
+
+
+def _cost(data: memoryview) -> int:
+    """About how many bytes OpenJPEG allocates beside the pixels."""
+    segments, at = _segments(data, 2, _SOT, _IN_MAIN_HEADER)
+    (marker, sizes), *others = segments
+    x1, y1, x0, y0, tile_width, tile_height, tile_x, tile_y, components = _SIZES.unpack_from(sizes, 2)
+    if marker != _SIZ or not tile_width or not tile_height or not 1 <= components <= _MAX_COMPONENTS:
+        raise ValueError("no size, no tiles, or not as many components as Pillow takes")
+    _check_tile_parts(data, at)
+    tiles = -(-(x1 - tile_x) // tile_width) * -(-(y1 - tile_y) // tile_height)
+    size = min(tile_width, x1 - x0), min(tile_height, y1 - y0)
+    layers = max(_U16.unpack_from(body, 2)[0] for marker, body in others if marker == _COD)
+    styles = [(body[5:], body[0]) for marker, body in others if marker == _COD]
+    styles += [(body[2:], body[1]) for marker, body in others if marker == _COC]
+    counts = [_precincts_and_blocks(style, bool(flags & 1), *size) for style, flags in styles]
+    precincts, blocks = (components * max(each) for each in zip(*counts, strict=True))
+    progressions = 1 + sum(len(body) // 7 for marker, body in others if marker == _POC)
+    packets = tiles * precincts * layers * progressions
+    return tiles * _TILE_COST + precincts * _PRECINCT_COST + blocks * _BLOCK_COST + packets * _PACKET_COST
+
+
+def _precincts_and_blocks(style: memoryview, has_precincts: bool, width: int, height: int) -> tuple[int, int]:
+    """The precincts and code blocks of a tile-component: all sizes are powers of 2 (A.6.1, B.6, B.7)."""
+    levels, block_x, block_y = style[0], style[1] + 2, style[2] + 2
+    if levels > 32:
+        raise ValueError("too many decomposition levels")
+    precincts = blocks = 0
+    for level in range(levels + 1):
+        scale = levels - level
+        exponents = style[5 + level] if has_precincts else 0xFF
+        x, y = exponents & 15, exponents >> 4
+        precincts += _cells(width, scale + x) * _cells(height, scale + y)
+        in_bands = 1 if level else 0  # where a precinct is of three bands of half the size
+        x, y = min(block_x, max(0, x - in_bands)), min(block_y, max(0, y - in_bands))
+        blocks += _cells(width, scale + x) * _cells(height, scale + y)
+    return precincts, blocks
+
+
+def _cells(length: int, exponent: int) -> int:
+    return -(-length >> exponent)
+
+
+def _segments(data: memoryview, at: int, end: int, allowed: set[int]) -> tuple[list[_Segment], int]:
+    """Marker segments up to the marker `end`, and where that is."""
+    found = []
+    while (marker := _U16.unpack_from(data, at)[0]) != end:
+        (length,) = _U16.unpack_from(data, at + 2)
+        if marker not in allowed or length < 2:
+            raise ValueError(f"the marker {marker:#x} at byte {at}")
+        found.append((marker, data[at + 4 : at + 2 + length]))
+        at += 2 + length
+    return found, at
+
+
+def _check_tile_parts(data: memoryview, at: int) -> None:
+    """Refuses a tile-part whose header changes how its tile is coded, which the main header has said."""
+    for _ in range(_MAX_TILE_PARTS):
+        (length,) = _U32.unpack_from(data, at + 6)
+        _, end = _segments(data, at + 12, _SOD, _IN_TILE_PARTS)
+        if not length:  # it is the last one
+            return
+        at += length
+        if at < end + 2:
+            raise ValueError("a tile-part is shorter than its header")
+        if data[at : at + 2] != b"\xff\x90":
+            return
+    raise ValueError("too many tile-parts")
