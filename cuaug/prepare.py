@@ -71,7 +71,8 @@ def prepare_files(source: Path, target: Path, *, threads: int, jpegtran: str = "
 
     JPEGs and those in tars are given restart markers; all else is copied, links as what they link to, but for the
     indexes of shards, which are made anew. Files that are there already are left alone, so that a run that was ended
-    can go on.
+    can go on. A new file has its original's permissions and times, and belongs to the user who runs this: set-user-ID,
+    set-group-ID and sticky bits, file capabilities and other extended attributes are not copied.
 
     Raises:
         OSError: a folder cannot be read, a file not be written, or jpegtran cannot be run.
@@ -147,13 +148,16 @@ def _reading() -> Iterator[None]:
 
 
 def _written(file: _Source, source: Path, target: Path, jpegtran: str) -> Prepared:
+    status = os.fstat(file.fileno())  # before it is read, which sets its time of access
     # Under another name until it is whole: one that no file of the folder has.
     handle, unfinished = tempfile.mkstemp(prefix=".cuaug-", dir=target.parent)
     os.close(handle)
     try:
         with open(unfinished, "w+b") as new:
             done = _prepare_open(file, source, new, jpegtran)
-        shutil.copystat(source, unfinished)
+        # Permissions alone: the new file is another user's, who must not run it as with the owner's rights.
+        os.chmod(unfinished, status.st_mode & 0o777)
+        os.utime(unfinished, ns=(status.st_atime_ns, status.st_mtime_ns))
         with contextlib.suppress(OSError):  # mostly there is none; it would be of a file that lay here before
             os.unlink(f"{target}{SUFFIX}")
         os.replace(unfinished, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import subprocess
@@ -11,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from cuaug import trusted_files
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan.layout import AXIS, GRID, OP, SAMPLE
+from tests.planting import give_away
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
@@ -117,10 +120,39 @@ def test_where_nothing_can_be_kept_it_costs_time_alone(compiled, tmp_path, monke
     if why == "no folder":
         cache.write_bytes(b"")
     else:
-        monkeypatch.setattr(nvrtc.os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no room")))
+        monkeypatch.setattr(os, "replace", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no room")))
     for _ in range(2):
         assert nvrtc.cached(90) == bytes([90]) * 100_000
     assert compiled == [90, 90] and (why == "no folder" or not list(cache.iterdir()))
+
+
+@pytest.mark.parametrize("how", ["another's", "group", "link", "directory"])
+def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path, how, caplog, monkeypatch):
+    """Their digest fits: who writes machine code writes its digest, too."""
+    monkeypatch.setattr(trusted_files, "_warned", set())
+    nvrtc.cached(90)
+    (planted,) = (tmp_path / "cache").iterdir()
+    planted.write_bytes(b"planted" + hashlib.sha256(b"planted").digest())
+    assert nvrtc.cached(90) == b"planted", "as it stands there"
+    if how == "another's":
+        give_away(planted)
+    elif how == "group":
+        os.chmod(planted, 0o664)
+    elif how == "link":
+        planted.symlink_to(planted.rename(tmp_path / "elsewhere"))
+    else:
+        os.chmod(tmp_path / "cache", 0o777)
+    compiled.clear()
+    for _ in range(2):
+        assert nvrtc.cached(90) == bytes([90]) * 100_000
+    # A file of this user is replaced; of another's the kernels are compiled each time.
+    assert compiled == ([90] if how in ("group", "link") else [90, 90])
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and str(tmp_path / "cache") in caplog.text
+
+
+def test_the_directory_of_compiled_kernels_is_this_users_alone(compiled, tmp_path):
+    nvrtc.cached(90)
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
 
 
 def test_no_header_of_the_system_is_needed():
@@ -130,11 +162,12 @@ def test_no_header_of_the_system_is_needed():
     assert "augment.h" in headers and "host.h" not in headers
 
 
-def test_others_may_read_what_is_kept(compiled, tmp_path):
-    os.umask(mask := os.umask(0))
+def test_others_may_read_what_is_kept_and_not_write_it(compiled, tmp_path):
+    before = os.umask(0)
     nvrtc.cached(90)
+    os.umask(before)
     (kept,) = (tmp_path / "cache").iterdir()
-    assert kept.stat().st_mode & 0o777 == 0o666 & ~mask
+    assert kept.stat().st_mode & 0o777 == 0o644
 
 
 def test_importing_the_module_imports_no_cupy():

@@ -13,7 +13,7 @@ that `EncodedCache` keeps the label with the bytes, since a source gives both at
 `estimate` says what a dataset would take; `shrunken_size` is the size at which a picture is cached.
 
 encoded.py   `EncodedCache`
-decoded.py   `DecodedCache`, over one of memory.py, disk.py (with maps.py) and device.py
+decoded.py   `DecodedCache`, over one of memory.py, disk.py (with blocks.py) and device.py
 identity.py  what a cache is of
 limits.py    how much it may hold
 estimate.py  how much it would

@@ -35,14 +35,18 @@ class DecodedCache:
             on a GPU it must be given.
         on_device: keep them in the memory of the loader's GPU, where later epochs need not send them again.
         directory: keep them in files there, made where there are none. Processes of one machine share such a cache,
-            whose pixels are in memory once, as far as the system has room; it stays after them, until the directory is
-            deleted. Each dataset, and each `short_side`, needs its own, also one that has moved or was made anew.
-            Single files that are replaced need a new one too: sizes and times are looked at of up to 1,000 files, and
-            not each time a picture is taken. Where its files cannot be written to, it is read and takes nothing more.
+            which is in the system's page cache once, as far as there is room; each process holds copies of the pictures
+            of the batches in the making. It stays after them, until the directory is deleted. Each dataset, and each
+            `short_side`, needs its own, also one that has moved or was made anew. Single files that are replaced need a
+            new one too: sizes and times are looked at of up to 1,000 files, and not each time a picture is taken.
+            The directory and its files must belong to this user or root, and no other user may write them, since pixels
+            decide what a model learns. Where this user may not write them (a read-only mount, files of root), they are
+            read and nothing is added. A fault that shows later, such as a full disk or a file that was cut short, logs
+            one warning, and samples are decoded as without a cache.
             None: in this process's memory, which is used only as far as it is filled.
 
     It fills in the order in which samples are first read and never lets one go (`EncodedCache` says why). Bookkeeping
-    comes on top of the limit: about 240 bytes a sample in memory, 24 on disk.
+    comes on top of the limit: about 240 bytes a sample in memory; with a directory 24 there and 24 in each process.
 
     It may be used from many threads. A forked child sees what its parent held and adds its own, which in memory the
     parent does not see.
@@ -87,7 +91,8 @@ class DecodedCache:
 
         Raises:
             LoaderError: it is open for something else, or the directory holds a cache of something else (the message
-                says what differs), or cannot be written, or it is to be on a GPU and the loader is not.
+                says what differs), is damaged, cannot be trusted or cannot be written, or it is to be on a GPU and the
+                loader is not.
         """
         wanted = identity(count, {**contents, "short_side": self.short_side})
         if self.on_device:

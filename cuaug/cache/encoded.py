@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from cuaug.errors import LoaderError
 from cuaug.forks import ForkSafeLock
 
 __all__ = ["EncodedCache"]
+
+log = logging.getLogger("cuaug")
 
 
 class EncodedCache:
@@ -73,7 +76,12 @@ class EncodedCache:
         size = memoryview(data).nbytes
         if self._bytes + size > self.limit_bytes:  # saves the copy; what counts is asked again below
             return index in self._samples
-        entry = bytes(data), label
+        try:
+            entry = bytes(data), label
+        except MemoryError:
+            log.warning("the encoded cache takes no more samples: there is no memory beyond %d bytes", self._bytes)
+            self.limit_bytes = self._bytes
+            return index in self._samples
         with self._lock:
             if self._identity is None:
                 raise LoaderError("this EncodedCache is not open: call open(count, contents) first")

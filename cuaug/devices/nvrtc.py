@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from cuaug._native import KERNEL_DIRECTORY
 from cuaug.errors import DeviceError
+from cuaug.trusted_files import UntrustedError, cache_directory, warn_once
 
 __all__ = ["cached", "compile", "options", "sources"]
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_MAX_BYTES = 1 << 28  # of a file of machine code, which has about 1 MB
 
 
 def options(arch: int | str) -> list[str]:
@@ -63,35 +62,31 @@ def cached(arch: int | str) -> bytes:
     """`compile(arch)`'s machine code, kept on disk: in CUAUG_CACHE_DIR, or the user's cache directory.
 
     Processes that start together may all compile; each writes a file of its own and renames it into place, so that a
-    reader never sees half of one. Its digest stands at its end: one that was damaged is made anew.
+    reader never sees half of one. Its digest stands at its end: one that was damaged is made anew. Machine code that
+    other users may have written is not loaded (cuaug/trusted_files.py).
     """
     text, headers = sources()
     version = ".".join(map(str, _nvrtc().getVersion()))
     recipe = "\0".join([text, *headers.values(), *options(arch), version])
     name = f"augment-sm_{arch}-{hashlib.sha256(recipe.encode()).hexdigest()[:32]}.cubin"
-    folder = _cache_folder()
-    if folder is None:
-        return compile(arch)[0]
-    path = folder / name
-    with contextlib.suppress(OSError):
-        kept = path.read_bytes()
+    try:
+        with cache_directory(make=False) as directory:
+            kept = directory.read(name, limit=_MAX_BYTES)
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         if hashlib.sha256(code).digest() == digest:
             return code
+    except UntrustedError as error:  # of machine code nothing else would show that others wrote it
+        warn_once(error, "compiled kernels there are not used")
+    except OSError:  # mostly there is none
+        pass
     code, _ = compile(arch)
-    with contextlib.suppress(OSError):  # a read-only or full disk costs time, nothing else
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as own:
-            (unfinished := Path(own) / name).write_bytes(code + hashlib.sha256(code).digest())
-            os.replace(unfinished, path)
+    with (  # a read-only or full disk, or one that is not trusted, costs time, nothing else
+        contextlib.suppress(OSError),
+        cache_directory(make=True) as directory,
+        directory.replacing(name, mode=0o644) as file,
+    ):
+        file.write(code + hashlib.sha256(code).digest())
     return code
-
-
-def _cache_folder() -> Path | None:
-    try:
-        return Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug")
-    except RuntimeError:  # nobody's home, as in some containers
-        return None
 
 
 def _nvrtc() -> Any:

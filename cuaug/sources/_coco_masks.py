@@ -81,13 +81,14 @@ def _numbers(values: Any, kinds: str) -> NDArray[Any]:
 def _fill_polygons(polygons: list[Any], flat: NDArray[np.uint8], height: int, width: int) -> None:
     if len(polygons) > 2 and all(len(point) == 2 for point in polygons):
         raise ValueError(f"polygons are lists of x, y, x, y, ... each, got a list of points: {polygons!r:.100}")
-    left = float(LONGEST_OUTLINE)
+    left: float = LONGEST_OUTLINE
     for polygon in polygons:
         if len(polygon) < 6:
             continue
         points = _numbers(polygon, "iuf")[: len(polygon) // 2 * 2].astype(np.float64).reshape(-1, 2)
-        left -= np.abs(points).max() + np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum()
-        if not left >= 0:  # so that NaN is refused, too
+        is_near = bool((np.abs(points) <= LONGEST_OUTLINE).all())  # neither NaN nor infinity is
+        left -= np.abs(np.diff(points, axis=0, append=points[:1])).max(axis=1).sum() if is_near else np.inf
+        if left < 0:
             raise ValueError(f"a polygon reaches too far, or is no polygon: {polygon!r:.100}")
         crossings = _crossings(points, height, width)
         if len(crossings):

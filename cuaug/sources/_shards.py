@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -132,13 +133,16 @@ class Shards(OneLine):
         shard = bisect.bisect_right(self._ends, index)
         return shard, index - (self._ends[shard - 1] if shard else 0)
 
-    def _bytes(self, shard: int, offset: int, size: int) -> bytes:
+    def _bytes(self, shard: int, offset: int, size: int, header: tuple[int, int] = (0, 0)) -> bytes:
         """Some bytes of a shard.
+
+        Args:
+            header: size and CRC-32 of the bytes before these.
 
         Raises:
             OSError: they cannot be read, or the file is no longer the one that was indexed.
         """
-        return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size)
+        return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
 
 
 class _Descriptor:
@@ -172,7 +176,7 @@ class _OpenFiles:
         self._open: OrderedDict[str, _Descriptor] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, path: str, stamp: Stamp, offset: int, size: int) -> bytes:
+    def read(self, path: str, stamp: Stamp, offset: int, size: int, header: tuple[int, int]) -> bytes:
         descriptor = self._descriptor(path, stamp)  # a reference of our own: it stays open while we read
         data = os.pread(descriptor.number, size, offset)
         while len(data) < size:
@@ -186,6 +190,12 @@ class _OpenFiles:
                 if self._open.get(path) is descriptor:
                     del self._open[path]
             raise _changed(path)
+        # After the data: mostly both share a page, so the header takes no access to the disk of its own.
+        if header[0] and zlib.crc32(os.pread(descriptor.number, header[0], offset - header[0])) != header[1]:
+            raise OSError(
+                f"{path!r} has changed since its index was made, though its size and time of change have not: "
+                "touch it, then open the data set anew"
+            )
         return data
 
     def _descriptor(self, path: str, stamp: Stamp) -> _Descriptor:

@@ -108,7 +108,8 @@ class Coco(OneLine):
         # Annotations of image i are those from _begin[i] to _begin[i + 1]; of images that are left out there are none.
         self._begin = np.append(0, np.cumsum(count[kept]))
         self._take_images([images[i] for i in kept.tolist()])
-        self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused
+            self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
         self._check_columns(annotations)
         # As bytes: a million lists would be copied into every forked process.
         segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
@@ -129,17 +130,18 @@ class Coco(OneLine):
         self._ids = np.array([image["id"] for image in images], dtype=np.int64)
 
     def _check_columns(self, annotations: list[Any]) -> None:
-        """Refuses boxes and keypoints that can be nowhere: they would end an epoch hours later."""
+        """Refuses boxes, keypoints and areas that are no numbers: they would end an epoch hours later."""
         x0, y0, x1, y1 = self._columns["boxes"].T
         good = {"bbox": np.isfinite(self._columns["boxes"]).all(axis=1) & (x0 <= x1) & (y0 <= y1)}
         if "keypoints" in self._columns:
             good["keypoints"] = np.isfinite(self._columns["keypoints"]).all(axis=(1, 2))
+        good["area"] = np.isfinite(self._columns["area"])
         for field, is_good in good.items():
             if not is_good.all():
                 k = int(np.argmin(is_good))
                 raise ValueError(
                     f"annotation {annotations[k]['id']}, of {self._names[self._image_of(k)]!r}, has the {field} "
-                    f"{annotations[k][field]!r:.100}: numbers are finite, and a box's width and height 0 or more"
+                    f"{annotations[k].get(field)!r:.100}: numbers are finite, and a box's width and height 0 or more"
                 )
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._fingerprint import fingerprint, once, relative
-from cuaug.sources._index import Index, indexes
+from cuaug.sources._index import Index, Kind, check_spans, indexes, is_text
 from cuaug.sources._labels import Decoders, by_extension, decoded, fields_of
 from cuaug.sources._shards import Paths, Shards, expand
 from cuaug.sources.files import EXTENSIONS
@@ -60,7 +61,7 @@ class TarShards(Shards):
         decoders: Decoders | None = None,
     ) -> None:
         paths = expand(shards, ".tar")
-        found = indexes("tar", paths, _scan)
+        found = indexes(_KIND, paths)
         counts = [len(index.arrays["key_ends"]) for index in found]
         if not sum(counts):
             raise LoaderError(f"there is nothing to load: no sample in {', '.join(map(repr, paths[:3]))}")
@@ -119,7 +120,8 @@ class TarShards(Shards):
         field = column.field(row)
         if not field:
             raise DecodeError(f"the sample has no field {name!r}")
-        return field, self._bytes(shard, int(column.offsets[row]), int(column.sizes[row]))
+        offset, size = int(column.offsets[row]), int(column.sizes[row])
+        return field, self._bytes(shard, offset, size, (_BLOCK, int(column.headers[row])))
 
 
 class _Keys:
@@ -139,18 +141,21 @@ class _Column:
 
     Attributes:
         offsets, sizes: (samples,) in bytes.
+        headers: (samples,) CRC-32 of the header before the data.
     """
 
     def __init__(self, index: Index, name: str) -> None:
         arrays, fields = index.arrays, index.notes["fields"]
         count = len(arrays["key_ends"])
         self.offsets, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.headers = np.zeros(count, np.uint32)
         self._which = np.full(count, -1, np.int16)
         self._names = [field for field in map(str.strip, name.split(";")) if field in fields]
         for i, field in reversed(list(enumerate(self._names))):  # the first of the alternatives is written last
             chosen = arrays["member_field"] == fields.index(field)
             rows = arrays["member_sample"][chosen]
             self.offsets[rows], self.sizes[rows] = arrays["member_offset"][chosen], arrays["member_size"][chosen]
+            self.headers[rows] = arrays["member_header"][chosen]
             self._which[rows] = i
 
     @property
@@ -167,7 +172,7 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
     """Reads the headers of a shard, and its small labels for the fingerprint."""
     samples: dict[str, int] = {}
     fields: dict[str, int] = {}
-    rows: dict[tuple[int, int], tuple[int, int]] = {}
+    rows: dict[tuple[int, int], tuple[int, int, int]] = {}
     digest = hashlib.sha256()
     for name, offset, size in members(path, file):
         folder, slash, base = name.rpartition("/")
@@ -178,13 +183,14 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         place = samples.setdefault(folder + slash + key, len(samples)), fields.setdefault(field, len(fields))
         if place in rows:
             raise LoaderError(f"{path!r} has {name!r} twice: a sample has each field once")
-        rows[place] = offset, size
+        # A hard link's data has the header of the member that it links to.
+        rows[place] = offset, size, zlib.crc32(os.pread(file.fileno(), _BLOCK, offset - _BLOCK))
         digest.update(os.fsencode(f"{name}\0{size}\0"))
         if size <= _HASHED_BYTES and not field.endswith(_IMAGE_FIELDS):
             digest.update(os.pread(file.fileno(), size, offset))
     keys = [os.fsencode(key) for key in samples]
     places = np.array(list(rows), np.int64).reshape(-1, 2)
-    spans = np.array(list(rows.values()), np.int64).reshape(-1, 2)
+    spans = np.array(list(rows.values()), np.int64).reshape(-1, 3)
     return {"fields": list(fields), "digest": digest.hexdigest()}, {
         "keys": np.frombuffer(b"".join(keys), np.uint8),
         "key_ends": np.cumsum([len(key) for key in keys], dtype=np.int64),
@@ -192,7 +198,39 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         "member_field": places[:, 1],
         "member_offset": spans[:, 0],
         "member_size": spans[:, 1],
+        "member_header": spans[:, 2].astype(np.uint32),
     }
+
+
+def _check(index: Index) -> None:
+    """Raises ValueError unless an index is such as `_scan` makes."""
+    arrays, fields = index.arrays, index.notes["fields"]
+    ends, samples, numbers = arrays["key_ends"], arrays["member_sample"], arrays["member_field"]
+    if not is_text(fields) or len(set(fields)) != len(fields) or not isinstance(index.notes["digest"], str):
+        raise ValueError("its notes have other types")
+    if (np.diff(ends, prepend=0) <= 0).any() or (ends[-1] if len(ends) else 0) != len(arrays["keys"]):
+        raise ValueError("its keys do not end where they should")
+    if not len(samples) == len(numbers) == len(arrays["member_offset"]) == len(arrays["member_header"]):
+        raise ValueError("its arrays have different lengths")
+    if ((samples < 0) | (samples >= len(ends)) | (numbers < 0) | (numbers >= len(fields))).any():
+        raise ValueError("a member belongs to no sample or field")
+    check_spans(arrays["member_offset"], arrays["member_size"], _BLOCK, index.stamp.size)
+
+
+_KIND = Kind(
+    "tar",
+    _scan,
+    {
+        "keys": "|u1",
+        "key_ends": "<i8",
+        "member_sample": "<i8",
+        "member_field": "<i8",
+        "member_offset": "<i8",
+        "member_size": "<i8",
+        "member_header": "<u4",
+    },
+    _check,
+)
 
 
 def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:

@@ -16,7 +16,7 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._crc32c import crc32c, masked
 from cuaug.sources._example import features, values
 from cuaug.sources._fingerprint import fingerprint, once, relative
-from cuaug.sources._index import indexes
+from cuaug.sources._index import Index, Kind, check_spans, indexes, is_text
 from cuaug.sources._labels import Decoders, as_text, decoded, fields_of
 from cuaug.sources._shards import Paths, Shards, expand
 
@@ -59,7 +59,7 @@ class TFRecord(Shards):
         verify: bool = False,
     ) -> None:
         paths = expand(shards, ".tfrecord", ".tfrecords")
-        found = indexes("tfrecord", paths, _scan)
+        found = indexes(_KIND, paths)
         counts = [len(index.arrays["offset"]) for index in found]
         if not sum(counts):
             raise LoaderError(f"there is nothing to load: no record in {', '.join(map(repr, paths[:3]))}")
@@ -181,3 +181,13 @@ def _names(number: int, offsets: list[int], sizes: list[int]) -> list[str]:
         with contextlib.suppress(ValueError):
             names.update(features(os.pread(number, size, offset)))
     return sorted(names)
+
+
+def _check(index: Index) -> None:
+    """Raises ValueError unless an index is such as `_scan` makes."""
+    check_spans(index.arrays["offset"], index.arrays["size"], _LENGTH + _CRC, index.stamp.size - _CRC)
+    if not is_text(index.notes["features"]) or not isinstance(index.notes["digest"], str):
+        raise ValueError("its notes have other types")
+
+
+_KIND = Kind("tfrecord", _scan, {"offset": "<i8", "size": "<i8"}, _check)

@@ -111,18 +111,17 @@ def test_the_first_of_two_with_one_sample_wins(tmp_path, monkeypatch):
 
     monkeypatch.setattr(slow._store, "_take", overtaken)
     assert same(slow.put(1, picture(1)), picture(1))
-    assert fast.get(1).ctypes.data == views[0].ctypes.data and held(slow) == [1]
+    offset = struct.unpack("<?3xIIIQ", fast._store._record(1))[-1]
+    assert same(views[0], picture(1)) and offset == SIZES[1] and held(slow) == held(fast) == [1]
     assert slow.stats.bytes == 2 * SIZES[1]
 
 
-def test_a_smaller_limit_sees_its_part(tmp_path):
-    """It neither reads nor spoils what a process with a larger one has put beyond it."""
+def test_a_smaller_limit_reads_all_and_adds_nothing(tmp_path):
     small, large = opened(tmp_path, 4 * SIZES[0]), opened(tmp_path)
-    for i in range(COUNT):
+    for i in range(COUNT - 1):
         large.put(i, picture(i))
     assert small.put(COUNT - 1, picture(COUNT - 1)) is None
-    assert 0 < len(held(small)) < COUNT and held(large) == list(range(COUNT))
-    assert held(opened(tmp_path, 4 * SIZES[0])) == list(range(COUNT)), "what is there when it is opened may be read"
+    assert held(small) == held(large) == list(range(COUNT - 1))
 
 
 # --- killed ----------------------------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ cache.put(1, picture(1))
 def test_killed_while_it_is_made(tmp_path):
     body = """
 import cuaug.cache.disk
-cuaug.cache.disk.os.replace = lambda *names: os._exit(0)
+cuaug.cache.disk.os.replace = lambda *names, **directories: os._exit(0)
 DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"source": "a"})
 """
     run(PROGRAM + body, tmp_path, 1 << 24)
@@ -184,7 +183,7 @@ DecodedCache(limit_bytes=limit, directory=directory + "/made").open(400, {"sourc
     assert cache.put(0, picture(0)) is not None and held(cache) == [0]
 
 
-@pytest.mark.parametrize("damage", ["zeros", "one bit", "end cut off"])
+@pytest.mark.parametrize("damage", ["zeros", "one bit"])
 def test_pixels_that_a_crash_of_the_machine_lost(tmp_path, damage, caplog):
     """The record is on the disk, its pixels are not: they are made anew, and never shown."""
     first = opened(tmp_path)
@@ -194,54 +193,34 @@ def test_pixels_that_a_crash_of_the_machine_lost(tmp_path, damage, caplog):
     del first
     begin, end = sum(SIZES[:4]), sum(SIZES[:5])
     with open(tmp_path / "pixels", "r+b") as file:
-        if damage == "end cut off":
-            file.truncate(end - 1)
-        else:
-            file.seek(begin)
-            old = file.read(end - begin)
-            file.seek(begin)
-            file.write(bytes(len(old)) if damage == "zeros" else bytes([old[0] ^ 1]))
-    lost = range(4, 10) if damage == "end cut off" else [4]
+        file.seek(begin)
+        old = file.read(end - begin)
+        file.seek(begin)
+        file.write(bytes(len(old)) if damage == "zeros" else bytes([old[0] ^ 1]))
     cache = opened(tmp_path)
-    assert held(cache) == [i for i in range(10) if i not in lost]
+    assert held(cache) == [i for i in range(10) if i != 4]
     assert caplog.text.count("do not match their checksum, of sample 4") == 1 == len(caplog.records)
-    for i in lost:
-        assert same(cache.put(i, picture(i)), picture(i))
+    assert same(cache.put(4, picture(4)), picture(4))
     assert held(cache) == held(opened(tmp_path)) == list(range(10)) and len(caplog.records) == 1
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        struct.pack("<?3xIIIQ", True, 0, 0, 0, 0),
-        struct.pack("<?3xIIIQ", True, 0, 5, 0, 0),
-        struct.pack("<?3xIIIQ", True, 0, 0, 1 << 31, 1 << 40),
-        "turned",
-    ],
-    ids=["zeros", "no width", "no height", "turned"],
-)
-def test_a_record_that_a_crash_of_the_machine_spoiled(tmp_path, record, caplog):
-    """Nothing has a checksum that fits, as pixels of the other size have."""
+@pytest.mark.parametrize("damage", ["turned", "of another sample"])
+def test_a_record_of_other_pixels(tmp_path, damage, caplog):
+    """Its checksum is of the sample's number and the picture's height and width, too."""
     first = opened(tmp_path)
-    first.put(0, picture(0, 3, 5))
+    for i in range(2):
+        first.put(i, picture(i, 3, 5))
     first.close()
     del first
     with open(tmp_path / "index", "r+b") as file:
-        ready, checksum, height, width, offset = struct.unpack("<?3xIIIQ", file.read(24))
+        records = [file.read(24), file.read(24)]
+        ready, checksum, height, width, offset = struct.unpack("<?3xIIIQ", records[0])
         file.seek(0)
-        file.write(struct.pack("<?3xIIIQ", ready, checksum, width, height, offset) if record == "turned" else record)
+        turned = struct.pack("<?3xIIIQ", ready, checksum, width, height, offset)
+        file.write(turned if damage == "turned" else records[1])
     cache = opened(tmp_path)
     assert cache.get(0) is None and caplog.text.count("do not match their checksum, of sample 0") == 1
-    assert same(cache.put(0, picture(0)), picture(0)) and held(cache) == held(opened(tmp_path)) == [0]
-
-
-def test_an_index_cut_short_while_in_use(tmp_path):
-    cache = opened(tmp_path)
-    cache.put(COUNT - 1, picture(COUNT - 1))
-    os.truncate(tmp_path / "index", 24 * COUNT - 1)
-    for use in (lambda: cache.get(COUNT - 1), lambda: cache.put(COUNT - 1, picture(COUNT - 1))):
-        with pytest.raises(LoaderError, match=f"{tmp_path}' is damaged: its index has a wrong length; delete it"):
-            use()
+    assert same(cache.put(0, picture(0)), picture(0)) and same(opened(tmp_path).get(0), picture(0))
 
 
 # --- a full disk -----------------------------------------------------------------------------------------------------
@@ -330,12 +309,11 @@ def test_another_dataset_is_refused(tmp_path):
     assert held(opened(tmp_path, source="a", apply_exif="yes")) == [1], "refusing changes nothing"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "no JSON", None])
-def test_another_version_and_rubbish_are_refused(tmp_path, text):
+def test_another_version_is_refused(tmp_path):
     opened(tmp_path)
     contents = json.loads((tmp_path / "contents.json").read_text())
-    (tmp_path / "contents.json").write_text(json.dumps({**contents, "version": 0}) if text is None else text)
-    with pytest.raises(LoaderError, match=f"version is {0 if text is None else None} there and 2 here.*; delete it"):
+    (tmp_path / "contents.json").write_text(json.dumps({**contents, "version": 2}))
+    with pytest.raises(LoaderError, match="version is 2 there and 3 here; delete it"):
         opened(tmp_path)
 
 
@@ -353,13 +331,12 @@ def test_a_directory_that_cannot_be_used(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(LoaderError, match=r"cannot keep a cache .*Not a directory"):
         opened(tmp_path / "file" / "below")
-    with pytest.raises(LoaderError, match=r"cannot keep a cache of 4611686018427387904 bytes .*Cannot allocate memory"):
-        opened(tmp_path / "fine", 1 << 62)
-    for limit in (1 << 63, (1 << 64) + 4096):
-        with pytest.raises(
-            LoaderError, match=rf"'{tmp_path}/fine' takes at most 9223372036854775807 bytes, not {limit}"
-        ):
-            opened(tmp_path / "fine", limit)
+
+
+def test_a_limit_beyond_all_disks(tmp_path):
+    """Address space once bounded it: a cache takes what it holds."""
+    cache = opened(tmp_path, (1 << 64) + 4096)
+    assert same(cache.put(1, picture(1)), picture(1)) and cache.stats.bytes == SIZES[1]
 
 
 def test_a_cache_made_anew_where_another_is_in_use(tmp_path):

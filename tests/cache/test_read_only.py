@@ -1,4 +1,4 @@
-"""A cache that was filled elsewhere and lies where nothing can be written: on a read-only mount, in others' files."""
+"""A cache that was filled elsewhere and lies where nothing can be written: on a read-only mount, in files of root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cuaug.cache import DecodedCache, disk
+from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
 from tests.cache.pictures import picture, same
 
@@ -55,8 +55,10 @@ def locked_up(filled, monkeypatch) -> Path:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         return plain_open(path, flags, *rest, **options)
 
-    monkeypatch.setattr(disk.os, "open", refuse)
-    monkeypatch.setattr(disk.os, "access", lambda path, mode: mode != os.W_OK and plain_access(path, mode))
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode, **options: mode != os.W_OK and plain_access(path, mode, **options)
+    )
     return filled
 
 

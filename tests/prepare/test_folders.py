@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
@@ -27,6 +28,22 @@ def test_a_folder(prepared, stand_in, photos):
         assert (target / same).read_bytes() == (photos / same).read_bytes()
     is_like = (target / "cats" / "a.jpg").stat()
     assert (is_like.st_mode & 0o777, is_like.st_mtime) == (0o640, 1234567)
+
+
+@pytest.mark.parametrize("name", ["cats/a.jpg", "labels.csv"])
+def test_permissions_and_times_alone_are_copied(prepared, photos, name):
+    """Set-user-ID, set-group-ID and sticky bits would act for the user who runs the command, not for the owner."""
+    os.chmod(photos / name, 0o7751)
+    with contextlib.suppress(OSError):  # not every file system has extended attributes
+        os.setxattr(photos / name, "user.note", b"private")
+    os.utime(photos / name, ns=(1_111_111_111_000_000_001, 1_222_222_222_000_000_002))
+    before = (photos / name).stat()
+    assert before.st_mode & 0o7777 == 0o7751, "the file system keeps these bits"
+    status, target, _, errors = prepared(photos)
+    assert status == 0 and not errors
+    after = (target / name).stat()
+    assert after.st_mode & 0o7777 == 0o751 and os.listxattr(target / name) == []
+    assert (after.st_atime_ns, after.st_mtime_ns) == (1_111_111_111_000_000_001, 1_222_222_222_000_000_002)
 
 
 def test_a_run_goes_on_where_another_ended(prepared, photos, tmp_path):

@@ -175,6 +175,7 @@ def wrong(**changes: Any) -> dict[str, Any]:
         ({"annotations": [wrong(bbox=[1, 2, 3, 4, 5])] * 4}, r"annotation 8 has no bbox of 4 numbers: .*4, 5\]"),
         ({"annotations": [wrong(), wrong(id=9, bbox=[])]}, r"annotation 9 has no bbox of 4 numbers: \[\]"),
         ({"annotations": [wrong(keypoints=[1, math.inf, 2])]}, r"annotation 8, .* keypoints \[1, inf, 2\]: "),
+        ({"annotations": [wrong(area=1e300)]}, r"annotation 8, .* area 1e\+300: "),
     ],
 )
 def test_files_that_are_not_right(tmp_path, change, message):

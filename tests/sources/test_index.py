@@ -32,9 +32,9 @@ def scans(monkeypatch) -> list[str]:
     seen: list[str] = []
     make = indexing._make
 
-    def noted(kind, path, file, scan):
+    def noted(kind, path, file):
         seen.append(os.path.basename(path))
-        return make(kind, path, file, scan)
+        return make(kind, path, file)
 
     monkeypatch.setattr(indexing, "_make", noted)
     return seen
@@ -93,7 +93,7 @@ def test_readers_of_the_shard_may_read_the_index(tmp_path):
     path = shard(tmp_path)
     os.chmod(path, 0o764)
     labels(path)
-    assert stat.S_IMODE(os.stat(f"{path}{SUFFIX}").st_mode) == 0o664
+    assert stat.S_IMODE(os.stat(f"{path}{SUFFIX}").st_mode) == 0o644, "and nobody else may write it"
 
 
 def test_another_shard_of_the_same_name_gets_another_index(tmp_path, scans):
@@ -178,8 +178,8 @@ def test_a_ctrl_c_right_after_an_index_was_put_in_its_place(tmp_path, scans, mon
     """It has lost its first name by then: that this is not there to be taken away must not hide the Ctrl-C."""
     replace = os.replace
 
-    def interrupted(old, new):
-        replace(old, new)
+    def interrupted(old, new, **directories):
+        replace(old, new, **directories)
         raise KeyboardInterrupt
 
     path = shard(tmp_path / "d")

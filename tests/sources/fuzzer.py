@@ -1,0 +1,73 @@
+"""Opens and reads damaged data sets, one after another. A process of its own: it may crash.
+
+    python -m tests.sources.fuzzer tar --seed 7 --count 20000            a campaign
+    python -m tests.sources.fuzzer tar --seed 7 --first 123 --count 1    one case of it again
+
+Each case ends within --deadline seconds, and only cuaug's own errors come out of it. Before each case the program
+writes the case's number to --mark, so that whoever started it can tell which one crashed it. At its end it prints, as
+JSON, the longest case in seconds and the most bytes that memory grew by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import logging
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.codec.memory import peak_bytes
+from tests.sources import fuzz_files
+
+__all__ = ["KINDS"]
+
+KINDS: dict[str, Callable[[random.Random, Path], None]] = {
+    "tar": fuzz_files.run_tar,
+    "coco": fuzz_files.run_coco,
+    "table": fuzz_files.run_table,
+    "list": fuzz_files.run_list,
+}
+_ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--deadline", type=float, default=5.0)
+    parser.add_argument("--mark", type=Path)
+    given = parser.parse_args()
+    logging.getLogger("cuaug").setLevel(logging.CRITICAL)
+    longest, before = 0.0, peak_bytes()
+    for number in range(given.first, given.first + given.count):
+        if number % _ARM_EVERY == 0 or number == given.first:
+            faulthandler.dump_traceback_later(given.deadline + 2, exit=True)
+        if given.mark is not None:
+            given.mark.write_text(str(number))
+        folder = Path(tempfile.mkdtemp())
+        began = time.monotonic()
+        try:
+            KINDS[given.kind](random.Random(f"{given.kind} {given.seed} {number}"), folder)
+        except Exception:
+            traceback.print_exc()
+            print(f"case {number} of seed {given.seed} broke its promise", file=sys.stderr)
+            return 1
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        longest = max(longest, time.monotonic() - began)
+    faulthandler.cancel_dump_traceback_later()
+    print(json.dumps({"longest_seconds": longest, "growth_bytes": peak_bytes() - before}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
