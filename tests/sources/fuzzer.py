@@ -23,8 +23,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.cache import fuzz_cache
 from tests.codec.memory import peak_bytes
-from tests.sources import fuzz_files
+from tests.sources import fuzz_files, fuzz_index
 
 __all__ = ["KINDS"]
 
@@ -33,6 +34,8 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "coco": fuzz_files.run_coco,
     "table": fuzz_files.run_table,
     "list": fuzz_files.run_list,
+    "index": fuzz_index.run_one,
+    "cache": fuzz_cache.run_one,
 }
 _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 
