@@ -35,7 +35,7 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 
 
 def sources_checksum() -> int:
-    """Tells the host kernels' sources from others; cuaug/_native.py works out the same."""
+    """Tells the host kernels' sources from others; cuaug/_runtime/native.py works out the same."""
     checksum = 0
     for path in sorted(path for path in KERNELS.iterdir() if path.suffix in (".h", ".cpp") and path.name[0] != "."):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.name.encode(), checksum))

@@ -6,7 +6,7 @@ known here, by planes into memory used before, as cuaug's is, and with what scri
 std in NumPy, whose temporary arrays take most of the time. Of cuaug also how many bytes a second that is, of the crop
 it reads and the tensor it writes; that as a part of what copying so many takes in the same turn; and how many times as
 fast it is as OpenCV's fastest way.
-Also what a batch's memory costs, fresh from the system and used before: what cuaug/pipeline/memory.py is for.
+Also what a batch's memory costs, fresh from the system and used before: what cuaug/pipeline/buffer_pool.py is for.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu_kernels.json
 """
@@ -21,9 +21,9 @@ import torch
 from PIL import Image
 from report import circumstances, parse, print_spreads, spread, take_turns, write_json
 
-from cuaug._native import BEST_ISA, ISAS
-from cuaug.devices import HostProgram
-from cuaug.pipeline.memory import Recycler
+from cuaug._runtime.native import BEST_ISA, ISAS
+from cuaug.devices import CpuExecutor
+from cuaug.pipeline.buffer_pool import BufferPool
 from cuaug.plan import Plan
 
 TOP, LEFT, HEIGHT, WIDTH, SIZE = 50, 60, 262, 350, 224
@@ -44,7 +44,7 @@ def cuaug_on(isa: str, antialias: bool, image: np.ndarray) -> Callable[[], objec
     plan.resize(SIZE, SIZE, antialias=antialias)
     plan.flip()
     plan.normalize(MEAN, STD)
-    program = HostProgram(plan.tables(), isa=isa)
+    program = CpuExecutor(plan.tables(), isa=isa)
     target = np.empty((3, SIZE, SIZE), np.float32)
     return lambda: program.run(0, image, target.ctypes.data)
 
@@ -64,7 +64,7 @@ def opencv_plainly(image: np.ndarray) -> np.ndarray:
 
 def contenders(image: np.ndarray) -> dict[str, tuple[int, Callable[[], object]]]:
     """Name -> (calls a turn, the call)."""
-    recycler, picture, planes = Recycler(keep=1), Image.fromarray(image), np.empty((3, SIZE, SIZE), np.float32)
+    recycler, picture, planes = BufferPool(keep=1), Image.fromarray(image), np.empty((3, SIZE, SIZE), np.float32)
     if np.abs(opencv(image, planes) - opencv_plainly(image)).max() > 1e-5:
         raise AssertionError("OpenCV's two ways differ")
     box = (LEFT, TOP, LEFT + WIDTH, TOP + HEIGHT)

@@ -39,10 +39,10 @@ def one_by_one(decode: Callable[[bytes], np.ndarray]) -> Decode:
 
 def cuaug_decoders(pictures: Sequence[bytes]) -> dict[str, Decode]:
     """Of prepared pictures too, where jpegtran is installed."""
-    from cuaug.codec import HostDecoder, read_header
-    from cuaug.prepare import with_restarts
+    from cuaug.codec import CpuDecoder, read_header
+    from cuaug.commands.prepare import with_restarts
 
-    decoder = HostDecoder()
+    decoder = CpuDecoder()
 
     def region(pictures: Sequence[bytes], boxes: Sequence[Box]) -> Iterable[np.ndarray]:
         for data, (left, top, right, bottom) in zip(pictures, boxes, strict=True):

@@ -79,7 +79,7 @@ if [[ -n $WHEELS ]]; then
         $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
 fi
 SHOW=20 step "needs" 30 0 "$PYTHON" benchmarks/gpu_needs.py
-"$PYTHON" -c 'import cuaug._native' 2>/dev/null ||
+"$PYTHON" -c 'import cuaug._runtime.native' 2>/dev/null ||
     step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
 SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
 # The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.

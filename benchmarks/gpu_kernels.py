@@ -1,7 +1,7 @@
 """The fused kernel on a GPU: 256 images of 500 x 375 to 224 x 224, against a device copy measured in the same run.
 
 Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
-batch was given, after flushing the L2 cache), a whole `CudaProgram.run` on the device (upload and launch), and the CPU
+batch was given, after flushing the L2 cache), a whole `CudaExecutor.run` on the device (upload and launch), and the CPU
 time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
 chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain is run by both of augment.cu's entry
 points: as shipped by `resample`, and by `augment`.
@@ -26,8 +26,8 @@ from report import circumstances, write_json
 from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.interop import dtype_of
-from cuaug.plan import Layout, Plan, Tables, Type
-from cuaug.random import Draws
+from cuaug.plan import CompiledPlan, Layout, Plan, Type
+from cuaug.sampling.rng import SampleRNG
 
 N, HEIGHT, WIDTH, SIZE = 256, 375, 500, 224
 NORMALIZE = T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
@@ -85,9 +85,9 @@ class Batch:
 
     def __init__(self, chain: list[Any], dtype: Type, layout: Layout, tile: tuple[int, int] | None = None) -> None:
         plan = Plan(np.full(N, HEIGHT), np.full(N, WIDTH))
-        T.Compose(chain).plan(plan, Draws(0, 0, np.arange(N)))
-        self.tables: Tables = plan.tables(dtype, layout)
-        self.program = cuda.CudaProgram(self.tables, tile=tile)
+        T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(N)))
+        self.tables: CompiledPlan = plan.tables(dtype, layout)
+        self.program = cuda.CudaExecutor(self.tables, tile=tile)
         noise = torch.randint(0, 256, (N, HEIGHT, WIDTH, 3), dtype=torch.uint8, device="cuda")
         self.images = noise
         self.addresses = np.array([image.data_ptr() for image in noise], dtype=np.uint64)

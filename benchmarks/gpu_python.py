@@ -36,15 +36,16 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug._native import library
-from cuaug.codec import CudaDecoder, header
+from cuaug._runtime.native import library
+from cuaug.codec import CudaDecoder
+from cuaug.codec import image as encoded_image
 from cuaug.codec._nvimgcodec import decode_params
-from cuaug.devices.cuda import CudaProgram
+from cuaug.devices.cuda import CudaExecutor
 from cuaug.pipeline import cuda as pipeline
 from cuaug.pipeline import job
-from cuaug.pipeline.reading import Reader
+from cuaug.pipeline.reader import Reader
 from cuaug.pipeline.samples import Samples
-from tests.fake_cuda import replace_cuda
+from tests.support.fake_cuda import replace_cuda
 
 CHAINS = {
     "crop": [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.2)],
@@ -64,12 +65,12 @@ PLACES: list[tuple[str, tuple[Any, str]]] = [
     ("parse", (Reader, "parse")),
     ("plan", (job, "plan_samples")),
     ("decode", (pipeline._Producer, "_pictures")),
-    ("launch", (CudaProgram, "run")),
+    ("launch", (CudaExecutor, "run")),
     ("finish", (Samples, "batch")),
 ]
 STAGES = list(dict.fromkeys(name for name, _ in PLACES))
 #: What lets other threads run while it works, within "parse".
-FREE = [(library, "cuaug_jpeg_headers"), (header, "open_streams")]
+FREE = [(library, "cuaug_jpeg_headers"), (encoded_image, "open_streams")]
 TURNS = 5
 
 
@@ -152,7 +153,7 @@ def timed(
 
 
 def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
-    with mock.patch("cuaug.loader.placed", lambda device: torch.device("cuda", 0)):
+    with mock.patch("cuaug.loader.resolve_device", lambda device: torch.device("cuda", 0)):
         loader = cuaug.Loader(
             source, chain, batch_size=batch_size, shuffle=True, last_batch="drop", dtype=torch.float16, prefetch=1
         )

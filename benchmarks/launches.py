@@ -28,8 +28,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from cuaug import transforms as T
 from cuaug.devices.cuda import fills
-from cuaug.plan import Plan, Tables
-from cuaug.random import Draws
+from cuaug.plan import CompiledPlan, Plan
+from cuaug.sampling.rng import SampleRNG
 
 HEIGHT, WIDTH, SIZE = 375, 500, 224
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -73,10 +73,10 @@ def calls(augment: Callable[[torch.Tensor], Any], *batches: torch.Tensor) -> tup
     return on_images, total
 
 
-def planned(seed: int, n: int) -> Tables:
+def planned(seed: int, n: int) -> CompiledPlan:
     chain = T.Compose([T.RandomResizedCrop(SIZE), T.RandAugment(2, 9), T.Normalize(MEAN, STD)])
     plan = Plan([HEIGHT] * n, [WIDTH] * n)
-    chain.plan(plan, Draws(seed, 0, np.arange(n)))
+    chain.plan(plan, SampleRNG(seed, 0, np.arange(n)))
     return plan.tables()
 
 

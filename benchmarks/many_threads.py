@@ -27,8 +27,8 @@ from photos import write_photos
 
 import cuaug
 from cuaug import transforms as T
-from cuaug._native import library
-from cuaug.codec._host_codec import FROM_PART
+from cuaug._runtime.native import library
+from cuaug.codec._nvimgcodec_c import FROM_PART
 
 #: Seconds a sample, as on a core of an EPYC of 2.4 GHz with AVX2.
 CUT, DECODE, AUGMENT = 0.00008, 0.0009, 0.0003

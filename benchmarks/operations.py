@@ -12,7 +12,7 @@ Contenders take turns; printed are medians in milliseconds, and the ratios' rang
 
 Then what each step on a pixel costs alone, with each instruction set, in nanoseconds a pixel: the cost of a program
 with four more of them, less that of a program without, by four; and what making a table costs.
-cuaug/devices/folding.py decides by them, and so do benchmarks/NOTES.md's figures come about:
+cuaug/devices/lut_fusion.py decides by them, and so do benchmarks/NOTES.md's figures come about:
 `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
 
     python benchmarks/operations.py --out benchmarks/results/operations.json
@@ -36,10 +36,10 @@ from report import circumstances, spread, write_json
 from skimage.data import astronaut
 
 from cuaug import transforms as T
-from cuaug._native import BEST_ISA, ISAS
-from cuaug.devices import HostProgram, folded
+from cuaug._runtime.native import BEST_ISA, ISAS
+from cuaug.devices import CpuExecutor, fuse_luts
 from cuaug.plan import Layout, Plan, operations
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 
 BATCH, TURN_SECONDS = 256, 0.01
 #: Images of the plan that is run. They go to the same place, which stays in the caches, as Albumentations' do; a large
@@ -123,11 +123,11 @@ def chains() -> dict[str, tuple[T.Transform, A.Compose]]:
     }
 
 
-def planned(transform: T.Transform, batch: int, height: int, width: int) -> HostProgram:
+def planned(transform: T.Transform, batch: int, height: int, width: int) -> CpuExecutor:
     layout = Layout.CHW if isinstance(transform, T.Compose) else Layout.HWC
     plan = Plan([height] * batch, [width] * batch)
-    transform.plan(plan, Draws(0, 0, np.arange(batch)))
-    return HostProgram(folded(plan.tables(layout=layout)))
+    transform.plan(plan, SampleRNG(0, 0, np.arange(batch)))
+    return CpuExecutor(fuse_luts(plan.tables(layout=layout)))
 
 
 def seconds(call: Callable[[], object], count: int) -> float:
@@ -218,7 +218,7 @@ def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, is
     plan = Plan([image.shape[0]], [image.shape[1]])
     for _ in range(count):
         plan.append(make(1))
-    program, target = HostProgram(plan.tables(layout=Layout.CHW), isa=isa), np.empty_like(image)
+    program, target = CpuExecutor(plan.tables(layout=Layout.CHW), isa=isa), np.empty_like(image)
     return lambda: program.run(0, image, target.ctypes.data)
 
 
@@ -239,7 +239,7 @@ def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
         for key, (without, with_four) in pairs.items():
             more = seconds(*with_four) - seconds(*without)
             costs[key].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
-        table.append(seconds(lambda: folded(tables), 1) / BATCH * 1e6)
+        table.append(seconds(lambda: fuse_luts(tables), 1) / BATCH * 1e6)
     found: dict[str, dict[str, Any]] = {}
     for (isa, name), each in costs.items():
         found.setdefault(isa, {})[name] = spread(each)

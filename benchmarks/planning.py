@@ -26,10 +26,10 @@ import numpy as np
 from report import circumstances, spread, write_json
 
 from cuaug import transforms as T
-from cuaug.codec import Header
+from cuaug.codec import EncodedImage
 from cuaug.pipeline import planning
-from cuaug.plan import Layout, Plan, Points
-from cuaug.random import Draws
+from cuaug.plan import BoxesKeypoints, Layout, Plan
+from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 
 SIZE, MEAN, STD = 224, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -62,12 +62,12 @@ CHAINS = {
 }
 #: What is added up under one name where the time is split; what no other of these functions does, within them.
 PARTS: dict[str, list[tuple[Any, str]]] = {
-    "draws": [(Draws, "uniform")],
+    "draws": [(SampleRNG, "uniform")],
     "transforms": [(T.Compose, "plan")],
     "targets": [(Targets, name) for name in ("__init__", "attach", "moved")]
-    + [(Points, name) for name in ("move", "boxes", "empty")],
+    + [(BoxesKeypoints, name) for name in ("move", "boxes", "empty")],
     "tables": [(Plan, "tables")],
-    "folding": [(planning, "folded")],
+    "folding": [(planning, "fuse_luts")],
     "regions": [(planning.Planned, name) for name in ("regions",)],
     "the rest": [(planning, "plan_samples")],
 }
@@ -77,14 +77,14 @@ def batch(name: str, n: int) -> Callable[[], object]:
     """Plans the same n samples again and again, each time for the next epoch."""
     chain, epochs, rng = T.Compose(CHAINS[name]), itertools.count(), np.random.default_rng(0)
     sizes = rng.integers((300, 400), (450, 600), (n, 2)).tolist()
-    items = [Header(height, width, b"", None, 1) for height, width in sizes]
+    items = [EncodedImage(height, width, b"", None, 1) for height, width in sizes]
     labels: list[Any] = list(range(n))
     if name.startswith("boxes"):
         labels = [boxes(rng, height, width) for height, width in sizes]
     keys = rng.integers(0, 1_281_167, n)
 
     def call() -> object:
-        draws = Draws(0, next(epochs), keys)
+        draws = SampleRNG(0, next(epochs), keys)
         planned = planning.plan_samples(chain, items, labels, draws, None, Layout.CHW, str)
         moved = planned.targets.moved(planned.tables) if planned.targets else None
         return planned.stacks, planned.regions(), moved

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from report import circumstances, parse, print_spreads, spread, take_turns, write_json
 
-from cuaug.pipeline.choices import SAMPLES_PER_TASK, Setup
-from cuaug.pipeline.profile import Profile
-from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.config import SAMPLES_PER_TASK, RuntimeConfig
+from cuaug.profiling.profile import Profile
+from cuaug.profiling.recorder import Recorder
 
 TASKS = 2000
 
@@ -45,7 +45,7 @@ def unmeasured(recorder: Recorder) -> None:
 
 def many(work: Callable[[Recorder], None], *, profile: bool = False) -> Callable[[], None]:
     def run() -> None:
-        recorder = Recorder(Setup("cpu", 1, 2))
+        recorder = Recorder(RuntimeConfig("cpu", 1, 2))
         if profile:
             with Profile(recorder):
                 for _ in range(TASKS):

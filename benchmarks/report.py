@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from cuaug._native import BEST_ISA, ISAS
+from cuaug._runtime.native import BEST_ISA, ISAS
 
 __all__ = [
     "Bar",

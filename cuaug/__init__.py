@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from cuaug.errors import CuaugError, DecodeError, DeviceError, LoaderError, TransformError
 
 if TYPE_CHECKING:
-    from cuaug import cache, functional, prepare, sources, transforms
+    from cuaug import cache, functional, sources, transforms
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
+    from cuaug.commands import prepare
     from cuaug.loader import Loader
     from cuaug.sampling import ShardSampler, WeightedSampler
 
@@ -44,7 +45,13 @@ __all__ = [
     "transforms",
 ]
 
-_MODULES = ("cache", "functional", "prepare", "sources", "transforms")
+_MODULES = {
+    "cache": "cuaug.cache",
+    "functional": "cuaug.functional",
+    "prepare": "cuaug.commands.prepare",
+    "sources": "cuaug.sources",
+    "transforms": "cuaug.transforms",
+}
 _HOMES = {
     "Batch": "cuaug.batch",
     "DecodedCache": "cuaug.cache",
@@ -58,7 +65,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"cuaug.{name}")
+        return importlib.import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
     globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
@@ -66,4 +73,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return [*__all__, "__version__"]

@@ -2,6 +2,6 @@
 
 import sys
 
-from cuaug.cli import main
+from cuaug.commands.cli import main
 
 sys.exit(main())

@@ -9,8 +9,8 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, dtype_of, eagerly, empty, open_images
-from cuaug.plan import Layout, Plan, Record, Type
+from cuaug.interop import Opened, disable_compile, dtype_of, empty, open_images
+from cuaug.plan import Layout, Plan, Trace, Type
 from cuaug.targets import Targets
 
 __all__ = ["apply", "draw_seed", "run_plan"]
@@ -20,7 +20,7 @@ ImageT = TypeVar("ImageT")
 
 
 def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
-    """(seed, epoch) for `Draws`, from the generator, or from torch's default one.
+    """(seed, epoch) for `SampleRNG`, from the generator, or from torch's default one.
 
     DataLoader workers, and each epoch's, begin with the same copy of an explicit generator: the worker's seed, which
     DataLoader draws anew each epoch, tells their draws apart.
@@ -32,7 +32,7 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
     return int(seed), 0 if worker is None else worker.seed
 
 
-@eagerly
+@disable_compile
 def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
     """Does what `write` puts into the images' plan; its rows are each image `views` times, as is the result.
 
@@ -49,9 +49,9 @@ def run_plan(
     write: Callable[[Plan], None],
     targets: list[Any] | None = None,
     *,
-    how_targets_are: Mapping[str, Any] | None = None,
+    target_format: Mapping[str, Any] | None = None,
     views: int = 1,
-    record: Record | None = None,
+    record: Trace | None = None,
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
@@ -76,19 +76,19 @@ def run_plan(
     plan.target_type = opened.target_type
     moving = None
     if targets is not None:
-        moving = Targets(targets, [height] * n, [width] * n, **(how_targets_are or {}))
+        moving = Targets(targets, [height] * n, [width] * n, **(target_format or {}))
         moving.attach(plan)
     write(plan)
     as_double = opened.is_double and plan.target_type is None and target_type is None
     target_type = plan.result_type() if target_type is None else target_type
     layout = opened.layout if target_type == Type.UINT8 else opened.float_layout
-    tables = devices.folded(plan.tables(target_type, layout))
+    tables = devices.fuse_luts(plan.tables(target_type, layout))
 
     sizes = tables.sizes()
-    if devices.first_unlike(sizes, views) is not None:
+    if devices.first_size_mismatch(sizes, views) is not None:
         some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
-    stacks = devices.Stacks.of(sizes, views, plan.channels, layout)
+    stacks = devices.OutputStacks.of(sizes, views, plan.channels, layout)
     made = [empty(shape, dtype_of(tables.target_type), opened.images.device) for shape in stacks.shapes]
     devices.run(tables, opened.images, made, stacks)
     made = [stack.double() for stack in made] if as_double else made

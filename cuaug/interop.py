@@ -1,8 +1,8 @@
 """Images as users have them, seen as the kernels need them, and results handed back in kind.
 
 `open_images` reads a torch tensor, a NumPy or CuPy array or a PIL image as a stack of packed RGB images;
-`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes. `eagerly` marks what
-does all this, for code that is compiled.
+`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes. `disable_compile`
+keeps torch.compile out of all this.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from cuaug._native import BEST_ISA, library
+from cuaug._runtime.huge_pages import pages
+from cuaug._runtime.intraop import threads_for
+from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
-from cuaug.pages import pages
 from cuaug.plan import Layout, Type
-from cuaug.threads import threads_for
 
-__all__ = ["Opened", "dtype_of", "eagerly", "empty", "open_images", "type_of"]
+__all__ = ["Opened", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -40,7 +40,7 @@ _MAPPED_BYTES = 32 << 20
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def eagerly(function: Function) -> Function:
+def disable_compile(function: Function) -> Function:
     """The function, at which `torch.compile` breaks its graph: it cannot trace NumPy and the kernels."""
 
     @functools.wraps(function)

@@ -12,29 +12,28 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import torch
 
-from cuaug import state
+from cuaug._runtime.distributed import check_rank, own_rank
 from cuaug.arguments import flag, function, integer, one_of, seconds, share
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
-from cuaug.distributed import check_rank, own_rank
+from cuaug.device import resolve_device
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.instead import LOADER_ARGUMENTS, telling
 from cuaug.interop import type_of
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
-from cuaug.pipeline.choices import choose
-from cuaug.pipeline.host import HostPipeline
+from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
+from cuaug.pipeline.config import choose
+from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
-from cuaug.pipeline.profile import Profile
-from cuaug.pipeline.reading import Reader
-from cuaug.pipeline.settings import Settings
-from cuaug.pipeline.stats import Recorder, Stats
-from cuaug.placement import placed
+from cuaug.pipeline.prefetch import prefetch_in_order
+from cuaug.pipeline.reader import Reader
+from cuaug.pipeline.settings import BatchConfig
 from cuaug.plan import Layout
-from cuaug.prefetch import in_order
-from cuaug.sampling import LAST_BATCH, Epoch, Order, SamplerView, Share, Steps, open_sampler, order_of
-from cuaug.sources import method_of, open_source
-from cuaug.sources.opening import Loadable
+from cuaug.profiling.profile import Profile
+from cuaug.profiling.recorder import Recorder, Stats
+from cuaug.sampling import LAST_BATCH, Epoch, Order, RankSlice, SamplerView, Steps, open_sampler, order_of, state
+from cuaug.sources import open_source, optional_method
+from cuaug.sources.open import Loadable
 from cuaug.transforms import Compose, Transform
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Loader:
         TypeError: arguments that it does not have; for those of DataLoader, DALI and FFCV it names its own.
     """
 
-    @telling(LOADER_ARGUMENTS)
+    @suggest_arguments(LOADER_ARGUMENTS)
     def __init__(
         self,
         files: Loadable,
@@ -161,7 +160,7 @@ class Loader:
         self.error_callback = function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = seconds("timeout_seconds", timeout_seconds)
-        self.device = placed(device)
+        self.device = resolve_device(device)
         self._setup = choose(
             self.device.type,
             self.batch_size,
@@ -182,7 +181,7 @@ class Loader:
             max_bytes=max_bytes,
             opened=self.device.type != "cpu",
         )
-        self._settings = Settings(
+        self._settings = BatchConfig(
             reader=reader,
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
@@ -276,7 +275,7 @@ class Loader:
 
     @cached_property
     def _fingerprint(self) -> str | None:
-        fingerprint = method_of(self.source, "fingerprint")
+        fingerprint = optional_method(self.source, "fingerprint")
         return None if fingerprint is None else fingerprint()
 
     def _go_to(self, epoch: int, start: int) -> None:
@@ -308,7 +307,7 @@ class Loader:
         epoch = self._epoch(number)
         steps, recorder = self._steps(len(epoch), start), self._recorder
 
-        def start_job(share: Share) -> Job:
+        def start_job(share: RankSlice) -> Job:
             return self._pipeline.start(epoch, share)
 
         def asked(under_way: Iterable[Job]) -> None:
@@ -316,7 +315,7 @@ class Loader:
 
         try:
             with recorder.at("wait_for_first_batch", lane="consumer") as clock:
-                for job in in_order(steps, start_job, self.prefetch, asked):
+                for job in prefetch_in_order(steps, start_job, self.prefetch, asked):
                     clock.batch = job.number
                     job.wait(self.timeout_seconds)
                     self._report(job)
@@ -340,7 +339,7 @@ class Loader:
 
     def _make_pipeline(self) -> Pipeline:
         if self.device.type == "cpu":
-            return HostPipeline(self._settings, self._recorder, self.threads)
+            return CpuPipeline(self._settings, self._recorder, self.threads)
         from cuaug.pipeline.cuda import CudaPipeline  # CuPy, and a context, only where a GPU is to be used
 
         return CudaPipeline(self._settings, self._recorder, self.threads, self.device)

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from cuaug import preview
 from cuaug import transforms as T
+from cuaug.commands import preview
 
 __all__ = ["CASES", "name_of", "write"]
 

@@ -231,7 +231,7 @@ inline bool first_holding(const double* numbers, int64 tries, const Shapes& shap
     return false;
 }
 
-// A point may leave the image by rounding alone, in pixels; as in cuaug/plan/points.py.
+// A point may leave the image by rounding alone, in pixels; as in cuaug/plan/boxes_keypoints.py.
 constexpr double SLACK = 1e-6;
 
 // Moves a box's corners [4, 2] by an affine map, [3, 3], into an image of `size`, width and height. Where they leave

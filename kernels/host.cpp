@@ -1,4 +1,4 @@
-// The C interface of the host build, called from cuaug/_native.py. `isa` is one of cuaug_best_isa()'s values: the
+// The C interface of the host build, called from cuaug/_runtime/native.py. `isa` is one of cuaug_best_isa()'s values: the
 // widest instruction set that this processor and this build both have.
 #include "host.h"
 #include "host_threads.h"

@@ -1,4 +1,4 @@
-// Pictures decoded on the CPU by nvImageCodec, some in a call: the C interface of cuaug/codec/_host_codec.py.
+// Pictures decoded on the CPU by nvImageCodec, some in a call: the C interface of cuaug/codec/_nvimgcodec_c.py.
 #pragma once
 #include <unistd.h>
 

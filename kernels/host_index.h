@@ -1,5 +1,5 @@
 // Where the rows of units begin in JPEGs that were seen before, and all along them: what lets a part of a file be cut
-// out that has no restart markers. The C interface of cuaug/codec/parts.py; host_parts.h cuts.
+// out that has no restart markers. The C interface of cuaug/codec/jpeg_crop.py; host_parts.h cuts.
 //
 // Finding an entry point takes a pass over all codes before it, so all of a file's are noted in one. A file is known by
 // its bytes: one that is written anew is another file.

@@ -1,4 +1,4 @@
-// What the markers of JPEG files say, and the EXIF block among them: the C interface of cuaug/codec/probe.py, which
+// What the markers of JPEG files say, and the EXIF block among them: the C interface of cuaug/codec/sniff.py, which
 // says what these are for. The files are anybody's: nothing is read that does not lie in them.
 #pragma once
 #include <cstdint>

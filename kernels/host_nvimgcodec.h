@@ -123,7 +123,7 @@ constexpr int32_t OK = 0, DECODED = 1;
 constexpr int32_t CPU_ONLY_BACKEND = 1, IGNORE_LOAD_HINT = 1, CPU_ONLY_DEVICE = -99999;
 constexpr int32_t SRGB = 1, INTERLEAVED_RGB = 8, UINT8 = 0x0802, IN_HOST_MEMORY = 2;
 
-// Its functions, in the order of FUNCTIONS in cuaug/codec/_host_codec.py. Each gives OK, or why not; instances,
+// Its functions, in the order of FUNCTIONS in cuaug/codec/_nvimgcodec_c.py. Each gives OK, or why not; instances,
 // extensions, code streams, images, decoders and futures are pointers. One that is made where there is one is used
 // anew.
 struct Functions {

@@ -1,4 +1,4 @@
-// A part of a JPEG as a JPEG of its own, with no coefficient decoded: the C interface of cuaug/codec/parts.py.
+// A part of a JPEG as a JPEG of its own, with no coefficient decoded: the C interface of cuaug/codec/jpeg_crop.py.
 //
 // Between two restart markers (ITU-T T.81, E.1.4 and F.1.1.5) the entropy-coded data depends on nothing before it.
 // Where such intervals are whole rows of MCUs, or equal parts of a row, those of any rectangle of them make a picture.
@@ -19,7 +19,7 @@ struct Tiles {
     int64_t height, width, down, across;
 };
 
-// Of pictures that are a few pixels wide libjpeg does not smooth chroma: cuaug/codec/header.py has the same.
+// Of pictures that are a few pixels wide libjpeg does not smooth chroma: cuaug/codec/image.py has the same.
 constexpr int64_t NARROW = 8;
 
 // The rectangle of tiles, in pixels, that holds a region and as much around it as smoothing chroma reads.

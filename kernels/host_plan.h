@@ -1,4 +1,4 @@
-// The C interface of planning, called from cuaug/plan/rows.py and geometry.py. What changes the samples `which` of a
+// The C interface of planning, called from cuaug/plan/pass_table.py and geometry.py. What changes the samples `which` of a
 // plan, [n] in ascending order (null: the first n), returns what writing.h says.
 #pragma once
 #include <cmath>
@@ -77,7 +77,7 @@ EXPORT int64_t cuaug_warp(Writing* plan, const int64_t* which, int64_t n, const 
 }
 
 // reach [2, n]: how far a filter looks down and across.
-EXPORT int64_t cuaug_surround(Writing* plan, const int64_t* which, int64_t n, const int64_t* reach) {
+EXPORT int64_t cuaug_set_filter(Writing* plan, const int64_t* which, int64_t n, const int64_t* reach) {
     return surround({*plan, which, n}, reach, reach + n);
 }
 

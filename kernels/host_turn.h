@@ -1,4 +1,4 @@
-// A picture as stored to one as displayed, by its EXIF orientation: the C interface of cuaug/codec/turns.py.
+// A picture as stored to one as displayed, by its EXIF orientation: the C interface of cuaug/codec/exif.py.
 #pragma once
 #include <cstdint>
 #include <cstring>

@@ -1,5 +1,5 @@
 // What will be done to a batch, as the kernels read it. Mirrored field by field in cuaug/plan/layout.py;
-// tests/test_layout.py compares every size and offset.
+// tests/kernels/test_layout.py compares every size and offset.
 //
 // One Sample row says how one image of the batch passes through one launch: where its pixels come from (two Axis
 // rows), what they look like between taps (filter, borders), which operations then run on each output pixel (a range

@@ -5,7 +5,7 @@
 // every thread its own columns), and each output pixel sums its span of the lines sideways, each weight for all ROWS
 // rows. A product and a sum are rounded one by one, in the same order wherever this runs.
 //
-// Tested with sampling.h; what is CUDA's also by tests/test_scratch.py.
+// Tested with sampling.h; what is CUDA's also by tests/kernels/test_scratch.py.
 #pragma once
 #include "sampling.h"
 

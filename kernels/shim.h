@@ -8,7 +8,7 @@
 //   other memory      cells.h: tables of cells joined; jpeg.h and jpeg_samples.h: samples as bytes, whole blocks;
 //                     resample.h: lines of many rows that lie together, where CUDA has a few, one after the other
 // They make the same bits. tests/properties compares the instruction sets with each other and those paths with the
-// common ones; tests/test_scratch.py compares the host build with the branch for CUDA, compiled for the host and run
+// common ones; tests/kernels/test_scratch.py compares the host build with the branch for CUDA, compiled for the host and run
 // with a few threads a block.
 //
 // Defined here:

@@ -1,12 +1,12 @@
-// A plan while it is being written: what cuaug/plan/rows.py has its rows changed by. Each function changes the chosen
+// A plan while it is being written: what cuaug/plan/pass_table.py has its rows changed by. Each function changes the chosen
 // samples, and begins a new pass for those whose pass cannot take in the change: what they are then becomes its source.
 #pragma once
 #include "geometry.h"
 
-// How the pixel operations of a pass get along with geometry that follows them; as in cuaug/plan/rows.py.
+// How the pixel operations of a pass get along with geometry that follows them; as in cuaug/plan/pass_table.py.
 enum Kind { NO_OPS, POINTWISE, POSITIONAL };
 
-// Mirrored in cuaug/plan/rows.py.
+// Mirrored in cuaug/plan/pass_table.py.
 struct Writing {
     Sample* rows;      // [samples]: each one's current pass
     int64* pass;       // [samples]: the number of that

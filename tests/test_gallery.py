@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cuaug import transforms as T
-from cuaug.preview import chain_of
+from cuaug.commands.preview import chain_of
 
 ROOT = Path(__file__).parents[1]
 BASES = {"BatchTransform", "RandomTransform", "Transform"}

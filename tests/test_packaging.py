@@ -74,12 +74,12 @@ def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(s
         archive.extractall(installed)
     kernels = {path.name for path in (ROOT / "kernels").iterdir()}
     assert {path.name for path in (installed / "cuaug" / "_kernels").iterdir()} == kernels
-    for name in ("_host.so", "pipeline/timeline.html", "py.typed"):
+    for name in ("_host.so", "profiling/timeline.html", "py.typed"):
         assert (installed / "cuaug" / name).is_file(), name
     assert [*installed.glob("*.dist-info/licenses/LICENSE")]
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"cuaug"}
     program = (
-        "import numpy as np, cuaug, cuaug._native as native; from cuaug import transforms as T; "
+        "import numpy as np, cuaug, cuaug._runtime.native as native; from cuaug import transforms as T; "
         "assert native.KERNEL_DIRECTORY.parent.parent.samefile('.'), native.KERNEL_DIRECTORY; "
         "assert T.Resize(8)(np.zeros((20, 30, 3), np.uint8)).shape == (8, 12, 3)"
     )
@@ -105,7 +105,7 @@ def test_a_failing_compiler_is_quoted(source: Path):
 def test_a_library_of_other_sources_is_refused(source: Path):
     """As after a `git pull` that changed kernels/, in an editable install that was not built again."""
     shutil.copy(ROOT / "cuaug" / "_host.so", source / "cuaug")
-    command = [sys.executable, "-c", "import cuaug._native"]
+    command = [sys.executable, "-c", "import cuaug._runtime.native"]
     environment = {
         name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_HOST_LIBRARY")
     }

@@ -11,10 +11,11 @@ import torch
 
 from cuaug import functional
 from cuaug import transforms as T
-from tests import differences, parity, stages, tolerances
-from tests.stages import STAGES
+from tests.support import tolerances
+from tests.tools import differences, parity, stages
+from tests.tools.peer_outputs import photos
+from tests.tools.stages import STAGES
 from tests.transforms.cases import CASES
-from tests.witnesses import photos
 
 PAGE = Path(__file__).parents[1] / "docs" / "parity.md"
 # The largest error and the mean: the first two cells of a line that are numbers.
@@ -36,7 +37,7 @@ def test_no_error_exceeds_its_tolerance(tables):
 def test_the_page_is_this_one(tables):
     """But for the last digits of its figures, which another processor or library may have otherwise."""
     told, made = PAGE.read_text(), parity.page(*tables)
-    command = "run `python -m tests.parity --out docs/parity.md`"
+    command = "run `python -m tests.tools.parity --out docs/parity.md`"
     assert without_figures(told) == without_figures(made), command
     for before, now in zip(figures(told), figures(made), strict=True):
         assert now == pytest.approx(before, rel=0.2, abs=0.02), command
@@ -61,7 +62,7 @@ def test_every_operation_is_in_the_table():
         *(f"| `{entry.call}` | {entry.against}" for entry in parity.FUNCTIONS),
         *(f"| `{n}` |" for n in [*CASES, *STAGES]),
     ]:
-        assert line in page, "run `python -m tests.parity --out docs/parity.md`"
+        assert line in page, "run `python -m tests.tools.parity --out docs/parity.md`"
 
 
 def test_another_result_would_exceed_the_tolerance(monkeypatch):

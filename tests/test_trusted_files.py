@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cuaug import trusted_files
-from cuaug.trusted_files import Directory, UntrustedError, cache_directory, warn_once
-from tests.planting import NOBODY, give_away
+from cuaug._runtime import trusted_files
+from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
+from tests.support.foreign_files import NOBODY, give_away
 
 
 @pytest.fixture(autouse=True)

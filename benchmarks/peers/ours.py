@@ -72,7 +72,7 @@ class CuaugPrepared(Cuaug):
 
 def _prepared(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
     """The same pictures from a folder beside theirs, which is written unless it is there; read once, as theirs are."""
-    from cuaug.prepare import prepare_files
+    from cuaug.commands.prepare import prepare_files
 
     source = Path(samples[0][0]).parent
     target = source.with_name(source.name + "-prepared")

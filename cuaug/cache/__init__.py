@@ -23,7 +23,7 @@ opening.py   a loader's, open for its source
 from __future__ import annotations
 
 from cuaug.cache.decoded import DecodedCache
-from cuaug.cache.device import DevicePixels
+from cuaug.cache.device import DeviceImage
 from cuaug.cache.encoded import EncodedCache
 from cuaug.cache.estimate import SizeEstimate, estimate, shrunken_size
 from cuaug.cache.limits import CacheStats
@@ -32,7 +32,7 @@ from cuaug.cache.opening import open_cache
 __all__ = [
     "CacheStats",
     "DecodedCache",
-    "DevicePixels",
+    "DeviceImage",
     "EncodedCache",
     "SizeEstimate",
     "estimate",

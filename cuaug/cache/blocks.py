@@ -8,8 +8,8 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.forks import ForkSafeLock
-from cuaug.pages import pages
+from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.huge_pages import pages
 
 __all__ = ["Blocks"]
 
@@ -23,7 +23,7 @@ class Blocks:
     """Hands out memory, over blocks that it handed out before where no array over these is left.
 
     Reading a picture into fresh memory takes several times as long as reading it: the system maps and clears every page
-    on first touch. Nothing runs when an array goes, which would be Python code of a finalizer (cuaug/gone.py).
+    on first touch. Nothing runs when an array is freed: that would be Python code of a finalizer.
     """
 
     def __init__(self) -> None:

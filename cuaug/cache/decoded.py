@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug._runtime.fork import ForkSafeLock
 from cuaug.arguments import integer
-from cuaug.cache.device import DevicePixels, DeviceStore
+from cuaug.cache.device import DeviceImage, DeviceStore
 from cuaug.cache.disk import DiskStore
 from cuaug.cache.identity import differences, identity
 from cuaug.cache.limits import CacheStats, no_longer_promised, set_limit
 from cuaug.cache.memory import MemoryStore
 from cuaug.errors import LoaderError
-from cuaug.forks import ForkSafeLock
 
 __all__ = ["DecodedCache"]
 
@@ -116,10 +116,10 @@ class DecodedCache:
             return DiskStore(self.directory, self.limit_bytes, wanted)
         return MemoryStore(self.limit_bytes)
 
-    def get(self, index: int) -> NDArray[np.uint8] | DevicePixels | None:
+    def get(self, index: int) -> NDArray[np.uint8] | DeviceImage | None:
         """(h, w, 3) uint8, read-only, C-contiguous: the pixels of a sample, or None where they are not held.
 
-        They stay valid after `close`. On a GPU they are a tensor in `DevicePixels`.
+        They stay valid after `close`. On a GPU they are a tensor in `DeviceImage`.
         """
         store = self._store
         return None if store is None else store.get(index)

@@ -10,7 +10,7 @@ import torch
 
 from cuaug.cache.limits import CacheStats
 
-__all__ = ["DevicePixels", "DeviceStore"]
+__all__ = ["DeviceImage", "DeviceStore"]
 
 log = logging.getLogger("cuaug")
 
@@ -20,7 +20,7 @@ _BLOCK_BYTES = 64 << 20
 _ALIGN = 128
 
 
-class DevicePixels:
+class DeviceImage:
     """A decoded picture in device memory.
 
     Attributes:
@@ -42,10 +42,10 @@ class DeviceStore:
         self._limit_bytes, self._device = limit_bytes, device
         self._bytes = 0
         self._free = torch.empty(0, dtype=torch.uint8, device=device)
-        self._pictures: dict[int, DevicePixels] = {}
+        self._pictures: dict[int, DeviceImage] = {}
         self._lock = threading.Lock()
 
-    def get(self, index: int) -> DevicePixels | None:
+    def get(self, index: int) -> DeviceImage | None:
         return self._pictures.get(index)
 
     def put(self, pictures: Mapping[int, torch.Tensor]) -> None:
@@ -62,7 +62,7 @@ class DeviceStore:
                     taken[index].copy_(picture)
         if taken:
             torch.cuda.current_stream(self._device).synchronize()
-            self._pictures.update((index, DevicePixels(tensor)) for index, tensor in taken.items())
+            self._pictures.update((index, DeviceImage(tensor)) for index, tensor in taken.items())
 
     def _take(self, size: int) -> torch.Tensor | None:
         room = -(-size // _ALIGN) * _ALIGN

@@ -13,7 +13,7 @@ room it was given and nothing else. After a crash of the machine the record may 
 not. So the first time that a process reads what it did not write, it compares the checksum. Later it need not: `pixels`
 never shrinks, and no process adds to it where it has shrunk.
 
-All files must be trusted (cuaug/trusted_files.py): pixels decide what a model learns. Where this user may not write
+All files must be trusted (_runtime/trusted_files.py): pixels decide what a model learns. Where this user may not write
 them, on a read-only mount or as files of root, what they hold is read, without a lock.
 """
 
@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.finalizers import libc, when_gone
+from cuaug._runtime.trusted_files import Directory, UntrustedError
 from cuaug.cache.blocks import Blocks
 from cuaug.cache.identity import differences
 from cuaug.cache.limits import CacheStats
 from cuaug.errors import LoaderError
-from cuaug.gone import libc, when_gone
-from cuaug.trusted_files import Directory, UntrustedError
 
 __all__ = ["DiskStore"]
 

@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from cuaug._runtime.fork import ForkSafeLock
 from cuaug.cache.identity import differences, identity
 from cuaug.cache.limits import CacheStats, no_longer_promised, set_limit
 from cuaug.errors import LoaderError
-from cuaug.forks import ForkSafeLock
 
 __all__ = ["EncodedCache"]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from cuaug.arguments import integer
 from cuaug.cache.limits import readable
-from cuaug.codec import Header, Pixels, read_header
+from cuaug.codec import DecodedImage, EncodedImage, read_header
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import open_source
 from cuaug.sources._bytes import read_bytes
-from cuaug.sources.opening import Loadable
+from cuaug.sources.open import Loadable
 
 __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 
@@ -98,10 +98,10 @@ def estimate(source: Loadable, short_side: int | None = None, samples: int = 256
     return SizeEstimate(count, good, damaged, encoded * count // good, decoded * count // good, short_side)
 
 
-def _look(data: Any) -> tuple[int, Header | Pixels]:
+def _look(data: Any) -> tuple[int, EncodedImage | DecodedImage]:
     """Bytes that `EncodedCache` would hold, and the picture's size, of what a source gave."""
     if isinstance(data, np.ndarray) and data.ndim > 1:
-        return 0, Pixels(data)
+        return 0, DecodedImage(data)
     if isinstance(data, (str, os.PathLike)):
         data = read_bytes(data, DEFAULT_MAX_BYTES)
     return memoryview(data).nbytes, read_header(data)

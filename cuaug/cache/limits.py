@@ -6,9 +6,9 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
+from cuaug._runtime.cpu_limits import own_memory
+from cuaug._runtime.fork import ForkSafeLock
 from cuaug.arguments import integer
-from cuaug.forks import ForkSafeLock
-from cuaug.machine import own_memory
 
 __all__ = ["CacheStats", "no_longer_promised", "readable", "set_limit"]
 

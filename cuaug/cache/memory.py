@@ -7,8 +7,8 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.fork import ForkSafeLock
 from cuaug.cache.limits import CacheStats
-from cuaug.forks import ForkSafeLock
 
 __all__ = ["MemoryStore"]
 

@@ -10,7 +10,7 @@ from cuaug.cache.decoded import DecodedCache
 from cuaug.cache.encoded import EncodedCache
 from cuaug.codec import codec_version
 from cuaug.errors import LoaderError
-from cuaug.sources.source import method_of
+from cuaug.sources.source import optional_method
 
 __all__ = ["open_cache"]
 
@@ -22,8 +22,8 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
 
     Args:
         cache: "encoded", "decoded", a cache or None.
-        source: what tells its pictures from others is its `fingerprint` and its `origin`. A source without is told by
-            being the same object, which on a disk would mean nothing to the next process.
+        source: what tells its pictures from others is its `fingerprint` and its `cache_key`. A source without is told
+            by being the same object, which on a disk would mean nothing to the next process.
         device: the loader's.
         decoding: what pixels depend on beside the source and the decoder.
 
@@ -37,9 +37,9 @@ def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) 
     if not isinstance(cache, (EncodedCache, DecodedCache)):
         raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
     contents: dict[str, Any] = {
-        name: method() for name in ("fingerprint", "origin") if (method := method_of(source, name)) is not None
+        name: method() for name in ("fingerprint", "cache_key") if (method := optional_method(source, name)) is not None
     }
-    if None in (contents.get("fingerprint"), contents.get("origin", "")):
+    if None in (contents.get("fingerprint"), contents.get("cache_key", "")):
         if isinstance(cache, DecodedCache) and cache.directory is not None:
             raise LoaderError(
                 f"a cache in {cache.directory!r} would not notice another data set: the source "

@@ -16,14 +16,14 @@ nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels
   cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
 
 probe.py        what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
-header.py       `Header`: a picture's size, and who is to decode it
-host_decoder.py `HostDecoder`
+header.py       `EncodedImage`: a picture's size, and who is to decode it
+cpu_decoder.py `CpuDecoder`
 cuda_decoder.py `CudaDecoder`
 _host_codec.py  nvImageCodec for the CPU, by its C interface
 _nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
 _pillow.py      decoding by Pillow
 messages.py     warnings of the image libraries
-pixels.py       `Pixels`: pictures that come decoded
+pixels.py       `DecodedImage`: pictures that come decoded
 parts.py        regions of JPEGs, from part of the file
 turns.py        pictures as stored, and as EXIF has them displayed
 jpegtran.py     restart markers for JPEGs, for `cuaug prepare`
@@ -31,33 +31,33 @@ jpegtran.py     restart markers for JPEGs, for `cuaug prepare`
 
 from __future__ import annotations
 
-from cuaug.codec._host_codec import codec_version, load_codec
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
+from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec._pillow import eight_bit_rgb
-from cuaug.codec.cuda_decoder import CudaDecoder
-from cuaug.codec.header import (
-    Header,
-    JpegHeader,
+from cuaug.codec.cpu import CpuDecoder, DecodeResult
+from cuaug.codec.cuda import CudaDecoder
+from cuaug.codec.exif import Region
+from cuaug.codec.image import (
+    EncodedImage,
+    EncodedJpeg,
     read_header,
     read_jpeg_headers,
     read_other_header,
 )
-from cuaug.codec.host_decoder import Decoded, HostDecoder
+from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import MessageLog
-from cuaug.codec.parts import JpegIndex
-from cuaug.codec.pixels import Pixels
-from cuaug.codec.probe import file_format
-from cuaug.codec.turns import Region
+from cuaug.codec.pixels import DecodedImage
+from cuaug.codec.sniff import file_format
 
 __all__ = [
+    "CpuDecoder",
     "CudaDecoder",
-    "Decoded",
-    "Header",
-    "HostDecoder",
-    "JpegHeader",
+    "DecodeResult",
+    "DecodedImage",
+    "EncodedImage",
+    "EncodedJpeg",
     "JpegIndex",
     "MessageLog",
-    "Pixels",
     "Region",
     "codec_version",
     "eight_bit_rgb",

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from cuaug._runtime.finalizers import libc
+from cuaug._runtime.fork import ForkWaitsLock
 from cuaug.codec.messages import captured
-from cuaug.forks import ForkWaitsLock
-from cuaug.gone import libc
 
 __all__ = [
     "decode_params",

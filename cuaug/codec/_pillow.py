@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from cuaug.errors import DecodeError
 
 if TYPE_CHECKING:
-    from cuaug.codec.header import Header
+    from cuaug.codec.image import EncodedImage
 
 __all__ = ["FORMATS", "eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
 
@@ -53,7 +53,7 @@ def pillow_orientation(image: Any) -> int:
     return value if value in _TURNS else 1
 
 
-def pillow_decode(header: Header, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
+def pillow_decode(header: EncodedImage, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
     """The pixels of `region` (y0, x0, y1, x1), or all; a new array (h, w, 3) uint8.
 
     Raises:

@@ -13,7 +13,7 @@ from typing import Any
 
 from PIL import Image
 
-from cuaug.codec.header import JpegHeader, read_header
+from cuaug.codec.image import EncodedJpeg, read_header
 from cuaug.errors import DecodeError
 
 __all__ = ["check_jpegtran", "restart_interval", "with_restarts"]
@@ -40,7 +40,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
         OSError: jpegtran cannot be run.
     """
     try:
-        if not isinstance(read_header(data), JpegHeader):
+        if not isinstance(read_header(data), EncodedJpeg):
             raise ValueError("of a kind that is always decoded as a whole: CMYK, or with markers out of place")
     except DecodeError as error:
         raise ValueError(error.cause) from error

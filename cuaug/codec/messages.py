@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from cuaug._native import address, library
+from cuaug._runtime.native import address, library
 
 __all__ = ["TEXT_BYTES", "MessageLog", "captured", "lines_of"]
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from cuaug.errors import DecodeError
 from cuaug.limits import check_pixels
 
-__all__ = ["Pixels"]
+__all__ = ["DecodedImage"]
 
 
-class Pixels:
-    """A decoded image in host memory, which the decoders take in place of a `Header`.
+class DecodedImage:
+    """A decoded image in host memory, which the decoders take in place of a `EncodedImage`.
 
     Args:
         array: (H, W, 3), (H, W, 1) or (H, W) uint8; gray is repeated.

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._native import address, library
+from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.native import address, library
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
-from cuaug.forks import ForkSafeLock
-from cuaug.plan import Tables
+from cuaug.plan import CompiledPlan
 
-__all__ = ["THREADS", "CudaProgram", "Kernels", "Workspace"]
+__all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
 __all__ += ["fills", "forked", "kernels", "scratch_bytes", "unavailable"]
 
 #: Threads a block: any multiple of a warp, up to the 256 that `resample` is compiled for.
@@ -180,12 +180,12 @@ class Workspace:
         return memory.copy_(self._staged, non_blocking=True)
 
 
-def fills(tables: Tables) -> int:
+def fills(tables: CompiledPlan) -> int:
     """How many fills of memory running these tables takes beside its kernel launches: 1 or 0."""
     return int(8 * tables.statistics > _MOST_ZEROS_BYTES)
 
 
-class CudaProgram:
+class CudaExecutor:
     """The tables of a batch, ready to run.
 
     Args:
@@ -193,7 +193,7 @@ class CudaProgram:
         tile: (rows, columns) of the output that one block computes; None: chosen. All give the same bits.
     """
 
-    def __init__(self, tables: Tables, *, tile: tuple[int, int] | None = None) -> None:
+    def __init__(self, tables: CompiledPlan, *, tile: tuple[int, int] | None = None) -> None:
         self.tables = tables
         self._tile = tile
 

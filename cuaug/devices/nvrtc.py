@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 from typing import Any
 
-from cuaug._native import KERNEL_DIRECTORY
+from cuaug._runtime.native import KERNEL_DIRECTORY
+from cuaug._runtime.trusted_files import UntrustedError, cache_directory, warn_once
 from cuaug.errors import DeviceError
-from cuaug.trusted_files import UntrustedError, cache_directory, warn_once
 
 __all__ = ["cached", "compile", "options", "sources"]
 
@@ -63,7 +63,7 @@ def cached(arch: int | str) -> bytes:
 
     Processes that start together may all compile; each writes a file of its own and renames it into place, so that a
     reader never sees half of one. Its digest stands at its end: one that was damaged is made anew. Machine code that
-    other users may have written is not loaded (cuaug/trusted_files.py).
+    other users may have written is not loaded (cuaug/_runtime/trusted_files.py).
     """
     text, headers = sources()
     version = ".".join(map(str, _nvrtc().getVersion()))

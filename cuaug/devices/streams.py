@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from cuaug.gone import Gone, when_gone
+from cuaug._runtime.finalizers import Gone, when_gone
 
 __all__ = ["take"]
 

@@ -51,7 +51,7 @@ from cuaug.functional.geometry import (
     ten_crop,
     vertical_flip,
 )
-from cuaug.transforms.instead import FUNCTIONS, no_such
+from cuaug.transforms.migration_hints import FUNCTIONS, no_such
 
 __all__ = [
     "adjust_brightness",

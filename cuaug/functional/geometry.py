@@ -9,7 +9,7 @@ import numpy as np
 
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
-from cuaug.interop import eagerly
+from cuaug.interop import disable_compile
 from cuaug.plan import LONGEST, Plan
 from cuaug.transforms import (
     CenterCrop,
@@ -100,7 +100,7 @@ def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
     return apply(image, lambda plan: transform.write(plan, None))
 
 
-@eagerly  # as a whole: torch 2.3's compiler cannot go on in its midst
+@disable_compile  # as a whole: torch 2.3's compiler cannot go on in its midst
 def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
     """The corners (upper left, upper right, lower left, lower right) and the middle: a tuple of five images of `size`,
     which is at most the image's."""

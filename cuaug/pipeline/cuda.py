@@ -25,21 +25,21 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, each_tensor
-from cuaug.codec import CudaDecoder, Header, JpegHeader, Pixels
+from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
-from cuaug.devices.cuda import CudaProgram, Workspace, forked
+from cuaug.devices.cuda import CudaExecutor, Workspace, forked
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
-from cuaug.pipeline.gpu_times import GpuClock, GpuTimes
+from cuaug.pipeline.decode_autotune import DecodeAutotuner
 from cuaug.pipeline.images import Images
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
-from cuaug.pipeline.reading import Item, Uncached, shrinking
-from cuaug.pipeline.settings import Settings
-from cuaug.pipeline.stats import Recorder
-from cuaug.pipeline.tuning import SplitTuner
-from cuaug.pipeline.workers import Workers
+from cuaug.pipeline.reader import Item, PendingCacheEntry, shrinking
+from cuaug.pipeline.settings import BatchConfig
+from cuaug.pipeline.thread_pool import ThreadPool
+from cuaug.profiling.cuda_events import CudaClock, CudaEvents
+from cuaug.profiling.recorder import Recorder
 
 __all__ = ["CudaPipeline"]
 
@@ -47,23 +47,23 @@ __all__ = ["CudaPipeline"]
 _ARENAS = 2
 # A slot grown beyond this by one giant image is given back after its batch.
 _KEEP_BYTES = 3 * (21 << 20)
-_ENCODED = {Header, JpegHeader}
+_ENCODED = {EncodedImage, EncodedJpeg}
 
 
 class CudaPipeline(Pipeline):
     """Starts jobs whose images are decoded and augmented on one GPU."""
 
-    def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
+    def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
         if reason := forked():
             raise DeviceError(reason)
         super().__init__(settings, recorder, threads)
         self.job = _CudaJob
         self.ranges = torch.cuda.nvtx
-        self.producer_thread = Workers(1, "cuaug-producer")
+        self.producer_thread = ThreadPool(1, "cuaug-producer")
         self.producer = _Producer(settings, recorder, threads, device)
 
     @property
-    def pools(self) -> list[Workers]:
+    def pools(self) -> list[ThreadPool]:
         return [self.workers, self.producer_thread]
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class _Arena:
         times: when the GPU worked on the batch.
     """
 
-    def __init__(self, device: torch.device, times: GpuTimes) -> None:
+    def __init__(self, device: torch.device, times: CudaEvents) -> None:
         self.times = times
         self.slots: list[_Slot] = []
         self.addresses: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
@@ -113,11 +113,11 @@ class _Arena:
 class _Producer:
     """What the producer thread owns. It is made empty: the CUDA objects belong to that thread."""
 
-    def __init__(self, settings: Settings, recorder: Recorder, threads: int, device: torch.device) -> None:
+    def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
         self.device = device
         self._settings = settings
         self._recorder = recorder
-        self.splits = SplitTuner(settings.load_hint, settings.decode_threads, threads)
+        self.splits = DecodeAutotuner(settings.load_hint, settings.decode_threads, threads)
         self._tell_split()
         self._ready = False
         self._turn = 0
@@ -127,8 +127,8 @@ class _Producer:
         torch.cuda.set_device(self.device)
         self.stream = streams.take(self.device)
         self._open_decoder(images)
-        clock = GpuClock(self._recorder, self.stream)
-        self._arenas = [_Arena(self.device, GpuTimes(clock)) for _ in range(_ARENAS)]
+        clock = CudaClock(self._recorder, self.stream)
+        self._arenas = [_Arena(self.device, CudaEvents(clock)) for _ in range(_ARENAS)]
         self._ready = True
 
     def _tell_split(self) -> None:
@@ -186,7 +186,7 @@ class _Producer:
                     tables, stacks, views = planned.tables, planned.stacks, planned.stacks.count
                     dtype = dtype_of(tables.target_type)
                     targets = [torch.empty(shape, dtype=dtype, device=self.device) for shape in stacks.shapes]
-                    CudaProgram(tables).run(
+                    CudaExecutor(tables).run(
                         addresses.repeat(views),
                         targets[0],
                         finals=stacks.addresses(targets),
@@ -207,7 +207,7 @@ class _Producer:
         addresses, failed = np.zeros(len(items), dtype=np.uint64), np.zeros(len(items), dtype=bool)
         arrays: dict[int, NDArray[np.uint8]] = {}
         if all_encoded := set(map(type, items)) <= _ENCODED:  # as by far most batches are
-            places, headers, sizes = np.arange(len(items)), cast(list[Header], items), parts.sizes
+            places, headers, sizes = np.arange(len(items)), cast(list[EncodedImage], items), parts.sizes
         else:
             places, headers = _sorted_out(items, addresses, arrays)
             sizes = np.array([3 * header.height * header.width for header in headers], dtype=np.int64)
@@ -232,8 +232,8 @@ class _Producer:
             addresses[i] = memory.data_ptr()
         if not all_encoded:
             others = set(range(len(items))) - set(places.tolist())
-            by += Counter("source" if isinstance(items[i], Uncached) else job.given for i in others)
-            fresh = {i: item for i, item in enumerate(items) if isinstance(item, Uncached) and not failed[i]}
+            by += Counter("source" if isinstance(items[i], PendingCacheEntry) else job.given for i in others)
+            fresh = {i: item for i, item in enumerate(items) if isinstance(item, PendingCacheEntry) and not failed[i]}
             memories = {i: slot.memory for i, slot in zip(places.tolist(), slots, strict=True)} | uploaded
             pictures = {i: _picture(memories[i], item.encoded) for i, item in fresh.items()}
             arena.scaled = self._cached(fresh, pictures) if fresh else {}
@@ -242,7 +242,7 @@ class _Producer:
         self._recorder.decoded(by)
         return addresses, failed
 
-    def _decode(self, headers: list[Header], slots: list[_Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:
+    def _decode(self, headers: list[EncodedImage], slots: list[_Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:
         """As `CudaDecoder.decode`. While the split is being chosen, it waits for the GPU and takes the time."""
         wrapped = [slot.wrapped for slot in slots]
         if self.splits.done:
@@ -257,7 +257,9 @@ class _Producer:
         self._tell_split()
         return outcomes
 
-    def _cached(self, fresh: dict[int, Uncached], pictures: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    def _cached(
+        self, fresh: dict[int, PendingCacheEntry], pictures: dict[int, torch.Tensor]
+    ) -> dict[int, torch.Tensor]:
         """Scales decoded samples to the size that they have in the cache, and puts them there."""
         small = {i: sample for i, sample in fresh.items() if sample.shrinks}
         made = {i: pictures[i] for i in fresh}
@@ -265,7 +267,7 @@ class _Producer:
             sizes = [sample.height * sample.width * 3 for sample in small.values()]
             rows = torch.empty((len(small), max(sizes)), dtype=torch.uint8, device=self.device)
             addresses = np.array([pictures[i].data_ptr() for i in small], dtype=np.uint64)
-            CudaProgram(shrinking(list(small.values()))).run(addresses, rows)
+            CudaExecutor(shrinking(list(small.values()))).run(addresses, rows)
             for (i, sample), row, size in zip(small.items(), rows, sizes, strict=True):
                 made[i] = row[:size].view(sample.height, sample.width, 3)
         cache = self._settings.reader.decoded
@@ -298,22 +300,22 @@ class _Producer:
 
 def _sorted_out(
     items: list[Item], addresses: NDArray[np.uint64], arrays: dict[int, NDArray[np.uint8]]
-) -> tuple[NDArray[np.int64], list[Header]]:
+) -> tuple[NDArray[np.int64], list[EncodedImage]]:
     """Which items have to be decoded; of the others it notes the address, or the pixels to upload."""
     places, headers = [], []
     for i, item in enumerate(items):
-        encoded = item.encoded if isinstance(item, Uncached) else item
-        if isinstance(encoded, Header):
+        encoded = item.encoded if isinstance(item, PendingCacheEntry) else item
+        if isinstance(encoded, EncodedImage):
             places.append(i)
             headers.append(encoded)
-        elif isinstance(encoded, Pixels):
+        elif isinstance(encoded, DecodedImage):
             arrays[i] = encoded.array
         else:
             addresses[i] = encoded.tensor.data_ptr()
     return np.array(places, dtype=np.int64), headers
 
 
-def _picture(memory: torch.Tensor | None, size: Header | Pixels) -> torch.Tensor:
+def _picture(memory: torch.Tensor | None, size: EncodedImage | DecodedImage) -> torch.Tensor:
     """(height, width, 3): the picture at the start of that memory."""
     assert memory is not None
     return memory.view(-1)[: size.height * size.width * 3].view(size.height, size.width, 3)
@@ -334,7 +336,7 @@ class _Parts:
         self.sizes = heights * self.pitches
         self.missing = np.zeros(len(widths), dtype=np.uint64)
 
-    def cut(self, i: int, header: JpegHeader, region: tuple[int, int, int, int]) -> JpegHeader:
+    def cut(self, i: int, header: EncodedJpeg, region: tuple[int, int, int, int]) -> EncodedJpeg:
         """The header of the i-th picture's part, or its own."""
         part = header.part(region)
         if part is None:
@@ -353,14 +355,14 @@ class _CudaJob(Job):
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         parts = _Parts(planned)
-        cuttable = [i for i, item in enumerate(items) if type(item) is JpegHeader and item.restarts]
+        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restarts]
         regions = planned.regions().tolist() if cuttable else []
 
         def cut(some: range) -> None:
             with self._recorder.at("parse", batch=self.number) as clock:
                 self._workers.doing(clock)
                 for i in cuttable[some.start : some.stop]:
-                    whole = cast(JpegHeader, items[i])
+                    whole = cast(EncodedJpeg, items[i])
                     items[i] = parts.cut(i, whole, regions[i])
                     clock.count("parts", items[i] is not whole)
 

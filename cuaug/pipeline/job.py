@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, without_frames
-from cuaug.pipeline.choices import SAMPLES_PER_TASK, samples_per_read
+from cuaug.pipeline.config import SAMPLES_PER_TASK, samples_per_read
 from cuaug.pipeline.images import Images
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
-from cuaug.pipeline.reading import Item
+from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Samples
-from cuaug.pipeline.settings import Settings
-from cuaug.pipeline.stats import Recorder
-from cuaug.pipeline.workers import LOOK_SECONDS, Workers
-from cuaug.sampling import Epoch, Share
-from cuaug.transforms.running import typed_stage
+from cuaug.pipeline.settings import BatchConfig
+from cuaug.pipeline.thread_pool import LOOK_SECONDS, ThreadPool
+from cuaug.profiling.recorder import Recorder
+from cuaug.sampling import Epoch, RankSlice
+from cuaug.transforms.execute import typed_stage
 
 __all__ = ["Job"]
 
@@ -47,9 +47,9 @@ class Job:
         errors: position in the batch -> what is wrong with that sample, until `failures` tells.
     """
 
-    def __init__(self, pipeline: Any, epoch: Epoch, share: Share, *, fills: Job | None = None) -> None:
+    def __init__(self, pipeline: Any, epoch: Epoch, share: RankSlice, *, fills: Job | None = None) -> None:
         self.pipeline = pipeline
-        self.settings: Settings = pipeline.settings
+        self.settings: BatchConfig = pipeline.settings
         self.share = share
         self._samples = Samples(epoch, share, self.settings.transforms.partners if fills is None else 0)
         self.errors: dict[int, DecodeError] = {}
@@ -58,7 +58,7 @@ class Job:
         self._attempt: int = 0 if fills is None else fills._attempt + 1
         self.number: int = next(pipeline.numbers) if fills is None else fills.number
         self._on_error = self.settings.on_error if fills is None else "replace"
-        self._workers: Workers = pipeline.workers
+        self._workers: ThreadPool = pipeline.workers
         self._recorder: Recorder = pipeline.recorder
         self._items: list[Item | None] = [None] * len(self.indices)
         self._partial: tuple[Images, NDArray[np.int64]] | None = None
@@ -180,7 +180,7 @@ class Job:
             # Batches that were begun earlier go first: what is read for later ones must not keep them waiting.
             self._workers.submit(partial(run, part), self.number)
 
-    def finishing(self, workers: Workers) -> None:
+    def finishing(self, workers: ThreadPool) -> None:
         """Notes that the calling thread, one of `workers`, is at the whole batch; its first sample stands for it."""
         workers.doing(self._recorder.at(batch=self.number, sample=int(self.indices[0])))
 
@@ -364,8 +364,8 @@ class Job:
                 f"{_MOST_STAND_INS} samples in a row that were {wanted} are damaged themselves; the last: "
                 f"{self.failures()[-1]}"
             )
-        others = self._samples.epoch.stand_ins(self._samples.positions[positions], self._attempt)
-        share = Share(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
+        others = self._samples.epoch.replacements(self._samples.positions[positions], self._attempt)
+        share = RankSlice(others, np.zeros(len(others), dtype=bool), len(others), self.share.end)
         self._filled_by = type(self)(self.pipeline, self._samples.epoch, share, fills=self)
         self._places = positions
         self._filled_by.start()

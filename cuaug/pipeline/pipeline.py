@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from cuaug._runtime.finalizers import release_freed_memory
 from cuaug.codec import MessageLog
-from cuaug.gone import release_freed_memory
 from cuaug.pipeline.job import Job
-from cuaug.pipeline.settings import Settings
-from cuaug.pipeline.stats import Recorder
-from cuaug.pipeline.workers import Workers
-from cuaug.sampling import Epoch, Share
+from cuaug.pipeline.settings import BatchConfig
+from cuaug.pipeline.thread_pool import ThreadPool
+from cuaug.profiling.recorder import Recorder
+from cuaug.sampling import Epoch, RankSlice
 
 __all__ = ["Pipeline"]
 
@@ -23,18 +23,18 @@ class Pipeline:
     #: What a profile marks stages with beside its own events, as torch.cuda.nvtx.
     ranges: Any = None
 
-    def __init__(self, settings: Settings, recorder: Recorder, threads: int) -> None:
+    def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int) -> None:
         self.settings = settings
         self.recorder = recorder
-        self.workers = Workers(threads)
+        self.workers = ThreadPool(threads)
         self.numbers = itertools.count()
         self.messages = MessageLog()
 
-    def start(self, epoch: Epoch, share: Share) -> Job:
+    def start(self, epoch: Epoch, share: RankSlice) -> Job:
         return self.job(self, epoch, share).start()
 
     @property
-    def pools(self) -> list[Workers]:
+    def pools(self) -> list[ThreadPool]:
         """All threads that work on batches."""
         return [self.workers]
 

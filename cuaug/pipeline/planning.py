@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.devices import Stacks, first_unlike, folded
+from cuaug.devices import OutputStacks, first_size_mismatch, fuse_luts
 from cuaug.errors import TransformError
 from cuaug.limits import DEFAULT_MAX_PIXELS
-from cuaug.plan import Layout, Plan, Record, Tables, Type
-from cuaug.random import Draws
+from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type
+from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from cuaug.transforms import Compose
 
@@ -44,10 +44,10 @@ class Planned:
         targets: the samples' labels, in which something may have to be moved.
     """
 
-    tables: Tables
+    tables: CompiledPlan
     sources: NDArray[np.int64]
-    stacks: Stacks
-    record: Record
+    stacks: OutputStacks
+    record: Trace
     targets: Targets
 
     def regions(self) -> NDArray[np.int64]:
@@ -63,7 +63,7 @@ def plan_samples(
     chain: Compose,
     items: Sequence[Any],
     labels: Sequence[Any],
-    draws: Draws,
+    draws: SampleRNG,
     target_type: Type | None,
     layout: Layout,
     name: Callable[[int], str],
@@ -93,9 +93,9 @@ def plan_samples(
     def each_view(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views == 1 else np.repeat(values, views)
 
-    def plan_some(some: slice) -> tuple[Plan, Tables, Targets]:
+    def plan_some(some: slice) -> tuple[Plan, CompiledPlan, Targets]:
         heights, widths = sources[:, some]
-        targets = Targets(labels[some], heights, widths, **chain.how_targets_are)
+        targets = Targets(labels[some], heights, widths, **chain.target_format)
         plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
         chain.stages[0].plan(plan, draws.of(each_view(keys[some])))
@@ -118,14 +118,14 @@ def plan_samples(
             raise
         raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
     sizes = tables.sizes()
-    if stack and (k := first_unlike(sizes, views)) is not None:
+    if stack and (k := first_size_mismatch(sizes, views)) is not None:
         of = "" if views == 1 else f"view {k % views} of "
         raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
-    stacks = Stacks.of(sizes, views if stack else None, plan.channels, layout)
-    return Planned(folded(tables), sources, stacks, plan.record, targets)
+    stacks = OutputStacks.of(sizes, views if stack else None, plan.channels, layout)
+    return Planned(fuse_luts(tables), sources, stacks, plan.record, targets)
 
 
-def _check_pixels(tables: Tables, max_pixels: int) -> None:
+def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:
     """Refuses images, finished or between two passes, that are larger than any picture may be."""
     rows = tables.rows
     heights, widths = rows["y"]["out"], rows["x"]["out"]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch, none_of
 from cuaug.pipeline.images import Images
-from cuaug.pipeline.settings import Settings
-from cuaug.plan import Layout, Record
-from cuaug.random import Draws
-from cuaug.sampling import Epoch, Share
-from cuaug.transforms.running import run_stages
+from cuaug.pipeline.settings import BatchConfig
+from cuaug.plan import Layout, Trace
+from cuaug.sampling import Epoch, RankSlice
+from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms.execute import run_stages
 
 __all__ = ["Drawn", "Samples"]
 
@@ -23,7 +23,7 @@ __all__ = ["Drawn", "Samples"]
 class Drawn(NamedTuple):
     """What was drawn for so many images."""
 
-    record: Record
+    record: Trace
     images: int
 
 
@@ -43,7 +43,7 @@ class Samples:
         drawn, rows: where to find what was drawn for each of the n, and which of the images there it is.
     """
 
-    def __init__(self, epoch: Epoch, share: Share, partners: int) -> None:
+    def __init__(self, epoch: Epoch, share: RankSlice, partners: int) -> None:
         self.epoch = epoch
         self.own = len(share.positions)
         self.positions = epoch.followed(share.positions, partners)
@@ -54,10 +54,10 @@ class Samples:
         self.drawn: list[Drawn | None] = [None] * len(self.indices)
         self.rows = np.zeros(len(self.indices), dtype=np.int64)
 
-    def draws(self, which: NDArray[np.int64]) -> Draws:
-        return Draws(self.epoch.seed, self.epoch.number, self.keys[which])
+    def draws(self, which: NDArray[np.int64]) -> SampleRNG:
+        return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[which])
 
-    def drew(self, record: Record, which: NDArray[np.int64]) -> None:
+    def drew(self, record: Trace, which: NDArray[np.int64]) -> None:
         """Notes that a record has what was drawn for those at `which`, in turn."""
         drawn = Drawn(record, len(which))
         for k in which.tolist():
@@ -71,7 +71,7 @@ class Samples:
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
-    def batch(self, images: Images, which: NDArray[np.int64], settings: Settings) -> Batch:
+    def batch(self, images: Images, which: NDArray[np.int64], settings: BatchConfig) -> Batch:
         """The finished batch.
 
         Args:
@@ -84,11 +84,11 @@ class Samples:
         places = shown.tolist()
         images, labels = images.first(len(places)), [self.labels[k] for k in places]
         drawn = [self.drawn[k] for k in places]
-        later = Record(first=0 if drawn[0] is None else drawn[0].record.next)
+        later = Trace(first=0 if drawn[0] is None else drawn[0].record.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
             extra, draws = int((shown >= self.own).sum()), self.draws(shown)
-            how, to = chain.how_targets_are, settings.target_type
+            how, to = chain.target_format, settings.target_type
             stacks, mixed = run_stages(
                 chain.stages, images.tensors, labels, how, draws, later, extra=extra, target_type=to
             )
@@ -105,7 +105,7 @@ class Samples:
         )
 
 
-def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Record) -> list[list[dict[str, Any]]]:
+def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:
     """What was applied to each sample: in the chain's first stage, and in those that follow."""
     first = {id(one): one.record.params(one.images) for one in drawn if one is not None}
     rest = later.params(len(drawn))

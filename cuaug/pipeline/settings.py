@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuaug.errors import TransformError
-from cuaug.pipeline.reading import Reader
+from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Type
 from cuaug.transforms import Compose
 
-__all__ = ["Settings"]
+__all__ = ["BatchConfig"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class BatchConfig:
     """What a loader's jobs have in common; `Loader` says what each is."""
 
     reader: Reader

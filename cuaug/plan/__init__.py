@@ -10,29 +10,29 @@ points.py      boxes and keypoints, moved along with the pixels; bends.py where 
 linear.py      products of small matrices, with the same bits on every processor
 operations.py  pixel operations as rows of numbers
 record.py      what was drawn, told and done again
-tables.py      `Tables`, the finished plan, which devices run
+tables.py      `CompiledPlan`, the finished plan, which devices run
 layout.py      the rows of it, mirrored in kernels/plan.h
 """
 
 from cuaug.plan import operations
+from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
+from cuaug.plan.builder import Plan
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.moves import LONGEST
-from cuaug.plan.plan import Plan
-from cuaug.plan.points import BOX_FORMATS, Points
-from cuaug.plan.record import Record, Script, Where
-from cuaug.plan.tables import Tables
+from cuaug.plan.tables import CompiledPlan
+from cuaug.plan.trace import Replay, Trace, Where
 
 __all__ = [
     "BOX_FORMATS",
     "LONGEST",
     "Border",
+    "BoxesKeypoints",
+    "CompiledPlan",
     "Filter",
     "Layout",
     "Plan",
-    "Points",
-    "Record",
-    "Script",
-    "Tables",
+    "Replay",
+    "Trace",
     "Type",
     "Where",
     "operations",

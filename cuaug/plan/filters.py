@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug._native import address, library
+from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan.geometry import packed_taps
 from cuaug.plan.layout import Border, Neighbourhood
 from cuaug.plan.passes import Passes
-from cuaug.plan.record import Where
+from cuaug.plan.trace import Where
 
 __all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
 
@@ -143,5 +143,5 @@ class Filters(Passes):
         now, i = self._rows.now, self._at(chosen)
         reach = np.empty((2, len(chosen)), dtype=np.int64)
         reach[0], reach[1] = down, across
-        self._change(_WHOLE, library.cuaug_surround, chosen, address(reach))
+        self._change(_WHOLE, library.cuaug_set_filter, chosen, address(reach))
         now["neighbourhood"][i], now["border_before"][i] = kind, border

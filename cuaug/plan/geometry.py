@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._native import address, library
+from cuaug._runtime.native import address, library
 from cuaug.plan.layout import Border
 
 __all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made"]

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug._native import address, library
+from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan.bends import Bends
+from cuaug.plan.boxes_keypoints import mirror, scaling, shift, swap
+from cuaug.plan.displacement_field import DisplacementField
 from cuaug.plan.layout import Border, Filter, Neighbourhood
+from cuaug.plan.pass_table import POINTWISE, POSITIONAL, UNFIT
 from cuaug.plan.passes import Passes
-from cuaug.plan.points import mirror, scaling, shift, swap
-from cuaug.plan.record import Where
-from cuaug.plan.rows import POINTWISE, POSITIONAL, UNFIT
+from cuaug.plan.trace import Where
 
 __all__ = ["LONGEST", "Moves"]
 
@@ -174,7 +174,7 @@ class Moves(Passes):
 
     def _add_field(
         self, chosen: NDArray[np.int64], field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None
-    ) -> Bends:
+    ) -> DisplacementField:
         if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
             raise TransformError(f"a field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
         fields = self._of_each("field", field, chosen) if field.ndim == 4 else field[None]
@@ -193,17 +193,17 @@ class Moves(Passes):
         now["field"][chosen] = self._add_values(fields.reshape(len(fields), -1))
         now["field_rows"][chosen], now["field_columns"][chosen] = rows, columns
         now["field_height"][chosen], now["field_width"][chosen] = self._rows.sizes(chosen)
-        return Bends(np.broadcast_to(whole, (len(chosen), *whole.shape[1:])), rows, columns)
+        return DisplacementField(np.broadcast_to(whole, (len(chosen), *whole.shape[1:])), rows, columns)
 
     def _follow(
         self,
         chosen: NDArray[np.int64],
         matrix: Callable[[], NDArray[np.float64]],
         *,
-        bends: Bends | None = None,
+        bends: DisplacementField | None = None,
         back: bool = False,
     ) -> None:
-        """Moves the chosen samples' points as their pixels have just been moved; see `Points.move`."""
+        """Moves the chosen samples' points as their pixels have just been moved; see `BoxesKeypoints.move`."""
         if self.points is not None:
             heights, widths = self._rows.sizes(chosen)
             self.points.move(chosen, matrix(), heights, widths, bends=bends, back=back)

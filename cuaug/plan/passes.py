@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug._native import library
+from cuaug._runtime.native import library
 from cuaug.errors import TransformError
+from cuaug.plan.boxes_keypoints import BoxesKeypoints
 from cuaug.plan.layout import Type
-from cuaug.plan.points import Points
-from cuaug.plan.record import Where
-from cuaug.plan.rows import UNFIT, Rows
+from cuaug.plan.pass_table import UNFIT, PassTable
+from cuaug.plan.trace import Where
 
 __all__ = ["TABLE_FLOATS", "Barrier", "Passes"]
 
@@ -45,12 +45,12 @@ class Passes:
         self.channels = channels
         self.is_float = source_type != Type.UINT8
         #: What is to be moved along with the pixels.
-        self.points: Points | None = None
+        self.points: BoxesKeypoints | None = None
         #: Where passes ended so far.
         self.barriers: list[Barrier] = []
         self._step = 0
         self._normalized = False
-        self._rows = Rows(sizes, source_type)
+        self._rows = PassTable(sizes, source_type)
         self._everyone = np.arange(n)
         self._luts: list[NDArray[np.float32]] = []
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from cuaug.plan import geometry
 from cuaug.plan.layout import OP, Filter, Layout, Neighbourhood, Type
 
-__all__ = ["Tables"]
+__all__ = ["CompiledPlan"]
 
 
 @dataclass(frozen=True)
-class Tables:
+class CompiledPlan:
     """A finished plan, as the kernels read it; the devices fill in addresses.
 
     Attributes:
@@ -45,7 +45,7 @@ class Tables:
         """(N, 4): y0, x0, y1, x1 around the source pixels that will be read, the ends excluded."""
         return geometry.regions(self.rows[0])
 
-    def for_masks(self) -> Tables:
+    def for_masks(self) -> CompiledPlan:
         """The same passes for masks that lie over the images: whole pixels move, and no value changes.
 
         They make (H, W, 3) uint8 of (H, W, 3) uint8, with 0 beyond a constant border. Where an image is resampled
@@ -65,4 +65,4 @@ class Tables:
         rows["source_type"][0] = Type.UINT8
         rows["target_type"][rows["active"].sum(axis=0) - 1, np.arange(rows.shape[1])] = Type.UINT8
         rows["target_layout"], rows["target_channels"] = Layout.HWC, 3
-        return Tables(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)
+        return CompiledPlan(rows, np.zeros(1, dtype=OP), self.luts, 0, Type.UINT8)

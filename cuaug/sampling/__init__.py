@@ -17,16 +17,16 @@ from cuaug.sampling.orders import (
     open_sampler,
     order_of,
 )
-from cuaug.sampling.steps import LAST_BATCH, Share, Steps
+from cuaug.sampling.steps import LAST_BATCH, RankSlice, Steps
 
 __all__ = [
     "LAST_BATCH",
     "Epoch",
     "Order",
+    "RankSlice",
     "SamplerView",
     "SequentialOrder",
     "ShardSampler",
-    "Share",
     "ShuffledOrder",
     "Steps",
     "TorchOrder",

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.random import STAND_IN_POSITION, Draws
+from cuaug.sampling.rng import STAND_IN_POSITION, SampleRNG
 
 __all__ = ["Epoch"]
 
@@ -38,16 +38,16 @@ class Epoch:
         return len(self.indices)
 
     def keys(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the samples at these places draw under: `Draws(seed, number, keys)`."""
+        """What the samples at these places draw under: `SampleRNG(seed, number, keys)`."""
         return self._keys[positions]
 
     def followed(self, positions: NDArray[np.int64], count: int) -> NDArray[np.int64]:
         """The places, and `count` more that follow the last of them in the order, which goes round at its end."""
         return np.concatenate([positions, (positions[-1:] + 1 + np.arange(count)) % len(self)])
 
-    def stand_ins(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
+    def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
         """Places of other samples to take instead; a function of (seed, epoch, sample, attempt) and the order alone."""
-        draws = Draws(self.seed, self.number, self._keys[positions], position=STAND_IN_POSITION)
+        draws = SampleRNG(self.seed, self.number, self._keys[positions], position=STAND_IN_POSITION)
         return np.floor(draws.uniform(attempt + 1)[:, attempt] * len(self)).astype(np.int64)
 
     @cached_property

@@ -16,7 +16,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from cuaug.arguments import integer
 from cuaug.errors import LoaderError
-from cuaug.random import Draws, mixed
+from cuaug.sampling.rng import SampleRNG, hash_seed
 
 __all__ = [
     "Order",
@@ -85,7 +85,7 @@ class ShuffledOrder:
         keys = np.empty(self.count, dtype=np.uint64)
         for begin in range(0, self.count, _CHUNK):
             part = np.arange(begin, min(begin + _CHUNK, self.count), dtype=np.uint64)
-            drawn = (Draws(seed, epoch, part).uniform() * 2.0**_INDEX_BITS).astype(np.uint64)
+            drawn = (SampleRNG(seed, epoch, part).uniform() * 2.0**_INDEX_BITS).astype(np.uint64)
             keys[begin : begin + len(part)] = (drawn << np.uint64(_INDEX_BITS)) | part
         keys.sort()
         keys &= np.uint64((1 << _INDEX_BITS) - 1)
@@ -168,7 +168,7 @@ class ShardSampler:
         return int(self.sizes.sum())
 
     def order(self, seed: int, epoch: int) -> NDArray[np.int64]:
-        shards = np.argsort(Draws(seed, epoch, np.arange(len(self.sizes))).uniform(), kind="stable")
+        shards = np.argsort(SampleRNG(seed, epoch, np.arange(len(self.sizes))).uniform(), kind="stable")
         begins = np.cumsum(self.sizes) - self.sizes
         inside = np.arange(len(self)) - np.repeat(
             np.cumsum(self.sizes[shards]) - self.sizes[shards], self.sizes[shards]
@@ -199,7 +199,7 @@ class TorchOrder:
             self.sampler.set_epoch(epoch)
         generator = torch.default_generator
         state = generator.get_state()
-        generator.manual_seed(mixed(seed, epoch) >> 1)
+        generator.manual_seed(hash_seed(seed, epoch) >> 1)
         try:
             given = list(itertools.islice(self.sampler, len(self) + 1))  # one without end would take all memory
         finally:
@@ -300,5 +300,5 @@ def _integers(given: Any, name: str) -> NDArray[np.int64]:
 
 def _fine(seed: int, epoch: int, count: int) -> NDArray[np.float64]:
     """(count,): uniform in [0, 1), in steps of 2**-53; 2**-32 would leave some of many samples out."""
-    high, low = Draws(seed, epoch, np.arange(count)).uniform(2).T
+    high, low = SampleRNG(seed, epoch, np.arange(count)).uniform(2).T
     return np.floor(high * 2.0**32) * 2.0**-32 + np.floor(low * 2.0**21) * 2.0**-53

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LAST_BATCH", "Share", "Steps"]
+__all__ = ["LAST_BATCH", "RankSlice", "Steps"]
 
 #: What becomes of the samples left over at the end of an epoch.
 LAST_BATCH = ("partial", "drop", "pad")
 
 
 @dataclass(frozen=True)
-class Share:
+class RankSlice:
     """What one rank loads in one step.
 
     Attributes:
@@ -65,23 +65,23 @@ class Steps:
     def __len__(self) -> int:
         return self._steps
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[RankSlice]:
         return (self[step] for step in range(self._steps))
 
-    def __getitem__(self, step: int) -> Share:
+    def __getitem__(self, step: int) -> RankSlice:
         if not 0 <= step < self._steps:
             raise IndexError(f"step {step} of {self._steps}")
         if self._last_batch != "partial":
             begin = self._start + step * self._global_size
             mine = begin + self._rank * self._batch_size + np.arange(self._batch_size)
             end = min(begin + self._global_size, self._count)
-            return Share(mine % self._count, mine < self._count, self._batch_size, end)
+            return RankSlice(mine % self._count, mine < self._count, self._batch_size, end)
         begin, end = self._begin(step), self._begin(step + 1)
         first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
         mine = np.arange(begin + first, begin + last)
         if len(mine):
-            return Share(mine, np.ones(len(mine), dtype=bool), len(mine), end)
-        return Share(np.array([begin]), np.zeros(1, dtype=bool), 0, end)
+            return RankSlice(mine, np.ones(len(mine), dtype=bool), len(mine), end)
+        return RankSlice(np.array([begin]), np.zeros(1, dtype=bool), 0, end)
 
     def _begin(self, step: int) -> int:
         """Where step `step` of a "partial" division begins, in the order; the end, for the number of steps."""

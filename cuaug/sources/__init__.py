@@ -12,7 +12,7 @@
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
 | `FromDataset` | a torch Dataset | |
 | `Remote` | urls | `cuaug[remote]` |
-| `Checked` | another source, and compares its bytes with checksums | |
+| `ChecksumSource` | another source, and compares its bytes with checksums | |
 
 `Loader` makes them itself, by `open_source`, where default arguments do. `Source` says what a source of your own needs.
 Modules whose names begin with an underscore hold what several of these share.
@@ -20,7 +20,7 @@ Modules whose names begin with an underscore hold what several of these share.
 
 from __future__ import annotations
 
-from cuaug.sources.checked import Checked
+from cuaug.sources.checked import ChecksumSource
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files
@@ -28,14 +28,14 @@ from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
-from cuaug.sources.opening import open_source
+from cuaug.sources.open import open_source
 from cuaug.sources.remote import Remote
-from cuaug.sources.source import Source, method_of
+from cuaug.sources.source import Source, optional_method
 from cuaug.sources.tar_shards import TarShards
 from cuaug.sources.tfrecord import TFRecord
 
 __all__ = [
-    "Checked",
+    "ChecksumSource",
     "Coco",
     "Csv",
     "Files",
@@ -47,6 +47,6 @@ __all__ = [
     "Source",
     "TFRecord",
     "TarShards",
-    "method_of",
     "open_source",
+    "optional_method",
 ]

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Sequence
 
-from cuaug._native import library
+from cuaug._runtime.native import library
 from cuaug.limits import check_bytes
 
 __all__ = ["cause_of", "open_regular", "read_bytes", "read_files", "too_many_open"]

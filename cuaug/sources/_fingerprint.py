@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug.sources._columns import Columns
 from cuaug.sources._urls import is_url
 
-__all__ = ["fingerprint", "once", "origin", "relative"]
+__all__ = ["cache_key", "fingerprint", "once", "relative"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def relative(paths: Sequence[str]) -> list[str]:
     return [path[below:] for path in paths]
 
 
-def origin(paths: Sequence[str], *parts: Any) -> str:
+def cache_key(paths: Sequence[str], *parts: Any) -> str:
     """The deepest folder that files have in common, as it lies on this machine, and a digest.
 
     The digest is of when up to 1,000 of the files, throughout them, were written, of their sizes, and of other plain

@@ -6,7 +6,7 @@ time of change, beginning and end, and is made anew for any other. Processes tha
 each writes a file of its own and renames it into place, so that a reader never sees half of one.
 
 An index decides which labels the samples have, and it may come from another user or be damaged. So it is read only if
-it is trusted (cuaug/trusted_files.py), and used only if every number in it is within its bounds. Otherwise it is made
+it is trusted (trusted_files.py), and used only if every number in it is within its bounds. Otherwise it is made
 anew: no index raises an error.
 """
 
@@ -26,9 +26,9 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
-from cuaug.trusted_files import Directory, UntrustedError, cache_directory, warn_once
 
 __all__ = ["SUFFIX", "Index", "Kind", "Stamp", "check_spans", "indexes", "is_text"]
 

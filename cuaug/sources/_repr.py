@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["OneLine", "some"]
+__all__ = ["ReprMixin", "some"]
 
 _SHOWN = 3
 
 
-class OneLine:
+class ReprMixin:
     """The base of sources that print as their kind, how many samples they have, and where the first one lies."""
 
     def __repr__(self: Any) -> str:

@@ -13,13 +13,13 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
+from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.errors import LoaderError
-from cuaug.gone import libc, when_gone
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._fingerprint import origin
+from cuaug.sources._fingerprint import cache_key
 from cuaug.sources._index import Index, Stamp
-from cuaug.sources._process import PerProcess
-from cuaug.sources._repr import OneLine
+from cuaug.sources._per_process import PerProcess
+from cuaug.sources._repr import ReprMixin
 from cuaug.sources._urls import is_url
 
 __all__ = ["Paths", "Shards", "expand"]
@@ -102,7 +102,7 @@ def _range(text: str) -> list[str]:
     return [f"{value:0{width}d}" for value in range(first, last + step, step)]
 
 
-class Shards(OneLine):
+class Shards(ReprMixin):
     """The base of a source whose samples lie in several files, each with an index.
 
     Args:
@@ -122,9 +122,9 @@ class Shards(OneLine):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    def origin(self) -> str:
+    def cache_key(self) -> str:
         """The shards' common folder, and a digest of when up to 1,000 of them were written."""
-        return origin(self.paths)
+        return cache_key(self.paths)
 
     def _place(self, index: int) -> tuple[int, int]:
         """(shard, number within it) of a sample."""

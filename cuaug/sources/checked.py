@@ -15,33 +15,33 @@ import numpy as np
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
-from cuaug.sources._repr import OneLine, some
+from cuaug.sources._repr import ReprMixin, some
 from cuaug.sources._urls import is_url
 
 if TYPE_CHECKING:
     from cuaug.sources import Source
 
-__all__ = ["Checked"]
+__all__ = ["ChecksumSource"]
 
 _PASSED_ON = frozenset(
-    ["classes", "encoded_size", "fingerprint", "label", "origin", "path", "picture_size", "shard_sizes"]
+    ["classes", "encoded_size", "fingerprint", "label", "cache_key", "path", "picture_size", "shard_sizes"]
 )
 _SAMPLES_PER_TASK = 256
 # How coreutils writes names that would break a line.
 _ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"))
 
 
-class Checked(OneLine):
+class ChecksumSource(ReprMixin):
     r"""Another source, whose samples are verified against checksums.
 
     Damaged JPEGs mostly decode, to a damaged picture. With checksums such a sample is a `DecodeError`, and `on_error`
     says what becomes of it. Where a sample is a path, its file is read here, and the bytes that were verified are the
     bytes that are decoded. Where it is an array, the checksum is over its bytes. Labels are not covered.
 
-        sums = Checked.compute(source)                      # once, while the data are known to be good
-        loader = cuaug.Loader(Checked(source, sums), ...)
-        Checked(source, sums).save("photos/train.crc32")    # or kept in a file
-        loader = cuaug.Loader(Checked(source, "photos/train.crc32"), ...)
+        sums = ChecksumSource.compute(source)                      # once, while the data are known to be good
+        loader = cuaug.Loader(ChecksumSource(source, sums), ...)
+        ChecksumSource(source, sums).save("photos/train.crc32")    # or kept in a file
+        loader = cuaug.Loader(ChecksumSource(source, "photos/train.crc32"), ...)
 
     Args:
         source: any source; what else it has beside `read`, such as `classes`, this one has too.
@@ -98,7 +98,7 @@ class Checked(OneLine):
 
         def part(start: int) -> list[str]:
             stop = min(start + _SAMPLES_PER_TASK, len(source))
-            return [_digest(algorithm, _read(source, i, Checked.max_bytes)[0]).hex() for i in range(start, stop)]
+            return [_digest(algorithm, _read(source, i, ChecksumSource.max_bytes)[0]).hex() for i in range(start, stop)]
 
         with ThreadPoolExecutor(threads) as pool:
             parts = pool.map(part, range(0, len(source), _SAMPLES_PER_TASK))
@@ -181,8 +181,8 @@ def _digest(algorithm: str, data: Any) -> bytes:
 def _check(source: object) -> None:
     if not hasattr(source, "read") or not hasattr(source, "__len__"):
         raise LoaderError(
-            f"Checked takes a source, with __len__ and read(i), not {source!r:.200}; cuaug.sources.open_source makes "
-            "one of what a Loader takes"
+            f"source must have __len__ and read(i), got {source!r:.200}; cuaug.sources.open_source makes a source of "
+            "files, folders and data sets"
         )
 
 

@@ -13,8 +13,8 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes, check_pixels
 from cuaug.sources import _urls
 from cuaug.sources._coco_masks import draw
-from cuaug.sources._fingerprint import fingerprint, once, origin
-from cuaug.sources._repr import OneLine
+from cuaug.sources._fingerprint import cache_key, fingerprint, once
+from cuaug.sources._repr import ReprMixin
 from cuaug.sources._text import Resolver
 
 __all__ = ["Coco"]
@@ -22,7 +22,7 @@ __all__ = ["Coco"]
 Arrays = dict[str, NDArray[Any]]
 
 
-class Coco(OneLine):
+class Coco(ReprMixin):
     """Images and their instances from a COCO annotation file, in the order of the file.
 
     A label is a dict:
@@ -182,9 +182,9 @@ class Coco(OneLine):
         parts = [self._columns[name] for name in sorted(self._columns)]
         return fingerprint("coco", self._names, self.categories, self._begin, self._ids, *parts, self._segment_bytes)
 
-    def origin(self) -> str:
+    def cache_key(self) -> str:
         """The images' folder, and a digest of when up to 1,000 of them were written."""
-        return origin([self.path(i) for i in range(len(self))])
+        return cache_key([self.path(i) for i in range(len(self))])
 
     def _masks(self, mine: slice, height: int, width: int) -> NDArray[np.uint8]:
         count = mine.stop - mine.start

@@ -11,9 +11,9 @@ from typing import Any
 from cuaug.errors import LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import _urls
-from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
 from cuaug.sources._labels import by_place
-from cuaug.sources._repr import OneLine
+from cuaug.sources._repr import ReprMixin
 
 __all__ = ["EXTENSIONS", "Files", "images_below", "split_pairs"]
 
@@ -32,7 +32,7 @@ _LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 Around = frozenset[tuple[int, int]]
 
 
-class Files(OneLine):
+class Files(ReprMixin):
     """Files with a label each.
 
     Args:
@@ -136,9 +136,9 @@ class Files(OneLine):
         """A digest of the paths below their common folder, the labels and the names of the classes."""
         return fingerprint("files", relative(self.paths), self.labels, self.classes)
 
-    def origin(self) -> str:
+    def cache_key(self) -> str:
         """The paths' common folder, and a digest of when up to 1,000 of the files were written."""
-        return origin(self.paths)
+        return cache_key(self.paths)
 
     def _check_urls(self) -> None:
         _urls.check(path for path in self.paths if _urls.is_url(path))

@@ -14,16 +14,16 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import LoaderError
-from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
 from cuaug.sources._labels import fields_of
-from cuaug.sources._parts import leaves
-from cuaug.sources._process import PerProcess
-from cuaug.sources._repr import OneLine
+from cuaug.sources._per_process import PerProcess
+from cuaug.sources._repr import ReprMixin
+from cuaug.sources._subset_concat import leaves
 
 __all__ = ["FromDataset"]
 
 
-class FromDataset(OneLine):
+class FromDataset(ReprMixin):
     """The items of a map-style Dataset.
 
     An item is (image, label), (image, label, more, ...), whose label is then a tuple, an image alone, whose label is
@@ -112,7 +112,7 @@ class FromDataset(OneLine):
         and the indices, of a ConcatDataset of its parts. None where one of these says nothing."""
         return _fingerprint(self.dataset)
 
-    def origin(self) -> str | None:
+    def cache_key(self) -> str | None:
         """The common folder of the Dataset's `samples`, and a digest of when up to 1,000 of them were written. None
         where it has neither such nor a `fingerprint()` of its own: `targets` do not tell which pictures they are of."""
         samples = [_samples(part) for part in _parts(self.dataset)]
@@ -120,7 +120,7 @@ class FromDataset(OneLine):
             return None
         paths = [path for pairs in samples for path, _ in pairs or ()]
         options = [self._image, self.tensor_layout]
-        return origin(paths, *options) if paths else fingerprint("origin", *options)
+        return cache_key(paths, *options) if paths else fingerprint("cache_key", *options)
 
     def _of_mapping(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
         missing = [name for name in (self._image, *self._fields) if name not in item]

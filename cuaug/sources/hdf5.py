@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from cuaug.errors import LoaderError
 from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
 from cuaug.sources._labels import as_text, decoded, fields_of
-from cuaug.sources._process import PerProcess
-from cuaug.sources._repr import OneLine
+from cuaug.sources._per_process import PerProcess
+from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Hdf5"]
 
@@ -28,7 +28,7 @@ _CHUNK = 1 << 24
 _MOST_KEPT = 1 << 24
 
 
-class Hdf5(OneLine):
+class Hdf5(ReprMixin):
     """Images and labels in datasets of an HDF5 file. Needs `pip install "cuaug[hdf5]"`.
 
     HDF5 serves one thread at a time. That suits encoded images, of which reading is the small part.
@@ -112,9 +112,9 @@ class Hdf5(OneLine):
         labels = (rows for column in of_labels for rows in _in_parts(column))
         return fingerprint("hdf5", relative([self._path]), shape, labels)
 
-    def origin(self) -> str:
+    def cache_key(self) -> str:
         """The file's folder, and a digest of when it was written."""
-        return origin([self._path], self.channels_first)
+        return cache_key([self._path], self.channels_first)
 
     def _check_images(self, dataset: Any) -> bool:
         """Whether the images are encoded."""

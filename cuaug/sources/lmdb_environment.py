@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from cuaug._runtime.fork import ForkSafeLock
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.forks import ForkSafeLock
 from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import fingerprint, once, origin, relative
+from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
 from cuaug.sources._labels import by_place
-from cuaug.sources._repr import OneLine
+from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Lmdb"]
 
@@ -21,7 +21,7 @@ Key = bytes | str
 _LOOKED_AT = 1000
 
 
-class Lmdb(OneLine):
+class Lmdb(ReprMixin):
     """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
 
     It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile. LMDB keeps no
@@ -94,9 +94,9 @@ class Lmdb(OneLine):
         some = self.keys[:: -(-len(self.keys) // _LOOKED_AT)] if self._decode is not None else []
         return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value, some))
 
-    def origin(self) -> str:
+    def cache_key(self) -> str:
         """The file's folder, and a digest of when it was written."""
-        return origin([_file(self._path)])
+        return cache_key([_file(self._path)])
 
     def _value(self, key: bytes) -> bytes | None:
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["Source", "method_of"]
+__all__ = ["Source", "optional_method"]
 
 
 @runtime_checkable
@@ -28,9 +28,9 @@ class Source(Protocol):
     - `shard_sizes`: how many samples each shard holds, shards in the order of their samples, for `ShardSampler`.
     - `fingerprint() -> str | None`: a digest of which samples there are and of their labels, wherever they lie; a state
       is refused by a loader whose source has another. None: nothing tells them from others.
-    - `origin() -> str | None`: what tells the pictures from others of the same names and labels, such as their folder
-      and when they were written; a cache is refused by a loader whose source has another. Where a source has no such
-      method, the fingerprint is enough. None: nothing tells them.
+    - `cache_key() -> str | None`: what tells the pictures from others of the same names and labels, such as their
+      folder and when they were written; a cache is refused by a loader whose source has another. Where a source has no
+      such method, the fingerprint is enough. None: nothing tells them.
     """
 
     def __len__(self) -> int: ...
@@ -45,7 +45,7 @@ class Source(Protocol):
         ...
 
 
-def method_of(source: Source, name: str) -> Any:
+def optional_method(source: Source, name: str) -> Any:
     """A method that a source may have, or None; an attribute of that name that is none is the source's own business."""
     found = getattr(source, name, None)
     return found if callable(found) else None

@@ -9,7 +9,7 @@ targets.py   `Targets`: those of a batch
 joining.py   those of several images put together, in a mosaic or pasted on each other
 """
 
-from cuaug.targets.finding import holds_targets
+from cuaug.targets.parse import holds_targets
 from cuaug.targets.targets import Targets
 
 __all__ = ["Targets", "holds_targets"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._native import BEST_ISA, address, library
-from cuaug.devices.host import HostProgram
-from cuaug.plan import Tables
+from cuaug._runtime.native import BEST_ISA, address, library
+from cuaug.devices.cpu import CpuExecutor
+from cuaug.plan import CompiledPlan
 
 __all__ = ["MaskProgram"]
 
@@ -19,8 +19,8 @@ class MaskProgram:
         tables: of the images.
     """
 
-    def __init__(self, tables: Tables) -> None:
-        self._program = HostProgram(tables.for_masks())
+    def __init__(self, tables: CompiledPlan) -> None:
+        self._program = CpuExecutor(tables.for_masks())
         self._heights, self._widths = tables.sizes()
 
     def run(self, sample: int, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:

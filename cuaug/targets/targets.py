@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import BOX_FORMATS, Plan, Points, Tables
+from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, corners_of, written
-from cuaug.targets.finding import Group, may_be_picture, may_hold_targets, may_move
 from cuaug.targets.masks import MaskProgram
+from cuaug.targets.parse import Group, may_be_picture, may_hold_targets, may_move
 
 __all__ = ["Targets"]
 
@@ -77,7 +77,7 @@ class Targets:
             self._groups[i], self._fields[i] = group, group.all_fields()
         self._boxes = self._all(Boxes)
         self._corners = self._read_boxes()
-        self._points: Points | None = None
+        self._points: BoxesKeypoints | None = None
         self._rows: dict[int, slice] = {}  # by the id of a field
 
     def __bool__(self) -> bool:
@@ -114,7 +114,7 @@ class Targets:
         places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
         box_of = self._place(self._boxes, [field.count for _, field in self._boxes])
         keypoint_of = self._place(keypoints, [len(field.places) for _, field in keypoints])
-        points = Points(len(plan), self._corners, box_of, places, keypoint_of)
+        points = BoxesKeypoints(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
         points.kept[points.kept > 0] = 1.0
         plan.points = self._points = points
@@ -125,7 +125,7 @@ class Targets:
         self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
         return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
 
-    def mover(self, tables: Tables) -> Callable[[int], Any]:
+    def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
         """A function that gives what has become of target i, on any thread, once the plan is finished."""
         if not self:
             return self._targets.__getitem__
@@ -162,6 +162,6 @@ class Targets:
 
         return target
 
-    def moved(self, tables: Tables) -> list[Any]:
+    def moved(self, tables: CompiledPlan) -> list[Any]:
         """The N targets: new containers, with what has moved in place of what was given."""
         return [*map(self.mover(tables), range(len(self._groups)))]

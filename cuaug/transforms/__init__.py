@@ -36,11 +36,22 @@ from cuaug.transforms.blur import (
     RandomAdjustSharpness,
 )
 from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.choices import RandomApply, RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
+from cuaug.transforms.color_jitter import (
+    PlanckianJitter,
+    RandomBrightness,
+    RandomChannelPermutation,
+    RandomContrast,
+    RandomHue,
+    RandomPhotometricDistort,
+    RandomSaturation,
+    RGBShift,
+)
 from cuaug.transforms.compose import Compose
+from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, SomeOf
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
+from cuaug.transforms.erase import CoarseDropout, GridMask, RandomErasing, RandomMask
 from cuaug.transforms.function import Lambda
 from cuaug.transforms.geometry import (
     D4,
@@ -54,18 +65,7 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
-from cuaug.transforms.instead import TRANSFORMS, no_such
-from cuaug.transforms.jitter import (
-    PlanckianJitter,
-    RandomBrightness,
-    RandomChannelPermutation,
-    RandomContrast,
-    RandomHue,
-    RandomPhotometricDistort,
-    RandomSaturation,
-    RGBShift,
-)
-from cuaug.transforms.mask import CoarseDropout, GridMask, RandomErasing, RandomMask
+from cuaug.transforms.migration_hints import TRANSFORMS, no_such
 from cuaug.transforms.mixes import CutMix, MixUp
 from cuaug.transforms.mosaic import CopyPaste, Mosaic
 from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, policies
 from cuaug.transforms.auto import Augment
 from cuaug.transforms.base import BatchTransform
@@ -73,7 +73,7 @@ class AugMix(BatchTransform):
         names = list(policies.MIXED)[: None if all_ops else policies.WITHOUT_COLOR]
         self._numbers = np.array([list(policies.GREATEST).index(name) for name in names])
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         width, steps = self.mixture_width, self.chain_depth if self.chain_depth > 0 else 3
         own = draws.beta(self.alpha)
         weights = draws.dirichlet(self.alpha, width) * (1.0 - own[:, None])

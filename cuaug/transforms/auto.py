@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, matrices
 from cuaug.transforms.base import Transform, Where
 from cuaug.transforms.blur import sharpness_taps
@@ -69,7 +69,7 @@ class Augment(Transform):
         }
 
     def _params(
-        self, draws: Draws, number: Sizes, level: Any, bins: int, heights: Sizes, widths: Sizes
+        self, draws: SampleRNG, number: Sizes, level: Any, bins: int, heights: Sizes, widths: Sizes
     ) -> dict[str, Any]:
         """The operations of these numbers, (N, steps), at these levels out of `bins`, either way where they have two.
 
@@ -171,7 +171,7 @@ class AutoAugment(Augment):
         known = [one.value for one in AutoAugmentPolicy]
         self.policy = AutoAugmentPolicy(arguments.one_of("policy", getattr(policy, "value", policy), known))
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         policy = sub_policies(self.policy)
         number, probability, level = policy[draws.integers(0, len(policy) - 1)].transpose(2, 0, 1)
         # What does not act has the number of Identity.
@@ -206,7 +206,7 @@ class RandAugment(Augment):
                 f"magnitude is one of {self.num_magnitude_bins} (num_magnitude_bins), from 0, not {magnitude!r}"
             )
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         number = draws.uniform(self.num_ops, 0, len(WIDEST)).astype(np.int64)
         return self._params(draws, number, self.magnitude, self.num_magnitude_bins, heights, widths)
 
@@ -229,7 +229,7 @@ class TrivialAugmentWide(Augment):
         super().__init__(interpolation, fill)
         self.num_magnitude_bins = _bins(num_magnitude_bins)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         number = draws.uniform(1, 0, len(WIDEST)).astype(np.int64)
         level = draws.uniform(1, 0, self.num_magnitude_bins).astype(np.int64)
         return self._params(draws, number, level, self.num_magnitude_bins, heights, widths)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, Record, Where
-from cuaug.plan.plan import check_params
-from cuaug.random import Draws
+from cuaug.plan import Plan, Trace, Where
+from cuaug.plan.builder import check_params
+from cuaug.sampling.rng import SampleRNG
 
 __all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
 
@@ -33,7 +33,7 @@ class Transform:
     #: How many images it makes of each, whatever comes after it in a chain.
     views: int = 1
 
-    def make_params(self, draws: Draws, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
         """What `write` will need, drawn anew for each of the N samples: arrays of N rows.
 
         heights and widths are (N,), in pixels.
@@ -44,7 +44,7 @@ class Transform:
         """Adds this transform with these parameters to the samples where `where` is true (None: all)."""
         raise NotImplementedError(f"{type(self).__name__}.write")
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         """Draws and writes. Each transform draws from a position of its own, whether or not it acts on a sample."""
         draws.next_transform()
         plan.perform(self, where, self.make_params(draws, *plan.sizes))
@@ -77,7 +77,7 @@ class RandomTransform(Transform):
 
     p: float
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         draws.next_transform()
         acts = draws.bernoulli(self.p)
         plan.perform(self, acts if where is None else acts & where, self.make_params(draws, *plan.sizes))
@@ -118,9 +118,9 @@ class BatchTransform(Transform):
         self,
         images: Tensor,
         targets: list[Any] | None,
-        draws: Draws,
-        record: Record,
-        how_targets_are: Mapping[str, Any],
+        draws: SampleRNG,
+        record: Trace,
+        target_format: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
         """Draws, notes and runs: for N samples, with `partners` or more behind them.
@@ -135,7 +135,7 @@ class BatchTransform(Transform):
         check_params(self, params, n)
         step = record.take(self, where, params, n)
         given = None if targets is None else targets[: n + self.partners]
-        more = how_targets_are if self.reads_targets else {}
+        more = target_format if self.reads_targets else {}
         made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)
         if not isinstance(made, torch.Tensor) or len(made) != n:
             what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else type(made).__name__
@@ -145,7 +145,7 @@ class BatchTransform(Transform):
     def stage(self) -> BatchTransform | None:
         return self
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         raise TransformError(f"{type(self).__name__} acts on whole batches: it cannot be a part of another transform")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import Filter, Plan
 from cuaug.plan.filters import MEDIAN_SIZES
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
@@ -112,7 +112,7 @@ class GaussianBlur(Transform):
         if self.sigma[0] == 0.0:
             raise TransformError(f"sigma is above 0, not {sigma!r}")
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"sigma": draws.uniform(None, *self.sigma)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -170,7 +170,7 @@ class MotionBlur(RandomTransform):
         if self._filter == Filter.BICUBIC:
             raise TransformError("interpolation is 'nearest' or 'bilinear' for MotionBlur, not 'bicubic'")
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         low, high = self._sizes
         return {
             "size": 2 * draws.integers(low // 2, high // 2) + 1,
@@ -196,7 +196,7 @@ class MedianBlur(RandomTransform):
         self._sizes = odd_sizes("kernel_size", kernel_size, MEDIAN_SIZES[0], MEDIAN_SIZES[-1])
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         low, high = self._sizes
         return {"size": 2 * draws.integers(low // 2, high // 2) + 1}
 
@@ -228,7 +228,7 @@ class Downscale(RandomTransform):
         self._filters = [arguments.interpolation(interpolation_pair[name]) for name in ("downscale", "upscale")]
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"scale": draws.uniform(None, *self.scale_range)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -253,7 +253,7 @@ class JPEG(Transform):
             raise TransformError(f"quality is from 1 to 100, or (lowest, highest) of two, not {quality!r}")
         self.quality = numbers[0], numbers[-1]
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"quality": draws.integers(*self.quality)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

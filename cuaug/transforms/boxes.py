@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, Points
+from cuaug.plan import BoxesKeypoints, Plan
 from cuaug.plan.geometry import first_holding
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
 
@@ -94,7 +94,7 @@ class RandomIoUCrop(Transform):
         shapes = self.min_scale, self.max_scale, self.min_aspect_ratio, self.max_aspect_ratio
         self._shapes = np.array(shapes, dtype=np.float64)
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         draws.next_transform()
         if plan.points is None:
             raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or have labels with boxes")
@@ -105,8 +105,8 @@ class RandomIoUCrop(Transform):
 
     def _windows(
         self,
-        draws: Draws,
-        points: Points,
+        draws: SampleRNG,
+        points: BoxesKeypoints,
         heights: NDArray[np.int64],
         widths: NDArray[np.int64],
         open: NDArray[np.bool_],

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, linear, operations
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
@@ -68,7 +68,7 @@ class ColorJitter(Transform):
         self._spans = {name: bounds for name, bounds in spans.items() if bounds != factor_span(name, 0.0)}
         self._bounds = [[bounds[end] for bounds in self._spans.values()] for end in (0, 1)]
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         factors = draws.uniform(len(self._spans), *self._bounds)
         return {"order": draws.permutation(len(self._spans)), **dict(zip(self._spans, factors.T, strict=True))}
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import eagerly
-from cuaug.plan import BOX_FORMATS, Plan, Record, Script
-from cuaug.plan.record import is_told
-from cuaug.random import Draws
+from cuaug.interop import disable_compile
+from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
+from cuaug.plan.trace import is_told
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
 
@@ -116,17 +116,17 @@ class Compose(Transform):
         """Its transforms, each followed by those that it holds, at any depth."""
         return self._look().parts
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         for transform in self.transforms:
             transform.plan(plan, draws, where)
 
     @property
-    def how_targets_are(self) -> dict[str, Any]:
+    def target_format(self) -> dict[str, Any]:
         """What `Targets` needs to know to read them."""
-        return self._look().how_targets_are
+        return self._look().target_format
 
     def __call__(self, image: Any, *target: Any) -> Any:
-        return self._run(image, target, Record())
+        return self._run(image, target, Trace())
 
     def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
         """The transformed image or batch, and what was applied to it.
@@ -136,7 +136,7 @@ class Compose(Transform):
             that acted, in order, of Python's numbers and lists; for a batch a list of those lists. What acted within
             `MultiView` is told for each "view". `replay` does it again.
         """
-        record = Record()
+        record = Trace()
         result = self._run(image, target, record)
         told = record.params(len(image) if np.ndim(image) == 4 else 1)
         return result, told if np.ndim(image) == 4 else told[0]
@@ -158,7 +158,7 @@ class Compose(Transform):
             )
         if np.ndim(image) == 4 and len(told) != len(image):
             raise TransformError(f"params are those of {len(told)} images, but there are {len(image)} images")
-        record = Record(Script(told))
+        record = Trace(Replay(told))
         result = self._run(image, target, record)
         record.check_end()
         return result
@@ -178,11 +178,11 @@ class Compose(Transform):
         text = explain(self.stages, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
         return f"{len(self.transforms)} transforms, {text}"
 
-    @eagerly
-    def _run(self, image: Any, target: tuple[Any, ...], record: Record) -> Any:
+    @disable_compile
+    def _run(self, image: Any, target: tuple[Any, ...], record: Trace) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
-        from cuaug.transforms.running import restacked, rows_of, run_chain
+        from cuaug.transforms.execute import restacked, rows_of, run_chain
 
         if len(target) > 1:
             raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
@@ -200,7 +200,7 @@ class Compose(Transform):
             )
         targets = (rows or target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
-        made, targets = run_chain(self.stages, image, targets, self.how_targets_are, seed, epoch, record)
+        made, targets = run_chain(self.stages, image, targets, self.target_format, seed, epoch, record)
         if targets is None:
             return made
         return made, restacked(target[0], rows, targets) if rows else targets if is_batch else targets[0]
@@ -222,7 +222,7 @@ class Compose(Transform):
 
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
-        how = "".join(f", {name}={value!r}" for name, value in self.how_targets_are.items() if value != _DEFAULTS[name])
+        how = "".join(f", {name}={value!r}" for name, value in self.target_format.items() if value != _DEFAULTS[name])
         return f"Compose([\n{inner},\n]{how})" if self.transforms else f"Compose([]{how})"
 
 
@@ -231,7 +231,7 @@ class _Seen(NamedTuple):
 
     parts: list[Any]
     views: int
-    how_targets_are: dict[str, Any]
+    target_format: dict[str, Any]
     stages: list[Compose | BatchTransform]
 
 

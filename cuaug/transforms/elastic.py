@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Where
 from cuaug.transforms.warps import Warp
@@ -73,7 +73,7 @@ class ElasticTransform(Warp):
             raise TransformError(f"{name} is a number of at least {low:g}, or two, for x and y, not {value!r}")
         return numbers[0], numbers[-1]
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         (rows, down), (columns, across) = self._waves(heights, self.sigma[1]), self._waves(widths, self.sigma[0])
         _check_room(len(heights), 2 * rows.max(initial=0), columns.max(initial=0))
         # One number for each pair of waves and direction; which draws a sample takes depends on its own size alone.
@@ -170,7 +170,7 @@ class GridDistortion(Warp, RandomTransform):
         self.normalized = normalized
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         drawn = [1.0 + draws.uniform(self.num_steps, *self.distort_limit) for _ in "yx"]
         steps_y, steps_x = (steps / steps.mean(axis=1, keepdims=True) if self.normalized else steps for steps in drawn)
         return {"steps_y": steps_y, "steps_x": steps_x}

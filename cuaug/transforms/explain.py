@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.plan import Plan, Points, Type
-from cuaug.random import Draws
+from cuaug.plan import BoxesKeypoints, Plan, Type
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.base import BatchTransform, Transform, Where
 
 __all__ = ["explain"]
@@ -60,8 +60,8 @@ def explain(
         rows = batch_size * stage.views
         source = Type.FLOAT32 if is_float else Type.UINT8
         plan = _Watched([height] * rows, [width] * rows, source_type=source, channels=channels, views=stage.views)
-        plan.points = Points(rows, (), (), (), ())  # some transforms ask for boxes
-        stage.plan(plan, Draws(0, number, np.repeat(np.arange(batch_size), stage.views)))
+        plan.points = BoxesKeypoints(rows, (), (), (), ())  # some transforms ask for boxes
+        stage.plan(plan, SampleRNG(0, number, np.repeat(np.arange(batch_size), stage.views)))
         is_float = plan.is_float
         height, width = (int(sizes[0]) for sizes in plan.sizes)
         for launch, does in enumerate(plan.does):

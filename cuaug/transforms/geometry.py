@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
 from cuaug.plan.geometry import first_window
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
@@ -85,7 +85,7 @@ class RandomCrop(Transform):
         self._fill = arguments.color("fill", fill)
         self._border = arguments.border(padding_mode)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         left, top, right, bottom = self._sides or (0, 0, 0, 0)
         height, width = self.size
         padded_h, padded_w = heights + top + bottom, widths + left + right
@@ -132,7 +132,7 @@ class RandomResizedCrop(Transform):
         self.antialias = arguments.antialias(antialias)
         self._filter = arguments.interpolation(interpolation)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         share = draws.uniform(self._TRIES, *self.scale)
         log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
         window, found = first_window(share, log_ratio, draws.uniform(2), heights, widths)
@@ -198,7 +198,7 @@ class RandomRot90(RandomTransform):
             raise TransformError(f"times is (fewest, most) quarter turns, integers in that order, not {times!r}")
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return {"k": draws.integers(*self.times)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -215,7 +215,7 @@ class D4(RandomTransform):
     def __init__(self, p: float = 1.0) -> None:
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         """`k` quarter turns, counter-clockwise, and then a transposition where `transpose` is true."""
         return {"k": draws.integers(0, 3), "transpose": draws.bernoulli(0.5)}
 
@@ -265,7 +265,7 @@ class RandomZoomOut(RandomTransform):
         self.p = arguments.probability("p", p)
         self._fill = arguments.color("fill", fill)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         ratio, place = draws.uniform(None, *self.side_range), draws.uniform(2)
         more_x, more_y = (np.floor(size * ratio) - size for size in (widths, heights))
         left, top = np.floor(more_x * place[:, 0]), np.floor(more_y * place[:, 1])

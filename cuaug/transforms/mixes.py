@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cuaug._runtime.intraop import threads_for
 from cuaug.errors import TransformError
-from cuaug.random import Draws
-from cuaug.threads import threads_for
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
 
@@ -111,7 +111,7 @@ class MixUp(_Mix):
         TransformError: labels of another kind, or of no such class.
     """
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         acts = draws.bernoulli(self.p)
         return {"lam": np.where(acts, draws.beta(self.alpha), 1.0)}
 
@@ -135,7 +135,7 @@ class CutMix(_Mix):
         TransformError: labels of another kind, or of no such class.
     """
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         acts = draws.bernoulli(self.p)
         half = 0.5 * np.sqrt(1.0 - draws.beta(self.alpha))
         ends = []

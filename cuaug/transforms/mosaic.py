@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.interop import empty
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
 from cuaug.transforms.mixes import blend, by_numpy
 
 if TYPE_CHECKING:
-    from cuaug.targets.joining import Part, Place
+    from cuaug.targets.merge import Part, Place
 
 __all__ = ["CopyPaste", "Mosaic"]
 
@@ -70,14 +70,14 @@ class Mosaic(BatchTransform):
         self.fill = arguments.color("fill", fill)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         acts = draws.bernoulli(self.p)
         start = np.floor(draws.uniform(2, *self.start_ratio_range) * np.stack([heights, widths], axis=1))
         top, left = start.astype(np.int64).T
         return {"acts": acts, "top": top, "left": left}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
-        from cuaug.targets import joining  # it needs a device, to move masks
+        from cuaug.targets import merge  # it needs a device, to move masks
 
         if images.ndim != 4:
             raise TransformError(
@@ -110,7 +110,7 @@ class Mosaic(BatchTransform):
             for q, (x, y, (x0, y0, x1, y1)) in enumerate(places):
                 to[i, :, y0:y1, x0:x1] = given[i + q, :, y0 - y : y1 - y, x0 - x : x1 - x]
             if mixed is not None and parts is not None:
-                mixed[i] = joining.in_mosaic(parts[i : i + 4], places, (height, width), self.min_bbox_size)
+                mixed[i] = merge.in_mosaic(parts[i : i + 4], places, (height, width), self.min_bbox_size)
         return made, mixed
 
 
@@ -141,12 +141,12 @@ class CopyPaste(BatchTransform):
         self.p = arguments.probability("p", p)
         self.blending = blending
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         # How many instances there are is not known yet: what is drawn is a seed of their draws.
         return {"acts": draws.bernoulli(self.p), "seed": draws.integers(0, 2**32 - 1)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
-        from cuaug.targets import joining
+        from cuaug.targets import merge
 
         if targets is None:
             raise TransformError("CopyPaste needs masks: call the chain with targets, or have labels with masks")
@@ -155,10 +155,10 @@ class CopyPaste(BatchTransform):
         share, mixed = np.zeros((len(acts), 1, *size), dtype=np.float32), list(targets[: len(acts)])
         for i in np.flatnonzero(acts).tolist():
             masks = parts[i + 1].instances
-            drawn = np.floor(Draws(int(params["seed"][i]), 0, np.arange(len(masks))).uniform() * len(masks))
-            chosen = np.isin(np.arange(len(masks)), drawn) & joining.some(masks, 1, 2)
-            covered = joining.some(masks[chosen], 0)
-            mixed[i] = joining.pasted(parts[i], parts[i + 1], chosen, covered, size)
+            drawn = np.floor(SampleRNG(int(params["seed"][i]), 0, np.arange(len(masks))).uniform() * len(masks))
+            chosen = np.isin(np.arange(len(masks)), drawn) & merge.some(masks, 1, 2)
+            covered = merge.some(masks[chosen], 0)
+            mixed[i] = merge.pasted(parts[i], parts[i + 1], chosen, covered, size)
             share[i] = _softened(covered) if self.blending else covered
         return blend([images[:-1], images[1:]], [1.0 - share, share]), mixed
 
@@ -179,7 +179,7 @@ def _parts(
     transform: BatchTransform, targets: list[Any], size: tuple[int, int], box_format: str, mask_fill: int
 ) -> list[Part]:
     """The targets, read."""
-    from cuaug.targets.joining import Part
+    from cuaug.targets.merge import Part
 
     parts = []
     for i, target in enumerate(targets):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cuaug.plan import Plan, operations
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
@@ -34,7 +34,7 @@ class GaussianNoise(Transform):
         self.clip = clip
         self._sigma = arguments.one_or_span("sigma", sigma)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"keys": draws.keys(), "sigma": draws.uniform(None, *self._sigma)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -63,7 +63,7 @@ class SaltAndPepper(RandomTransform):
         self.salt_vs_pepper = arguments.span("salt_vs_pepper", salt_vs_pepper, high=1.0)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         amount, salt = draws.uniform(None, *self.amount), draws.uniform(None, *self.salt_vs_pepper)
         return {"amount": amount, "pepper": amount * (1.0 - salt), "keys": draws.keys()}
 
@@ -86,7 +86,7 @@ class ShotNoise(RandomTransform):
         self.scale_range = arguments.span("scale_range", scale_range, low=1e-6)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"keys": draws.keys(), "scale": draws.uniform(None, *self.scale_range)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, operations
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import RandomTransform, Where
 
@@ -35,7 +35,7 @@ class RandomGamma(RandomTransform):
         self.gain = arguments.span("gain", gain)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"gamma": draws.uniform(None, *self.gamma), "gain": draws.uniform(None, *self.gain)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -137,7 +137,7 @@ class CLAHE(RandomTransform):
         self.tile_grid_size = cells[0], cells[1]
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"clip_limit": draws.uniform(None, *self.clip_limit)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.random import APART, Draws
+from cuaug.sampling.rng import APART, SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, members
-from cuaug.transforms.choices import check_planned
+from cuaug.transforms.containers import check_planned
 
 __all__ = ["FiveCrop", "MultiView", "TenCrop"]
 
@@ -92,14 +92,14 @@ class MultiView(Transform):
             raise TransformError("a view is one image: nothing in MultiView can make several")
         return len(self.transforms)
 
-    def plan(self, plan: Plan, draws: Draws, where: Where = None) -> None:
+    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
         _check_views(self, plan)
         view = np.arange(len(plan)) % self.views
         with plan.views_apart():
             # The same one for several views is planned once; others may equal it, as data classes do, or not hash.
             for transform in plan.each_alone({id(one): one for one in self.transforms}.values()):
                 acts = np.array([transform is one for one in self.transforms])[view]
-                transform.plan(plan, draws.apart(view), None if acts.all() else acts)
+                transform.plan(plan, draws.for_view(view), None if acts.all() else acts)
 
 
 def _check_views(transform: Transform, plan: Plan) -> None:

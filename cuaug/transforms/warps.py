@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, matrices
 from cuaug.transforms.base import RandomTransform, Transform, Where
 
@@ -74,7 +74,7 @@ class RandomRotation(Warp):
         self.expand = expand
         self.center = None if center is None else arguments.point("center", center)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return {"angle": draws.uniform(None, *self.degrees)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -126,7 +126,7 @@ class RandomAffine(Warp):
             return arguments.either_way("shear", shear)
         return arguments.either_way("shear", numbers[:2]) + arguments.either_way("shear", numbers[2:])
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         angle = draws.uniform(None, *self.degrees)
         most = np.multiply(self.translate or (0.0, 0.0), np.stack([widths, heights], axis=1))
         translate = np.rint(draws.uniform(2, -most, most))
@@ -164,7 +164,7 @@ class RandomPerspective(Warp, RandomTransform):
         self.distortion_scale = arguments.probability("distortion_scale", distortion_scale)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: Draws, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         last = np.stack([widths, heights], axis=1)[:, None] - 1  # (N, 1, 2)
         room = np.floor(self.distortion_scale * ((last + 1) // 2)) + 1.0
         inwards = np.floor(draws.uniform(8).reshape(-1, 4, 2) * room)

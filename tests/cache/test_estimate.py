@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug.cache import SizeEstimate, estimate, shrunken_size
 from cuaug.errors import LoaderError
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.sources import Files
 from cuaug.transforms import Resize
 
@@ -26,7 +26,7 @@ sides = st.integers(1, 5000)
 @example(1023, 511, 256)
 def test_the_size_that_resize_gives_but_never_larger(height, width, short_side):
     resized = Resize(short_side).make_params(
-        Draws(0, 0, np.zeros(1, np.int64)), np.array([height]), np.array([width])
+        SampleRNG(0, 0, np.zeros(1, np.int64)), np.array([height]), np.array([width])
     )  # fmt: skip
     size = int(resized["height"][0]), int(resized["width"][0])
     assert shrunken_size(height, width, short_side) == (size if min(height, width) > short_side else (height, width))

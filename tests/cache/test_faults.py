@@ -22,7 +22,7 @@ from cuaug import transforms as T
 from tests.cache import fuzz_cache
 from tests.cache.pictures import ROOT, picture, same
 from tests.loader.pictures import write_photos
-from tests.planting import NOBODY, give_away
+from tests.support.foreign_files import NOBODY, give_away
 
 COUNT = 20
 SIZES = [picture(i).nbytes for i in range(COUNT)]

@@ -8,7 +8,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cuaug import machine
+from cuaug._runtime import cpu_limits
 from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
 from cuaug.cache.limits import readable
 from cuaug.errors import LoaderError
@@ -53,7 +53,7 @@ def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
 
 
 def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
-    monkeypatch.setattr(machine, "available_memory", lambda: 8_000_000)
+    monkeypatch.setattr(cpu_limits, "available_memory", lambda: 8_000_000)
     monkeypatch.setattr(limits, "_promised", {})
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cuaug.codec import HostDecoder
+from cuaug.codec import CpuDecoder
 
 
 @pytest.fixture(scope="module")
-def decoder() -> HostDecoder:
-    return HostDecoder()
+def decoder() -> CpuDecoder:
+    return CpuDecoder()

@@ -32,7 +32,7 @@ import numpy as np
 
 from cuaug import Loader
 from cuaug import transforms as T
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, peak_bytes
 from tests.codec.mutations import mutate
@@ -78,12 +78,12 @@ class Fuzzer:
         decoder: what decodes.
     """
 
-    def __init__(self, decoder: HostDecoder | None = None) -> None:
+    def __init__(self, decoder: CpuDecoder | None = None) -> None:
         self.broken: list[str] = []
         self.counts = {"pictures": 0, "refused": 0, "through the loader": 0}
         self.slowest, self.largest = (0.0, ""), (0, "")
-        self._decoder = HostDecoder() if decoder is None else decoder
-        self._good = [(data, HostDecoder().decode(read_header(data)).copy()) for data in GOOD]
+        self._decoder = CpuDecoder() if decoder is None else decoder
+        self._good = [(data, CpuDecoder().decode(read_header(data)).copy()) for data in GOOD]
 
     def try_decoder(self, what: Case) -> None:
         start, before = time.process_time(), peak_bytes()

@@ -1,4 +1,4 @@
-"""Damaged files, decoded together with sound ones, whole and in parts; tests/test_sanitizers.py runs it.
+"""Damaged files, decoded together with sound ones, whole and in parts; tests/kernels/test_sanitizers.py runs it.
 
 python -m tests.codec.sanitized_decoding COUNT
 """
@@ -10,7 +10,7 @@ import sys
 
 from PIL import Image
 
-from cuaug.codec import Decoded, Header, HostDecoder, JpegIndex, Region, read_header
+from cuaug.codec import CpuDecoder, DecodeResult, EncodedImage, JpegIndex, Region, read_header
 from cuaug.errors import DecodeError
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
@@ -18,7 +18,7 @@ from tests.codec.pictures import encode
 
 
 def main(count: int) -> None:
-    rng, index, decoder = random.Random(0), JpegIndex(1 << 24), HostDecoder()
+    rng, index, decoder = random.Random(0), JpegIndex(1 << 24), CpuDecoder()
     noise = Image.effect_noise((200, 300), 60).convert("RGB")
     sound = [encode(noise, "JPEG", quality=quality) for quality in (60, 80, 95)]
     sound += [encode(noise, "JPEG", quality=90, restart_marker_blocks=4), encode(noise, "PNG")]
@@ -31,20 +31,20 @@ def main(count: int) -> None:
         headers = [header for data in files if (header := _header(data)) is not None]
         regions = [rng.choice((None, _region(rng, header))) for header in headers]
         for outcome in decoder.decode_each(headers, regions, index=index):
-            by[outcome.by if isinstance(outcome, Decoded) else "nobody"] += 1
-            parts += isinstance(outcome, Decoded) and outcome.in_part
+            by[outcome.by if isinstance(outcome, DecodeResult) else "nobody"] += 1
+            parts += isinstance(outcome, DecodeResult) and outcome.in_part
     print("decoded", by, "in parts", parts)
     assert min(parts, *by.values()) >= count // 20
 
 
-def _header(data: bytes) -> Header | None:
+def _header(data: bytes) -> EncodedImage | None:
     try:
         return read_header(data, max_pixels=1 << 20)
     except DecodeError:
         return None
 
 
-def _region(rng: random.Random, header: Header) -> Region:
+def _region(rng: random.Random, header: EncodedImage) -> Region:
     y0, x0 = rng.randrange(header.height), rng.randrange(header.width)
     return y0, x0, rng.randrange(y0, header.height) + 1, rng.randrange(x0, header.width) + 1
 

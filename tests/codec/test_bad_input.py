@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
 
 PICTURE = Image.radial_gradient("L").resize((61, 47)).convert("RGB")
@@ -44,7 +44,7 @@ def bmp_claiming(height: int, width: int) -> bytes:
 
 
 def load(data: bytes, **options) -> np.ndarray:
-    return HostDecoder().decode(read_header(data, **options))
+    return CpuDecoder().decode(read_header(data, **options))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_stray_marker_is_not_filled_with_gray():
 
 
 def test_the_decoder_survives_bad_files():
-    decoder = HostDecoder()
+    decoder = CpuDecoder()
     expected = np.asarray(Image.open(io.BytesIO(JPEG)))
     for bad in (JPEG[:-50], PNG[:300], b"nothing", jpeg_claiming(0, 0), encode("WEBP")[:100], b""):
         with pytest.raises(DecodeError):

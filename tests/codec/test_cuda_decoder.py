@@ -54,8 +54,8 @@ def opened(monkeypatch):
             BackendKind=SimpleNamespace(**dict.fromkeys(KINDS)),
             Backend=lambda kind, load_hint=1.0: kind,
         )
-        monkeypatch.setattr("cuaug.codec.cuda_decoder.nv", lambda: codec)
-        monkeypatch.setattr("cuaug.codec.cuda_decoder.decode_params", lambda exif: "displayed" if exif else "stored")
+        monkeypatch.setattr("cuaug.codec.cuda.nv", lambda: codec)
+        monkeypatch.setattr("cuaug.codec.cuda.decode_params", lambda exif: "displayed" if exif else "stored")
         return CudaDecoder(0, load_hint=load_hint)
 
     return open

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.probe import orientation
-from cuaug.codec.turns import turned
+from cuaug.codec.exif import turned
+from cuaug.codec.sniff import orientation
 from tests.codec.pictures import (
     FORMATS,
     JPEG,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cuaug.codec import read_header
-from cuaug.codec.probe import webp_size
+from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
 from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
 from tests.codec.mutations import Part, join, split

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cuaug.codec import HostDecoder
+from cuaug.codec import CpuDecoder
 from tests.codec.fuzzer import Case, Fuzzer, case
 from tests.codec.mutations import KINDS, join, mutate, split
 from tests.codec.originals import ORIGINALS
@@ -134,13 +134,13 @@ def test_a_hang_names_its_case(tmp_path):
         report(process, 3, mark)
 
 
-class Faulty(HostDecoder):
+class Faulty(CpuDecoder):
     """A decoder that does not do as it should with JPEG, or with all but JPEG."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
         self._fault = fault
-        self._sound = HostDecoder()
+        self._sound = CpuDecoder()
 
     def decode(self, header, region=None):
         pixels = self._sound.decode(header, region)

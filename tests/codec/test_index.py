@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug._native import library
-from cuaug.codec import HostDecoder, JpegIndex, read_header
-from cuaug.codec.parts import cut_out, worth_cutting
+from cuaug._runtime.native import library
+from cuaug.codec import CpuDecoder, JpegIndex, read_header
+from cuaug.codec.jpeg_crop import cut_out, worth_cutting
+from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.memory import allocated
-from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
-DECODER = HostDecoder()
+DECODER = CpuDecoder()
 
 
 def known(data: bytes, limit: int = 1 << 20, files: int = 1) -> JpegIndex:
@@ -91,7 +91,7 @@ def test_what_is_cut_out(data, sampling, orientation, height, width, apart):
 def test_a_decoder_with_an_index(data, sampling, orientation, fancy):
     """It decodes what it would without, and from the second visit on a part of the file."""
     file = jpeg(300, 500, sampling, 95, orientation=orientation)
-    header, index, decoder = read_header(file), JpegIndex(1 << 20), HostDecoder(fancy_upsampling=fancy)
+    header, index, decoder = read_header(file), JpegIndex(1 << 20), CpuDecoder(fancy_upsampling=fancy)
     whole = decoder.decode(header).copy()
     for visit in range(4):
         y0, x0 = data.draw(st.integers(100, 150)), data.draw(st.integers(100, 150))
@@ -253,7 +253,7 @@ def test_damage_behind_the_codes(fancy):
     """Of a region at the bottom a decoder sees it, and may leave the file to another one, whose chroma differs."""
     bad_codes = b"\xff\xc4\x00\x16\x00" + 16 * b"\x09" + 3 * b"\x00"
     file = FILE[:-2] + bad_codes + FILE[-2:]
-    header, index, decoder = read_header(file), JpegIndex(1 << 20), HostDecoder(fancy_upsampling=fancy)
+    header, index, decoder = read_header(file), JpegIndex(1 << 20), CpuDecoder(fancy_upsampling=fancy)
     region = (150, 130, 200, 180)
     expected = decoder.decode(header, region).copy()
     for _ in range(3):

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from cuaug._native import KERNEL_DIRECTORY
-from cuaug.codec._host_codec import FUNCTIONS, _folder
+from cuaug._runtime.native import KERNEL_DIRECTORY
+from cuaug.codec._nvimgcodec_c import FUNCTIONS, _folder
 
 OURS = KERNEL_DIRECTORY / "host_nvimgcodec.h"
 # Of each structure: our kind of it, theirs, and our fields with theirs, after those that all begin with.

@@ -16,7 +16,7 @@ from PIL import Image, features
 from cuaug.codec import read_header
 from cuaug.codec.avif import _coded_pixels, as_still_avif
 from cuaug.codec.jpeg2000 import check_jpeg2000
-from cuaug.codec.probe import count_scans
+from cuaug.codec.sniff import count_scans
 from cuaug.codec.tiff import check_tiff
 from cuaug.errors import DecodeError
 from tests.codec.avifs import av1, avif, with_claimed_size

@@ -15,7 +15,7 @@ from PIL import Image
 
 from cuaug import Loader
 from cuaug import transforms as T
-from cuaug.codec import Decoded, HostDecoder, MessageLog, read_header
+from cuaug.codec import CpuDecoder, DecodeResult, MessageLog, read_header
 from cuaug.codec.messages import TEXT_BYTES, captured, lines_of
 from tests.codec.pictures import FORMATS, JPEG, PNG, png_with
 
@@ -54,7 +54,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_each_line_belongs_to_its_image(decoder, capfd):
     files = [JPEG, EXTRA, PNG, GAMMA, damaged_lzw(), MORE, FORMATS["webp rgb"]]
     outcomes = decoder.decode_each([read_header(data) for data in files], [None] * len(files))
-    assert [isinstance(outcome, Decoded) for outcome in outcomes] == [True] * 4 + [False] + [True] * 2
+    assert [isinstance(outcome, DecodeResult) for outcome in outcomes] == [True] * 4 + [False] + [True] * 2
     messages = dict(decoder.messages)
     assert messages.pop(4) == ["tempfile.tif: Using code not yet in table."]
     assert messages == {
@@ -105,7 +105,7 @@ def test_other_threads_print_as_before(capfd):
     stop, decoded = threading.Event(), []
 
     def decode() -> None:
-        decoder = HostDecoder()
+        decoder = CpuDecoder()
         while not stop.is_set():
             decoder.decode(read_header(EXTRA))
             decoded.append(decoder.messages == {0: [PRINTED["extra.jpg"][1]]})
@@ -151,10 +151,10 @@ def test_stderr_works_after_a_fork_and_at_exit():
     """And what asks for C's descriptor of stderr gets it, as Python does for fatal errors."""
     done = python("""
 import ctypes, os, sys, threading
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from tests.codec.test_messages import EXTRA, c_print
 
-decoder, stop = HostDecoder(), threading.Event()
+decoder, stop = CpuDecoder(), threading.Event()
 
 def talk():
     while not stop.is_set():
@@ -166,7 +166,7 @@ for thread in threads:
 for _ in range(20):
     if not (pid := os.fork()):
         c_print(b"child\\n")
-        child = HostDecoder()
+        child = CpuDecoder()
         child.decode(read_header(EXTRA))
         os._exit(0 if child.messages else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

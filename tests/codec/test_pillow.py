@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import EpsImagePlugin
 
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
 
 
@@ -28,5 +28,5 @@ def test_no_program_is_run_to_decode(tmp_path, monkeypatch):
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", str(ghostscript))
     data = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 50 50\n%%EndComments\n{ } loop\n%%EOF\n"
     with pytest.raises(DecodeError, match="format EPS, and cuaug does not read"):
-        HostDecoder().decode(read_header(data))
+        CpuDecoder().decode(read_header(data))
     assert not (tmp_path / "ran").exists()

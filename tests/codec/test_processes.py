@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cuaug.codec import CudaDecoder, HostDecoder, _nvimgcodec, codec_version, gpu_decodes, nv, read_header
+from cuaug.codec import CpuDecoder, CudaDecoder, _nvimgcodec, codec_version, gpu_decodes, nv, read_header
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -26,7 +26,7 @@ def test_one_decoder_per_thread():
 
     def work(seed: int) -> None:
         try:
-            decoder = HostDecoder()
+            decoder = CpuDecoder()
             names = np.random.default_rng(seed).permutation(list(expected))
             for name in names:
                 if (decoder.decode(read_header(FORMATS[name])) != expected[name]).any():
@@ -48,7 +48,7 @@ def test_a_forked_child_decodes(decoder):
     decoder.decode(read_header(JPEG))
     child = os.fork()
     if child == 0:
-        same = (HostDecoder().decode(read_header(JPEG)) == as_pillow(JPEG)).all()
+        same = (CpuDecoder().decode(read_header(JPEG)) == as_pillow(JPEG)).all()
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -59,9 +59,9 @@ import io, os, sys
 import cuaug.codec
 assert "nvidia.nvimgcodec" not in sys.modules
 from PIL import Image
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
-decoder = HostDecoder()
+decoder = CpuDecoder()
 assert "OPENCV_LOG_LEVEL" not in os.environ
 for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
     out = io.BytesIO()

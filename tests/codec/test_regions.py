@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug.codec import Header, HostDecoder, JpegHeader, JpegIndex, Pixels, read_header
+from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, EncodedJpeg, JpegIndex, read_header
 from cuaug.errors import DecodeError
 from tests.codec.mutations import join, split
 from tests.codec.pictures import (
@@ -50,13 +50,13 @@ def test_any_size_and_region(data):
     np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), expected[y0:y1, x0:x1])
 
 
-_decoders: list[HostDecoder] = []
+_decoders: list[CpuDecoder] = []
 
 
-def _shared() -> HostDecoder:
+def _shared() -> CpuDecoder:
     """Hypothesis refuses function fixtures, and a decoder costs milliseconds."""
     if not _decoders:
-        _decoders.append(HostDecoder())
+        _decoders.append(CpuDecoder())
     return _decoders[0]
 
 
@@ -64,16 +64,16 @@ def _shared() -> HostDecoder:
 @given(st.data())
 def test_several_at_once_are_those_one_by_one(data):
     """Of all formats, turned, damaged, regions that are narrow or cut from a part, and pixels that are given."""
-    one_by_one, together, index = _shared(), HostDecoder(), JpegIndex(1 << 20)
+    one_by_one, together, index = _shared(), CpuDecoder(), JpegIndex(1 << 20)
     large = Image.fromarray(photo(200, 300))
     turns = {turn: app1(tiff_block(turn))[4:] for turn in (1, 6)}
     jpegs = [encode(large, "JPEG", exif=turns[turn], quality=95, **how) for turn in turns for how in SORTS]
     files = [*jpegs, *FORMATS.values(), jpegs[0][:-2000], PNG[:-100]]
     for _ in range(2):
-        headers: list[Header | Pixels] = []
+        headers: list[EncodedImage | DecodedImage] = []
         regions = []
         for file in data.draw(st.lists(st.none() | st.sampled_from(files), max_size=9)):
-            headers.append(header := Pixels(PHOTO) if file is None else read_header(file))
+            headers.append(header := DecodedImage(PHOTO) if file is None else read_header(file))
             y0, x0 = data.draw(st.integers(0, header.height - 1)), data.draw(st.integers(0, header.width - 1))
             y1, x1 = data.draw(st.integers(y0 + 1, header.height)), data.draw(st.integers(x0 + 1, header.width))
             regions.append(data.draw(st.sampled_from([None, (y0, x0, y1, x1)])))
@@ -117,7 +117,7 @@ def test_narrow_regions_of_subsampled_jpegs(decoder):
 def test_progressive_files_that_lack_scans(mode, fancy):
     """libjpeg smooths their blocks by those around them, which a region does not have: it showed in any of them."""
     file = encode(Image.fromarray(photo(90, 120)).convert(mode), "JPEG", progressive=True, quality=95)
-    parts, decoder = split(file), HostDecoder(fancy_upsampling=fancy)
+    parts, decoder = split(file), CpuDecoder(fancy_upsampling=fancy)
     scans = [i for i, part in enumerate(parts) if part.name == b"\xda"]
     for last in scans[1:]:
         header = read_header(join(file, parts[:last]))
@@ -125,7 +125,7 @@ def test_progressive_files_that_lack_scans(mode, fancy):
         np.testing.assert_array_equal(whole, as_pillow(join(file, parts[:last])))
         for y0, x0, y1, x1 in ((20, 28, 38, 42), (0, 50, 40, 120), (33, 0, 60, 90)):
             np.testing.assert_array_equal(decoder.decode(header, (y0, x0, y1, x1)), whole[y0:y1, x0:x1])
-    assert isinstance(read_header(file), JpegHeader)
+    assert isinstance(read_header(file), EncodedJpeg)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_neighbours_do_not_matter(decoder):
 
 
 def test_constant_colours_of_every_size():
-    decoder = HostDecoder()
+    decoder = CpuDecoder()
     rng = np.random.default_rng(1)
     for gray in rng.integers(0, 256, 100).tolist():
         size = tuple(rng.integers(1, 200, 2).tolist())
@@ -155,9 +155,9 @@ def test_constant_colours_of_every_size():
 
 
 def test_the_buffer_grows_and_is_given_back(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.host_decoder._KEEP_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.host_decoder._PATIENCE", 5)
-    decoder = HostDecoder()
+    monkeypatch.setattr("cuaug.codec.cpu._KEEP_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.cpu._PATIENCE", 5)
+    decoder = CpuDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))
     assert len(decoder._slots[0].memory) >= 2_700_000
@@ -169,5 +169,5 @@ def test_the_buffer_grows_and_is_given_back(monkeypatch):
 
 def test_fancy_upsampling_is_a_switch(decoder):
     data = encode(Image.fromarray(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)), "JPEG")
-    plain = HostDecoder(fancy_upsampling=False).decode(read_header(data))
+    plain = CpuDecoder(fancy_upsampling=False).decode(read_header(data))
     assert (plain != decoder.decode(read_header(data))).any()

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug.codec import HostDecoder, read_header
-from cuaug.codec.header import NARROW
-from cuaug.codec.parts import cut_out
-from tests.codec.parts import MCU, a_region, assert_holds, cut, jpeg, smallest, within
+from cuaug.codec import CpuDecoder, read_header
+from cuaug.codec.image import NARROW
+from cuaug.codec.jpeg_crop import cut_out
+from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
-WHOLE = HostDecoder()
+WHOLE = CpuDecoder()
 
 
 @settings(deadline=None)
@@ -33,7 +33,7 @@ def test_any_region(data, height, width, sampling, orientation, interval, fancy)
     if not isinstance(interval, int):
         interval = -(-width // MCU[sampling][1]) * (1 if interval == "row" else 2)
     file = jpeg(height, width, sampling, interval=interval, orientation=orientation)
-    decoder = HostDecoder(fancy_upsampling=fancy)
+    decoder = CpuDecoder(fancy_upsampling=fancy)
     header = read_header(file)
     region = data.draw(a_region(header.height, header.width))
     pixels = decoder.decode(header, region).copy()

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug._native import library
+from cuaug._runtime.native import library
 from cuaug.codec import nv
-from cuaug.codec.probe import MAX_SCANS, jpeg_headers
+from cuaug.codec.sniff import MAX_SCANS, jpeg_headers
 from tests.codec.mutations import join, split
 from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from cuaug._native import KERNEL_DIRECTORY
-from tests.sanitizing import ADDRESS, each, planted, run
+from cuaug._runtime.native import KERNEL_DIRECTORY
+from tests.support.sanitizers import ADDRESS, each, planted, run
 
 pytestmark = [
     pytest.mark.slow,

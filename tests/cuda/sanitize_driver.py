@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from cuaug.devices import nvrtc
-from cuaug.devices.cuda import CudaProgram
-from cuaug.devices.host import HostProgram
+from cuaug.devices.cpu import CpuExecutor
+from cuaug.devices.cuda import CudaExecutor
 from cuaug.plan import Layout, Plan, Type
-from tests.sanitizer_plans import ALWAYS, BYTES, SIZES, geometries, image, warps
+from tests.support.sanitizer_plans import ALWAYS, BYTES, SIZES, geometries, image, warps
 
 DEVICE = "cuda"
 
@@ -44,10 +44,10 @@ def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, til
     tables = plan.tables(target, layout)
     (h,), (w,) = tables.sizes()
     want = np.empty(int(h * w) * 3 * BYTES[target], dtype=np.uint8)
-    HostProgram(tables).run(0, source, want.ctypes.data)
+    CpuExecutor(tables).run(0, source, want.ctypes.data)
     memory, address = in_whole_words(source)
     got = torch.empty((1, len(want) - short), dtype=torch.uint8, device=memory.device)
-    CudaProgram(tables, tile=tile).run(np.array([address], dtype=np.uint64), got)
+    CudaExecutor(tables, tile=tile).run(np.array([address], dtype=np.uint64), got)
     return bool((got.cpu().numpy()[0] == want[: got.shape[1]]).all())
 
 

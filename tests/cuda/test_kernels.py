@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, Filter, Layout, Type
-from tests import helpers
-from tests.helpers import assert_same, plan_for
-from tests.strategies import (
+from tests.support import run_plans
+from tests.support.run_plans import assert_same, plan_for
+from tests.support.strategies import (
     GEOMETRY,
     NEIGHBOURHOODS,
     POINTWISE,
@@ -37,11 +37,11 @@ def run(device: str, batch: list[np.ndarray], programs: list[list[Step]], *rest:
     plan = plan_for(*batch)
     for i, program in enumerate(programs):
         write(plan, program, np.arange(len(batch)) == i)
-    helpers.current_device = device
+    run_plans.current_device = device
     try:
-        return helpers.run(plan, batch, *rest, **options)
+        return run_plans.run(plan, batch, *rest, **options)
     finally:
-        helpers.current_device = "cpu"
+        run_plans.current_device = "cpu"
 
 
 def compare(batch: list[np.ndarray], programs: list[list[Step]], dtype: Type, layout: Layout, tile: Any = None) -> None:

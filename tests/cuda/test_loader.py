@@ -65,13 +65,13 @@ def test_one_launch_a_batch(monkeypatch):
     from cuaug.pipeline import cuda
 
     launches = []
-    run = cuda.CudaProgram.run
+    run = cuda.CudaExecutor.run
 
     def counted(self, *arguments, **options):
         launches.append(run(self, *arguments, **options))
         return launches[-1]
 
-    monkeypatch.setattr(cuda.CudaProgram, "run", counted)
+    monkeypatch.setattr(cuda.CudaExecutor, "run", counted)
     source = photos(40)
     for chain, want in ((CHAIN, 1), ([T.Resize((32, 32)), T.ColorJitter(contrast=(0.5, 0.6)), CHAIN[-1]], 2)):
         launches.clear()
@@ -321,7 +321,7 @@ def test_a_producer_that_fails(monkeypatch):
 
     loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda")
     with monkeypatch.context() as patch:
-        patch.setattr(cuda.CudaProgram, "run", lambda *arguments, **options: 1 / 0)
+        patch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             list(loader)
     for images, labels in loader:

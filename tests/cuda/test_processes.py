@@ -25,7 +25,7 @@ def ready():
 """
 
 
-class Script:
+class Replay:
     """A program, from the line "ready" on."""
 
     def __init__(self, body: str, **environment: str) -> None:
@@ -64,12 +64,12 @@ loader = Loader(Memory(100_000), [T.CenterCrop(4)], batch_size=64, device="cuda"
 
 @pytest.mark.parametrize("keep", ["batches = iter(loader); next(batches)", "for batch in loader: break"])
 def test_an_exit_without_close(keep):
-    status, _, error = Script(f"{LOADER}\n{keep}\nready()").wait_since_ready()
+    status, _, error = Replay(f"{LOADER}\n{keep}\nready()").wait_since_ready()
     assert (status, error) == (0, "")
 
 
 def test_an_exception_ends_the_process_with_its_traceback():
-    status, _, error = Script(
+    status, _, error = Replay(
         f"{LOADER}\nfor batch in loader:\n    ready()\n    raise KeyError('mine')"
     ).wait_since_ready()
     assert status == 1 and error.rstrip().endswith("KeyError: 'mine'") and error.count("Traceback") == 1
@@ -77,7 +77,7 @@ def test_an_exception_ends_the_process_with_its_traceback():
 
 def test_ctrl_c():
     body = f"{LOADER}\nready()\nfor batch in loader:\n    time.sleep(0.001)"
-    status, _, error = Script(body).wait_since_ready(stop=True)
+    status, _, error = Replay(body).wait_since_ready(stop=True)
     assert status == -signal.SIGINT and "KeyboardInterrupt" in error
 
 
@@ -98,7 +98,7 @@ if os.fork() == 0:
 print("status", os.wait()[1])
 loader.close()
 """
-    status, out, error = Script(body).wait()
+    status, out, error = Replay(body).wait()
     assert status == 0, error
     lines = out.splitlines()
     assert len(lines) == 4 and lines[2] == f"child: [{list(range(8))}]" and lines[3] == "status 0", out
@@ -110,7 +110,7 @@ def test_cold_processes_share_one_kernel_cache(tmp_path):
 x = torch.arange(3 * 64 * 64, device="cuda").remainder(251).to(torch.uint8).reshape(3, 64, 64)
 print(T.Compose([T.CenterCrop(50), T.Resize(30)])(x).long().sum().item())
 """
-    scripts = [Script(body, CUAUG_CACHE_DIR=str(tmp_path)) for _ in range(16)]
+    scripts = [Replay(body, CUAUG_CACHE_DIR=str(tmp_path)) for _ in range(16)]
     results = [script.wait(240) for script in scripts]
     assert {status for status, _, _ in results} == {0}, results
     assert len({out for _, out, _ in results}) == 1
@@ -120,7 +120,7 @@ print(T.Compose([T.CenterCrop(50), T.Resize(30)])(x).long().sum().item())
 def test_a_cache_that_cannot_be_made_costs_time_alone(tmp_path):
     body = "print(T.CenterCrop(5)(torch.ones(3, 9, 9, device='cuda')).sum().item())"
     (tmp_path / "file").write_text("")
-    assert Script(body, CUAUG_CACHE_DIR=str(tmp_path / "file" / "below")).wait()[:2] == (0, "75.0\n")
+    assert Replay(body, CUAUG_CACHE_DIR=str(tmp_path / "file" / "below")).wait()[:2] == (0, "75.0\n")
 
 
 def test_rank_1_leaves_nothing_on_gpu_0():
@@ -144,5 +144,5 @@ print(active(0), active(1))
         ("os.environ['LOCAL_RANK'] = '1'", "cuda"),
         ("os.environ['LOCAL_RANK'] = '1'", None),
     ):
-        status, out, error = Script(body.format(choose=choose, device=device), CUAUG_DEVICE="").wait()
+        status, out, error = Replay(body.format(choose=choose, device=device), CUAUG_DEVICE="").wait()
         assert (status, out) == (0, "0 1\n"), error

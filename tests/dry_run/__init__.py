@@ -1,8 +1,8 @@
 """The CUDA pipeline with all of CUDA replaced: host memory, one stream, kernels run by the host build.
 
 This shows that the Python around the kernels is right: slots, memory, order, who is told of which stream. Programs by
-themselves are tested in `tests/test_cuda_program.py`; what a GPU adds, `tests/cuda/` tests. Whether those tests are
-right themselves, `pretend.py` and `test_pretended.py` try without a GPU.
+themselves are tested in `kernels/test_cuda_executor.py`; what a GPU adds, `tests/cuda/` tests. Whether those tests are
+right themselves, `fake_gpu.py` and `test_fake_gpu.py` try without a GPU.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from PIL import Image
 
 import cuaug
 from cuaug.pipeline import cuda as pipeline
-from cuaug.pipeline.stats import Recorder
-from tests.fake_cuda import replace_cuda
+from cuaug.profiling.recorder import Recorder
+from tests.support.fake_cuda import replace_cuda
 
 
 @pytest.fixture

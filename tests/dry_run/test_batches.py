@@ -17,8 +17,8 @@ from cuaug.errors import DecodeError, DeviceError, LoaderError
 from cuaug.pipeline import cuda as pipeline
 from tests.codec.test_messages import GAMMA, PRINTED
 from tests.dry_run import CHAIN
-from tests.fake_cuda import FakeDecoder
-from tests.helpers import assert_same
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.run_plans import assert_same
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])

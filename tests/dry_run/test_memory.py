@@ -15,10 +15,10 @@ from cuaug.cache.device import DeviceStore
 from cuaug.devices import cuda
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
-from tests.fake_cuda import FakeDecoder, FakeEvent, FakeStream
+from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
 
-class Decoded:
+class DecodeResult:
     """A source of pixels."""
 
     def __init__(self, paths: list[str]) -> None:
@@ -45,7 +45,7 @@ BARRIERS = [
 def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
     """Nothing pinned is asked for, and of the device just each batch's images, from torch's allocator."""
     monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", 4 << 10)
-    files = Decoded(pictures) if decoded else pictures
+    files = DecodeResult(pictures) if decoded else pictures
     loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
     for _ in range(12):  # five batches each: so that every batch has been in both arenas
         list(loader)
@@ -102,7 +102,7 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
 def test_a_failed_batchs_memory_is_waited_for_as_well(loader_on, pictures, fake, monkeypatch):
     """Its decoding may be under way."""
     fake.torch.cuda.Event = Pending
-    monkeypatch.setattr(cuda.CudaProgram, "run", lambda *arguments, **options: 1 / 0)
+    monkeypatch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
     loader = loader_on(True, pictures[:8], CHAIN, batch_size=8)  # one batch: a later one would take the same memory
     with pytest.raises(ZeroDivisionError):
         list(loader)
@@ -146,7 +146,7 @@ def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
     copy = torch.Tensor.copy_
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
     png = [path for path in pictures if path.endswith("png")]
-    for files, uploads in ((png[:16], 1), (Decoded(png[:16]), 2)):
+    for files, uploads in ((png[:16], 1), (DecodeResult(png[:16]), 2)):
         loader = loader_on(True, files, CHAIN, batch_size=8)
         copies.clear()
         assert len(list(loader)) == 2 and len(copies) == 2 * uploads

@@ -12,9 +12,9 @@ from PIL import Image
 from cuaug import transforms as T
 from tests.codec.pictures import app1, encode, photo, tiff_block
 from tests.dry_run import CHAIN
-from tests.fake_cuda import FakeDecoder
-from tests.helpers import assert_same
 from tests.loader.pictures import Bytes, noisy_jpeg
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.run_plans import assert_same
 
 FIVE = [T.CenterCrop(50), T.FiveCrop(24), T.Normalize(0.5, 0.2)]
 VIEWS = [T.CenterCrop(50), T.MultiView([T.Compose([T.RandomResizedCrop(24), T.ColorJitter(0.3)])] * 3)]

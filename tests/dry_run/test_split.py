@@ -9,8 +9,8 @@ import pytest
 from cuaug.errors import LoaderError
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
-from tests.fake_cuda import FakeDecoder
-from tests.helpers import assert_same
+from tests.support.fake_cuda import FakeDecoder
+from tests.support.run_plans import assert_same
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from torch.utils.data import Subset
 
 from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
 from cuaug import transforms as T
-from cuaug.codec import HostDecoder, read_header
+from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
 from tests.loader.pictures import Arrays, Memory, numbers_of, photo, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
@@ -64,7 +64,7 @@ def assert_equal(got: list[dict[int, torch.Tensor]], want: list[dict[int, torch.
 
 def shrunk(path: str, short_side: int) -> np.ndarray:
     """The picture as the docs say that it is cached: decoded, and resized if its short side is longer."""
-    pixels = HostDecoder().decode(read_header(Path(path).read_bytes())).copy()
+    pixels = CpuDecoder().decode(read_header(Path(path).read_bytes())).copy()
     return functional.resize(pixels, short_side) if min(pixels.shape[:2]) > short_side else pixels
 
 
@@ -211,7 +211,7 @@ def test_the_same_names_in_another_folder_are_others(tmp_path, kind):
             with Loader(paths, T.CenterCrop(32), cache=cache) as loader:
                 list(loader)
         else:
-            with pytest.raises(LoaderError, match=r"origin is '.*/left .* there and '.*/right .* here"):
+            with pytest.raises(LoaderError, match=r"cache_key is '.*/left .* there and '.*/right .* here"):
                 Loader(paths, T.CenterCrop(32), cache=cache)
     loaders[1].load_state_dict(loaders[0].state_dict())
 
@@ -225,7 +225,7 @@ def test_a_data_set_that_was_made_anew_is_noticed_on_disk(tmp_path):
     (tmp_path / "0.png").write_bytes(png(1))
     assert load() == load() == 1
     (tmp_path / "0.png").write_bytes(png(2))
-    with pytest.raises(LoaderError, match="holds another decoded cache: origin is "):
+    with pytest.raises(LoaderError, match="holds another decoded cache: cache_key is "):
         load()
 
 
@@ -267,7 +267,7 @@ def test_sources_without_a_fingerprint(photos, tmp_path):
 
 def test_attributes_that_are_no_methods_are_the_sources_own(photos):
     source = Counting(photos)
-    source.origin, source.fingerprint, source.picture_size = "web", "sha", (10, 10)
+    source.cache_key, source.fingerprint, source.picture_size = "web", "sha", (10, 10)
     with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4) as loader:
         assert sum(len(batch.labels) for batch in loader) == len(photos)
         assert loader.state_dict()["source"] is None

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug.sources import Files
-from cuaug.sources.checked import Checked
+from cuaug.sources.checked import ChecksumSource
 from tests.loader.pictures import Arrays, Bytes, Memory, numbers_of, png, write_photos
 
 ALGORITHMS = ["crc32", "md5", "sha256", "blake2b"]
@@ -46,19 +46,19 @@ def flip(data: bytes, bit: int) -> bytes:
 @given(st.data(), st.sampled_from(ALGORITHMS))
 def test_any_flipped_bit_is_found(data, algorithm):
     good = data.draw(st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=5))
-    sums = Checked.compute(Bytes(*good), algorithm)
-    unchanged = Checked(Bytes(*good), sums, algorithm)
+    sums = ChecksumSource.compute(Bytes(*good), algorithm)
+    unchanged = ChecksumSource(Bytes(*good), sums, algorithm)
     assert all(unchanged.read(i) == (good[i], i) for i in range(len(good)))
     k = data.draw(st.integers(0, len(good) - 1))
     bad = list(good)
     bad[k] = flip(good[k], data.draw(st.integers(0, 8 * len(good[k]) - 1)))
-    checked = Checked(Bytes(*bad), sums, algorithm)
+    checked = ChecksumSource(Bytes(*bad), sums, algorithm)
     for i in range(len(good)):
         if i != k:
             assert checked.read(i) == (good[i], i)
     with pytest.raises(DecodeError) as caught:
         checked.read(k)
-    (found,) = Checked.compute(Bytes(bad[k]), algorithm)
+    (found,) = ChecksumSource.compute(Bytes(bad[k]), algorithm)
     assert caught.value.index == k and sums[k] in caught.value.cause and found in caught.value.cause != sums[k]
 
 
@@ -67,30 +67,30 @@ def test_any_flipped_bit_of_an_array_is_found(data, algorithm):
     shape = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 3])))
     pixels = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 256, shape, dtype=np.uint8)
     views = [pixels, pixels[:, ::-1], pixels[::2], np.asfortranarray(pixels)]
-    sums = Checked.compute(Arrays(*views), algorithm)
-    assert sums == Checked.compute(Arrays(*map(np.ascontiguousarray, views)), algorithm)
-    checked = Checked(Arrays(*views), sums, algorithm)
+    sums = ChecksumSource.compute(Arrays(*views), algorithm)
+    assert sums == ChecksumSource.compute(Arrays(*map(np.ascontiguousarray, views)), algorithm)
+    checked = ChecksumSource(Arrays(*views), sums, algorithm)
     for i, view in enumerate(views):
         assert checked.read(i)[0] is view
     at = data.draw(st.tuples(*(st.integers(0, size - 1) for size in shape)))
     bad = pixels.copy()
     bad[at] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(DecodeError, match=f"sample 0.*{algorithm} checksum .* instead of {sums[0]}"):
-        Checked(Arrays(bad), sums[:1], algorithm).read(0)
+        ChecksumSource(Arrays(bad), sums[:1], algorithm).read(0)
 
 
 def test_compute_is_what_everybody_computes():
     data = [b"", b"a", b"hello" * 1000, png(3)]
-    assert Checked.compute(Bytes(*data)) == [f"{zlib.crc32(d):08x}" for d in data]
+    assert ChecksumSource.compute(Bytes(*data)) == [f"{zlib.crc32(d):08x}" for d in data]
     for name in ALGORITHMS[1:]:
-        assert Checked.compute(Bytes(*data), name) == [hashlib.new(name, d).hexdigest() for d in data]
+        assert ChecksumSource.compute(Bytes(*data), name) == [hashlib.new(name, d).hexdigest() for d in data]
 
 
 def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
     """Without checksums the same file is a picture."""
     paths = write_photos(tmp_path, 8)
     source = Files(paths)
-    sums = Checked.compute(source)
+    sums = ChecksumSource.compute(source)
     good = Path(paths[5]).read_bytes()
     for bit in range(8 * len(good) - 800, 8 * len(good), 7):  # near the end: in the pixels
         Path(paths[5]).write_bytes(flip(good, bit))
@@ -103,11 +103,14 @@ def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
     else:
         raise AssertionError("every flipped bit was noticed")
     caplog.clear()  # libjpeg warns of the damage
-    with Loader(Checked(source, sums), T.CenterCrop(32), batch_size=8, on_error="skip", threads=2) as loader:
+    with Loader(ChecksumSource(source, sums), T.CenterCrop(32), batch_size=8, on_error="skip", threads=2) as loader:
         assert next(iter(loader))[1].tolist() == [0, 1, 2, 3, 4, 6, 7]
     (record,) = caplog.records
     assert f"{paths[5]!r} (sample 5)" in record.getMessage() and sums[5] in record.getMessage()
-    with Loader(Checked(source, sums), T.CenterCrop(32)) as loader, pytest.raises(DecodeError, match=sums[5]) as caught:
+    with (
+        Loader(ChecksumSource(source, sums), T.CenterCrop(32)) as loader,
+        pytest.raises(DecodeError, match=sums[5]) as caught,
+    ):
         list(loader)
     assert (caught.value.path, caught.value.index) == (paths[5], 5)
 
@@ -115,30 +118,32 @@ def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
 def test_unchanged_files_are_as_without_it(paths):
     with Loader(paths, batch_size=4, shuffle=True) as plain:
         expected = [(numbers_of(images), labels.tolist()) for images, labels in plain]
-    with Loader(Checked(Files(paths), Checked.compute(Files(paths))), batch_size=4, shuffle=True, threads=3) as loader:
+    with Loader(
+        ChecksumSource(Files(paths), ChecksumSource.compute(Files(paths))), batch_size=4, shuffle=True, threads=3
+    ) as loader:
         assert [(numbers_of(images), labels.tolist()) for images, labels in loader] == expected
 
 
 def test_what_is_checked_is_what_is_decoded(paths):
     """The bytes go on, not the path: another process may write to the file in between."""
-    data, label = Checked(Files(paths), Checked.compute(Files(paths))).read(3)
+    data, label = ChecksumSource(Files(paths), ChecksumSource.compute(Files(paths))).read(3)
     assert data == png(3) and label == 3
 
 
 def test_files_that_cannot_be_read(paths, caplog):
     source = Files(paths)
-    checked = Checked(source, Checked.compute(source))
+    checked = ChecksumSource(source, ChecksumSource.compute(source))
     Path(paths[2]).unlink()
     with pytest.raises(DecodeError, match="No such file") as caught:
         checked.read(2)
     assert (caught.value.path, caught.value.index) == (paths[2], 2) and isinstance(caught.value.__cause__, OSError)
     with pytest.raises(DecodeError, match=r"2.png' \(sample 2\): No such file"):
-        Checked.compute(source)
+        ChecksumSource.compute(source)
     with Loader(checked, on_error="skip", batch_size=10) as loader:
         assert numbers_of(next(iter(loader))[0]) == [0, 1, 3, 4, 5, 6, 7, 8, 9]
     for name in ("a\0.png", "a\ud800.png"):
         with pytest.raises(DecodeError, match=r"\(sample 0\): no file can have such a name"):
-            Checked(Files([name]), [0]).read(0)
+            ChecksumSource(Files([name]), [0]).read(0)
 
 
 # --- checksums as they are given -------------------------------------------------------------------------------------
@@ -156,7 +161,7 @@ def test_files_that_cannot_be_read(paths, caplog):
     ids=["integers", "array", "capitals", "mapping of integers", "mapping of strings"],
 )
 def test_kinds_of_checksums(paths, given):
-    checked = Checked(Files(paths), given(paths))
+    checked = ChecksumSource(Files(paths), given(paths))
     assert [checked.read(i) for i in range(10)] == [(png(i), i) for i in range(10)]
 
 
@@ -187,15 +192,15 @@ def test_kinds_of_checksums(paths, given):
 )
 def test_checksums_that_do_not_fit(paths, checksums, algorithm, message):
     with pytest.raises(LoaderError, match=message):
-        Checked(Files(paths), checksums, algorithm)
+        ChecksumSource(Files(paths), checksums, algorithm)
 
 
 @pytest.mark.parametrize("source", ["photos", None, 3])
 def test_what_is_no_source(source):
-    with pytest.raises(LoaderError, match="Checked takes a source"):
-        Checked(source, [])
-    with pytest.raises(LoaderError, match="Checked takes a source"):
-        Checked.compute(source)
+    with pytest.raises(LoaderError, match="source must have __len__ and read"):
+        ChecksumSource(source, [])
+    with pytest.raises(LoaderError, match="source must have __len__ and read"):
+        ChecksumSource.compute(source)
 
 
 # --- text files ------------------------------------------------------------------------------------------------------
@@ -205,18 +210,18 @@ def test_what_is_no_source(source):
 def test_saved_and_read(paths, tmp_path, algorithm, monkeypatch):
     source = Files(paths)
     file = tmp_path / "sums"
-    Checked(source, Checked.compute(source, algorithm), algorithm).save(file)
-    assert file.read_text().splitlines()[3] == f"{Checked.compute(source, algorithm)[3]}  photos/3.png"
+    ChecksumSource(source, ChecksumSource.compute(source, algorithm), algorithm).save(file)
+    assert file.read_text().splitlines()[3] == f"{ChecksumSource.compute(source, algorithm)[3]}  photos/3.png"
     other = tmp_path / "moved"
     shutil.move(tmp_path / "photos", other / "photos")
     shutil.move(file, other)
     monkeypatch.chdir(other)
     for folder in (str(other / "photos"), "photos", "../moved/photos"):
         moved = Files([f"{folder}/{i}.png" for i in range(10)])
-        checked = Checked(moved, "sums", algorithm)
+        checked = ChecksumSource(moved, "sums", algorithm)
         assert [checked.read(i)[0] for i in range(10)] == [png(i) for i in range(10)]
     with pytest.raises(LoaderError, match="'sums' has no checksum for 1 of 1 samples"):
-        Checked(Files(["photos/10.png"]), "sums", algorithm)
+        ChecksumSource(Files(["photos/10.png"]), "sums", algorithm)
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="coreutils are not installed")
@@ -231,7 +236,7 @@ def test_sha256sum_agrees(tmp_path):
             ["sha256sum", *flags, *(f"photos/{name}" for name in names)], cwd=tmp_path, capture_output=True, check=True
         )
         (tmp_path / "theirs").write_bytes(theirs.stdout)
-        checked = Checked(source, tmp_path / "theirs", "sha256")
+        checked = ChecksumSource(source, tmp_path / "theirs", "sha256")
         assert [checked.read(i)[0] for i in range(len(names))] == [png(i) for i in range(len(names))]
     checked.save(tmp_path / "ours")
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "ours"], cwd=tmp_path, check=True)
@@ -249,10 +254,10 @@ def test_every_name_survives_the_file(names):
 
     source = Named(len(names))
     assume(len({source.path(i) for i in range(len(names))}) == len(names))
-    checked = Checked(source, Checked.compute(source))
+    checked = ChecksumSource(source, ChecksumSource.compute(source))
     with tempfile.TemporaryDirectory() as folder:
         checked.save(folder + "/sums")
-        again = Checked(source, folder + "/sums")
+        again = ChecksumSource(source, folder + "/sums")
     assert [again.read(i) for i in range(len(names))] == [checked.read(i) for i in range(len(names))]
 
 
@@ -261,9 +266,9 @@ def test_urls_stand_for_themselves(tmp_path):
         def path(self, index: int) -> str:
             return f"https://example.org/{index}.png"
 
-    Checked(Remote(3), Checked.compute(Remote(3))).save(tmp_path / "sums")
+    ChecksumSource(Remote(3), ChecksumSource.compute(Remote(3))).save(tmp_path / "sums")
     assert (tmp_path / "sums").read_text().splitlines()[2].endswith("  https://example.org/2.png")
-    assert Checked(Remote(3), tmp_path / "sums").read(2) == (png(2), 2)
+    assert ChecksumSource(Remote(3), tmp_path / "sums").read(2) == (png(2), 2)
 
 
 @pytest.mark.parametrize(
@@ -279,15 +284,15 @@ def test_urls_stand_for_themselves(tmp_path):
 def test_text_files_that_are_none(paths, tmp_path, text, message):
     (tmp_path / "sums").write_text(text)
     with pytest.raises(LoaderError, match=message):
-        Checked(Files(paths[:1]), tmp_path / "sums")
+        ChecksumSource(Files(paths[:1]), tmp_path / "sums")
 
 
 def test_samples_without_names():
-    checked = Checked(Memory(3), Checked.compute(Memory(3)))
+    checked = ChecksumSource(Memory(3), ChecksumSource.compute(Memory(3)))
     with pytest.raises(LoaderError, match=r"Memory has no path\(i\)"):
         checked.save("sums")
     with pytest.raises(LoaderError, match=r"Memory has no path\(i\)"):
-        Checked(Memory(3), {"a": 0})
+        ChecksumSource(Memory(3), {"a": 0})
 
 
 # --- as a source -----------------------------------------------------------------------------------------------------
@@ -303,17 +308,17 @@ def test_it_has_what_the_source_has(paths):
         def fingerprint(self) -> str:
             return "the same"
 
-    checked = Checked(Everything(paths, classes=["a", "b"]), Checked.compute(Files(paths)))
+    checked = ChecksumSource(Everything(paths, classes=["a", "b"]), ChecksumSource.compute(Files(paths)))
     assert len(checked) == 10 and checked.classes == ["a", "b"] and checked.shard_sizes == (4, 6)
     assert checked.path(3) == paths[3] and checked.label(3) == 3 and checked.fingerprint() == "the same"
-    plain = Checked(Memory(2), Checked.compute(Memory(2)))
+    plain = ChecksumSource(Memory(2), ChecksumSource.compute(Memory(2)))
     for name in ("path", "label", "classes", "shard_sizes", "fingerprint", "count"):
         assert not hasattr(plain, name)
 
 
 def test_it_pickles(paths):
     source = Files(paths)
-    checked = pickle.loads(pickle.dumps(Checked(source, Checked.compute(source, "sha256"), "sha256")))
+    checked = pickle.loads(pickle.dumps(ChecksumSource(source, ChecksumSource.compute(source, "sha256"), "sha256")))
     assert [checked.read(i)[0] for i in range(10)] == [png(i) for i in range(10)]
     Path(paths[1]).write_bytes(png(2))
     with pytest.raises(DecodeError, match="sha256"):
@@ -322,9 +327,9 @@ def test_it_pickles(paths):
 
 def test_many_threads(paths):
     source = Memory(700)
-    sums = Checked.compute(source, threads=7)
+    sums = ChecksumSource.compute(source, threads=7)
     assert sums == [f"{zlib.crc32(png(i)):08x}" for i in range(700)]
-    checked = Checked(Memory(700, damaged=[256]), sums)
+    checked = ChecksumSource(Memory(700, damaged=[256]), sums)
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda i: i == 256 or checked.read(i) == (png(i), i), range(700)))
     assert all(found)

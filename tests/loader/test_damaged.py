@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cuaug import DecodeError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sampling import Epoch, ShuffledOrder
-from cuaug.sources import Checked, open_source
+from cuaug.sources import ChecksumSource, open_source
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, write_photos
 from tests.loader.test_reproducible import samples, training_chain
 
@@ -38,7 +38,7 @@ def test_a_replacement_is_a_function_of_the_sample(count, damage, batch_size, th
     for position, index in enumerate(epoch.indices.tolist()):
         at, attempt = position, 0
         while int(epoch.indices[at]) in damage:
-            at = int(epoch.stand_ins(torch.tensor([at]).numpy(), attempt)[0])
+            at = int(epoch.replacements(torch.tensor([at]).numpy(), attempt)[0])
             attempt += 1
         want[index] = int(epoch.indices[at])
     got: dict[int, int] = {}
@@ -188,7 +188,7 @@ def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
                 raise error
             return super().read(index)
 
-    source = Checked(Fails(3), Checked.compute(Memory(3))) if checked else Fails(3)
+    source = ChecksumSource(Fails(3), ChecksumSource.compute(Memory(3))) if checked else Fails(3)
     told: list[DecodeError] = []
     with Loader(source, batch_size=3, on_error="skip", error_callback=told.append) as loader:
         assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
@@ -213,7 +213,7 @@ def no_more_files():
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 def test_too_many_open_files_are_no_damage(on_error, checked, no_more_files, tmp_path):
     source = open_source(write_photos(tmp_path, 6, form="JPEG"))
-    source = Checked(source, Checked.compute(source)) if checked else source
+    source = ChecksumSource(source, ChecksumSource.compute(source)) if checked else source
     with Loader(source, [T.Resize((8, 8))], batch_size=3, on_error=on_error) as loader:
         assert [len(images) for images, _ in loader] == [3, 3]
         no_more_files()

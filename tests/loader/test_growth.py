@@ -13,8 +13,8 @@ import pytest
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec import Pixels
-from cuaug.pipeline.host import _samples_per_task
+from cuaug.codec import DecodedImage
+from cuaug.pipeline.cpu import _samples_per_task
 from cuaug.sources import Files, open_source
 from tests.codec.pictures import JPEG
 
@@ -107,5 +107,5 @@ def test_an_epochs_order_takes_eight_bytes_a_sample():
 
 @pytest.mark.parametrize(("height", "width", "samples"), [(1, 1, 8), (375, 500, 8), (1000, 1000, 2), (4000, 5000, 1)])
 def test_a_task_has_few_pictures_where_they_are_large(height, width, samples):
-    pixels = Pixels(np.zeros((height, width, 3), dtype=np.uint8))
+    pixels = DecodedImage(np.zeros((height, width, 3), dtype=np.uint8))
     assert _samples_per_task([pixels] * 16) == samples

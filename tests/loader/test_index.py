@@ -11,11 +11,12 @@ import weakref
 import pytest
 from PIL import Image
 
-from cuaug import Loader, LoaderError, machine
+from cuaug import Loader, LoaderError
 from cuaug import transforms as T
+from cuaug._runtime import cpu_limits
 from cuaug.codec import JpegIndex
-from cuaug.pipeline import host
-from tests.codec.parts import MCU, jpeg
+from cuaug.pipeline import cpu
+from tests.codec.jpeg_crops import MCU, jpeg
 from tests.codec.pictures import encode
 from tests.loader.pictures import Bytes, photo, png
 from tests.loader.programs import run
@@ -164,9 +165,9 @@ def test_a_number_of_bytes(value):
 def test_the_default_is_a_share_of_the_memory(monkeypatch):
     """Of what is available, for each process of this machine; where there is none, no index is made. For all files."""
     made: list[int] = []
-    monkeypatch.setattr(host, "JpegIndex", lambda limit, files: made.append(limit) if files == 2 else None)
+    monkeypatch.setattr(cpu, "JpegIndex", lambda limit, files: made.append(limit) if files == 2 else None)
     for available, ranks, want in [(64_000, "", [1000]), (64_000, "4", [250]), (63, "", []), (64_000, "none", [1000])]:
-        monkeypatch.setattr(machine, "available_memory", lambda available=available: available)
+        monkeypatch.setattr(cpu_limits, "available_memory", lambda available=available: available)
         monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
         Loader(Bytes(png(0), png(1)), rank=0, world_size=1)
         assert made == want

@@ -21,8 +21,8 @@ import torch
 
 from cuaug import Loader
 from cuaug import transforms as T
-from cuaug.pages import pages
-from cuaug.pipeline.memory import Recycler
+from cuaug._runtime.huge_pages import pages
+from cuaug.pipeline.buffer_pool import BufferPool
 from tests.loader.pictures import Memory
 from tests.loader.programs import run_apart
 
@@ -152,7 +152,7 @@ def test_a_loader_at_rest_holds_no_batch():
 
 def test_memory_that_is_too_small_or_far_too_large_is_let_go():
     """One giant batch must not stay for the small ones that follow."""
-    recycler = Recycler(keep=1)
+    recycler = BufferPool(keep=1)
     held = []
     for size in (6400, 6464, 1664, 1600, 1536):
         recycler.empty([(size,)], torch.uint8)

@@ -16,7 +16,7 @@ from PIL import Image
 
 from cuaug import Batch, DecodeError, Loader, sources
 from cuaug import transforms as T
-from cuaug.codec import Header
+from cuaug.codec import EncodedImage
 from cuaug.pipeline.job import Job
 from tests.loader.pictures import Bytes, Memory, write_photos
 from tests.loader.programs import IMPORTING, run
@@ -281,7 +281,7 @@ print(after == before or (before, after), after[4], os.listdir(tempfile.tempdir)
 def held() -> list[Any]:
     """Every job, header and picture in this process."""
     gc.collect()
-    return [found for found in gc.get_objects() if issubclass(type(found), (Job, Header, Image.Image))]
+    return [found for found in gc.get_objects() if issubclass(type(found), (Job, EncodedImage, Image.Image))]
 
 
 def test_an_error_that_is_kept_keeps_no_picture():

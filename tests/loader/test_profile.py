@@ -17,10 +17,10 @@ from PIL import Image
 
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
-from cuaug.pipeline.choices import Setup
-from cuaug.pipeline.profile import Profile
-from cuaug.pipeline.stages import stages
-from cuaug.pipeline.stats import Recorder
+from cuaug.pipeline.config import RuntimeConfig
+from cuaug.profiling.profile import Profile
+from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.stages import stages
 from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
 
 # --- what is counted -------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def test_a_bad_trace_is_noticed():
 @pytest.mark.cpu_only
 def test_what_overlaps_gets_a_lane_of_its_own():
     """As two iterations do that one thread takes turns with."""
-    recorder = Recorder(Setup("cpu", 1, 1))
+    recorder = Recorder(RuntimeConfig("cpu", 1, 1))
     with Profile(recorder, None) as profile:
         base = time.perf_counter_ns()
         for start, end in ((0, 10), (10, 30), (20, 40), (25, 28), (40, 50)):
@@ -208,7 +208,7 @@ def test_the_page_needs_nothing_else(profile, tmp_path):
 
 @pytest.mark.cpu_only
 def test_events_end_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr("cuaug.pipeline.profile._MOST_EVENTS", 10)
+    monkeypatch.setattr("cuaug.profiling.profile._MOST_EVENTS", 10)
     with Loader(Memory(40), batch_size=4) as loader, loader.profile() as profile:
         list(loader)
     assert not profile.complete and profile.stats.samples == 40

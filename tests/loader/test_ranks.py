@@ -7,9 +7,9 @@ import torch
 import torch.distributed as dist
 
 from cuaug import DeviceError, Loader, LoaderError
+from cuaug._runtime.distributed import own_gpu, own_rank
+from cuaug.device import resolve_device
 from cuaug.devices import cuda
-from cuaug.distributed import own_gpu, own_rank
-from cuaug.placement import placed
 from tests.loader.pictures import Memory
 
 pytestmark = pytest.mark.cpu_only
@@ -104,7 +104,7 @@ class Gpus:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "current_device", lambda: current)
         monkeypatch.setattr(cuda, "kernels", self.used.add)
-        monkeypatch.setattr("cuaug.placement.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
+        monkeypatch.setattr("cuaug.device.gpu_decodes", lambda index: (self.used.add(index) or True, ""))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_the_gpu_is_that_of_local_rank_and_no_other_is_touched(monkeypatch, coun
     gpus = Gpus(monkeypatch, count, current)
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
-    assert placed(device) == torch.device("cuda", want)
+    assert resolve_device(device) == torch.device("cuda", want)
     assert gpus.used == {want}
 
 
@@ -138,8 +138,8 @@ def test_a_local_rank_without_a_gpu(monkeypatch, local_rank):
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     for device in (None, "cuda"):
         with pytest.raises(DeviceError, match=f"LOCAL_RANK is {local_rank}, but there are 2 GPUs"):
-            placed(device)
-    assert placed("cuda:1") == torch.device("cuda", 1) and placed("cpu") == torch.device("cpu")
+            resolve_device(device)
+    assert resolve_device("cuda:1") == torch.device("cuda", 1) and resolve_device("cpu") == torch.device("cpu")
     assert gpus.used == {1}
 
 
@@ -153,35 +153,35 @@ def test_a_local_rank_that_is_no_number(monkeypatch):
 def test_a_gpu_that_is_not_there(monkeypatch):
     gpus = Gpus(monkeypatch, 2)
     with pytest.raises(DeviceError, match="there is no cuda:2: torch sees 2"):
-        placed("cuda:2")
+        resolve_device("cuda:2")
     assert gpus.used == set()
 
 
 def test_without_a_gpu_local_rank_means_nothing(monkeypatch):
     Gpus(monkeypatch, 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert placed(None) == torch.device("cpu")
+    assert resolve_device(None) == torch.device("cpu")
     with pytest.raises(DeviceError, match=r"cannot use cuda: .*torch"):
-        placed("cuda")
+        resolve_device("cuda")
 
 
 def test_cuaug_device_goes_by_local_rank_too(monkeypatch):
     gpus = Gpus(monkeypatch, 3)
     monkeypatch.setenv("CUAUG_DEVICE", "cuda")
     monkeypatch.setenv("LOCAL_RANK", "2")
-    assert placed(None) == torch.device("cuda", 2)
+    assert resolve_device(None) == torch.device("cuda", 2)
     monkeypatch.setenv("CUAUG_DEVICE", "cuda:1")
-    assert placed(None) == torch.device("cuda", 1)
+    assert resolve_device(None) == torch.device("cuda", 1)
     assert gpus.used == {1, 2}
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps"])
 def test_what_is_no_device_is_named_with_where_it_was_said(monkeypatch, name):
     with pytest.raises(DeviceError, match=rf"^device is 'cpu', .*, not '{name}'$"):
-        placed(name)
+        resolve_device(name)
     monkeypatch.setenv("CUAUG_DEVICE", name)
     with pytest.raises(DeviceError, match=rf"^the environment variable CUAUG_DEVICE is 'cpu', .*, not '{name}'$"):
-        placed(None)
+        resolve_device(None)
 
 
 def test_loaders_of_two_local_ranks_in_turn(monkeypatch):

@@ -19,7 +19,7 @@ from PIL import Image
 from cuaug import Loader, functional
 from cuaug import transforms as T
 from cuaug.apply import apply
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from tests.loader.pictures import write_photos
 
 COUNT = 13
@@ -130,7 +130,7 @@ print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) f
 def by_hand(path: str, chain: T.Compose, seed: int, epoch: int, index: int) -> torch.Tensor:
     """Pillow decodes the whole picture, and the chain runs on it with the loader's draws."""
     pixels = torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
-    return apply(pixels, lambda plan: chain.plan(plan, Draws(seed, epoch, [index])))
+    return apply(pixels, lambda plan: chain.plan(plan, SampleRNG(seed, epoch, [index])))
 
 
 geometry = st.sampled_from(
@@ -193,7 +193,7 @@ def test_the_loader_is_the_functional_with_the_same_draws(photos):
     """Each step by its own function, on uint8 images that only move."""
     chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
     for index, image in samples(Loader(photos, chain, batch_size=5, seed=2)).items():
-        draws = Draws(2, 0, [index])
+        draws = SampleRNG(2, 0, [index])
         want = np.array(Image.open(photos[index]))
         sizes = [np.array([side]) for side in want.shape[:2]]
         draws.next_transform()

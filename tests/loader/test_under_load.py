@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug import Batch, Loader, LoaderError
-from cuaug.codec import HostDecoder
+from cuaug.codec import CpuDecoder
 from tests.loader.pictures import Bytes, Memory, numbers_of, png, slow_to_decode
 from tests.loader.programs import Program
 
@@ -201,7 +201,7 @@ def test_a_stuck_decoder_is_reported():
 
 @pytest.mark.cpu_only
 def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go):
-    monkeypatch.setattr(HostDecoder, "decode_each", lambda *_, **__: let_go.wait(60))
+    monkeypatch.setattr(CpuDecoder, "decode_each", lambda *_, **__: let_go.wait(60))
     message = r"^decoding one of sample 0, sample 1 has taken \d\.\d s so far, more than"
     with (
         Loader(Bytes(png(0), png(1)), batch_size=2, threads=2, timeout_seconds=0.5) as loader,
@@ -215,7 +215,7 @@ def test_of_files_that_are_read_together_the_stuck_one_is_named(monkeypatch, let
         at.value = paths.index("disk/5.png")
         let_go.wait(60)
 
-    monkeypatch.setattr("cuaug.pipeline.reading.read_files", stuck)
+    monkeypatch.setattr("cuaug.pipeline.reader.read_files", stuck)
     with (
         Loader([f"disk/{i}.png" for i in range(8)], batch_size=8, threads=1, timeout_seconds=0.5) as loader,
         pytest.raises(LoaderError, match=r"^reading 'disk/5.png' \(sample 5\) has taken \d\.\d s so far"),
@@ -262,7 +262,7 @@ list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
 @pytest.mark.parametrize("stuck_in", ["read", "decode"])
 def test_a_process_with_a_stuck_thread_ends(stuck_in):
     ended = Program(f"""
-from cuaug.codec import HostDecoder
+from cuaug.codec import CpuDecoder
 
 def hang(*_, **__):
     time.sleep(600)
@@ -273,7 +273,7 @@ class Stuck(Memory):
             ready()
             if {stuck_in!r} == "read":
                 hang()
-            HostDecoder.decode_each = hang
+            CpuDecoder.decode_each = hang
         return super().read(index)
 
 list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=1, device="cpu"))

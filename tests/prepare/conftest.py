@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cuaug.cli import main
+from cuaug.commands.cli import main
 from tests.codec.pictures import RGB, encode
 from tests.prepare.stand_in import MARKED, PLAIN, StandIn
 

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cuaug.cli import main
+from cuaug.commands.cli import main
 from tests.prepare.stand_in import MARKED, PLAIN
 
 
@@ -153,7 +153,7 @@ def test_a_program_that_never_works(photos, tmp_path, capsys):
 
 
 def test_progress_is_told(stand_in, photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("cuaug.prepare._TELL_SECONDS", -1.0)
+    monkeypatch.setattr("cuaug.commands.prepare._TELL_SECONDS", -1.0)
     assert main(["prepare", str(photos), str(tmp_path / "prepared"), "--jpegtran", stand_in.path]) == 0
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 4 and all(line.startswith("so far: ") for line in told) and "2 JPEGs with" in told[-1]

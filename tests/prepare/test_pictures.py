@@ -12,9 +12,9 @@ from PIL.TiffImagePlugin import IFDRational
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.cli import main
-from cuaug.codec.parts import cut_out
-from cuaug.prepare import with_restarts
+from cuaug.codec.jpeg_crop import cut_out
+from cuaug.commands.cli import main
+from cuaug.commands.prepare import with_restarts
 from tests.codec.pictures import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
 from tests.prepare.stand_in import LARGE, MARKED, PLAIN, TURNED
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests import helpers
+from tests.support import run_plans
 
 
 @pytest.fixture(scope="session", autouse=True)
 def on_device(device: str):
-    helpers.current_device = device
+    run_plans.current_device = device
     yield
-    helpers.current_device = "cpu"
+    run_plans.current_device = "cpu"

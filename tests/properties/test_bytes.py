@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug._native import ISAS
-from cuaug.devices import HostProgram
+from cuaug._runtime.native import ISAS
+from cuaug.devices import CpuExecutor
 from cuaug.plan import Border, Layout, Type, operations
-from tests.helpers import assert_same, plan_for, run_one
 from tests.references import sampling
-from tests.strategies import images, steps
+from tests.support.run_plans import assert_same, plan_for, run_one
+from tests.support.strategies import images, steps
 
 MOVES = ("crop", "flip", "pad", "transpose", "rot90")
 PROGRAMS = (
@@ -58,7 +58,7 @@ def by_floats(plan, image):
     tables.rows["fill_before"] = 0.25  # no pass shows it: that would take a resize
     (h,), (w,) = tables.sizes()
     out = np.empty((3, h, w), np.uint8)
-    HostProgram(tables).run(0, image, out.ctypes.data)
+    CpuExecutor(tables).run(0, image, out.ctypes.data)
     return out.transpose(1, 2, 0)
 
 

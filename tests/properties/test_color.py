@@ -11,10 +11,11 @@ from PIL import Image, ImageEnhance
 
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type, operations
-from tests import references, tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run_one
+from tests import references
 from tests.references import color as reference
-from tests.strategies import images, sizes
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
+from tests.support.strategies import images, sizes
 
 factors = st.floats(0, 2)
 turns = st.floats(-0.5, 0.5)
@@ -196,7 +197,7 @@ def test_lut_saturates_its_index():
 
 @given(st.lists(uint8_images, min_size=2, max_size=4), seeds)
 def test_each_sample_has_its_own_lut(batch, seed):
-    from tests.helpers import run
+    from tests.support.run_plans import run
 
     rng = np.random.default_rng(seed)
     first, second = (rng.integers(0, 256, (len(batch), 3, 256), dtype=np.uint8) for _ in range(2))

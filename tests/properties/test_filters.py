@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 
 from cuaug import TransformError
-from cuaug._native import ISAS
+from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Filter, Type, operations
 from cuaug.transforms.blur import gaussian_weights, motion_taps, sharpness_taps
-from tests.helpers import assert_close, assert_same, plan_for, run, run_one
 from tests.references import filters as reference
-from tests.strategies import BORDERS, boxes, images, sizes, steps
-from tests.tolerances import CONVOLUTION, PILLOW_SHARPNESS_LEVELS, ROUNDING_LEVELS
+from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
+from tests.support.strategies import BORDERS, boxes, images, sizes, steps
+from tests.support.tolerances import CONVOLUTION, PILLOW_SHARPNESS_LEVELS, ROUNDING_LEVELS
 
 small = st.tuples(st.integers(1, 24), st.integers(1, 24))
 any_size = st.tuples(st.integers(1, 70), st.integers(1, 70)) | sizes(20_000)

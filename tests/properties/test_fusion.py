@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug._native import ISAS
+from cuaug._runtime.native import ISAS
 from cuaug.plan import Layout, Type
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run, run_one
-from tests.strategies import Chain, Step, chains, images, sizes, write
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
+from tests.support.strategies import Chain, Step, chains, images, sizes, write
 
 some_sizes = sizes(3000)
 types = st.sampled_from(list(Type))

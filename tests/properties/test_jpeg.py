@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug import TransformError
-from cuaug._native import ISAS
+from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
 from cuaug.plan.filters import quantisation
-from tests.helpers import assert_same, plan_for, run, run_one
 from tests.references import jpeg as reference
 from tests.references import sampling
-from tests.strategies import boxes, images, sizes
+from tests.support.run_plans import assert_same, plan_for, run, run_one
+from tests.support.strategies import boxes, images, sizes
 
 qualities = st.integers(1, 100)
 tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 70))

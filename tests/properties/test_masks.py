@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.plan import Type, operations
-from tests.helpers import assert_same, assert_same_noise, plan_for, run_one
 from tests.references import masks as reference
-from tests.strategies import images, sizes
+from tests.support.run_plans import assert_same, assert_same_noise, plan_for, run_one
+from tests.support.strategies import images, sizes
 
 words = st.integers(0, 2**32 - 1)
 keys = st.tuples(words, words)

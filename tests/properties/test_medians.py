@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug._native import ISAS
+from cuaug._runtime.native import ISAS
 from cuaug.plan import Type
-from tests.helpers import assert_same, plan_for, run_one
 from tests.references import filters as reference
-from tests.strategies import images, sizes
+from tests.support.run_plans import assert_same, plan_for, run_one
+from tests.support.strategies import images, sizes
 
 SIZES = st.sampled_from([3, 5, 7])
 tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 70))

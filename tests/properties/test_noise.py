@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.plan import Type, operations
-from tests import tolerances
-from tests.helpers import assert_same, assert_same_noise, plan_for, run_one
 from tests.properties.test_masks import as_keys, keys
 from tests.references import masks, noise
-from tests.strategies import images, sizes
+from tests.support import tolerances
+from tests.support.run_plans import assert_same, assert_same_noise, plan_for, run_one
+from tests.support.strategies import images, sizes
 
 uint8_images = images(sizes(2000))
 float_images = images(sizes(2000), dtype=np.float32)

@@ -11,10 +11,10 @@ from PIL import Image
 
 from cuaug.errors import TransformError
 from cuaug.plan import Border, Filter, Layout, Type
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run_one
 from tests.references import sampling as reference
-from tests.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sides, sizes, small_sides
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
+from tests.support.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sides, sizes, small_sides
 
 OPENCV = {Filter.NEAREST: cv2.INTER_NEAREST, Filter.BILINEAR: cv2.INTER_LINEAR, Filter.BICUBIC: cv2.INTER_CUBIC}
 OPENCV_BORDER = {

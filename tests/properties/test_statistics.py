@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from cuaug._native import ISAS
+from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run, run_one
 from tests.properties.test_color import ALL_LEVELS, applied
 from tests.references import color as reference
 from tests.references import statistics
-from tests.strategies import images, sizes
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
+from tests.support.strategies import images, sizes
 
 uint8_images = images(sizes(5000))
 float_images = images(sizes(5000), dtype=np.float32)

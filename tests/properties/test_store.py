@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug._native import ISAS
-from cuaug.devices import HostProgram
+from cuaug._runtime.native import ISAS
+from cuaug.devices import CpuExecutor
 from cuaug.plan import Layout, Plan, Type, operations
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run_one
 from tests.references import conversions as reference
-from tests.strategies import images, sizes
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
+from tests.support.strategies import images, sizes
 
 TORCH = {Type.FLOAT16: torch.float16, Type.BFLOAT16: torch.bfloat16}
 
@@ -158,6 +158,6 @@ def test_a_batch_that_no_cache_holds_has_the_same_bits(width, dtype, layout):
             plan.crop(0, 3, 48, width)
             plan.append(operations.scale(samples, 1.01, 3.0))
             memory = np.full(48 * width * 3 * 4 + 128, 0xA5, dtype=np.uint8)
-            HostProgram(plan.tables(dtype, layout), isa=isa).run(samples - 1, image, -(-memory.ctypes.data // 64) * 64)
+            CpuExecutor(plan.tables(dtype, layout), isa=isa).run(samples - 1, image, -(-memory.ctypes.data // 64) * 64)
             written.append(memory[-memory.ctypes.data % 64 :][: 48 * width * 3 * 4 + 64])
         np.testing.assert_array_equal(*written)

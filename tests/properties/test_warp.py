@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cuaug import TransformError
 from cuaug.plan import Border, Filter, Type
-from tests.helpers import assert_close, assert_same, plan_for, run_one
 from tests.references import warp as reference
-from tests.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sizes
-from tests.tolerances import (
+from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
+from tests.support.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sizes
+from tests.support.tolerances import (
     EXACT,
     GRID_SAMPLE,
     MIRRORED_WARP_LEVELS,
@@ -244,7 +244,7 @@ def test_operations_know_where_they_are_in_a_turned_image():
 
 
 def test_samples_of_one_batch_turn_and_warp_each_for_itself():
-    from tests.helpers import run
+    from tests.support.run_plans import run
 
     batch = [np.random.default_rng(k).integers(0, 256, (8, 8, 3), dtype=np.uint8) for k in range(6)]
     plan = plan_for(*batch)
@@ -262,7 +262,7 @@ def test_samples_of_one_batch_turn_and_warp_each_for_itself():
 @pytest.mark.parametrize("shared", [False, True])
 def test_each_sample_has_nodes_of_its_own(shared):
     """As many of the field's first as it says: the same bits as with a field of just those."""
-    from tests.helpers import run
+    from tests.support.run_plans import run
 
     rng = np.random.default_rng(0)
     batch = [rng.integers(0, 256, (9, 11, 3), dtype=np.uint8) for _ in range(5)]

@@ -1,4 +1,4 @@
-"""Philox4x32-10 and what cuaug.random makes of it, in Python integers and NumPy."""
+"""Philox4x32-10 and what cuaug.sampling.rng makes of it, in Python integers and NumPy."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from cuaug import LoaderError, ShardSampler, WeightedSampler
-from cuaug.random import Draws
 from cuaug.sampling import Epoch, Order, SequentialOrder, ShuffledOrder, TorchOrder, open_sampler, order_of
+from cuaug.sampling.rng import SampleRNG
 
 SAMPLERS = {
     "shuffled": lambda: ShuffledOrder(50),
@@ -55,14 +55,14 @@ def test_an_order_is_a_function_of_seed_and_epoch(name):
 
 @given(st.integers(1, 300), st.integers(0, 2**63), st.integers(0, 10))
 def test_shuffling_sorts_by_a_random_number_each(count, seed, epoch):
-    want = np.argsort(Draws(seed, epoch, np.arange(count)).uniform(), kind="stable")
+    want = np.argsort(SampleRNG(seed, epoch, np.arange(count)).uniform(), kind="stable")
     np.testing.assert_array_equal(ShuffledOrder(count).order(seed, epoch), want)
 
 
 def test_shuffling_across_chunks():
     order = ShuffledOrder(200_001).order(3, 1)
     np.testing.assert_array_equal(np.sort(order), np.arange(200_001))
-    np.testing.assert_array_equal(order, np.argsort(Draws(3, 1, np.arange(200_001)).uniform(), kind="stable"))
+    np.testing.assert_array_equal(order, np.argsort(SampleRNG(3, 1, np.arange(200_001)).uniform(), kind="stable"))
 
 
 def test_every_permutation_is_as_likely():
@@ -378,17 +378,17 @@ def test_repetitions_draw_apart(order):
 def test_stand_ins_depend_on_the_sample_alone(count, attempt, seed):
     epoch = Epoch(1, seed, ShuffledOrder(count).order(seed, 1))
     positions = np.arange(count)
-    together = epoch.stand_ins(positions, attempt)
+    together = epoch.replacements(positions, attempt)
     assert ((together >= 0) & (together < count)).all()
-    apart = np.concatenate([epoch.stand_ins(positions[k : k + 1], attempt) for k in positions])
+    apart = np.concatenate([epoch.replacements(positions[k : k + 1], attempt) for k in positions])
     np.testing.assert_array_equal(together, apart)
 
 
 def test_stand_ins_differ_between_samples_attempts_and_epochs():
     order = SequentialOrder(1000).order(0, 0)
-    drawn = [Epoch(e, 0, order).stand_ins(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
+    drawn = [Epoch(e, 0, order).replacements(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
     assert len({tuple(places) for places in drawn}) == 9 and len(set(np.ravel(drawn).tolist())) > 60
-    repeated = Epoch(0, 0, np.full(1000, 7), repeats=True).stand_ins(np.arange(8), 0)
+    repeated = Epoch(0, 0, np.full(1000, 7), repeats=True).replacements(np.arange(8), 0)
     assert len(set(repeated.tolist())) > 4, "a sample that comes again is replaced by another"
 
 

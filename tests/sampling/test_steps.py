@@ -7,12 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cuaug.sampling import LAST_BATCH, Share, Steps
+from cuaug.sampling import LAST_BATCH, RankSlice, Steps
 
 counts, batch_sizes, world_sizes = st.integers(1, 60), st.integers(1, 9), st.integers(1, 5)
 
 
-def all_steps(count: int, batch_size: int, last_batch: str, world_size: int, start: int = 0) -> list[list[Share]]:
+def all_steps(count: int, batch_size: int, last_batch: str, world_size: int, start: int = 0) -> list[list[RankSlice]]:
     """For each step the shares of all ranks."""
     ranks = [
         list(Steps(count, batch_size, last_batch, rank=rank, world_size=world_size, start=start))

@@ -89,7 +89,10 @@ def test_reprs_of_sources_made_of_others(tmp_path):
     KINDS["files"].write(tmp_path, samples())
     one = KINDS["files"].open(tmp_path)
     inner = repr(one)
-    assert repr(sources.Checked(one, sources.Checked.compute(one))) == f"Checked(12 samples, of {inner})"
+    assert (
+        repr(sources.ChecksumSource(one, sources.ChecksumSource.compute(one)))
+        == f"ChecksumSource(12 samples, of {inner})"
+    )
     part = sources.open_source(torch.utils.data.Subset(one, [3]))
     assert repr(part) == f"Part(1 sample, of {inner})"
     joined = sources.open_source(torch.utils.data.ConcatDataset([one, part, one, one, one]))
@@ -191,9 +194,9 @@ def test_an_origin_tells_where_it_lies_and_is_the_same_when_opened_again(kind, t
     for folder in (first, second):
         folder.mkdir()
         kind.write(folder, samples())
-    origin = kind.open(first).origin()
-    assert kind.open(first).origin() == origin != kind.open(second).origin()
-    assert str(first) in origin and json.dumps(origin)
+    cache_key = kind.open(first).cache_key()
+    assert kind.open(first).cache_key() == cache_key != kind.open(second).cache_key()
+    assert str(first) in cache_key and json.dumps(cache_key)
 
 
 def changed(what: str) -> list[Sample]:

@@ -337,7 +337,7 @@ def test_an_origin_is_of_files_or_of_a_dataset_that_knows_itself(tmp_path):
     write_files(tmp_path, samples())
     pictures, known, labelled = Pictures(tmp_path, "path"), Items(b""), Items(b"")
     known.fingerprint, labelled.targets = lambda: "abc", [1]
-    assert str(tmp_path) in FromDataset(Subset(pictures, [5])).origin()
-    assert FromDataset(known).origin() != FromDataset(known, image="right").origin()
-    assert FromDataset(labelled).origin() is FromDataset(ConcatDataset([pictures, labelled])).origin() is None
-    assert str(tmp_path) in FromDataset(ConcatDataset([pictures, known])).origin()
+    assert str(tmp_path) in FromDataset(Subset(pictures, [5])).cache_key()
+    assert FromDataset(known).cache_key() != FromDataset(known, image="right").cache_key()
+    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([pictures, labelled])).cache_key() is None
+    assert str(tmp_path) in FromDataset(ConcatDataset([pictures, known])).cache_key()

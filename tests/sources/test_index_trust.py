@@ -14,13 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuaug import Loader, trusted_files
+from cuaug import Loader
+from cuaug._runtime import trusted_files
 from cuaug.sources import TarShards, TFRecord, tar_shards, tfrecord
 from cuaug.sources import _index as indexing
 from tests.loader.pictures import numbers_of, png
-from tests.planting import give_away
 from tests.sources import fuzz_index
 from tests.sources.writers import example, frame, write_tar
+from tests.support.foreign_files import give_away
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from cuaug.plan import Border, Filter, Plan, Points
-from cuaug.plan.bends import Bends
-from tests.strategies import GEOMETRY, TURNS, Step, steps
+from cuaug.plan import Border, BoxesKeypoints, Filter, Plan
+from cuaug.plan.displacement_field import DisplacementField
+from tests.support.strategies import GEOMETRY, TURNS, Step, steps
 
 MOVES = (*GEOMETRY, *TURNS)
 
@@ -57,7 +57,7 @@ def folds(step: Step) -> bool:
         return False
     rows, columns = field.shape[:2]
     size = np.array([step.arguments["width"], step.arguments["height"]], dtype=float)
-    bends = Bends(field[None], np.array([rows]), np.array([columns]))
+    bends = DisplacementField(field[None], np.array([rows]), np.array([columns]))
     cells = size / (columns - 1, rows - 1)
     for i in range(rows - 1):
         for j in range(columns - 1):
@@ -89,8 +89,8 @@ def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smo
     return chain
 
 
-def points_of(plan: Plan, keypoints: Any = (), boxes: Any = ()) -> Points:
+def points_of(plan: Plan, keypoints: Any = (), boxes: Any = ()) -> BoxesKeypoints:
     """Attaches points to a plan of one image."""
     boxes, keypoints = np.reshape(boxes, (-1, 4)), np.reshape(keypoints, (-1, 2))
-    plan.points = Points(1, boxes, np.zeros(len(boxes), int), keypoints, np.zeros(len(keypoints), int))
+    plan.points = BoxesKeypoints(1, boxes, np.zeros(len(boxes), int), keypoints, np.zeros(len(keypoints), int))
     return plan.points

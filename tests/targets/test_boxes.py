@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 
 
@@ -26,7 +26,7 @@ def planned(transform: T.Transform, boxes: list[np.ndarray], h: int, w: int, see
     n = len(boxes)
     plan = Plan([h] * n, [w] * n)
     Targets([{"boxes": b} for b in boxes], [h] * n, [w] * n).attach(plan)
-    transform.plan(plan, Draws(seed, 0, np.arange(n)), where)
+    transform.plan(plan, SampleRNG(seed, 0, np.arange(n)), where)
     return plan
 
 
@@ -108,7 +108,7 @@ def test_where_limits_it_and_a_batch_is_its_images_one_by_one():
             alone = Plan([60], [50])
             Targets([{"boxes": boxes[i]}], [60], [50]).attach(alone)
             if plan is whole or where[i]:
-                T.RandomIoUCrop().plan(alone, Draws(4, 0, [i]))
+                T.RandomIoUCrop().plan(alone, SampleRNG(4, 0, [i]))
             np.testing.assert_array_equal(plan.points.boxes()[plan.points.box_of == i], alone.points.boxes())
             assert (plan.sizes[0][i], plan.sizes[1][i]) == (alone.sizes[0][0], alone.sizes[1][0])
 

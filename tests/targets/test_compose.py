@@ -43,7 +43,7 @@ def test_box_format_and_mask_fill():
     chain = T.Compose([T.Pad((1, 0, 0, 0))], box_format="xywh", mask_fill=255)
     target = chain(image, {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": mask})[1]
     assert target["boxes"] == [[2, 1, 2, 2]] and target["mask"][0].tolist() == [255, 1, 1, 1, 1]
-    assert eval(repr(chain), vars(T)).how_targets_are == chain.how_targets_are
+    assert eval(repr(chain), vars(T)).target_format == chain.target_format
     # Of wider integers only the bytes that are made use of are moved: by what is there, or by the fill.
     wide = T.Compose([T.Pad((1, 0, 0, 0))], mask_fill=300)
     assert wide(image, {"mask": mask.astype(np.int32)})[1]["mask"][0].tolist() == [300, 1, 1, 1, 1]
@@ -66,7 +66,7 @@ def test_what_a_chain_within_the_chain_says_of_targets_counts(wrap):
     target = {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": np.ones((4, 9), np.uint8)}
     moved = chain(np.zeros((4, 9, 3), np.uint8), target)[1]
     assert moved["boxes"] == [[7, 1, 2, 2]] and moved["mask"][0, 0] == 255
-    assert chain.how_targets_are == XYWH
+    assert chain.target_format == XYWH
 
 
 def test_chains_within_each_other_do_not_contradict():

@@ -10,9 +10,9 @@ import torch
 
 from cuaug import transforms as T
 from cuaug.plan import Border, Filter, Plan, Type
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
-from tests.helpers import run
+from tests.support.run_plans import run
 from tests.targets.ramps import ramp, shown, spread
 from tests.transforms.cases import CASES
 
@@ -67,7 +67,7 @@ def smooth(transform: T.Transform) -> T.Transform:
 def planned(transform: T.Transform, targets: list, seed: int, kind: Type = Type.FLOAT32) -> tuple[Plan, Targets]:
     plan, read = Plan([H] * N, [W] * N, source_type=kind), Targets(targets, [H] * N, [W] * N)
     read.attach(plan)
-    transform.plan(plan, Draws(seed, 0, np.arange(N)))
+    transform.plan(plan, SampleRNG(seed, 0, np.arange(N)))
     return plan, read
 
 
@@ -150,7 +150,7 @@ def test_targets_of_a_batch_are_those_of_each_image_alone(transform):
     for k, got in enumerate(read.moved(plan.tables())):
         alone, one = Plan([H], [W], source_type=Type.FLOAT32), Targets([targets[k]], [H], [W])
         one.attach(alone)
-        transform.plan(alone, Draws(5, 0, [k]))
+        transform.plan(alone, SampleRNG(5, 0, [k]))
         want = one.moved(alone.tables())[0]
         assert got.keys() == want.keys() and all(np.array_equal(got[key], want[key]) for key in got)
         assert got["boxes"].dtype == np.float32 and got["boxes"].shape == (k, 4)

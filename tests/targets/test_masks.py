@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
-from tests.helpers import assert_same, plan_for, run_one
-from tests.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
+from tests.support.run_plans import assert_same, plan_for, run_one
+from tests.support.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
 from tests.targets.ramps import moves, ramp, spread
 
 sides = st.integers(1, 50)

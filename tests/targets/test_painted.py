@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuaug import transforms as T
-from tests.helpers import run
+from tests.support.run_plans import run
 from tests.targets.test_every_transform import MOVING, H, N, W, planned, smooth
 
 SPOT = 1.0  # its standard deviation, in pixels

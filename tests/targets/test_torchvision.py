@@ -9,7 +9,7 @@ import pytest
 
 from cuaug import transforms as T
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from tests.references.warp import displacement, expanded_size, inverse_affine, perspective
 from tests.targets.test_boxes import some_boxes
@@ -22,7 +22,7 @@ def planned(transform: T.Transform) -> tuple[Plan, np.ndarray]:
     boxes = some_boxes(np.random.default_rng(0), N * K, H, W).reshape(N, K, 4)
     plan = Plan([H] * N, [W] * N)
     Targets([{"boxes": b} for b in boxes], [H] * N, [W] * N).attach(plan)
-    transform.plan(plan, Draws(0, 0, np.arange(N)))
+    transform.plan(plan, SampleRNG(0, 0, np.arange(N)))
     return plan, boxes
 
 

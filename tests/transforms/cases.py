@@ -48,7 +48,7 @@ from tests.references.transforms import (
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: What acts on whole batches, or makes several images of one: test_stages.py, test_mixes.py, test_augmix.py, and
-#: tests/targets/test_joining.py.
+#: tests/targets/test_merge.py.
 STAGES = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}
 
 #: What acts on targets: tests/targets/test_boxes.py.

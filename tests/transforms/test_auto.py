@@ -19,12 +19,12 @@ from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.apply import apply
 from cuaug.plan import Plan, Type
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, policies
-from tests import tolerances
-from tests.helpers import assert_close, assert_same, plan_for, run, run_one
 from tests.references import auto as reference
-from tests.strategies import images, sizes
+from tests.support import tolerances
+from tests.support.run_plans import assert_close, assert_same, plan_for, run, run_one
+from tests.support.strategies import images, sizes
 from tests.transforms.test_compose import MEAN, STD, tables
 from tests.transforms.test_geometry import params
 
@@ -79,7 +79,7 @@ def test_magnitudes_are_torchvisions(bins):
 @pytest.mark.parametrize(("bins", "level"), [(31, k) for k in range(31)] + [(10, 9), (10, 3), (5, 3)])
 def test_shifts_are_torchvisions_whole_pixels(bins, level):
     n = 700
-    draws = Draws(0, 0, np.arange(2 * n))
+    draws = SampleRNG(0, 0, np.arange(2 * n))
     sides = np.arange(1, n + 1)
     name = np.repeat(["TranslateX", "TranslateY"], n)
     number = np.array([NAMES.index(kind) for kind in name])[:, None]
@@ -294,9 +294,9 @@ def test_each_sample_is_the_composition_of_what_was_drawn_for_it(make, h, w, see
     transform = make(interpolation=interpolation, fill=0.25)
     batch = np.random.default_rng(seed).random((6, h, w, 3), dtype=np.float32)
     plan = plan_for(*batch)
-    transform.plan(plan, Draws(seed, 0, np.arange(6)))
+    transform.plan(plan, SampleRNG(seed, 0, np.arange(6)))
     got = run(plan, list(batch), Type.FLOAT32)
-    draws = Draws(seed, 0, np.arange(6))
+    draws = SampleRNG(seed, 0, np.arange(6))
     draws.next_transform()
     drawn = transform.make_params(draws, np.full(6, h), np.full(6, w))
     for i, image in enumerate(batch):
@@ -310,10 +310,10 @@ def test_each_sample_is_the_composition_of_what_was_drawn_for_it(make, h, w, see
 def test_a_batch_is_its_images_one_by_one(make, batch, seed):
     transform = make()
     together = plan_for(*batch)
-    transform.plan(together, Draws(seed, 0, np.arange(len(batch))))
+    transform.plan(together, SampleRNG(seed, 0, np.arange(len(batch))))
     for i, got in enumerate(run(together, batch, Type.UINT8)):
         alone = plan_for(batch[i])
-        transform.plan(alone, Draws(seed, 0, [i]))
+        transform.plan(alone, SampleRNG(seed, 0, [i]))
         assert_same(got, run_one(alone, batch[i], Type.UINT8))
 
 
@@ -338,7 +338,7 @@ def test_a_batch_takes_as_many_launches_as_the_sample_that_needs_most(seed):
     alone = []
     for i in range(256):
         plan = Plan(heights[i : i + 1], widths[i : i + 1])
-        T.Compose(chain).plan(plan, Draws(seed, 0, [i]))
+        T.Compose(chain).plan(plan, SampleRNG(seed, 0, [i]))
         alone.append(plan.tables().launches)
     assert max(alone) == batch.launches
     np.testing.assert_array_equal(batch.rows["active"].sum(axis=0), alone)

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.apply import apply
-from cuaug.plan import Plan, Tables, Type, operations
-from cuaug.random import Draws
-from tests import helpers
+from cuaug.plan import CompiledPlan, Plan, Type, operations
+from cuaug.sampling.rng import SampleRNG
 from tests.references import color, masks, sampling
 from tests.references.transforms import YUV
+from tests.support import run_plans
 from tests.transforms.test_every import run, stack
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
-def tables(chain: list[T.Transform], n: int = 64, seed: int = 0) -> Tables:
+def tables(chain: list[T.Transform], n: int = 64, seed: int = 0) -> CompiledPlan:
     """The finished plan of n images of random sizes from 64 to 200."""
     heights, widths = np.random.default_rng(seed).integers(64, 200, (2, n))
     plan = Plan(heights, widths)
-    T.Compose(chain).plan(plan, Draws(seed, 0, np.arange(n)))
+    T.Compose(chain).plan(plan, SampleRNG(seed, 0, np.arange(n)))
     return plan.tables()
 
 
@@ -116,7 +116,7 @@ def test_the_largest_padding():
     plan.pad(10**9, 10**9, 10**9, 10**9)
     plan.crop(10**9, 10**9, 9, 9)
     image = stack(1, 9, 9)
-    np.testing.assert_array_equal(helpers.run(plan, list(image), Type.UINT8)[0], image[0])
+    np.testing.assert_array_equal(run_plans.run(plan, list(image), Type.UINT8)[0], image[0])
 
 
 def test_fields_beyond_what_offsets_reach():
@@ -331,7 +331,7 @@ def test_crop_mask_convert_scale():
     images = stack(3, 300, 330)
     chain = T.Compose([T.RandomCrop(256), T.RandomMask(0.3), T.ConvertColor(), T.ToDtype(torch.float32, scale=True)])
     got = run(chain, images, 4)
-    draws = Draws(4, 0, np.arange(3))
+    draws = SampleRNG(4, 0, np.arange(3))
     draws.next_transform()
     place = chain.transforms[0].make_params(draws, np.full(3, 300), np.full(3, 330))
     draws.next_transform()
@@ -382,12 +382,12 @@ def test_a_chain_is_its_transforms_one_by_one(names, seed):
     chain = [step[k] for k in names]
     images = stack(5) / np.float32(255)
     together = run(T.Compose(chain), images, seed)
-    draws = Draws(seed, 0, np.arange(5))
+    draws = SampleRNG(seed, 0, np.arange(5))
     for transform in chain:
         images = _step(transform, images, draws)
     assert together.shape == images.shape
     np.testing.assert_allclose(together, images, atol=2e-4)
 
 
-def _step(transform: T.Transform, images: np.ndarray, draws: Draws) -> np.ndarray:
+def _step(transform: T.Transform, images: np.ndarray, draws: SampleRNG) -> np.ndarray:
     return apply(images, lambda plan: transform.plan(plan, draws))

@@ -15,12 +15,12 @@ from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.elastic import _MOST_MULTIPLICATIONS, _product
-from tests import helpers
-from tests.helpers import assert_close, assert_same
 from tests.references import warp as reference
-from tests.tolerances import EXACT, GRID_SAMPLE
+from tests.support import run_plans
+from tests.support.run_plans import assert_close, assert_same
+from tests.support.tolerances import EXACT, GRID_SAMPLE
 from tests.transforms.test_geometry import params
 from tests.transforms.test_warps import noise
 
@@ -101,13 +101,13 @@ def test_an_elastic_sample_does_not_depend_on_the_sizes_beside_it():
     """A batch of different sizes has node grids of different sizes: the same bits as each image alone."""
     batch = [noise(*size, seed) for seed, size in enumerate([(40, 57), (224, 30), (1, 1), (12, 91), (2, 5), (40, 57)])]
     transform = T.ElasticTransform((80, 40), (4, 3), padding_mode="edge")
-    plan = helpers.plan_for(*batch)
-    transform.plan(plan, Draws(3, 1, np.arange(6)))
-    together = helpers.run(plan, batch)
+    plan = run_plans.plan_for(*batch)
+    transform.plan(plan, SampleRNG(3, 1, np.arange(6)))
+    together = run_plans.run(plan, batch)
     for i, image in enumerate(batch):
-        alone = helpers.plan_for(image)
-        transform.plan(alone, Draws(3, 1, [i]))
-        assert_same(together[i], helpers.run_one(alone, image))
+        alone = run_plans.plan_for(image)
+        transform.plan(alone, SampleRNG(3, 1, [i]))
+        assert_same(together[i], run_plans.run_one(alone, image))
     assert (together[0] != together[5]).any()
     assert plan.tables().launches == 1
 
@@ -150,9 +150,9 @@ def test_grid_distortion_is_cv2s_remap(normalized):
     image = cv2.GaussianBlur(noise(60, 80), (0, 0), 3)
     transform = T.GridDistortion(4, 0.5, normalized=normalized, padding_mode="edge", p=1)
     drawn = params(transform, 60, 80, n=20)
-    got = helpers.plan_for(*[image] * 20)
+    got = run_plans.plan_for(*[image] * 20)
     transform.write(got, None, **drawn)
-    for i, result in enumerate(helpers.run(got, [image] * 20)):
+    for i, result in enumerate(run_plans.run(got, [image] * 20)):
         maps = []
         for size, steps in ((60, drawn["steps_y"][i]), (80, drawn["steps_x"][i])):
             ends = np.append(0.0, np.cumsum(steps)) * size / 4

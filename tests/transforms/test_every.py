@@ -14,8 +14,8 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.apply import apply
 from cuaug.plan import Plan, Type
-from cuaug.random import Draws
-from tests import helpers
+from cuaug.sampling.rng import SampleRNG
+from tests.support import run_plans
 from tests.transforms.cases import BASES, CASES, OF_TARGETS, STAGES, WRAPPERS
 
 N = 12
@@ -91,7 +91,7 @@ def row(value: Any, i: int) -> Any:
 
 def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, seed: int) -> list[np.ndarray]:
     n, height, width, _ = images.shape
-    draws = Draws(seed, 0, np.arange(n))
+    draws = SampleRNG(seed, 0, np.arange(n))
     draws.next_transform()
     acts = draws.bernoulli(transform.p) if isinstance(transform, T.RandomTransform) else np.ones(n, bool)
     params = transform.make_params(draws, np.full(n, height), np.full(n, width))
@@ -104,13 +104,13 @@ def run(transform: T.Transform, images: np.ndarray, seed: int) -> Any:
     """`transform(images)` with draws from `seed`; a list where images of one batch come out with different sizes."""
 
     def write(plan: Plan) -> None:
-        transform.plan(plan, Draws(seed, 0, np.arange(len(plan))))
+        transform.plan(plan, SampleRNG(seed, 0, np.arange(len(plan))))
 
-    plan = helpers.plan_for(*images)
+    plan = run_plans.plan_for(*images)
     write(plan)
     if len(set(zip(*(size.tolist() for size in plan.sizes), strict=True))) == 1:
         return apply(images, write)
-    return helpers.run(plan, list(images), Type.UINT8)
+    return run_plans.run(plan, list(images), Type.UINT8)
 
 
 def test_every_transform_is_here():
@@ -184,7 +184,7 @@ def test_a_batch_is_its_images_one_by_one_and_untouched(transform, reference):
     before = images.copy()
     together = run(transform, images, 3)
     for i in range(4):
-        alone = apply(images[i], lambda plan, i=i: transform.plan(plan, Draws(3, 0, [i])))
+        alone = apply(images[i], lambda plan, i=i: transform.plan(plan, SampleRNG(3, 0, [i])))
         np.testing.assert_array_equal(alone, together[i])
     np.testing.assert_array_equal(images, before)
 
@@ -241,7 +241,7 @@ def test_where_limits_it(transform):
     images = stack(16)
     where = np.arange(16) % 3 == 0
     everywhere = run(transform, images, 8)
-    limited = apply(images, lambda plan: transform.plan(plan, Draws(8, 0, np.arange(16)), where))
+    limited = apply(images, lambda plan: transform.plan(plan, SampleRNG(8, 0, np.arange(16)), where))
     np.testing.assert_array_equal(limited[where], everywhere[where])
     np.testing.assert_array_equal(limited[~where], images[~where])
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from cuaug import TransformError, functional
 from cuaug import transforms as T
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 
 sides = st.integers(1, 700)
 
 
-def draws(n: int, seed: int = 0) -> Draws:
-    result = Draws(seed, 0, np.arange(n))
+def draws(n: int, seed: int = 0) -> SampleRNG:
+    result = SampleRNG(seed, 0, np.arange(n))
     result.next_transform()
     return result
 
@@ -30,7 +30,7 @@ def params(transform: T.Transform, height: int, width: int, n: int = 4000, seed:
 
 def sizes_after(transform: T.Transform, height: int, width: int) -> tuple[int, int]:
     plan = Plan([height], [width])
-    transform.plan(plan, Draws(0, 0, [0]))
+    transform.plan(plan, SampleRNG(0, 0, [0]))
     h, w = plan.sizes
     return int(h[0]), int(w[0])
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from cuaug import transforms as T
 from cuaug.errors import TransformError
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import mixes
 from tests.transforms.test_geometry import params
 
@@ -78,7 +78,7 @@ def test_one_thread_and_several_make_the_same_bits(dtype, last, at_once, monkeyp
     monkeypatch.setattr(mixes, "_VALUES_AT_ONCE", at_once * 3 * 20 * 31)
     images = pictures(9, dtype)
     images = images.contiguous(memory_format=torch.channels_last) if last else images
-    draws, size = Draws(1, 2, np.arange(8)), np.full(8, 20)
+    draws, size = SampleRNG(1, 2, np.arange(8)), np.full(8, 20)
     shares = draws.uniform(20 * 31).reshape(8, 1, 20, 31)
     made = {}
     for threads in (1, 2):
@@ -114,7 +114,7 @@ def test_boxes_are_torchvisions(height, width):
     """Its code, from the same numbers."""
     mix, n = T.CutMix(0.7), 500
     boxes = params(mix, height, width, n)["box"]
-    draws = Draws(0, 0, np.arange(n))
+    draws = SampleRNG(0, 0, np.arange(n))
     draws.next_transform()
     draws.bernoulli(1.0)
     lam, r_x, r_y = draws.beta(0.7), draws.integers(0, width - 1), draws.integers(0, height - 1)

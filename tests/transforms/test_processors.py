@@ -14,8 +14,8 @@ import pytest
 
 from cuaug import transforms as T
 from cuaug.plan import Layout, Plan, Type, linear
-from cuaug.plan.points import Points
-from cuaug.random import Draws
+from cuaug.plan.boxes_keypoints import BoxesKeypoints
+from cuaug.sampling.rng import SampleRNG
 from tests.transforms.cases import CASES
 
 ROOT = Path(__file__).parent.parent.parent
@@ -30,8 +30,10 @@ def planned() -> str:
         for number, (transform, _) in enumerate(cases):
             plan = Plan(heights, widths)
             own = np.arange(len(plan))
-            plan.points = Points(len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), own, [(5.0, 7.0)] * len(plan), own)
-            T.Compose([transform]).plan(plan, Draws(0, 0, own))
+            plan.points = BoxesKeypoints(
+                len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), own, [(5.0, 7.0)] * len(plan), own
+            )
+            T.Compose([transform]).plan(plan, SampleRNG(0, 0, own))
             tables = plan.tables(Type.FLOAT32, Layout.HWC)
             parts = tables.rows, tables.ops, tables.luts, plan.points.corners, plan.points.keypoints
             lines.append(f"{name} {number}: {[zlib.crc32(np.ascontiguousarray(part)) for part in parts]}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug import transforms as T
-from cuaug.devices import Stacks, first_unlike
+from cuaug.devices import OutputStacks, first_size_mismatch
 from cuaug.errors import TransformError
 from cuaug.plan import Layout
 from tests.transforms.test_views import chains, of_view, seeded, stack
@@ -49,7 +49,7 @@ def test_each_view_is_what_its_chain_makes_in_the_stack_of_its_size(drawn, n, da
     st.sampled_from([torch.uint8, torch.float16, torch.float32]),
 )
 def test_each_row_has_the_address_of_its_image(sizes, n, layout, dtype):
-    stacks = Stacks.of(np.array(sizes * n).T, len(sizes), 3, layout)
+    stacks = OutputStacks.of(np.array(sizes * n).T, len(sizes), 3, layout)
     made = [torch.empty(shape, dtype=dtype) for shape in stacks.shapes]
     addresses = stacks.addresses(made).reshape(n, len(sizes))
     groups = grouped(sizes)
@@ -65,12 +65,12 @@ def test_each_row_has_the_address_of_its_image(sizes, n, layout, dtype):
 @given(st.lists(st.sampled_from(SIZES), min_size=1, max_size=3), st.integers(1, 4), st.data())
 def test_the_first_that_is_unlike_is_found(sizes, n, data):
     rows = sizes * n
-    assert first_unlike(np.array(rows).T, len(sizes)) is None
+    assert first_size_mismatch(np.array(rows).T, len(sizes)) is None
     k = data.draw(st.integers(0, len(rows) - 1))
     rows[k] = (99, 1)
     # Of the first image's views the second image's are the first that differ.
     want = None if n == 1 else k if k >= len(sizes) else k + len(sizes)
-    assert first_unlike(np.array(rows).T, len(sizes)) == want
+    assert first_size_mismatch(np.array(rows).T, len(sizes)) == want
 
 
 VIEWS = T.MultiView([T.RandomCrop(8), T.RandomCrop(5), T.RandomCrop(8)])

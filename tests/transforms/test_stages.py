@@ -242,7 +242,7 @@ def test_normalized_images_stay_so_behind_a_mix(mixes, last, images):
             T.Compose([levels, *mixes, last])(given, labels)
         T.Compose([T.ToDtype(torch.float32, scale=True), *mixes, last])(given, labels)
     with (
-        cuaug.Loader(Rows(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
+        cuaug.Loader(PassTable(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
         pytest.raises(TransformError, match="normalized images are not in"),
     ):
         next(iter(loader))
@@ -257,11 +257,11 @@ class Restored(T.BatchTransform):
 def test_a_function_may_bring_normalized_images_back(restored, images):
     x = KINDS["batch of tensors"](images)
     assert torch.equal(T.Compose([T.Normalize(0.5, 0.25), restored, BYTES])(x), x)
-    with cuaug.Loader(Rows(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
+    with cuaug.Loader(PassTable(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
         assert torch.equal(next(iter(loader)).images, x)
 
 
-class Rows:
+class PassTable:
     def __init__(self, images):
         self.images = images
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
-from tests.helpers import assert_same
+from tests.support.run_plans import assert_same
 from tests.transforms.test_geometry import even, params, sizes_after
 
 sides = st.integers(1, 700)

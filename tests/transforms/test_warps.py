@@ -16,12 +16,12 @@ from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.plan import Plan
-from cuaug.random import Draws
+from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import matrices
-from tests import helpers
-from tests.helpers import assert_close, assert_same
 from tests.references import warp as reference
-from tests.tolerances import GRID_SAMPLE, PILLOW_WARP_LEVELS
+from tests.support import run_plans
+from tests.support.run_plans import assert_close, assert_same
+from tests.support.tolerances import GRID_SAMPLE, PILLOW_WARP_LEVELS
 from tests.transforms.test_geometry import params
 
 sides = st.integers(1, 40)
@@ -297,7 +297,7 @@ def test_corners_that_make_no_perspective(arguments, message):
 def test_crops_and_flips_around_a_warp_take_one_launch():
     def launches(*chain: T.Transform) -> int:
         plan = Plan([90] * 4, [70] * 4)
-        T.Compose(chain).plan(plan, Draws(0, 0, np.arange(4)))
+        T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(4)))
         return plan.tables().launches
 
     around = T.RandomCrop(60), T.RandomHorizontalFlip(), T.RandomRot90()
@@ -316,7 +316,7 @@ def test_images_of_different_sizes_turn_each_around_its_own_middle():
     batch = [noise(*size) for size in [(9, 14), (14, 9), (30, 31)]]
     angles = np.array([90.0, -90.0, 180.0])
     for transform in (T.RandomRotation(180, expand=True), T.RandomRotation(180, "bilinear", expand=True)):
-        plan = helpers.plan_for(*batch)
+        plan = run_plans.plan_for(*batch)
         transform.write(plan, None, angle=angles)
-        for got, image, turns in zip(helpers.run(plan, batch), batch, (1, -1, 2), strict=True):
+        for got, image, turns in zip(run_plans.run(plan, batch), batch, (1, -1, 2), strict=True):
             assert_same(np.rint(got * 255).astype(np.uint8), np.rot90(image, turns))

@@ -1,0 +1,160 @@
+"""The compiled host library: kernels for the CPU and the random draws, through ctypes (which releases the GIL)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from cuaug.errors import DeviceError
+
+__all__ = ["BEST_ISA", "BYTES_AT", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
+
+#: Instruction sets that the library may be told to use, by name.
+ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
+
+_here = Path(__file__).parent.parent
+#: Where the kernel sources lie: inside an installed wheel, or beside the package in a checkout.
+KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _here.parent / "kernels"
+
+
+def _sources_checksum(folder: Path) -> int:
+    """As in setup.py: of what the host library is compiled from. About 0.3 ms."""
+    checksum = 0
+    for name in sorted(name for name in os.listdir(folder) if name.endswith((".h", ".cpp")) and name[0] != "."):
+        with open(folder / name, "rb", 0) as file:
+            checksum = zlib.crc32(file.read(), zlib.crc32(name.encode(), checksum))
+    return checksum
+
+
+def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
+    """A library in a checkout must be that of the checkout's sources: after `git pull` it may be an older one.
+
+    Raises:
+        DeviceError: it was built from other sources.
+    """
+    try:
+        lib.cuaug_sources.argtypes, lib.cuaug_sources.restype = [], ctypes.c_uint32
+        built_from = lib.cuaug_sources()
+    except AttributeError:  # it is older than this check
+        built_from = None
+    if built_from != _sources_checksum(folder):
+        raise DeviceError(
+            f"{path} was built from other sources than those in {folder}: run `make` or `pip install -e .` again"
+        )
+
+
+def _load() -> ctypes.CDLL:
+    named = os.environ.get("CUAUG_HOST_LIBRARY")
+    path = Path(named) if named else _here / "_host.so"
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise DeviceError(
+            f"the compiled host kernels cannot be loaded from {path} ({error}); install cuaug with "
+            "`pip install .`, or run `make` in a checkout"
+        ) from error
+    if not named and KERNEL_DIRECTORY.name == "kernels" and KERNEL_DIRECTORY.is_dir():  # not in an installed wheel
+        _check_sources(lib, path, KERNEL_DIRECTORY)
+    _declare(lib)
+    return lib
+
+
+def _declare(lib: ctypes.CDLL) -> None:
+    """Says what the library's functions take and give; ctypes takes a result of which nothing is said for an int."""
+    pointer, i32, i64, u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
+    f32, f64 = ctypes.c_float, ctypes.c_double
+    lib.cuaug_best_isa.argtypes = []
+    lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
+    lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
+    lib.cuaug_run_some.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer, i64, pointer]
+    lib.cuaug_run_some.restype = i64
+    lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
+    lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
+    lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
+    lib.cuaug_interleave.restype = None
+    lib.cuaug_draw.argtypes = [i32, u32, u32, pointer, i64, u32, u32, i64, f64, f64, pointer]
+    lib.cuaug_draw.restype = None
+    lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]
+    lib.cuaug_jpeg_headers.restype = None
+    lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
+    lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64, i64], pointer
+    lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
+    lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
+    lib.cuaug_cut_jpeg.restype = i64
+    for name in ("cuaug_open_files", "cuaug_read_files"):
+        function = getattr(lib, name)
+        function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
+    lib.cuaug_keep_ended_threads.argtypes, lib.cuaug_keep_ended_threads.restype = [], None
+    lib.cuaug_codec_version.argtypes, lib.cuaug_codec_version.restype = [pointer], i64
+    lib.cuaug_codec_new.argtypes, lib.cuaug_codec_new.restype = [pointer, pointer, i64], pointer
+    lib.cuaug_codec_size.argtypes = [pointer, ctypes.c_char_p, i64, pointer]
+    lib.cuaug_decoder_new.argtypes, lib.cuaug_decoder_new.restype = [pointer, ctypes.c_char_p], pointer
+    lib.cuaug_decoder_delete.argtypes, lib.cuaug_decoder_delete.restype = [pointer], None
+    lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
+    lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
+    lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
+    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
+    lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
+    lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
+    lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
+    lib.cuaug_sizes.argtypes = [pointer]
+    lib.cuaug_sizes.restype = None
+    lib.cuaug_writing_size.restype = i64
+    lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
+    lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
+    lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
+    lib.cuaug_put_in_order.restype = None
+    changes: dict[str, list[Any]] = {
+        "append": [pointer, i64, f64, pointer, pointer],
+        "crop": [pointer],
+        "flip": [i32],
+        "misfit": [pointer],
+        "pad": [pointer],
+        "resize": [pointer, i32, i32, f32],
+        "split": [],
+        "set_filter": [pointer],
+        "transpose": [],
+        "warp": [pointer, pointer, i32, i32, pointer, f32],
+    }
+    looks = {"borders": [pointer, pointer], "sizes_now": [pointer]}
+    for name, arguments in (changes | looks).items():
+        function = getattr(lib, f"cuaug_{name}")
+        function.argtypes = [pointer, pointer, i64, *arguments]
+        function.restype = i64 if name in changes else None
+    lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], i64
+    lib.cuaug_sizes_made.argtypes, lib.cuaug_sizes_made.restype = [pointer, i64, i64, pointer], None
+    lib.cuaug_pack_taps.argtypes = [pointer, i64, i64, pointer, pointer, pointer]
+    lib.cuaug_pack_taps.restype = None
+    lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]
+    lib.cuaug_first_window.restype = None
+    lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
+    lib.cuaug_move_boxes.restype = None
+    lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
+
+
+#: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
+BYTES_AT = bytes.__basicsize__ - 1
+
+_address_of = ctypes.addressof
+_lent_by: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
+
+
+def address(array: NDArray[Any]) -> int:
+    """Where the array's memory begins; the array must be kept until the library is done with it."""
+    plain = array.dtype.names is None  # a structured type's buffer would spell out every field
+    try:
+        return _address_of(_lent_by(array)) if plain else int(array.ctypes.data)
+    except (TypeError, ValueError):  # it has gaps, or must not be written to
+        return int(array.ctypes.data)  # takes twice as long
+
+
+#: The loaded library. CUAUG_HOST_LIBRARY names another build of it, such as one with a sanitizer.
+library = _load()
+#: The widest instruction set that this processor and the build both have.
+BEST_ISA = int(library.cuaug_best_isa())

@@ -1,0 +1,153 @@
+"""`cuaug doctor`: what this machine can do, why not more, and the command that fixes it.
+
+The checks (checks.py) run one after the other in a second process, so that a library that crashes or hangs costs one
+check: the process is started again for those that are left. The first process imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TextIO
+
+from cuaug.commands.doctor.checks import CHECKS, Broken, NotTried, one_line
+
+__all__ = ["Finding", "examine", "report"]
+
+# No check takes so long, even with a cold disk and kernels to compile.
+_LIMIT_SECONDS = 300.0
+_MARK = "cuaug-doctor:"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        needed_by: "CPU", or "GPU" where only that path needs it.
+        name: what was checked.
+        verdict: "OK", "no", or "--" where something else has to be fixed before this can be tried.
+        text: one line for a person.
+        fix: the command that fixes it, or what else to do.
+    """
+
+    needed_by: str
+    name: str
+    verdict: str
+    text: str
+    fix: str = ""
+
+
+def _check(number: int) -> Finding:
+    needed_by, name, run = CHECKS[number]
+    try:
+        return Finding(needed_by, name, "OK", run())
+    except Broken as error:
+        return Finding(needed_by, name, "no", one_line(error), error.args[1])
+    except NotTried as error:
+        return Finding(needed_by, name, "--", f"not tried: {one_line(error)}")
+    except BaseException as error:  # whatever ails it, the next check runs
+        return Finding(needed_by, name, "no", one_line(error), "fix what is reported above; if this remains, report it")
+
+
+def _run_from(first: int) -> None:
+    """The second process: every check from number `first` on, a line of JSON each."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes elsewhere
+    for number in range(first, len(CHECKS)):
+        out.write(f"{_MARK}{json.dumps(asdict(_check(number)))}\n")
+        out.flush()
+    os._exit(0)  # a library that crashes on its way out has been heard already
+
+
+def examine(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[Finding]:
+    """Runs one check after the other; one that crashes, or takes longer than the limit, is reported as such."""
+    done = 0
+    while done < len(CHECKS):
+        for finding in _examine_from(done, limit_seconds):
+            done += 1
+            yield finding
+
+
+def _examine_from(first: int, limit_seconds: float) -> Iterator[Finding]:
+    """Findings from number `first` on, up to one that ended the process."""
+    program = f"from cuaug.commands import doctor; doctor._run_from({first})"
+    # This package's copy, wherever the process is started.
+    paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[3])]
+    child = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )
+    assert child.stdout is not None
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def read(pipe: TextIO) -> None:
+        for line in pipe:
+            lines.put(line)
+        lines.put("")
+
+    reader = threading.Thread(target=read, args=[child.stdout], daemon=True)
+    reader.start()
+    try:
+        for number in range(first, len(CHECKS)):
+            try:
+                line = lines.get(timeout=limit_seconds)
+            except queue.Empty:
+                yield _ended(number, f"no answer in {limit_seconds:.0f} s")
+                return
+            if not line.startswith(_MARK):
+                yield _ended(number, f"the process ended in this check, {_how(child.wait())}")
+                return
+            yield Finding(**json.loads(line[len(_MARK) :]))
+    finally:
+        child.kill()
+        child.wait()
+        reader.join()
+        child.stdout.close()
+
+
+def _how(status: int) -> str:
+    with contextlib.suppress(ValueError):
+        return f"by {signal.Signals(-status).name}"
+    return f"with status {status}"
+
+
+def _ended(number: int, text: str) -> Finding:
+    needed_by, name, _ = CHECKS[number]
+    return Finding(needed_by, name, "no", text, f"reinstall {name} if it is a package of its own; else report it")
+
+
+def report(findings: Iterable[Finding], out: TextIO) -> dict[str, bool]:
+    """Prints each finding as it comes, those of one path in a row; whether the "CPU" and the "GPU" path work."""
+    works, path = {"CPU": True, "GPU": True}, ""
+    for finding in findings:
+        if finding.needed_by != path:
+            path = finding.needed_by
+            print(path, file=out)
+        works[path] &= finding.verdict == "OK"
+        print(f"  {finding.verdict:2}  {finding.name:13} {finding.text}", file=out)
+        if finding.fix:
+            print(f"      {'':13} fix: {finding.fix}", file=out)
+        out.flush()
+    works["GPU"] &= works["CPU"]
+    if works["GPU"]:
+        summary = "loading works on the GPU and on the CPU"
+    elif works["CPU"]:
+        summary = "loading works on the CPU; for the GPU, fix the first line above marked 'no'"
+    else:
+        summary = "loading does not work; fix the first line above marked 'no'"
+    print(f"\n{summary}", file=out)
+    return works

@@ -1,0 +1,319 @@
+"""The doctor's checks, from the CPU's parts to the loader on a GPU. Each returns a line, or raises what is wrong.
+
+They import what they need themselves: a check may crash, and the process that runs it with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["CHECKS", "Broken", "NotTried", "one_line"]
+
+
+class Broken(Exception):
+    """A check failed: (what is wrong, what fixes it)."""
+
+
+class NotTried(Exception):
+    """A check that has to wait for another one."""
+
+
+def _python() -> str:
+    return f"{platform.python_version()}, {platform.system()} {platform.machine()}, {sys.executable}"
+
+
+def _package() -> str:
+    import cuaug
+
+    return f"{cuaug.__version__}, in {Path(cuaug.__file__).parent}"
+
+
+def _torch() -> str:
+    with _needs("pip install torch numpy"):
+        import torch
+    cuda = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+    return f"{torch.__version__}, {cuda}"
+
+
+def _host_kernels() -> str:
+    with _needs("pip install --force-reinstall --no-deps cuaug  (in a checkout: make, or pip install -e .)"):
+        from cuaug._runtime.native import BEST_ISA, ISAS
+    import numpy as np
+
+    from cuaug.devices.cpu import CpuExecutor
+    from cuaug.plan import Layout, Plan, Type
+
+    image = np.array([[[0, 0, 255], [255, 0, 0]]], dtype=np.uint8)
+    plan = Plan([1], [2])
+    plan.resize(1, 4)
+    out = np.zeros((1, 4, 3), dtype=np.uint8)
+    CpuExecutor(plan.tables(Type.UINT8, Layout.HWC)).run(0, image, out.ctypes.data)
+    want = [[0, 0, 255], [64, 0, 191], [191, 0, 64], [255, 0, 0]]
+    if out[0].tolist() != want:
+        raise Broken(f"a resize of 2 pixels to 4 gave {out[0].tolist()}, not {want}", "report it, with this output")
+    isa = next(name for name, value in ISAS.items() if value == BEST_ISA)
+    return f"loaded, using {isa}; the self-test is exact"
+
+
+_CODEC = "pip install 'nvidia-nvimgcodec-cu12>=0.9,<0.10' pillow"
+
+
+def _codec() -> str:
+    with _needs(_CODEC):
+        from cuaug.codec import CpuDecoder, codec_version, read_header
+
+        version = codec_version()
+    red, green, _ = CpuDecoder().decode(read_header(_jpeg())).mean(axis=(0, 1))
+    if red < 240 or green > 15:
+        raise Broken(f"nvImageCodec {version} decodes a red JPEG to red={red:.0f}, green={green:.0f}", _CODEC)
+    return f"{version}, decodes JPEG on the CPU"
+
+
+def _cpu_loader() -> str:
+    return _load("cpu")
+
+
+_DRIVER = "install NVIDIA's driver for this GPU; in a container, start it with --gpus all"
+
+
+def _driver() -> str:
+    driver = _cuda_driver()
+    version, count = ctypes.c_int(), ctypes.c_int()
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    if count.value == 0:
+        raise Broken("the NVIDIA driver works but sees no GPU", "look at CUDA_VISIBLE_DEVICES and nvidia-smi")
+    names = []
+    for i in range(count.value):
+        name = ctypes.create_string_buffer(96)
+        driver.cuDeviceGetName(name, 96, i)
+        names.append(name.value.decode())
+    return f"for CUDA {version.value // 1000}.{version.value % 1000 // 10}: {', '.join(names)}"
+
+
+def _torch_cuda() -> str:
+    _first(_cuda_driver)
+    torch = _first(_import_torch)
+    fix = "pip install torch --index-url https://download.pytorch.org/whl/cu130  (or the one for your driver)"
+    if not torch.version.cuda:
+        raise Broken("this torch is built without CUDA", fix)
+    if not torch.cuda.is_available():
+        raise Broken(f"torch {torch.__version__} finds no usable GPU; is the driver too old for it?", fix)
+    return f"CUDA {torch.version.cuda} on {torch.cuda.get_device_name()}"
+
+
+def _cupy() -> str:
+    with _needs(_extra()):
+        import cupy
+        from cupy.cuda import driver
+    major = driver.get_build_version() // 1000
+    wanted = _torch_major()
+    if wanted and major != wanted:
+        raise Broken(f"CuPy {cupy.__version__} is built for CUDA {major}, torch for CUDA {wanted}", _extra())
+    return f"{cupy.__version__}, built for CUDA {major}"
+
+
+def _nvrtc() -> str:
+    from cuaug.devices import nvrtc
+    from cuaug.errors import DeviceError
+
+    arch = _gpu_architecture()
+    start = time.perf_counter()
+    try:
+        version = ".".join(map(str, nvrtc._nvrtc().getVersion()))
+        if arch:
+            nvrtc.cached(arch)  # the next check takes them from there
+        else:
+            nvrtc.compile(90)
+    except DeviceError as error:
+        raise Broken(str(error), _extra()) from error
+    seconds = time.perf_counter() - start
+    if arch:
+        return f"{version}, kernels for this GPU, sm_{arch}, compiled or found in the cache in {seconds:.1f} s"
+    return f"{version}, compiles the kernels for sm_90, as an example, in {seconds:.1f} s"
+
+
+def _kernel_chain(images: Any) -> Any:
+    """Small, with a resize, a barrier and colours; nothing in it is left to chance."""
+    from cuaug import transforms as T
+
+    geometry = [T.CenterCrop(50), T.Resize((32, 40))]
+    colors = [T.ColorJitter(contrast=(1.5, 1.5)), T.Normalize([0.5] * 3, [0.2] * 3)]
+    return T.Compose([*geometry, *colors])(images)
+
+
+def _gpu_kernels() -> str:
+    torch = _first(_usable_torch)
+    from cuaug.devices.cuda import unavailable
+
+    if reason := unavailable(torch.device("cuda")):
+        raise Broken(reason, _extra())
+    images = torch.randint(0, 256, (4, 3, 61, 83), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    got, want = _kernel_chain(images.cuda()).cpu(), _kernel_chain(images)
+    if not torch.equal(got, want):
+        off = (got - want).abs().max().item()
+        raise Broken(f"the GPU's kernels differ from the CPU's by up to {off:.3g}", "report it, with this output")
+    return "same bits as on the CPU"
+
+
+def _gpu_decoding() -> str:
+    _first(_usable_torch)
+    from cuaug.codec import gpu_decodes
+
+    works, text = gpu_decodes(0)
+    if not works:
+        raise Broken(text, "pip install nvidia-nvjpeg-cu12  (into the directory where nvidia-nvimgcodec-cu12 is)")
+    return text
+
+
+def _jpeg_engine() -> str:
+    """Tells only: without an engine, loading works as well."""
+    _first(_usable_torch)
+    from cuaug.codec import gpu_decodes
+    from cuaug.codec._nvimgcodec import engine_decodes
+
+    works, text = gpu_decodes(0)
+    if not works:
+        raise NotTried(text)
+    return engine_decodes(0)
+
+
+def _gpu_loader() -> str:
+    _first(_usable_torch)
+    return _load("cuda")
+
+
+CHECKS: list[tuple[str, str, Callable[[], str]]] = [
+    ("CPU", "cuaug", _package),
+    ("CPU", "Python", _python),
+    ("CPU", "torch", _torch),
+    ("CPU", "host kernels", _host_kernels),
+    ("CPU", "nvImageCodec", _codec),
+    ("CPU", "Loader", _cpu_loader),
+    ("GPU", "driver", _driver),
+    ("GPU", "torch", _torch_cuda),
+    ("GPU", "CuPy", _cupy),
+    ("GPU", "NVRTC", _nvrtc),
+    ("GPU", "kernels", _gpu_kernels),
+    ("GPU", "decoding", _gpu_decoding),
+    ("GPU", "JPEG engine", _jpeg_engine),
+    ("GPU", "Loader", _gpu_loader),
+]
+
+
+# --- what checks share -----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _needs(fix: str) -> Iterator[None]:
+    """Whatever an import raises, `fix` is what fixes it."""
+    try:
+        yield
+    except Exception as error:
+        raise Broken(one_line(error), fix) from error
+
+
+def _first(need: Callable[[], Any]) -> Any:
+    """What `need` returns; what it lacks has been reported by a check of its own."""
+    try:
+        return need()
+    except Exception as error:
+        raise NotTried(one_line(error)) from error
+
+
+def _import_torch() -> Any:
+    import torch
+
+    return torch
+
+
+def _usable_torch() -> Any:
+    _cuda_driver()
+    torch = _import_torch()
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch cannot use the GPU" if torch.version.cuda else "torch is built without CUDA")
+    return torch
+
+
+def _torch_major() -> int:
+    """The major version of torch's CUDA; 0 where there is none."""
+    try:
+        return int((_import_torch().version.cuda or "0").partition(".")[0])
+    except ImportError:
+        return 0
+
+
+def _extra() -> str:
+    """How to install CuPy and NVRTC for the CUDA that torch has."""
+    return f"pip install 'cuaug[cuda{13 if _torch_major() == 13 else 12}]'"
+
+
+def _cuda_driver() -> ctypes.CDLL:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise Broken("no NVIDIA driver: libcuda.so.1 cannot be loaded", _DRIVER) from error
+    status = driver.cuInit(0)
+    if status:
+        raise Broken(f"the NVIDIA driver finds no usable GPU: cuInit returned {status}", _DRIVER)
+    return driver
+
+
+def _gpu_architecture() -> int:
+    """The compute capability of GPU 0 (90 for 9.0); 0 without a GPU."""
+    try:
+        driver = _cuda_driver()
+    except Broken:
+        return 0
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    failed = driver.cuDeviceGetAttribute(ctypes.byref(major), 75, 0)
+    failed |= driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, 0)
+    return 0 if failed else 10 * major.value + minor.value
+
+
+def _jpeg(red: int = 255) -> bytes:
+    import io
+
+    from PIL import Image
+
+    encoded = io.BytesIO()
+    Image.new("RGB", (48, 32), (red, 0, 0)).save(encoded, "JPEG")
+    return encoded.getvalue()
+
+
+def _load(device: str) -> str:
+    """One epoch of eight files, each of its own red."""
+    import cuaug
+    from cuaug import transforms as T
+
+    reds = [30 * i for i in range(8)]
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for red in reds:
+            files.append((str(Path(folder) / f"{red}.jpg"), red))
+            Path(files[-1][0]).write_bytes(_jpeg(red))
+        chain = [T.RandomResizedCrop(16), T.RandomHorizontalFlip()]
+        with cuaug.Loader(files, chain, batch_size=4, shuffle=True, device=device, threads=2) as loader:
+            start = time.perf_counter()
+            batches = list(loader)
+            seconds = time.perf_counter() - start
+    seen: dict[int, float] = {}
+    for images, labels in batches:
+        seen |= dict(zip(labels.tolist(), images[:, 0].float().mean(dim=(1, 2)).tolist(), strict=True))
+    if sorted(seen) != reds or any(abs(mean - red) > 4 for red, mean in seen.items()):
+        raise Broken(f"of labels {reds} came, with these mean values, {seen}", "report it, with this output")
+    return f"{len(files)} files in {len(batches)} batches on {batches[0][0].device}, in {seconds:.2f} s"
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, in one line for a person."""
+    text = " ".join(str(error.args[0] if isinstance(error, Broken) else error).split())
+    return text if isinstance(error, (Broken, NotTried)) else f"{type(error).__name__}: {text}"

@@ -1,0 +1,279 @@
+"""`cuaug doctor`: exit statuses, what fixes what, and that nothing can crash or hang it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cuaug.codec._nvimgcodec import engine_decodes
+from cuaug.commands import cli, doctor
+from cuaug.commands.doctor import Finding
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "cuaug", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=240,
+    )
+
+
+def line(text: str, path: str, name: str) -> tuple[str, str, str]:
+    """(verdict, text, fix) of one finding in a report."""
+    section = text.split("GPU\n")[path == "GPU"]
+    lines = section.splitlines()
+    at = next(i for i, words in enumerate(lines) if words[4:].strip().startswith(name))
+    following = lines[at + 1].strip() if at + 1 < len(lines) else ""
+    return (
+        lines[at][2:4].strip(),
+        lines[at][18:].strip(),
+        following.removeprefix("fix: ") if "fix:" in following else "",
+    )
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Examines with some of the checks alone: all take too long to be run by every test."""
+
+    def examine(*names: str, limit_seconds: float = 60.0, **environment: str) -> dict[str, Finding]:
+        program = (
+            f"from cuaug.commands import doctor; doctor.CHECKS[:] = [c for c in doctor.CHECKS if c[1] in {names!r}]; "
+        )
+        popen = subprocess.Popen
+
+        def with_fewer(command, **options):
+            return popen([command[0], "-c", program + command[2]], **options)
+
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(doctor, "CHECKS", [check for check in doctor.CHECKS if check[1] in names])
+            patch.setattr(subprocess, "Popen", with_fewer)
+            return {f"{f.needed_by} {f.name}": f for f in doctor.examine(limit_seconds)}
+
+    return examine
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    """A directory for PYTHONPATH, with a package that runs this code when it is imported."""
+
+    def make(package: str, code: str) -> str:
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(textwrap.dedent(code))
+        return os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+    return make
+
+
+@pytest.mark.slow
+def test_a_whole_examination():
+    done = run("doctor")
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    assert line(done.stdout, "CPU", "host kernels")[0] == "OK"
+    assert line(done.stdout, "CPU", "Loader")[:2] == ("OK", line(done.stdout, "CPU", "Loader")[1])
+    assert "8 files in 2 batches on cpu" in done.stdout
+    assert "loading works on the" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.cuda
+def test_a_gpu_that_works():
+    done = run("doctor", "--require-cuda")
+    assert done.returncode == 0, done.stdout
+    assert "loading works on the GPU" in done.stdout
+
+
+def test_missing_host_kernels(only):
+    found = only("host kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
+    assert found["CPU host kernels"].verdict == "no"
+    assert "/nowhere/_host.so" in found["CPU host kernels"].text
+    assert "pip install" in found["CPU host kernels"].fix
+    assert found["CPU Loader"].verdict == "no"
+
+
+def test_missing_torch(only, stand_in):
+    found = only("cuaug", "torch", PYTHONPATH=stand_in("torch", "raise ImportError('no torch here')"))
+    assert found["CPU cuaug"].verdict == "OK"
+    assert (found["CPU torch"].verdict, found["CPU torch"].fix) == ("no", "pip install torch numpy")
+    assert "no torch here" in found["CPU torch"].text
+
+
+def test_missing_nvimagecodec(only, stand_in):
+    found = only("nvImageCodec", PYTHONPATH=stand_in("nvidia", ""))
+    assert found["CPU nvImageCodec"].verdict == "no"
+    assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].fix
+
+
+@pytest.mark.slow
+def test_missing_cupy(only, stand_in):
+    found = only("CuPy", "NVRTC", PYTHONPATH=stand_in("cupy", "raise ImportError('no cupy here')"))
+    for name in ("GPU CuPy", "GPU NVRTC"):
+        assert found[name].verdict == "no" and "no cupy here" in found[name].text
+        assert found[name].fix.startswith("pip install 'cuaug[cuda1")
+
+
+def test_cupy_for_another_cuda(only, stand_in):
+    cupy = """
+        import sys, types
+        __version__ = "14.0"
+        cuda = sys.modules["cupy.cuda"] = types.ModuleType("cupy.cuda")
+        cuda.driver = types.SimpleNamespace(get_build_version=lambda: 11080)
+    """
+    torch = "import types; version = types.SimpleNamespace(cuda='13.0'); __version__ = '2.11'"
+    stand_in("torch", torch)
+    found = only("CuPy", PYTHONPATH=stand_in("cupy", cupy))["GPU CuPy"]
+    assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
+    assert found.fix == "pip install 'cuaug[cuda13]'"
+
+
+@pytest.mark.slow
+def test_a_library_that_crashes(only, stand_in):
+    found = only("cuaug", "CuPy", "driver", PYTHONPATH=stand_in("cupy", "import os; os.abort()"))
+    assert found["GPU CuPy"].verdict == "no" and "SIGABRT" in found["GPU CuPy"].text
+    assert found["CPU cuaug"].verdict == "OK" and "GPU driver" in found  # the others are heard all the same
+
+
+@pytest.mark.slow
+def test_a_library_that_hangs(only, stand_in):
+    hanging = stand_in("cupy", "import time; time.sleep(600)")
+    found = only("cuaug", "CuPy", limit_seconds=5.0, PYTHONPATH=hanging)
+    assert found["GPU CuPy"].text == "no answer in 5 s"
+    assert found["CPU cuaug"].verdict == "OK"
+
+
+@pytest.mark.slow
+def test_a_library_that_prints(only, stand_in):
+    found = only("cuaug", "CuPy", PYTHONPATH=stand_in("cupy", "print('hello', flush=True); raise ImportError('no')"))
+    assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")
+
+
+FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]
+NO_GPU = [FINE[0], Finding("GPU", "driver", "no", "none", "install it"), Finding("GPU", "kernels", "--", "not tried")]
+BROKEN = [Finding("CPU", "host kernels", "no", "none", "pip install cuaug"), FINE[1]]
+
+
+@pytest.mark.parametrize(
+    ("findings", "status", "status_with_cuda"), [(FINE, 0, 0), (NO_GPU, 0, 1), (BROKEN, 1, 1)], ids=str
+)
+def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
+    monkeypatch.setattr(doctor, "examine", lambda: findings)
+    assert cli.main(["doctor"]) == status
+    assert cli.main(["doctor", "--require-cuda"]) == status_with_cuda
+    for finding in findings:
+        assert finding.fix in capsys.readouterr().out or not finding.fix
+        cli.main(["doctor"])
+
+
+def test_the_report_names_what_fixes():
+    out = io.StringIO()
+    assert doctor.report(NO_GPU, out) == {"CPU": True, "GPU": False}
+    assert "  no  driver        none\n                    fix: install it\n" in out.getvalue()
+    assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
+
+
+def test_each_finding_is_told_as_soon_as_it_is_found():
+    """Compiling the kernels takes a minute on a busy machine, and nothing was said meanwhile."""
+    out, told = io.StringIO(), []
+
+    def found():
+        for finding in NO_GPU:
+            told.append(out.getvalue())
+            yield finding
+
+    doctor.report(found(), out)
+    assert [text.count("\n") for text in told] == [0, 2, 5], "headings, and a line more for what fixes"
+    assert out.getvalue().splitlines()[:3] == ["CPU", "  OK  cuaug         0.1.0", "GPU"]
+    assert [check[0] for check in doctor.CHECKS] == sorted(check[0] for check in doctor.CHECKS), "one heading each"
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("cuaug 0.1.0")
+    assert run().returncode == 2
+    assert "doctor" in run("--help").stdout
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+def test_a_closed_output(closed):
+    """Whoever closes it wants the exit status: it was an abort."""
+    program = "from cuaug.commands import cli, doctor; del doctor.CHECKS[1:]; raise SystemExit(cli.main(['doctor']))"
+    done = subprocess.run(f'"{sys.executable}" -c "{program}" {closed}', shell=True, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == done.stderr == ""
+
+
+def test_the_command_imports_nothing_heavy():
+    program = (
+        "import sys, cuaug.commands.cli, cuaug; print([m for m in ('numpy', 'torch', 'cupy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+class Engine:
+    """In place of nvImageCodec on a GPU: how its hardware engine decodes a red JPEG, by the decoder's options."""
+
+    BackendKind = SimpleNamespace(HW_GPU_ONLY="engine")
+    Backend = CodeStream = staticmethod(lambda what: what)
+
+    def __init__(self, **colours: tuple[int, int, int] | Exception | None) -> None:
+        self._colours = {f":fancy_upsampling={key[-1]}": value for key, value in colours.items()}
+
+    def Decoder(self, *, device_id: int, max_num_cpu_threads: int, backends: list[str], options: str) -> Any:
+        assert backends == ["engine"]
+
+        def decode(stream: Any, params: Any) -> Any:
+            colour = self._colours[options]
+            if isinstance(colour, Exception):
+                raise colour
+            return colour and SimpleNamespace(cpu=lambda: np.full((240, 320, 3), colour, dtype=np.uint8))
+
+        return SimpleNamespace(decode=decode)
+
+
+@pytest.mark.parametrize(
+    ("engine", "wanted", "others"),
+    [
+        (Engine(fancy1=(254, 0, 0), fancy0=(254, 0, 0)), "decodes with fancy_upsampling, decodes without", False),
+        (Engine(fancy1=None, fancy0=(254, 0, 0)), "does not decode with fancy_upsampling, decodes without", True),
+        (
+            Engine(fancy1=None, fancy0=(0, 0, 254)),
+            "does not decode without fancy_upsampling, red came as red=0 g",
+            True,
+        ),
+        (
+            Engine(fancy1=RuntimeError("no"), fancy0=None),
+            "fails with fancy_upsampling (RuntimeError: no), does n",
+            True,
+        ),
+    ],
+)
+def test_the_jpeg_engine_is_told_of(monkeypatch, engine, wanted, others):
+    """nvImageCodec says nothing where it has none, and a line that says so is no failure."""
+    import torch
+
+    monkeypatch.setattr("cuaug.codec._nvimgcodec.nv", lambda: engine)
+    monkeypatch.setattr("cuaug.codec._nvimgcodec.decode_params", lambda exif: None)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    text = engine_decodes(0)
+    assert wanted in text and ("decoded by CUDA kernels, whatever load_hint says" in text) == others
+
+
+def test_the_gpu_comparison_runs():
+    """The chain of the check 'GPU kernels', on the CPU: a mistake in it would show on a GPU only."""
+    import torch
+
+    from cuaug.commands.doctor.checks import _kernel_chain
+
+    images = torch.arange(2 * 3 * 61 * 83, dtype=torch.int64).remainder(256).to(torch.uint8).reshape(2, 3, 61, 83)
+    assert _kernel_chain(images).shape == (2, 3, 32, 40)

@@ -1,0 +1,222 @@
+"""Programs on the CUDA device with all of CUDA replaced: launches, passes, tiles, addresses, memory.
+
+The pipeline around them is tested in `tests/dry_run/`, what a GPU adds in `tests/cuda/`.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cuaug import transforms as T
+from cuaug.devices import cuda, nvrtc
+from cuaug.errors import DeviceError
+from cuaug.plan import Layout, Type
+from cuaug.sampling.rng import SampleRNG
+from tests.cuda import sanitize_driver
+from tests.support import run_plans
+from tests.support.fake_cuda import replace_cuda
+from tests.support.run_plans import assert_same, plan_for
+from tests.support.strategies import chains, images, sizes, write
+
+cupy = pytest.importorskip("cupy")
+runtime = cupy.cuda.runtime
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    return replace_cuda(monkeypatch.setattr)
+
+
+def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> tuple[int, torch.Tensor]:
+    """The launches and the finished images, one after the other in memory."""
+    heights, widths = tables.sizes()
+    size = int((heights * widths).max()) * channels * 4
+    target = torch.full((len(batch), size), 0xA5, dtype=torch.uint8)
+    sources = [np.ascontiguousarray(image) for image in batch]
+    addresses = np.array([source.ctypes.data for source in sources], dtype=np.uint64)
+    return cuda.CudaExecutor(tables, **options).run(addresses, target), target
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
+def test_passes_tiles_and_addresses(fake, data, dtype, layout):
+    fake.kernel.launches.clear()
+    batch = data.draw(st.lists(images(sizes(3000)), min_size=1, max_size=4))
+    plan = plan_for(*batch)
+    for i, image in enumerate(batch):
+        chain = data.draw(chains(image.shape[:2], turns=True))
+        write(plan, chain.steps, np.arange(len(batch)) == i)
+    tables = plan.tables(dtype, layout)
+    tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
+    launches, got = run(tables, batch, plan.channels, tile=tile)
+    assert launches == len(fake.kernel.launches) == tables.launches
+    program = run_plans.CpuExecutor(tables)
+    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
+        want = np.empty(int(h * w) * plan.channels * np.dtype(run_plans.DTYPES[dtype]).itemsize, np.uint8)
+        program.run(i, image, want.ctypes.data)
+        assert_same(got[i].numpy()[: want.size], want)
+        assert (got[i].numpy()[want.size :] == 0xA5).all()
+
+
+def test_a_sample_left_out_is_not_touched(fake):
+    batch = [np.full((5, 5, 3), 50 * i, np.uint8) for i in range(3)]
+    plan = plan_for(*batch)
+    plan.resize(3, 3)
+    tables = plan.tables(Type.UINT8, Layout.HWC)
+    target = torch.full((3, 3, 3, 3), 0xA5, dtype=torch.uint8)
+    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
+    assert cuda.CudaExecutor(tables).run(addresses, target, skip=np.array([False, True, False])) == 1
+    assert target.flatten(1).float().mean(1).tolist() == [0.0, 0xA5, 100.0]
+    assert cuda.CudaExecutor(tables).run(addresses, target, skip=np.ones(3, dtype=bool)) == 0
+
+
+def test_batches_larger_than_the_grid(fake, monkeypatch):
+    monkeypatch.setattr(cuda, "_MOST_SAMPLES", 4)
+    image = np.arange(9 * 9 * 3, dtype=np.uint8).reshape(9, 9, 3)
+    plan = plan_for(*[image] * 10)
+    plan.crop(np.arange(10) % 5, 0, 3, 3)
+    launches, got = run(plan.tables(Type.UINT8, Layout.HWC), [image] * 10, 3)
+    assert launches == 3 and [grid[2] for grid in fake.kernel.launches] == [4, 4, 2]
+    for i in range(10):
+        assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
+
+
+def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
+    image = np.arange(2_100_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(2_100_000, 1, 3)
+    tables = plan_for(image).tables(Type.UINT8, Layout.HWC)
+    launches, got = run(tables, [image], 3)
+    assert launches == 1 and max(fake.kernel.launches[0]) > 65535
+    assert_same(got[0].numpy()[: image.size], image.reshape(-1))
+
+
+@pytest.mark.parametrize(
+    ("chain", "entries"),
+    [
+        ([], ["resample"]),
+        ([T.RandomResizedCrop(8), T.RandomErasing(p=0.5), T.Normalize(0.5, 0.2)], ["resample"]),
+        ([T.GaussianBlur(3), T.RandomCrop(8, padding=2), T.Rot90(1)], ["resample"]),
+        ([T.Resize(8), T.RandomGamma(p=0.5)], ["augment"]),
+        ([T.RandomRotation(20)], ["augment"]),
+        ([T.MedianBlur(3, p=0.5)], ["augment"]),
+        ([T.Resize(8), T.ColorJitter(contrast=0.5), T.Normalize(0.5, 0.2)], ["augment", "augment"]),
+    ],
+)
+def test_which_entry_point_does_a_pass(fake, chain, entries):
+    """A pass goes to `resample` where that can do it for every sample; so each pass is one launch."""
+    batch = [np.random.default_rng(i).integers(0, 256, (12, 15, 3), dtype=np.uint8) for i in range(16)]
+    plan = plan_for(*batch)
+    T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(16)))
+    launches, _ = run(plan.tables(Type.FLOAT32, Layout.CHW), batch, 3)
+    assert fake.entries == entries and launches == len(entries)
+
+
+def test_floats_are_no_simple_pass(fake):
+    image = np.random.default_rng(0).random((5, 6, 3), dtype=np.float32)
+    run(plan_for(image).tables(Type.FLOAT32, Layout.CHW), [image], 3)
+    assert fake.entries == ["augment"]
+
+
+def test_threads_at_once_load_one_kernel(monkeypatch):
+    """A second module would take the first one's place, which is unloaded while its kernels may be queued still."""
+    loads = []
+
+    def slowly(device_index: int) -> object:
+        loads.append(device_index)
+        time.sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(cuda, "_load", slowly)
+    monkeypatch.setattr(cuda, "_kernels", {})
+    with ThreadPoolExecutor(8) as pool:
+        got = set(pool.map(cuda.kernels, [0] * 8))
+    assert loads == [0] and len(got) == 1 and cuda.kernels(0) in got
+    assert cuda.kernels(1) not in got and loads == [0, 1]
+
+
+@pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
+def test_statistics_begin_at_zero(fake, monkeypatch, most):
+    """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
+    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", most)
+    batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
+    plan = plan_for(*batch)
+    T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(3)))
+    tables = plan.tables(Type.UINT8, Layout.HWC)
+    assert tables.statistics and cuda.fills(tables) == (most == 0)
+    workspace = cuda.Workspace(torch.device("cpu"))
+    addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
+    for _ in range(2):
+        target = torch.zeros((3, 9, 11, 3), dtype=torch.uint8)
+        cuda.CudaExecutor(tables).run(addresses, target, workspace=workspace)
+        for i, image in enumerate(batch):
+            want = np.empty(image.size, np.uint8)
+            run_plans.CpuExecutor(tables).run(i, image, want.ctypes.data)
+            assert_same(target[i].numpy().reshape(-1), want)
+        for kept in (workspace._tables, workspace._statistics, workspace._between, workspace._pinned):
+            kept.hold(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
+
+
+def test_what_measures_nothing_needs_no_zeros(fake):
+    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).tables(Type.UINT8, Layout.HWC)
+    assert tables.statistics == cuda.fills(tables) == 0
+    run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
+    assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
+
+
+def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
+    workspace = cuda.Workspace(torch.device("cpu"))
+    for size in (1000, 900, 1100, 1150, 2):
+        workspace.between(size)
+    assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
+    for _ in range(100):
+        workspace.between(320)
+    assert len(fake.torch.asked) == 2
+    for _ in range(100):
+        workspace.between(200)
+    assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
+
+
+def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
+    """The last tile gets what the GPU can give at most, or a clear error."""
+    image = np.random.default_rng(0).integers(0, 256, (2, 10_000, 3), dtype=np.uint8)
+    plan = plan_for(image)
+    plan.resize(1, 40)
+    tables = plan.tables(Type.UINT8, Layout.HWC)
+    _, got = run(tables, [image], 3)
+    assert fake.granted == [227 << 10]
+    want = np.empty(120, np.uint8)
+    run_plans.CpuExecutor(tables).run(0, image, want.ctypes.data)
+    assert_same(got[0].numpy()[:120], want)
+    monkeypatch.setattr(runtime, "deviceGetAttribute", lambda attribute, device: 56 << 10)
+    with pytest.raises(DeviceError, match=r"one output pixel needs .* bytes of shared memory"):
+        run(tables, [image], 3)
+
+
+@pytest.mark.parametrize("mistake", [None, "bounds", "race"])
+def test_the_plans_for_compute_sanitizer(fake, monkeypatch, capsys, mistake):
+    """They come to the end, and the mistakes that are planted into them are there."""
+    sources = nvrtc.sources()
+    ran: list[int] = []
+
+    def run(*arguments: Any, short: int) -> bool:
+        ran.append(short)
+        return short == 0
+
+    monkeypatch.setattr(sanitize_driver, "DEVICE", "cpu")
+    monkeypatch.setattr(sanitize_driver.torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(nvrtc, "sources", lambda: sources)
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "")
+    monkeypatch.setattr("sys.argv", ["", "--every", "40", *(["--mistake", mistake] if mistake else [])])
+    if mistake == "bounds":
+        monkeypatch.setattr(sanitize_driver, "run", run)  # here it would be written beyond the end
+    with pytest.raises(SystemExit) as ended:
+        sanitize_driver.main()
+    assert not ended.value.code and "plans, " in capsys.readouterr().out
+    assert (nvrtc.sources() != sources) == (mistake == "race") and all(ran)

@@ -1,0 +1,96 @@
+"""cuaug/plan/layout.py mirrors kernels/plan.h: a program that the C++ compiler builds prints what the header says."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import subprocess
+
+import numpy as np
+import pytest
+
+from cuaug._runtime.native import KERNEL_DIRECTORY, library
+from cuaug.plan import layout
+from cuaug.plan.pass_table import Writing
+
+STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
+ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
+HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
+
+
+def body(kind: str, name: str) -> str:
+    match = re.search(rf"\b{kind} {name} {{(.*?)}};", HEADER, re.DOTALL)
+    assert match, f"plan.h has no {kind} {name}"
+    return match[1]
+
+
+def field_names(struct: str) -> list[str]:
+    return re.findall(r"(\w+)(?:\[\d+\])?\s*[,;]", body("struct", struct))
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
+    """Struct.field -> (offset, size, is a float, is signed); Struct -> (size, alignment); Enum.NAME -> (value,)."""
+    lines = []
+    for struct in STRUCTS:
+        lines.append(f'printf("{struct} %zu %zu\\n", sizeof({struct}), alignof({struct}));')
+        for field in field_names(struct):
+            place = f"offsetof({struct}, {field}), sizeof({struct}::{field})"
+            element = f"std::remove_all_extents_t<decltype({struct}::{field})>"
+            kind = f"std::is_floating_point_v<{element}>, std::is_signed_v<{element}>"
+            lines.append(f'printf("{struct}.{field} %zu %zu %d %d\\n", {place}, {kind});')
+    for enum in ENUMS:
+        for name in re.findall(r"(\w+)\s*(?:,|$)", body("enum", enum.__name__).strip()):
+            lines.append(f'printf("{enum.__name__}.{name} %d\\n", int({name}));')
+    folder = tmp_path_factory.mktemp("layout")
+    includes = '#include <cstddef>\n#include <cstdio>\n#include <type_traits>\n#include "plan.h"\n'
+    (folder / "layout.cpp").write_text(includes + "int main() {\n" + "\n".join(lines) + "\n}\n")
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-Wno-invalid-offsetof", f"-I{KERNEL_DIRECTORY}"]
+    subprocess.run([*command, folder / "layout.cpp", "-o", folder / "layout"], check=True)
+    printed = subprocess.run([folder / "layout"], check=True, capture_output=True, text=True).stdout
+    return {name: tuple(map(int, numbers)) for name, *numbers in map(str.split, printed.splitlines())}
+
+
+def described(name: str, dtype: np.dtype) -> dict[str, tuple[int, ...]]:
+    """What `compiled` says of a struct that `dtype` mirrors."""
+    result: dict[str, tuple[int, ...]] = {name: (dtype.itemsize, dtype.alignment)}
+    for field in dtype.names:
+        kind, offset = dtype.fields[field][:2]
+        if kind.names:  # an Axis inside a Sample: neither a number nor signed
+            result[f"{name}.{field}"] = (offset, kind.itemsize, 0, 0)
+        else:
+            result[f"{name}.{field}"] = (offset, kind.itemsize, kind.base.kind == "f", kind.base.kind in "fi")
+    return result
+
+
+@pytest.mark.parametrize("name", STRUCTS)
+def test_every_field_lies_where_the_kernels_read_it(name, compiled):
+    header = {key: value for key, value in compiled.items() if key.split(".")[0] == name}
+    assert described(name, STRUCTS[name]) == header
+
+
+@pytest.mark.parametrize("enum", ENUMS, ids=lambda enum: enum.__name__)
+def test_enumerations_have_the_same_values(enum, compiled):
+    header = {key: value for key, value in compiled.items() if key.startswith(f"{enum.__name__}.")}
+    assert {f"{enum.__name__}.{member.name}": (member.value,) for member in enum} == header
+
+
+def test_the_built_library_has_these_sizes():
+    sizes = np.zeros(3, dtype=np.int64)
+    library.cuaug_sizes(sizes.ctypes.data)
+    assert sizes.tolist() == [layout.SAMPLE.itemsize, layout.AXIS.itemsize, layout.OP.itemsize]
+
+
+def test_the_built_library_has_the_fields_of_a_plan_that_is_written():
+    assert library.cuaug_writing_size() == ctypes.sizeof(Writing)
+
+
+def test_another_order_or_type_is_noticed(compiled):
+    header = {key: value for key, value in compiled.items() if key.split(".")[0] == "Op"}
+    fields = [(name, layout.OP.fields[name][0]) for name in layout.OP.names]
+    swapped = np.dtype([fields[1], fields[0], *fields[2:]], align=True)
+    retyped = np.dtype([("code", "f4"), *fields[1:]], align=True)
+    unsigned = np.dtype([("code", "u4"), *fields[1:]], align=True)
+    for wrong in (swapped, retyped, unsigned, np.dtype(fields[:-1], align=True)):
+        assert described("Op", wrong) != header

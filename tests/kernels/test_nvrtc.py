@@ -1,0 +1,175 @@
+"""The CUDA kernels compile for every supported architecture, without spilling registers. Needs no GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from cuaug._runtime import trusted_files
+from cuaug.devices import nvrtc
+from cuaug.errors import DeviceError
+from cuaug.plan.layout import AXIS, GRID, OP, SAMPLE
+from tests.support.foreign_files import give_away
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+
+pytest.importorskip("cupy")
+
+
+def usage(log: str) -> dict[str, tuple[int, int]]:
+    """By kernel: (registers a thread, bytes spilled), as the log reports them."""
+    reports = re.split(r"Compiling entry function '(\w+)'", log)[1:]
+    found = {}
+    for name, report in zip(reports[::2], reports[1::2], strict=True):
+        (spills,) = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+        (registers,) = re.findall(r"Used (\d+) registers", report)
+        found[name] = int(registers), sum(map(int, spills))
+    return found
+
+
+def test_structs_are_as_large_as_the_host_writes_them(monkeypatch):
+    structs = {"Axis": AXIS, "Grid": GRID, "Sample": SAMPLE, "Op": OP}
+    lines = ['#include "plan.h"']
+    lines += [f"static_assert(sizeof({name}) == {dtype.itemsize});" for name, dtype in structs.items()]
+    lines += [f"static_assert(alignof({name}) == {dtype.alignment});" for name, dtype in structs.items()]
+    headers = nvrtc.sources()[1]
+    monkeypatch.setattr(nvrtc, "sources", lambda: ("\n".join(lines), headers))
+    nvrtc.compile(90)
+    lines.append(f"static_assert(sizeof(Sample) == {SAMPLE.itemsize + 1});")
+    with pytest.raises(DeviceError, match="static assertion failed"):
+        nvrtc.compile(90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_compiles_without_spills(arch, record_property):
+    cubin, log = nvrtc.compile(arch)
+    assert cubin[:4] == b"\x7fELF" and b"augment" in cubin
+    record_property("cubin_bytes", len(cubin))
+    kernels = usage(log)
+    record_property("usage", kernels)
+    most = {"augment": 128, "resample": 80}  # so that 4 and 6 blocks of 128 threads run on a multiprocessor at once
+    assert kernels.keys() == most.keys(), log
+    for name, (registers, spilled) in kernels.items():
+        assert registers <= most[name] and spilled == 0, log
+
+
+def test_usage_reads_spills():
+    report = "0 bytes stack frame, 16 bytes spill stores, 8 bytes spill loads\nptxas info : Used 255 registers, 4 bytes"
+    assert usage(f"ptxas info : Compiling entry function 'one' for 'sm_90'\n{report}") == {"one": (255, 24)}
+    assert usage("") == {}
+
+
+def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
+    text, headers = nvrtc.sources()
+    monkeypatch.setattr(nvrtc, "sources", lambda: (text, headers | {"store.h": "#pragma once\nint oops = nonsense;"}))
+    with pytest.raises(DeviceError, match=r'identifier "nonsense" is undefined'):
+        nvrtc.compile(80)
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path) -> list[int]:
+    """Kernels compile at once and come to 100 kB, kept in tmp_path / "cache"; what for, each time that they do."""
+    compiles: list[int] = []
+
+    def compile(arch: int) -> tuple[bytes, str]:
+        compiles.append(arch)
+        time.sleep(0.05)
+        return bytes([arch]) * 100_000, ""
+
+    monkeypatch.setattr(nvrtc, "compile", compile)
+    monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "cache"))
+    return compiles
+
+
+def test_compiled_kernels_are_kept(compiled, tmp_path, monkeypatch):
+    for arch in (80, 90, 80, 90):
+        assert nvrtc.cached(arch) == bytes([arch]) * 100_000
+    assert compiled == [80, 90] and len(list((tmp_path / "cache").iterdir())) == 2
+    text, headers = nvrtc.sources()
+    monkeypatch.setattr(nvrtc, "sources", lambda: (text + " ", headers))
+    nvrtc.cached(80)
+    assert compiled == [80, 90, 80], "of other sources there are none"
+
+
+def test_those_who_start_together_may_all_compile(compiled, tmp_path):
+    with ThreadPoolExecutor(16) as pool:
+        assert set(pool.map(nvrtc.cached, [90] * 16)) == {bytes([90]) * 100_000}
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".cubin"]
+
+
+@pytest.mark.parametrize("damage", [lambda code: b"", lambda code: code[:-1], lambda code: code[:-1] + b"?"])
+def test_damaged_kernels_are_compiled_anew(compiled, tmp_path, damage):
+    """As a machine leaves them that goes down before they are on the disk."""
+    nvrtc.cached(90)
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.write_bytes(damage(kept.read_bytes()))
+    assert nvrtc.cached(90) == nvrtc.cached(90) == bytes([90]) * 100_000 and compiled == [90, 90]
+
+
+@pytest.mark.parametrize("why", ["no folder", "no room"])
+def test_where_nothing_can_be_kept_it_costs_time_alone(compiled, tmp_path, monkeypatch, why):
+    cache = tmp_path / "cache"
+    if why == "no folder":
+        cache.write_bytes(b"")
+    else:
+        monkeypatch.setattr(os, "replace", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "no room")))
+    for _ in range(2):
+        assert nvrtc.cached(90) == bytes([90]) * 100_000
+    assert compiled == [90, 90] and (why == "no folder" or not list(cache.iterdir()))
+
+
+@pytest.mark.parametrize("how", ["another's", "group", "link", "directory"])
+def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path, how, caplog, monkeypatch):
+    """Their digest fits: who writes machine code writes its digest, too."""
+    monkeypatch.setattr(trusted_files, "_warned", set())
+    nvrtc.cached(90)
+    (planted,) = (tmp_path / "cache").iterdir()
+    planted.write_bytes(b"planted" + hashlib.sha256(b"planted").digest())
+    assert nvrtc.cached(90) == b"planted", "as it stands there"
+    if how == "another's":
+        give_away(planted)
+    elif how == "group":
+        os.chmod(planted, 0o664)
+    elif how == "link":
+        planted.symlink_to(planted.rename(tmp_path / "elsewhere"))
+    else:
+        os.chmod(tmp_path / "cache", 0o777)
+    compiled.clear()
+    for _ in range(2):
+        assert nvrtc.cached(90) == bytes([90]) * 100_000
+    # A file of this user is replaced; of another's the kernels are compiled each time.
+    assert compiled == ([90] if how in ("group", "link") else [90, 90])
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and str(tmp_path / "cache") in caplog.text
+
+
+def test_the_directory_of_compiled_kernels_is_this_users_alone(compiled, tmp_path):
+    nvrtc.cached(90)
+    assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_no_header_of_the_system_is_needed():
+    text, headers = nvrtc.sources()
+    own = re.findall(r'#include "([^"]+)"', "".join([text, *headers.values()]))
+    assert set(own) <= set(headers)
+    assert "augment.h" in headers and "host.h" not in headers
+
+
+def test_others_may_read_what_is_kept_and_not_write_it(compiled, tmp_path):
+    before = os.umask(0)
+    nvrtc.cached(90)
+    os.umask(before)
+    (kept,) = (tmp_path / "cache").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o644
+
+
+def test_importing_the_module_imports_no_cupy():
+    code = "import sys, cuaug.devices.nvrtc; sys.exit('cupy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

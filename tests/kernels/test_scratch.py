@@ -1,0 +1,244 @@
+"""augment.cu as CUDA compiles it, run on the host: the host build's bits, in the memory it is given.
+
+The threads of a block take turns there, each up to the next barrier, so that a missing one shows as wrong bits. Some of
+this needs more than a warp, the rest fewer threads than it has work for.
+
+The kernel does not know how much shared memory a launch asked for. `scratch_bytes` reckons it far from the headers that
+use it; here every block's scratch lies before a pattern, and who writes on it is found out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cuaug import transforms as T
+from cuaug._runtime.native import KERNEL_DIRECTORY
+from cuaug.devices import cuda
+from cuaug.plan import Border, Filter, Layout, Type, operations
+from cuaug.sampling.rng import SampleRNG
+from tests.kernels.test_cuda_executor import run
+from tests.support import run_plans
+from tests.support.builds import patched
+from tests.support.fake_cuda import replace_cuda
+from tests.support.run_plans import assert_same, plan_for
+from tests.support.strategies import chains, images, sizes, write
+
+pytest.importorskip("cupy")
+SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
+PLAIN = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def compiled(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> Any:
+    compiler = os.environ.get("CXX", "g++")
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no compiler: {compiler}")
+    target = folder / "emulated.so"
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-w", "-fsanitize=alignment"]
+    subprocess.run([compiler, *flags, f"-I{kernels}", "-c", str(SOURCE), "-o", f"{target}.o"], check=True)
+    subprocess.run([compiler, "-shared", f"{target}.o", "-o", str(target)], check=True)
+    library = ctypes.CDLL(str(target))
+    library.emulate.argtypes = [ctypes.c_int] * 2 + [ctypes.c_void_p] * 4 + [ctypes.c_int] * 5 + [ctypes.c_int64]
+    library.emulate.restype = ctypes.c_int64
+    return library
+
+
+@pytest.fixture(scope="session")
+def emulate(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return compiled(tmp_path_factory.mktemp("emulated"))
+
+
+class EmulatedKernel:
+    """Runs every block of a launch.
+
+    Args:
+        simple: by `resample` instead of `augment`.
+
+    Attributes:
+        unused: bytes of shared memory that no block of a launch has used, for each launch.
+        loaded: (begin, end) of the addresses that each block has loaded source pixels from, if any.
+    """
+
+    ptr = 0
+
+    def __init__(self, emulate: Any, simple: bool) -> None:
+        self._emulate, self._simple = emulate, simple
+        self.unused: list[int] = []
+        self.loaded: list[tuple[int, int]] = []
+
+    def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
+        most, loaded = 0, (ctypes.c_uint64 * 2).in_dll(self._emulate, "loaded")
+        for sample in range(grid[2]):
+            for y in range(grid[0]):
+                for x in range(grid[1]):
+                    place = y, x, sample
+                    used = self._emulate.emulate(self._simple, block[0], *map(int, arguments), *place, shared_mem // 4)
+                    assert used != -1, f"{shared_mem} bytes or {block[0]} threads are more than the emulation has"
+                    assert used != -2, "a barrier that not all threads come to"
+                    assert used != -3, "values that lie where CUDA cannot load or store them"
+                    if loaded[1]:
+                        self.loaded.append((loaded[0], loaded[1]))
+                    assert 4 * used <= shared_mem, f"a block has used {4 * used} bytes of {shared_mem}"
+                    most = max(most, 4 * used)
+        self.unused.append(shared_mem - most)
+
+
+def use(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Kernels:
+    replace_cuda(monkeypatch.setattr)
+    monkeypatch.setattr(cuda, "THREADS", threads)
+    kernels = cuda.Kernels(augment=EmulatedKernel(emulate, False), resample=EmulatedKernel(emulate, True))
+    monkeypatch.setattr(cuda, "kernels", lambda index: kernels)
+    return kernels
+
+
+@pytest.fixture(params=[5, pytest.param(40, marks=pytest.mark.slow)], ids=["5 threads", "40 threads"])
+def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> cuda.Kernels:
+    return use(emulate, request.param, monkeypatch)
+
+
+def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int, int] | None) -> None:
+    """The bits of the host build; and of a single pass, that blocks load no word that holds nothing of an image."""
+    batch = [np.ascontiguousarray(image) for image in batch]
+    kernels = cuda.kernels(0)
+    for kernel in kernels:
+        kernel.loaded.clear()
+    launches, got = run(tables, batch, channels, tile=tile)
+    words = [(image.ctypes.data & -4, image.ctypes.data + image.nbytes + 3 & -4) for image in batch]
+    for low, high in (*kernels.augment.loaded, *kernels.resample.loaded) if launches == 1 else ():
+        assert any(first <= low < high <= end for first, end in words), "loads beside the image"
+    program = run_plans.CpuExecutor(tables)
+    for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
+        want = np.empty(int(h * w) * channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize, np.uint8)
+        program.run(i, image, want.ctypes.data)
+        assert_same(got[i].numpy()[: want.size], want)
+
+
+@pytest.mark.slow
+@PLAIN
+@given(st.data(), st.sampled_from([np.uint8, np.float32]), st.sampled_from(list(Type)), st.sampled_from(list(Layout)))
+def test_no_block_leaves_its_scratch(emulated, data, source, dtype, layout):
+    batch = data.draw(st.lists(images(sizes(3000), source), min_size=1, max_size=3))
+    plan = plan_for(*batch)
+    for i, image in enumerate(batch):
+        write(plan, data.draw(chains(image.shape[:2], turns=True)).steps, np.arange(len(batch)) == i)
+    tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
+    compare(plan.tables(dtype, layout), batch, plan.channels, tile)
+
+
+@pytest.mark.parametrize("border", list(Border))
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("size", [(9, 7), (40, 300), (300, 40)])
+def test_resizing(emulated, border, antialias, size):
+    """Down and up by much, under each border, with tiles that divide nothing evenly."""
+    batch = [np.random.default_rng(0).integers(0, 256, (61, 83, 3), dtype=np.uint8)]
+    for tile in (None, (3, 17)):
+        plan = plan_for(*batch)
+        plan.resize(*size, antialias=antialias)
+        plan.pad(5, 4, 3, 2, border=border)
+        compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)
+
+
+@PLAIN
+@given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from(list(Border)))
+def test_passes_of_resample_alone(emulated, data, dtype, layout, border):
+    """Bytes that begin anywhere, padded before and after what moves, resizes or blurs them, then scaled and erased."""
+    image = data.draw(images(sizes(3000)))
+    offset = data.draw(st.integers(0, 3))
+    memory = np.zeros(image.size + 3, np.uint8)
+    memory[offset : offset + image.size] = image.reshape(-1)
+    plan = plan_for(image)
+    widths = st.tuples(*[st.integers(0, 9)] * 4)
+    kind = data.draw(st.sampled_from(["moved", "resized", "blurred"]))
+    if kind == "blurred":
+        plan.convolve([0.2, 0.5, 0.3], [0.1, 0.2, 0.4, 0.2, 0.1], border=border)
+    elif kind == "resized":
+        plan.pad(*data.draw(widths), border=border, fill=40)
+        size = data.draw(st.tuples(st.integers(1, 60), st.integers(1, 60)))
+        plan.resize(*size, filter=data.draw(st.sampled_from(list(Filter))), antialias=data.draw(st.booleans()))
+    plan.rot90(data.draw(st.integers(0, 3)))
+    plan.pad(*data.draw(widths), border=data.draw(st.sampled_from(list(Border))), fill=9)
+    plan.append(operations.scale(1, [0.9, 1.3, 0.5], [7.0, -20.0, 3.0]))
+    plan.append(operations.erase(1, data.draw(st.tuples(*[st.integers(0, 40)] * 4)), 77.0))
+    tables = plan.tables(dtype, layout)
+    augmented = len(emulated.augment.unused)
+    tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
+    compare(tables, [memory[offset : offset + image.size].reshape(image.shape)], plan.channels, tile)
+    assert len(emulated.augment.unused) == augmented
+
+
+@pytest.mark.parametrize("offset", range(4))
+def test_every_alignment_and_width(emulated, offset):
+    for width in range(1, 14):
+        memory = np.random.default_rng(width).integers(0, 256, 256, dtype=np.uint8)
+        begin = -memory.ctypes.data % 4 + offset
+        image = memory[begin : begin + 5 * width * 3].reshape(5, width, 3)
+        plan = plan_for(image)
+        plan.resize(3, width)
+        compare(plan.tables(Type.UINT8, Layout.HWC), [image], 3, None)
+        assert emulated.resample.loaded or width < 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("columns, lines);\n        block.sync();", "columns, lines);"),
+        ("block.sync();  // the lines are read", "// the lines are read"),
+        ("start = smaller(j, n - WIDE);", "start = j;"),
+        ("return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
+    ],
+    ids=["lines", "next lines", "beyond the end", "alignment"],
+)
+def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
+    kernels = patched(tmp_path / "kernels", "resample.h", right, wrong)
+    use(compiled(tmp_path, kernels), 5, monkeypatch)
+    batch = [np.random.default_rng(0).integers(0, 256, (31, 43, 3), dtype=np.uint8)]
+    plan = plan_for(*batch)
+    plan.resize(17, 43)
+    with pytest.raises(AssertionError):
+        compare(plan.tables(Type.FLOAT32, Layout.HWC), batch, 3, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "transform",
+    [
+        T.RandomEqualize(p=1),
+        T.CLAHE(p=1),
+        T.RandomAutocontrast(p=1),
+        T.JPEG(quality=50),
+        T.MedianBlur(5, p=1),
+        T.Rot90(1),
+    ],
+    ids=lambda transform: type(transform).__name__,
+)
+@pytest.mark.parametrize("size", [(1, 1), (17, 40), (130, 90)])
+def test_what_takes_scratch_of_its_own(emulated, transform, size):
+    batch = [np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)]
+    for tile in (None, (7, 33)) if size == (130, 90) else (None, (7, 33), (1, 1)):  # which would be 11,700 blocks
+        plan = plan_for(*batch)
+        T.Compose([T.RandomRot90(), transform, T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(1)))
+        compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)
+
+
+def test_it_would_be_noticed(emulated, monkeypatch):
+    """A row of whole tiles uses all of it: with a few bytes less, somebody writes where nobody may."""
+    batch = [np.random.default_rng(0).integers(0, 256, (8, 128, 3), dtype=np.uint8)]
+    plan = plan_for(*batch)
+    plan.resize(4, 128)
+    tables = plan.tables(Type.UINT8, Layout.HWC)
+    compare(tables, batch, 3, None)
+    assert emulated.resample.unused == [0] and not emulated.augment.unused
+    exact = cuda.scratch_bytes
+    monkeypatch.setattr(cuda, "scratch_bytes", lambda *arguments: exact(*arguments) - 8)
+    with pytest.raises(AssertionError, match="a block has used"):
+        compare(tables, batch, 3, None)

@@ -1,0 +1,243 @@
+"""What `Loader` makes of what it is given, and what it says of what it cannot use."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from cuaug import Loader, LoaderError, sources
+from cuaug.sources import open_source
+from tests.loader.pictures import numbers_of, png
+from tests.sources import writers
+from tests.sources.writers import KINDS, samples
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Everything in one folder."""
+    writers.write_files(tmp_path, samples())
+    writers.write_shards(tmp_path, samples())
+    writers.write_tfrecords(tmp_path, samples())
+    writers.write_lmdb(tmp_path, samples())
+    writers.write_hdf5(tmp_path, samples())
+    writers.write_environment(tmp_path / "caffe", {b"1": png(1)})
+    (tmp_path / "classes" / "ant").mkdir(parents=True)
+    (tmp_path / "classes" / "ant" / "1.png").write_bytes(png(1))
+    for copy, name in (("LIST.LST", "list.txt"), ("t.tsv", "table.csv"), ("x.hdf5", "data.h5")):
+        text = (tmp_path / name).read_bytes()
+        (tmp_path / copy).write_bytes(text.replace(b",", b"\t") if copy == "t.tsv" else text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "count"),
+    [
+        ("classes", sources.Files, 1),
+        ("list.txt", sources.ListFile, 12),
+        ("LIST.LST", sources.ListFile, 12),
+        ("table.csv", sources.Csv, 12),
+        ("t.tsv", sources.Csv, 12),
+        ("train-0.tar", sources.TarShards, 4),
+        ("train-{0..1}.tar", sources.TarShards, 12),
+        ("train-*.tar", sources.TarShards, 12),
+        ("train-1.tfrecord", sources.TFRecord, 8),
+        ("train-[01].tfrecord", sources.TFRecord, 12),
+        ("db.lmdb", sources.Lmdb, 12),
+        ("caffe", sources.Lmdb, 1),
+        ("data.h5", sources.Hdf5, 12),
+        ("x.hdf5", sources.Hdf5, 12),
+    ],
+)
+def test_by_its_name(folder, name, kind, count):
+    for given in (folder / name, str(folder / name)):
+        source = open_source(given)
+        assert type(source) is kind and len(source) == count
+    with Loader(folder / name, batch_size=count) as loader:
+        ((images, _),) = loader
+    assert len(numbers_of(images)) == count
+
+
+@pytest.mark.parametrize(("ending", "kind"), [("tar", sources.TarShards), ("tfrecord", sources.TFRecord)])
+def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
+    """A list is what a shell makes of a pattern; of a folder the pattern is told."""
+    names = sorted(folder.glob(f"train-*.{ending}"))
+    for given in (names, tuple(map(str, names)), np.array(names), iter(names)):
+        source = open_source(given)
+        assert type(source) is kind and len(source) == 12
+    (folder / "shards").mkdir()
+    names[0].rename(folder / "shards" / f"a.{ending}")
+    with pytest.raises(LoaderError, match=rf"has no folders.* its shards as '.*/shards/\*\.{ending}'"):
+        open_source(folder / "shards")
+
+
+def test_a_directory_named_like_a_file(tmp_path):
+    (tmp_path / "my.tar" / "ant").mkdir(parents=True)
+    (tmp_path / "my.tar" / "ant" / "1.png").write_bytes(png(1))
+    assert type(open_source(tmp_path / "my.tar")) is sources.Files
+
+
+def test_urls():
+    assert type(open_source(["https://host/ant/1.png"])) is sources.Files
+    with pytest.raises(LoaderError, match=r"cannot list 'http://127\.0\.0\.1:9': "):
+        open_source("http://127.0.0.1:9")
+    with pytest.raises(LoaderError, match=r"is remote; TarShards reads what lies on a disk: copy or mount it"):
+        open_source("s3://bucket/train-{0..9}.tar")
+    for shards in (["s3://bucket/a.tar", "s3://bucket/b.tar"], ["s3://bucket/train-{0..9}.tfrecord"]):
+        with pytest.raises(LoaderError, match=r"'s3://bucket/.*' is remote; shards are read from a disk"):
+            open_source(shards)
+
+
+def test_datasets_and_lists():
+    class Plain:
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            return png(0), 0
+
+    class Columns:  # as a table's column of paths: NumPy can make an array of it
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, index):
+            raise KeyError(index)
+
+        def __iter__(self):
+            return iter(["a.png"])
+
+        def __array__(self, *arguments, **options):
+            return np.array(["a.png"])
+
+    for given in (Plain(), TensorDataset(torch.zeros(1))):
+        assert type(open_source(given)) is sources.FromDataset
+    for given in (["a.png"], ("a.png",), np.array(["a.png"]), Columns(), iter(["a.png"]), {"a.png": 3}):
+        source = open_source(given)
+        assert type(source) is sources.Files and source.paths == ["a.png"]
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        pytest.fail("it was iterated")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Endless(), "which Endless has not; an iterable one has no order"),
+        (
+            DataLoader(Endless()),
+            "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset",
+        ),
+        (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
+    ],
+    ids=["iterable", "its DataLoader", "DataLoader"],
+)
+def test_what_only_iterates_is_refused_before_it_does(given, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(given)
+
+
+def test_a_dict_of_data_sets_is_not_taken_for_paths():
+    """Hugging Face's load_dataset gives one where no split is named, and tutorials have {"train": ..., "val": ...}."""
+    datasets = {"train": TensorDataset(torch.zeros(2)), "val": TensorDataset(torch.zeros(1))}
+    with pytest.raises(LoaderError, match=r"files is 2 data sets, 'train', 'val': give one of them, files\['train'\]"):
+        Loader(datasets)
+    for label in (np.zeros(3), torch.zeros(3), "text", [1], {"mask": np.zeros((2, 2))}, b"bytes", 1):
+        assert open_source({"a.png": label}).paths == ["a.png"]
+
+
+@pytest.mark.parametrize("item", [torch.zeros(3), {"image": b"i"}, 7, ("a.png", 1, 2)])
+def test_of_an_iterable_only_the_first_item_is_taken_to_see_that_it_is_no_path(item):
+    def endless():
+        yield item
+        pytest.fail("it went on")
+
+    with pytest.raises(LoaderError, match=r"entry 0 of files is neither a path nor a \(path, label\) pair: ") as caught:
+        open_source(endless())
+    assert len(str(caught.value)) < 300
+    assert open_source((f"{i}.png", i) for i in range(3)).paths == ["0.png", "1.png", "2.png"]
+    with pytest.raises(LoaderError, match="there is nothing to load: the list of files is empty"):
+        open_source(iter([]))
+
+
+@pytest.mark.parametrize("given", [{"a.png", "b.png"}, frozenset([("a.png", 1)])])
+def test_a_set_has_no_order_that_another_process_would_have(given):
+    with pytest.raises(LoaderError, match=r"files is a directory, paths, .* not (\{|frozenset)"):
+        open_source(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("none", "none' is not a directory: give one with a folder per class"),
+        ("none.txt", r"cannot read '.*none.txt': No such file"),
+        ("none-{0..3}.tar", r"there is no file '.*none-0.tar' \(of '.*none-\{0..3\}.tar'\)"),
+        ("0000.png", r"0000.png' is not a directory, and of no kind that its name tells \(.txt, .lst, .csv"),
+        ("none.lmdb", "no LMDB environment"),
+        ("none.h5", "cannot open"),
+    ],
+)
+def test_names_of_nothing(folder, name, message):
+    with pytest.raises(LoaderError, match=message):
+        Loader(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "make"),
+    [
+        ("lmdb", "lmdb", lambda folder: sources.Lmdb(folder / "db.lmdb")),
+        ("h5py", "hdf5", lambda folder: sources.Hdf5(folder / "data.h5")),
+        ("fsspec", "remote", lambda folder: sources.Remote(["https://host/a.png"])),
+        ("fsspec", "remote", lambda folder: Loader(["https://host/a.png"])),
+        ("fsspec", "remote", lambda folder: Loader("s3://bucket/train")),
+    ],
+)
+def test_a_library_that_is_missing(folder, monkeypatch, module, extra, make):
+    monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not installed
+    with pytest.raises(LoaderError, match=rf'this source needs {module} \(.*\): pip install "cuaug\[{extra}\]"'):
+        make(folder)
+
+
+def test_a_protocol_whose_library_is_missing():
+    with pytest.raises(LoaderError, match=r"fsspec cannot open 'gs://b/a.png': .*[Ii]nstall"):
+        sources.Remote(["gs://b/a.png"])
+
+
+def test_importing_imports_none_of_the_libraries():
+    program = (
+        "import sys, cuaug.sources\n"
+        "sys.exit([m for m in ('lmdb', 'h5py', 'fsspec', 'aiohttp', 'PIL.Image') if m in sys.modules] or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", sources.__all__)
+def test_every_public_name_has_a_docstring(name):
+    thing = getattr(sources, name)
+    assert inspect.getdoc(thing)
+    if inspect.isclass(thing):
+        own = {n: m for n, m in vars(thing).items() if not n.startswith("_") and inspect.isfunction(m)}
+        assert not [n for n, member in own.items() if not inspect.getdoc(member)]
+        arguments = [n for n in inspect.signature(thing).parameters if thing is not sources.Source]
+        assert not [n for n in arguments if not re.search(rf"^\s+(\w+, )*{n}:", inspect.getdoc(thing), re.MULTILINE)]
+
+
+def test_every_source_keeps_the_promises_of_all(tmp_path):
+    """What is exported and opens a data set has its row in the table that test_every_source.py goes through."""
+    opened = set()
+    for i, kind in enumerate(KINDS.values()):
+        (tmp_path / str(i)).mkdir()
+        kind.write(tmp_path / str(i), samples())
+        opened.add(type(kind.open(tmp_path / str(i))))
+    classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
+    # A label of Coco is a target, of no fixed shape: tests/sources/test_coco.py.
+    assert classes - opened == {sources.Source, sources.ChecksumSource, sources.Coco}

@@ -1,0 +1,122 @@
+"""What other libraries and torchvision's formulas make of a photo, for parity.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image
+
+from tests.references import color, warp
+
+PIL = Image.Resampling
+DecodedImage = np.ndarray
+
+# Parts of photos in scikit-image's wheel: (file, rows, columns).
+_PARTS = (
+    ("astronaut.png", slice(0, 200), slice(130, 330)),
+    ("chelsea.png", slice(40, 173), slice(120, 301)),
+    ("coffee.png", slice(90, 187), slice(150, 390)),
+)
+
+
+def photos() -> list[DecodedImage]:
+    """(H, W, 3) uint8, of three sizes."""
+    spec = find_spec("skimage")
+    assert spec is not None and spec.origin is not None
+    folder = Path(spec.origin).parent / "data"
+    return [np.asarray(Image.open(folder / file).convert("RGB"))[rows, columns] for file, rows, columns in _PARTS]
+
+
+def by_pillow(change: Callable[..., Image.Image], *arguments: Any) -> Callable[[DecodedImage], DecodedImage]:
+    return lambda image: np.asarray(change(Image.fromarray(image), *arguments))
+
+
+def enhanced(kind: Any, factor: float) -> Callable[[DecodedImage], DecodedImage]:
+    return lambda image: np.asarray(kind(Image.fromarray(image)).enhance(factor))
+
+
+def formula(operation: Callable[..., DecodedImage], *arguments: Any) -> Callable[[DecodedImage], DecodedImage]:
+    """One of tests/references/color.py and their like, on levels."""
+    return lambda image: operation(image.astype(np.float64), *arguments)
+
+
+def grid_sampled(image: DecodedImage, places: DecodedImage, mode: str) -> DecodedImage:
+    """torch's grid_sample at (H, W, 2) places x, y in pixels, in float64; 0 outside."""
+    grid = torch.from_numpy(places / image.shape[1::-1] * 2 - 1)[None]
+    pixels = torch.from_numpy(image.astype(np.float64)).permute(2, 0, 1)[None]
+    sampled = torch.nn.functional.grid_sample(pixels, grid, mode, "zeros", align_corners=False)
+    return sampled[0].permute(1, 2, 0).numpy()
+
+
+def warped(matrix: Callable[[int, int], DecodedImage], mode: str) -> Callable[[DecodedImage], DecodedImage]:
+    def run(image: DecodedImage) -> DecodedImage:
+        h, w, _ = image.shape
+        y, x = np.mgrid[:h, :w] + 0.5
+        across, down, depth = np.einsum("ij,jyx->iyx", matrix(h, w), np.stack([x, y, np.ones_like(x)]))
+        return grid_sampled(image, np.stack([across / depth, down / depth], axis=-1), mode)
+
+    return run
+
+
+turned = warped(lambda h, w: warp.affine(h, w, -30, (0, 0), 1.0, (0, 0)), "bilinear")
+
+
+def wave(h: int, w: int) -> DecodedImage:
+    """A displacement for `functional.elastic`, (1, h, w, 2)."""
+    y, x = np.mgrid[:h, :w]
+    return 0.05 * np.stack([np.sin(y / 9.0), np.cos(x / 7.0)], axis=-1)[None]
+
+
+def displaced(image: DecodedImage) -> DecodedImage:
+    h, w, _ = image.shape
+    centres = np.stack(np.meshgrid(np.arange(w) + 0.5, np.arange(h) + 0.5), axis=-1)
+    return grid_sampled(image, centres + wave(h, w)[0] * (w / 2, h / 2), "bilinear")
+
+
+def interpolated(mode: str, height: int, width: int) -> Callable[[DecodedImage], DecodedImage]:
+    def run(image: DecodedImage) -> DecodedImage:
+        pixels = torch.from_numpy(image.astype(np.float64)).permute(2, 0, 1)[None]
+        size = (height, width)
+        resized = torch.nn.functional.interpolate(pixels, size, mode=mode, antialias=True, align_corners=False)
+        return resized[0].permute(1, 2, 0).numpy()
+
+    return run
+
+
+def bicubic_by_channels(image: DecodedImage) -> DecodedImage:
+    planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
+    return color.levels(np.stack([np.asarray(plane.resize((96, 70), PIL.BICUBIC)) for plane in planes], axis=2))
+
+
+def clahe(image: DecodedImage) -> DecodedImage:
+    each = cv2.createCLAHE(2.8, (8, 8))
+    return np.stack([each.apply(np.ascontiguousarray(image[..., c])) for c in range(3)], axis=2)
+
+
+def hsv(image: DecodedImage) -> DecodedImage:
+    turned = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
+    turned[..., 0] = (turned[..., 0] + 36) % 360
+    return color.levels(255.0 * cv2.cvtColor(turned, cv2.COLOR_HSV2RGB).astype(np.float64))
+
+
+def crops(image: DecodedImage, height: int, width: int) -> DecodedImage:
+    """(5, height, width, 3): the corners and the middle."""
+    top, left = (round((n - k) / 2) for n, k in zip(image.shape, (height, width), strict=False))
+    parts = [image[:height, :width], image[:height, -width:], image[-height:, :width], image[-height:, -width:]]
+    return np.stack([*parts, image[top : top + height, left : left + width]])
+
+
+def corners(image: DecodedImage) -> DecodedImage:
+    return crops(image, 60, 70)
+
+
+def erased(image: DecodedImage) -> DecodedImage:
+    result = image.copy()
+    result[20:50, 30:60] = (1, 2, 3)
+    return result
