@@ -198,7 +198,7 @@ class _Slot:
 
 
 def by_pillow(header: Header | Pixels, region: Region | None) -> tuple[Decoded | DecodeError, list[str]]:
-    """The pixels or the error, and the lines that were printed about it."""
+    """The pixels or the error, and the lines that were printed meanwhile."""
     assert isinstance(header, Header)
     outcome: Decoded | DecodeError
     with captured() as lines:
