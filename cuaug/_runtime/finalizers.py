@@ -52,6 +52,9 @@ def when_gone(owner: Any, function: Callable[[Gone], object], number: int) -> No
 
 
 def release_freed_memory() -> None:
-    """Gives freed memory back to the system, where the C library can: glibc keeps it in each thread's arena."""
+    """Returns freed memory to the system, if the C library can.
+
+    glibc keeps it for later, for each thread apart.
+    """
     if hasattr(libc, "malloc_trim"):
         libc.malloc_trim(ctypes.c_size_t(0))

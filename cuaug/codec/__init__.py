@@ -22,6 +22,8 @@ cuda_decoder.py `CudaDecoder`
 _host_codec.py  nvImageCodec for the CPU, by its C interface
 _nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
 _pillow.py      decoding by Pillow
+tiff.py, avif.py, jpeg2000.py, boxes.py
+                limits on the structure of files whose decoders have none
 messages.py     warnings of the image libraries
 pixels.py       `DecodedImage`: pictures that come decoded
 parts.py        regions of JPEGs, from part of the file

@@ -38,7 +38,7 @@ def pillow_open(data: bytes) -> Any:
     try:
         return Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
-        raise DecodeError(_what_it_is(data)) from error
+        raise DecodeError(_describe_unknown(data)) from error
     except Exception as error:  # its parsers raise whatever a damaged file leads them to
         raise DecodeError(_message(error)) from error
 
@@ -98,7 +98,7 @@ def eight_bit_rgb(image: Any) -> np.ndarray:
     return np.array(image if mode == "RGB" else image.convert("RGB"))
 
 
-def _what_it_is(data: bytes) -> str:
+def _describe_unknown(data: bytes) -> str:
     """One line about bytes that Pillow does not open as one of `FORMATS`."""
     head = data[:16]
     if head.strip(b"\0") == b"":

@@ -19,11 +19,13 @@ _MAX_ITEMS = 4096
 
 
 def as_still_avif(data: bytes, max_pixels: int) -> bytes:
-    """The file with the brand of a still picture: libavif then decodes the primary item and not an image sequence.
+    """Checks the coded frames, and gives the file the brand of a still picture.
+
+    By that brand libavif decodes the primary item, also of an image sequence, whose first frame it is.
 
     Raises:
-        DecodeError: the AV1 items together code more than 2 * `max_pixels`, which leaves room for alpha; there are
-            none; or we do not understand their structure.
+        DecodeError: the AV1 items code more than 2 * `max_pixels` together, a picture and its alpha; there are none; or
+            we do not understand their structure.
     """
     try:
         items = _av1_items(memoryview(data))
@@ -59,7 +61,7 @@ class _Numbers:
 
 
 def _av1_items(data: memoryview) -> list[bytes]:
-    """The data of each AV1 item in the first `meta` box, the only one that libavif reads."""
+    """The data of each AV1 item in the first `meta` box; libavif reads no other."""
     begin, end = next((begin, end) for name, begin, end in boxes(data) if name == b"meta")
     meta = {name: data[begin:end] for name, begin, end in boxes(data, begin + 4, end)}
     infos, av1 = meta[b"iinf"], set()
@@ -94,7 +96,7 @@ def _av1_items(data: memoryview) -> list[bytes]:
 
 
 def _coded_pixels(item: bytes) -> int:
-    """The pixels of all frames of an item, shown or not, each at the largest size that it may have."""
+    """The pixels of all frames of an item, shown or not, at their largest size."""
     data, frames, largest = memoryview(item), 0, 0
     while data:
         kind, has_extension, has_size = data[0] >> 3 & 15, data[0] & 4, data[0] & 2

@@ -8,7 +8,7 @@ __all__ = ["boxes"]
 
 
 def boxes(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int, int]]:
-    """Each box between two offsets: its name, and where its content begins and ends.
+    """Yields the boxes between two offsets: name, begin and end of the content.
 
     Raises:
         ValueError: a box is shorter than its header.

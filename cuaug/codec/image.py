@@ -44,7 +44,7 @@ _LATER = object()
 """In place of a stream that is opened when it is asked for."""
 
 _SMALL_PIXELS = 1 << 20
-"""Tiles, frames and the like may have so many, whatever `max_pixels` is: a tile is larger than a picture of a few."""
+"""Tiles and frames may have so many, whatever `max_pixels` is: a tile may be larger than its picture."""
 
 _LEAST_LEFT_OUT = 8192
 """Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
@@ -118,7 +118,7 @@ class EncodedImage:
         return EncodedJpeg(height, width, data.data, stream, self._orientation), within
 
     def __repr__(self) -> str:
-        return f"Header(height={self.height}, width={self.width})"
+        return f"EncodedImage(height={self.height}, width={self.width})"
 
 
 class EncodedJpeg(EncodedImage):
@@ -223,7 +223,7 @@ def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, m
 
 
 def _with_bounded_structure(data: bytes, max_pixels: int) -> bytes:
-    """The file as Pillow is to decode it: its inner structure costs no more than a picture of about `max_pixels`."""
+    """Checks that the file's inner structure costs no more than `max_pixels` allow; the file to decode."""
     if data[:4] in TIFF_SIGNATURES:
         check_tiff(data, max_pixels)
     elif data[4:8] == b"ftyp" and data[8:12] in AVIF_BRANDS:

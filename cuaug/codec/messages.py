@@ -20,7 +20,10 @@ TEXT_BYTES = 4096
 
 @contextlib.contextmanager
 def captured() -> Iterator[list[str]]:
-    """Collects the lines that C code prints to stderr on this thread; the list is filled at the end."""
+    """Collects the lines that C code prints to stderr on this thread.
+
+    The list is filled when the block ends.
+    """
     lines: list[str] = []
     text = np.empty(TEXT_BYTES, dtype=np.uint8)
     try:
@@ -32,7 +35,7 @@ def captured() -> Iterator[list[str]]:
 
 
 def lines_of(text: bytes) -> list[str]:
-    """The lines of captured text; the last one ends in '...' where the rest was dropped."""
+    """Splits captured text; the last line ends in '...' where text was dropped."""
     lines = text.decode("utf-8", "backslashreplace").splitlines()
     if len(text) == TEXT_BYTES:
         lines[-1] += "..."

@@ -48,4 +48,4 @@ class DecodedImage:
         self.array: NDArray[np.uint8] = array if packed and array.strides[0] >= 0 else np.ascontiguousarray(array)
 
     def __repr__(self) -> str:
-        return f"Pixels(height={self.height}, width={self.width})"
+        return f"DecodedImage(height={self.height}, width={self.width})"

@@ -99,8 +99,8 @@ def jpeg_headers(
     The sizes are as stored, the intervals in MCUs and 0 without restart markers. The orientation is 0 where it is no
     JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes them: one that has no business in a
     scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a success, where Pillow refuses the file.
-    Also where it has more than MAX_SCANS, or more scans of so many pixels than MAX_FULL_SCANS of `max_pixels`. Other
-    threads run meanwhile.
+    It is 0 too where there are more than MAX_SCANS, or scans times pixels exceed MAX_FULL_SCANS times `max_pixels`.
+    Other threads run meanwhile.
     """
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
@@ -114,7 +114,7 @@ def jpeg_headers(
 
 
 def count_scans(data: bytes) -> int:
-    """The scans of a JPEG that a decoder comes by: not bytes of other segments, nor behind the end of the image."""
+    """Counts the scans that a decoder reads, up to the end of the image."""
     scans: int = library.cuaug_count_scans(data, len(data))
     return scans
 

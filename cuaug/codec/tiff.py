@@ -26,7 +26,7 @@ _MAX_ENTRIES = 4096
 def check_tiff(data: bytes, max_pixels: int) -> None:
     """Refuses tiles with more pixels than the limit, together and so each.
 
-    Of the tags that matter each must occur once, as one SHORT, LONG or LONG8: libtiff and Pillow differ on others.
+    Each tag that matters must occur once, as one SHORT, LONG or LONG8: libtiff and Pillow differ on others.
 
     Raises:
         DecodeError: more than 2 * `max_pixels`, a size of zero, too many samples, a tag that is not as it must be, or
