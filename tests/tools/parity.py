@@ -255,8 +255,8 @@ fails where an error exceeds its tolerance. Errors are in uint8 levels: the larg
 Each acts on six photos of 40 x 48 pixels, with several kinds of arguments (`tests/transforms/cases.py`, of batches and
 targets `tests/tools/stages.py`), and `tests/references` computes in float64 what the drawn parameters mean, noise
 from the same random words; of `JPEG`, Pillow. The tolerance is 0 where whole pixels move or whole levels come out, else
-half a level of rounding; of `AugMix` twice that, since its chains' ends are rounded and their mean is; of `Normalize` and
-`ToDtype`, whose results are floats, float32's precision.
+half a level of rounding; of `AugMix` twice that, since its chains' ends are rounded and their mean is; of `Normalize`
+and `ToDtype`, whose results are floats, float32's precision.
 
 `Compose`, `RandomApply`, `RandomChoice`, `RandomOrder` and `SomeOf` run others, `Lambda` a function of yours, and
 `SanitizeBoundingBoxes` touches no pixel.
