@@ -193,6 +193,18 @@ def write_environment(path: Path, items: Mapping[bytes, bytes]) -> None:
             transaction.put(key, value)
 
 
+def value_size_at(data: bytes, key: bytes) -> int:
+    """Where an LMDB file has the size, in four bytes, of a value that takes pages of its own."""
+    node = struct.pack("<HH", 1, len(key)) + key  # flags: F_BIGDATA; then the key and its length
+    assert data.count(node) == 1
+    return data.index(node) - 4
+
+
+def value_page_at(data: bytes, key: bytes) -> int:
+    """Where it has the number, in eight bytes, of the first of these pages."""
+    return value_size_at(data, key) + 8 + len(key)
+
+
 def write_lmdb(folder: Path, these: list[Sample]) -> None:
     write_environment(folder / "db.lmdb", {sample.name.encode(): sample.data for sample in these})
     (folder / "labels.txt").write_text("".join(f"{sample.name} {sample.label}\n" for sample in these))
