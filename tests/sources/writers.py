@@ -129,14 +129,15 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def frame(record: bytes) -> bytes:
-    def masked(data: bytes) -> bytes:
-        crc = crc32c(data)
-        rotated = ((crc >> 15) | (crc << 17)) % 2**32
-        return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
+def masked_crc(data: bytes) -> bytes:
+    crc = crc32c(data)
+    rotated = ((crc >> 15) | (crc << 17)) % 2**32
+    return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
 
+
+def frame(record: bytes) -> bytes:
     length = struct.pack("<Q", len(record))
-    return length + masked(length) + record + masked(record)
+    return length + masked_crc(length) + record + masked_crc(record)
 
 
 def varint(value: int) -> bytes:
