@@ -28,7 +28,7 @@ from report import circumstances, spread, write_json
 import cuaug
 from cuaug import sources
 from cuaug import transforms as T
-from cuaug.sources._crc32c import crc32c, masked
+from cuaug.sources.tfrecord import masked_crc
 
 SIZE = "500x375"
 
@@ -128,7 +128,7 @@ def write_tfrecord(samples: tuple[tuple[str, int], ...], path: Path) -> None:
             record = block(1, fields)
             length = struct.pack("<Q", len(record))
             for part in (length, record):
-                out.write(part + struct.pack("<I", masked(crc32c(part))))
+                out.write(part + masked_crc(part))
 
 
 def write_lmdb(samples: tuple[tuple[str, int], ...], path: Path) -> None:

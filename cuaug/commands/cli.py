@@ -53,6 +53,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     _add_preview(commands)
     _add_profile(commands)
     _add_prepare(commands)
+    _add_check(commands)
     given = parser.parse_args(arguments)
     if given.command is None:
         parser.print_help()
@@ -69,6 +70,10 @@ def _run(arguments: Sequence[str] | None) -> int:
         from cuaug.commands.prepare import prepare
 
         return prepare(given, sys.stdout, sys.stderr)
+    if given.command == "check":
+        from cuaug.commands.check import check
+
+        return check(given, sys.stdout, sys.stderr)
     findings = doctor.examine()
     works = doctor.report(findings, sys.stdout)
     return 0 if works["CPU"] and (works["GPU"] or not given.require_cuda) else 1
@@ -146,6 +151,37 @@ def _add_prepare(commands: Any) -> None:
     command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
     command.add_argument(
         "--jpegtran", default="jpegtran", metavar="PROGRAM", help="the jpegtran to run (default: %(default)s)"
+    )
+
+
+def _add_check(commands: Any) -> None:
+    text = "read and decode every sample of a data set, and name the damaged ones"
+    command = commands.add_parser(
+        "check",
+        help=text,
+        description=f"{text.capitalize()}, one line each. A child process reads them: LMDB and other libraries may end "
+        "a process that reads a damaged file. Exit status: 0 if every sample is sound, else 1.",
+    )
+    command.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a folder with a folder per class, a list file, CSV, tar, TFRecord, LMDB or HDF5 file; or picture files",
+    )
+    command.add_argument(
+        "--decode",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="decode what is read (default), or only read it",
+    )
+    command.add_argument("--csv", metavar="FILE", help="write index, path and cause of the damaged samples")
+    command.add_argument("--threads", type=_at_least_1, help="as for `Loader`")
+    command.add_argument(
+        "--timeout",
+        type=_at_least_1,
+        default=120,
+        metavar="SECONDS",
+        help="a sample that takes longer counts as damaged (default: %(default)s)",
     )
 
 

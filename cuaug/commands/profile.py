@@ -11,17 +11,16 @@ from torch.utils.data import RandomSampler
 from cuaug.commands.preview import chain_of
 from cuaug.errors import CuaugError
 from cuaug.loader import Loader
-from cuaug.sources import open_source
+from cuaug.sources import Source, open_source
 from cuaug.sources.files import EXTENSIONS
 
-__all__ = ["profile"]
+__all__ = ["open_paths", "profile"]
 
 
 def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     """The command: prints the table, and returns the exit status. What is wrong is said in one line on `errors`."""
-    one = options.files[0] if len(options.files) == 1 else ""
     try:
-        source = open_source(one if one and not _is_picture(one) else options.files)
+        source = open_paths(options.files)
         # One epoch, however few the files are: beginning many short ones would be most of what is measured.
         samples = RandomSampler(range(len(source)), num_samples=options.batches * options.batch_size)
         with Loader(
@@ -48,5 +47,12 @@ def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
     return 0
 
 
-def _is_picture(path: str) -> bool:
-    return path.lower().endswith(EXTENSIONS) and not os.path.isdir(path)
+def open_paths(paths: list[str]) -> Source:
+    """The source of what a command is given: pictures, or one folder, list file, tar, ...
+
+    Raises:
+        LoaderError: there is nothing such.
+    """
+    one = paths[0]
+    is_picture = one.lower().endswith(EXTENSIONS) and not os.path.isdir(one)
+    return open_source(one if len(paths) == 1 and not is_picture else paths)

@@ -7,7 +7,7 @@
 | `Csv` | a table with a column of paths | |
 | `Coco` | COCO's annotation files: boxes, masks, keypoints | |
 | `TarShards` | tar files in WebDataset's layout | |
-| `TFRecord` | tf.train.Example messages | |
+| `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
 | `FromDataset` | a torch Dataset | |

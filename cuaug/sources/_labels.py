@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
 
-__all__ = ["Decoder", "Decoders", "as_array", "as_json", "as_text", "by_extension", "by_place", "decoded", "fields_of"]
+__all__ = [
+    "Decoder",
+    "Decoders",
+    "as_array",
+    "as_integer",
+    "as_json",
+    "as_text",
+    "by_extension",
+    "by_place",
+    "decoded",
+    "fields_of",
+]
+
+_NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -52,7 +68,7 @@ def decoded(name: str, data: bytes, decode: Decoder) -> Any:
     try:
         return decode(data)
     except ValueError as error:  # a UnicodeDecodeError and a JSONDecodeError are ones as well
-        raise DecodeError(f"label {name!r} holds {data!r:.60}: {error}") from error
+        raise DecodeError(f"label {name!r} holds {data[:60]!r:.60}: {error}") from error
 
 
 def as_text(data: bytes) -> str:
@@ -60,25 +76,56 @@ def as_text(data: bytes) -> str:
     return str(data, "utf-8")
 
 
-def as_array(data: bytes) -> Any:
-    """What `np.save` wrote; never a pickle."""
+def as_integer(text: bytes | str) -> int:
+    """An integer, as int64 holds it: a batch with a larger one would make no tensor.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    value = int(text)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("an integer beyond int64")
+    return value
+
+
+def as_array(data: bytes) -> NDArray[Any]:
+    """An array as `np.save` writes it; never a pickle.
+
+    NumPy would allocate for any shape that the header claims.
+
+    Raises:
+        ValueError: the data are something else, or fewer than the header claims.
+    """
+    file = io.BytesIO(data)
     try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
+        version = npy.read_magic(file)
+        if version not in _NPY_HEADERS:
+            raise ValueError(f"version {version} of NumPy's format")
+        shape, is_fortran, dtype = _NPY_HEADERS[version](file)
     except ValueError:
         raise
-    except Exception as error:  # NumPy reads the header as Python, and believes the shape that it has
+    except Exception as error:  # NumPy reads the header as Python
         raise ValueError(f"{type(error).__name__}: {error}") from error
+    if dtype.hasobject:
+        raise ValueError("an array of objects, which is a pickle")
+    if any(size < 0 for size in shape):
+        raise ValueError(f"an array of shape {shape}")
+    left = len(data) - file.tell()
+    if math.prod(shape) * dtype.itemsize > left:
+        raise ValueError(f"an array of type {dtype} and shape {shape} has more than {left} bytes")
+    array = np.frombuffer(data, np.uint8, math.prod(shape) * dtype.itemsize, file.tell()).view(dtype)
+    return array.reshape(shape, order="F" if is_fortran else "C").copy()
 
 
 def as_json(data: bytes) -> Any:
     try:
-        return json.loads(data)
+        return json.loads(data, parse_int=as_integer)
     except RecursionError as error:
         raise ValueError(f"RecursionError: {error}") from error
 
 
 _BY_EXTENSION: dict[str, Decoder] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), int),
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), as_integer),
     **dict.fromkeys(("json", "jsn"), as_json),
     **dict.fromkeys(("txt", "text", "transcript"), as_text),
     "npy": as_array,

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.errors import LoaderError
+from cuaug.errors import DecodeError, LoaderError
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_pixels
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
+from cuaug.sources._hdf5_file import open_datasets
+from cuaug.sources._hdf5_rows import Rows
 from cuaug.sources._labels import as_text, decoded, fields_of
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
@@ -31,7 +33,12 @@ _MOST_KEPT = 1 << 24
 class Hdf5(ReprMixin):
     """Images and labels in datasets of an HDF5 file. Needs `pip install "cuaug[hdf5]"`.
 
-    HDF5 serves one thread at a time. That suits encoded images, of which reading is the small part.
+    HDF5 serves one thread at a time. Values of variable length are read without HDF5, by all threads at once.
+
+    The file may come from anybody. Refused are links to other files, external storage, views (virtual datasets) of
+    files outside of the file's own folder or HDF5_VDS_PREFIX, and compressions whose output has no limit: szip, n-bit,
+    scale-offset, or two at once. Each stored chunk is checked once, before HDF5 decodes it. Metadata is HDF5's to
+    parse: keep h5py up to date, and check files from strangers with `cuaug check`.
 
     Args:
         path: of the file.
@@ -40,9 +47,12 @@ class Hdf5(ReprMixin):
         labels: the dataset with the labels, (N, ...) of numbers or strings; a list of datasets for dict labels, whose
             keys are as given here; None: a sample's label is its index.
         channels_first: the decoded images are (N, 3, H, W) or (N, 1, H, W).
+        max_pixels: limit on the height times width of decoded images.
+        max_bytes: limit on one encoded image, one label and one chunk, which HDF5 decodes as a whole.
 
     Raises:
-        LoaderError: no such file or dataset, or one of another shape or type.
+        LoaderError: no such file or dataset, one of another shape or type, one that is damaged, or one that is not read
+            safely.
     """
 
     def __init__(
@@ -52,15 +62,23 @@ class Hdf5(ReprMixin):
         labels: str | Sequence[str] | None = "labels",
         *,
         channels_first: bool = False,
+        max_pixels: int = DEFAULT_MAX_PIXELS,
+        max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self._path = os.fspath(path)
         self.images = images
         self.channels_first = channels_first
         self.fields, self._is_dict = fields_of(labels)
-        self._datasets = PerProcess(functools.partial(_open, self._path, images, tuple(self.fields)))
+        self._datasets = PerProcess(functools.partial(open_datasets, self._path, (images, *self.fields), max_bytes))
         dataset, *of_labels = self._datasets.get()
-        self._is_encoded = self._check_images(dataset)
+        self._is_encoded = self._check_images(dataset, max_pixels)
         self._length = len(dataset)
+        for name, column in zip((images, *self.fields), (dataset, *of_labels), strict=True):
+            if column.row_bytes > max_bytes and (self._is_encoded or column is not dataset):
+                raise LoaderError(
+                    f"each row of {name!r} in {self._path!r} has {column.row_bytes:,} bytes, above the limit "
+                    f"max_bytes={max_bytes:,}"
+                )
         self._kept: dict[int, NDArray[Any]] = {}
         for i, (name, column) in enumerate(zip(self.fields, of_labels, strict=True)):
             if not column.shape or len(column) != self._length:
@@ -68,10 +86,11 @@ class Hdf5(ReprMixin):
                     f"{self._path!r} has {self._length} images in {images!r}, but labels of shape {column.shape} in "
                     f"{name!r}"
                 )
-            number = column.ndim == 1 and column.dtype.kind in "biufc"
+            number = len(column.shape) == 1 and column.dtype.kind in "biufc"
             if number and column.dtype.itemsize * self._length <= _MOST_KEPT:
-                with contextlib.suppress(OSError):  # damaged: then it costs the samples that it is of
-                    self._kept[i] = column[:]
+                (kept,) = column.parts(self._length)
+                if isinstance(kept, np.ndarray):  # if damaged, it costs the samples that it is of
+                    self._kept[i] = kept
 
     def __len__(self) -> int:
         return self._length
@@ -80,25 +99,29 @@ class Hdf5(ReprMixin):
         """(encoded bytes or (H, W[, C]) uint8 array, label).
 
         Raises:
-            DecodeError: a label is no text in UTF-8.
-            OSError: the file is damaged where the sample lies.
+            DecodeError: the sample is damaged, larger than `max_bytes`, or its label is no text in UTF-8.
         """
         value = self._datasets.get()[0][index]
         if self._is_encoded:
             return bytes(value) if isinstance(value, bytes) else value.tobytes(), self.label(index)
         return np.ascontiguousarray(value.transpose(1, 2, 0)) if self.channels_first else value, self.label(index)
 
+    def encoded_size(self, index: int) -> int:
+        """Bytes of the image that `read` would give."""
+        return self._datasets.get()[0].value_bytes(index)
+
     def label(self, index: int) -> Any:
         """The label alone, as `read` gives it."""
         if not self.fields:
             return index
-        found = [
-            self._kept[i][index] if i in self._kept else self._datasets.get()[1 + i][index]
-            for i in range(len(self.fields))
-        ]
-        named = zip(self.fields, found, strict=True)
-        values = [decoded(name, value, as_text) if isinstance(value, bytes) else value for name, value in named]
+        values = [self._label(i, name, index) for i, name in enumerate(self.fields)]
         return dict(zip(self.fields, values, strict=True)) if self._is_dict else values[0]
+
+    def _label(self, i: int, name: str, index: int) -> Any:
+        if i in self._kept:
+            return self._kept[i][index]
+        value = self._datasets.get()[1 + i][index]
+        return decoded(name, value, as_text) if isinstance(value, bytes) else value
 
     def path(self, index: int) -> str:
         """file/dataset[index]"""
@@ -109,14 +132,14 @@ class Hdf5(ReprMixin):
         """A digest of the images' number and shape and of all labels; it reads these."""
         dataset, *of_labels = self._datasets.get()
         shape = [self.images, list(dataset.shape), self.fields, self._is_dict]
-        labels = (rows for column in of_labels for rows in _in_parts(column))
+        labels = (rows for column in of_labels for rows in column.parts(_step(column)))
         return fingerprint("hdf5", relative([self._path]), shape, labels)
 
     def cache_key(self) -> str:
         """The file's folder, and a digest of when it was written."""
         return cache_key([self._path], self.channels_first)
 
-    def _check_images(self, dataset: Any) -> bool:
+    def _check_images(self, dataset: Rows, max_pixels: int) -> bool:
         """Whether the images are encoded."""
         shape, dtype = dataset.shape, dataset.dtype
         if not shape or not shape[0]:
@@ -127,6 +150,11 @@ class Hdf5(ReprMixin):
             return True
         first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, -1))
         if dtype == np.uint8 and (first if self.channels_first else last or len(shape) == 3):
+            height, width = shape[2:] if self.channels_first else shape[1:3]
+            try:
+                check_pixels(height, width, max_pixels, f"each image of {self.images!r} in {self._path!r} has")
+            except DecodeError as error:  # of all samples, not of one
+                raise LoaderError(error.cause) from None
             return False
         order = "(N, 3, H, W) or (N, 1, H, W)" if self.channels_first else "(N, H, W, 3), (N, H, W, 1) or (N, H, W)"
         hint = "; see channels_first" if dtype == np.uint8 and (first or last) else ""
@@ -136,44 +164,6 @@ class Hdf5(ReprMixin):
         )
 
 
-def _in_parts(column: Any) -> Iterator[Any]:
-    step = max(1, _CHUNK // (column.dtype.itemsize * math.prod(column.shape[1:]) or 1))
-    for start in range(0, len(column), step):
-        yield column[start : start + step]
-
-
-def _open(path: str, images: str, fields: Sequence[str]) -> list[Any]:
-    """The datasets of one process.
-
-    Raises:
-        LoaderError: there is no such file or dataset, or it is a view of a file that is not there.
-    """
-    h5py = need("h5py", "hdf5")
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise LoaderError(f"cannot open {path!r}: {error}") from error
-    datasets = []
-    for name in (images, *fields):
-        dataset = file.get(name)
-        if not isinstance(dataset, h5py.Dataset):
-            raise LoaderError(f"{path!r} has no dataset {name!r}; there are {', '.join(map(repr, _names(file, h5py)))}")
-        _check_view(path, name, dataset)
-        datasets.append(dataset)
-    return datasets
-
-
-def _check_view(path: str, name: str, dataset: Any) -> None:
-    """Refuses a virtual dataset whose files are not all there: HDF5 gives zeros, a black picture, and no error."""
-    if not dataset.is_virtual or "HDF5_VDS_PREFIX" in os.environ:  # which says in its own language where they are
-        return
-    for file in sorted({source.file_name for source in dataset.virtual_sources()} - {"."}):
-        places = (os.path.join(os.path.dirname(path), file), file)
-        if "%" not in file and not any(map(os.path.exists, places)):  # else numbered: as many as there are
-            raise LoaderError(f"{name!r} in {path!r} is a view of {file!r}, which is not there")
-
-
-def _names(file: Any, h5py: Any) -> list[str]:
-    names: list[str] = []
-    file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    return names[:20]
+def _step(column: Rows) -> int:
+    """How many rows of labels are read at a time."""
+    return max(1, _CHUNK // (column.dtype.itemsize * math.prod(column.shape[1:]) or 1))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from cuaug._runtime.fork import ForkSafeLock
 from cuaug.errors import DecodeError, LoaderError
+from cuaug.sources._bytes import open_regular
 from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
 from cuaug.sources._labels import by_place
@@ -17,6 +19,7 @@ from cuaug.sources._repr import ReprMixin
 __all__ = ["Lmdb"]
 
 Key = bytes | str
+T = TypeVar("T")
 
 _LOOKED_AT = 1000
 
@@ -25,7 +28,10 @@ class Lmdb(ReprMixin):
     """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
 
     It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile. LMDB keeps no
-    checksums: damage to an image is the decoder's to find, and damage to the tree of pages may end the process.
+    checksums: damage to an image is the decoder's to find. LMDB maps the file into memory and trusts its pages: some
+    damage to them ends the process with SIGBUS, SIGSEGV or a failed assertion, which no exception handler sees. Check
+    environments from strangers before training: `cuaug check PATH` reads them in another process, and names the samples
+    that end it.
 
     Args:
         path: the folder of the environment, or its single file.
@@ -51,7 +57,7 @@ class Lmdb(ReprMixin):
         self._path = os.fspath(path)
         self._decode = decode
         self._environment = _environment(self._path)
-        self.keys = _all_keys(self._path, self._environment) if keys is None else list(map(_encoded, keys))
+        self.keys = self._all_keys() if keys is None else list(map(_encoded, keys))
         if not self.keys:
             raise LoaderError(f"there is nothing to load: {self._path!r} has no keys, or none was named")
         if decode is not None and labels is not None:
@@ -68,7 +74,7 @@ class Lmdb(ReprMixin):
             DecodeError: there is no such key, its page is damaged, or `decode` does not accept the value.
         """
         key = self.keys[index]
-        value = self._value(key)
+        value = self._get(key, bytes)
         if value is None:
             raise DecodeError("there is no such key")
         if self._decode is None:
@@ -79,6 +85,14 @@ class Lmdb(ReprMixin):
             raise
         except ValueError as error:
             raise DecodeError(f"decode does not accept the value: {error}") from error
+
+    def encoded_size(self, index: int) -> int:
+        """Bytes of the sample's value, which is not copied; 0 if there is no such key.
+
+        Raises:
+            DecodeError: its page is damaged.
+        """
+        return self._get(self.keys[index], len) or 0
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` gives it."""
@@ -92,18 +106,42 @@ class Lmdb(ReprMixin):
     def fingerprint(self) -> str:
         """A digest of the keys and labels; where `decode` gives these, of up to 1,000 values throughout the keys."""
         some = self.keys[:: -(-len(self.keys) // _LOOKED_AT)] if self._decode is not None else []
-        return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value, some))
+        return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value_or_none, some))
 
     def cache_key(self) -> str:
         """The file's folder, and a digest of when it was written."""
         return cache_key([_file(self._path)])
 
-    def _value(self, key: bytes) -> bytes | None:
+    def _get(self, key: bytes, use: Callable[[memoryview], T]) -> T | None:
+        """What `use` makes of a value, while it lies in LMDB's memory; None if there is no such key."""
         try:
-            with self._opened().begin() as transaction:
-                return transaction.get(key)
+            with self._opened().begin(buffers=True) as transaction:
+                value = transaction.get(key)
+                return None if value is None else use(value)
+        except (need("lmdb", "lmdb").Error, MemoryError) as error:
+            raise DecodeError(f"LMDB cannot read it: {error or type(error).__name__}") from error
+
+    def _value_or_none(self, key: bytes) -> bytes | None:
+        try:
+            return self._get(key, bytes)
+        except DecodeError:  # it costs its sample, and not the fingerprint
+            return None
+
+    def _all_keys(self) -> list[bytes]:
+        environment, size = self._opened(), os.path.getsize(_file(self._path))
+        try:
+            count = environment.stat()["entries"]
+            with environment.begin() as transaction, transaction.cursor() as cursor:
+                # A damaged tree may have any number of keys, and its count, too.
+                keys = list(itertools.islice(cursor.iternext(values=False), min(count, size) + 1))
         except need("lmdb", "lmdb").Error as error:
-            raise DecodeError(f"LMDB cannot read it: {error}") from error
+            raise LoaderError(f"the LMDB environment {self._path!r} is damaged: {error}") from error
+        if len(keys) != count:
+            raise LoaderError(
+                f"the LMDB environment {self._path!r} is damaged: its pages do not hold the {count} keys that its "
+                "header claims"
+            )
+        return keys
 
     def _in_order(self, labels: Iterable[Any] | Mapping[Any, Any]) -> Sequence[Any]:
         """One label per key."""
@@ -128,14 +166,6 @@ class Lmdb(ReprMixin):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}
-
-
-def _all_keys(path: str, environment: Any) -> list[bytes]:
-    try:
-        with environment.begin() as transaction, transaction.cursor() as cursor:
-            return list(cursor.iternext(keys=True, values=False))
-    except need("lmdb", "lmdb").Error as error:
-        raise LoaderError(f"the LMDB environment {path!r} is damaged: {error}") from error
 
 
 def _encoded(key: Key) -> bytes:
@@ -179,6 +209,7 @@ def _environment(path: str) -> Any:
     lmdb = need("lmdb", "lmdb")
     file = _file(path)
     try:
+        os.close(open_regular(file, os.O_RDONLY))  # LMDB would wait at a pipe
         status = os.stat(file)
         identity = status.st_dev, status.st_ino
         with _lock:

@@ -1,4 +1,4 @@
-"""TFRecord files of tf.train.Example messages, read without TensorFlow or protobuf."""
+"""TFRecord files of tf.train.Example messages, read without TensorFlow."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._crc32c import crc32c, masked
-from cuaug.sources._example import features, values
+from cuaug.limits import DEFAULT_MAX_BYTES
+from cuaug.sources._example import parse_features, values
+from cuaug.sources._extras import need
 from cuaug.sources._fingerprint import fingerprint, once, relative
 from cuaug.sources._index import Index, Kind, check_spans, indexes, is_text
 from cuaug.sources._labels import Decoders, as_text, decoded, fields_of
 from cuaug.sources._shards import Paths, Shards, expand
 
-__all__ = ["TFRecord"]
+__all__ = ["TFRecord", "masked_crc"]
 
 _LENGTH, _CRC = 8, 4  # a record: its length, the length's checksum, the data, the data's checksum
-_HEADER = struct.Struct("<QI")
 _LOOKED_AT = 8  # how many records of a file tell which features there are
 
 
 class TFRecord(Shards):
-    """tf.train.Example messages in TFRecord files.
+    """tf.train.Example messages in TFRecord files. Needs `pip install "cuaug[tfrecord]"`.
 
     Any record is read at once, by an index that is made when a file is first opened (which reads the records' lengths
     and checksums), and kept beside it, or in CUAUG_CACHE_DIR or ~/.cache/cuaug where that cannot be written.
@@ -42,7 +42,7 @@ class TFRecord(Shards):
             several a list of strings.
         decoders: {feature: what makes a label of its bytes}, where they are no text. It may raise ValueError, and must
             pickle if the source is to.
-        verify: compare each record with its checksum as it is read, at the cost of 1 to 2 ms for 100 kB.
+        verify: compare each record with its checksum (CRC-32C) as it is read.
 
     Raises:
         LoaderError: no such file, one that is damaged, cut short or compressed, or whose first records have no such
@@ -90,8 +90,16 @@ class TFRecord(Shards):
         record = self._record(index)
         images = _feature(record, self.image)
         if not isinstance(images, list) or len(images) != 1:
-            raise DecodeError(f"feature {self.image!r} is not one image in bytes, but {images!r:.60}")
+            kind = "bytes" if isinstance(images, list) else images.dtype
+            raise DecodeError(
+                f"feature {self.image!r} is not one image in bytes: it has {len(images)} values of {kind}"
+            )
         return images[0], self._label(record, index)
+
+    def encoded_size(self, index: int) -> int:
+        """Bytes of the record, of which the image is the most."""
+        shard, row = self._place(index)
+        return int(self._sizes[shard][row])
 
     def label(self, index: int) -> Any:
         """The label alone, as `read` gives it."""
@@ -107,17 +115,21 @@ class TFRecord(Shards):
         """A digest of the files' names, the records' lengths and checksums, and which features are used."""
         return fingerprint("tfrecord", relative(self.paths), self._digests, [self.image, *self.fields], self._is_dict)
 
-    def _record(self, index: int) -> dict[str, memoryview]:
+    def _record(self, index: int) -> Any:
+        """The record's features, by their names."""
         shard, row = self._place(index)
         offset, size = int(self._offsets[shard][row]), int(self._sizes[shard][row])
         data = self._bytes(shard, offset, size + _CRC if self.verify else size)
         if self.verify:
-            data, (crc,) = data[:size], struct.unpack("<I", data[size:])
-            if masked(crc32c(data)) != crc:
+            data, crc = data[:size], data[size:]
+            if masked_crc(data) != crc:
                 raise DecodeError("the record is damaged: it does not fit its checksum")
-        return _parsed(features, data)
+        try:
+            return parse_features(data)
+        except ValueError as error:
+            raise DecodeError(f"the record is damaged, or no tf.train.Example: {error}") from error
 
-    def _label(self, record: dict[str, memoryview], index: int) -> Any:
+    def _label(self, record: Any, index: int) -> Any:
         made = {name: self._value(name, _feature(record, name)) for name in self.fields}
         return made if self._is_dict else made[self.fields[0]] if self.fields else index
 
@@ -127,17 +139,19 @@ class TFRecord(Shards):
         return given[0] if len(given) == 1 else given
 
 
-def _feature(record: dict[str, memoryview], name: str) -> Any:
+def _feature(record: Any, name: str) -> Any:
     if name not in record:
-        raise DecodeError(f"the record has no feature {name!r}, but {', '.join(map(repr, record))}")
-    return _parsed(values, record[name])
-
-
-def _parsed(parse: Any, data: Any) -> Any:
+        raise DecodeError(f"the record has no feature {name!r}, but {', '.join(map(repr, sorted(record)[:20]))}")
     try:
-        return parse(data)
+        return values(record[name])
     except ValueError as error:
-        raise DecodeError(f"the record is damaged, or no tf.train.Example: {error}") from error
+        raise DecodeError(f"feature {name!r} is damaged: {error}") from error
+
+
+def masked_crc(data: bytes) -> bytes:
+    """CRC-32C as TFRecord stores it: masked, so that a checksum of data with checksums in it stays a good one."""
+    crc = need("google_crc32c", "tfrecord").value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -151,12 +165,12 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
         header = os.pread(number, _LENGTH + _CRC, at)
         if len(header) < _LENGTH + _CRC:
             raise LoaderError(f"{path!r} is cut short: it ends within the header of record {len(sizes)}, at byte {at}")
-        size, crc = _HEADER.unpack(header)
-        if masked(crc32c(header[:_LENGTH])) != crc:
+        if masked_crc(header[:_LENGTH]) != header[_LENGTH:]:
             what = "is compressed (gzip), which allows no random access: uncompress it"
             if header[:2] != b"\x1f\x8b":
                 what = f"is not a TFRecord file, or damaged: the length of record {len(sizes)}, at byte {at}, is wrong"
             raise LoaderError(f"{path!r} {what}")
+        (size,) = struct.unpack_from("<Q", header)
         start = at + _LENGTH + _CRC
         at = start + size + _CRC
         if at > end:
@@ -175,11 +189,12 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def _names(number: int, offsets: list[int], sizes: list[int]) -> list[str]:
-    """The features that some records have; a damaged one is its reader's matter."""
+    """The features that some records have; a damaged or too large one is its reader's matter."""
     names: set[str] = set()
     for offset, size in zip(offsets, sizes, strict=True):
-        with contextlib.suppress(ValueError):
-            names.update(features(os.pread(number, size, offset)))
+        if size <= DEFAULT_MAX_BYTES:
+            with contextlib.suppress(ValueError):
+                names.update(parse_features(os.pread(number, size, offset)))
     return sorted(names)
 
 

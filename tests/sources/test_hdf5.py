@@ -214,7 +214,7 @@ def test_a_damaged_chunk_costs_its_samples(path):
     data[place + 100] ^= 1
     path.write_bytes(data)
     source = Hdf5(path)
-    with pytest.raises(OSError):
+    with pytest.raises(DecodeError, match="HDF5 cannot read it: OSError"):
         source.read(2)
     with Loader(source, batch_size=6, on_error="skip") as loader:
         ((_, labels),) = loader

@@ -17,7 +17,7 @@ from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Lmdb
 from cuaug.sources.lmdb_environment import _open
 from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import split_value, write_environment
+from tests.sources.writers import split_value, value_page_at, write_environment
 
 lmdb = pytest.importorskip("lmdb")
 
@@ -196,3 +196,52 @@ def test_cut_anywhere_it_is_refused(tmp_path):
         with pytest.raises(LoaderError, match=r"cannot open|is cut short: its 23 pages take"):
             Lmdb(copy)
     assert len(Lmdb(path)) == 10
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_regular_file(tmp_path, make):
+    (tmp_path / "db").mkdir()
+    for path in (tmp_path / "x.mdb", tmp_path / "db" / "data.mdb"):
+        make(path)
+    for path in (tmp_path / "x.mdb", tmp_path / "db"):
+        with pytest.raises(LoaderError, match=r"is no LMDB environment: it is no regular file: .*(x|data)\.mdb'"):
+            Lmdb(path)
+
+
+def damaged(path: Path, offset: int, value: bytes) -> None:
+    with open(path / "data.mdb", "r+b") as file:
+        file.seek(offset)
+        file.write(value)
+
+
+@pytest.mark.parametrize("count", [2, 4, 2**60])
+def test_another_number_of_keys_than_the_header_claims(tmp_path, count):
+    path = environment(tmp_path)
+    for meta in (0, 4096):  # entries of the main database, in both headers
+        damaged(path, meta + 120, struct.pack("<Q", count))
+    with pytest.raises(LoaderError, match=rf"/db' is damaged: its pages do not hold the {count} keys"):
+        Lmdb(path)
+    assert read(Lmdb(path, keys=["a"])) == [(b"1", 0)]
+
+
+def test_sizes_of_values(tmp_path):
+    path = environment(tmp_path, {b"%d" % i: bytes(1000 * i) for i in range(6)})
+    source = Lmdb(path, keys=["0", "3", "5", "none"])
+    assert [source.encoded_size(i) for i in range(4)] == [0, 3000, 5000, 0]
+    damaged(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    for use in (source.encoded_size, source.read):
+        with pytest.raises(DecodeError, match=r"LMDB cannot read it: .*MDB_"):
+            use(2)
+
+
+def test_a_fingerprint_of_damaged_values(tmp_path):
+    """A state can still be saved: damage costs its samples."""
+    path = environment(tmp_path, {b"%d" % i: bytes(5000) for i in range(6)})
+
+    def fingerprint() -> str:
+        return Lmdb(path, keys=map(str, range(6)), decode=split_value).fingerprint()
+
+    sound = fingerprint()
+    damaged(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    assert fingerprint() == fingerprint() != sound

@@ -181,7 +181,7 @@ def array_header(text: str) -> bytes:
         ("json", b"[" * 100_000, "RecursionError"),
         ("txt", b"\xff", "utf-8"),
         ("npy", b"no", ""),
-        ("npy", b"", "EOFError"),
+        ("npy", b"", "EOF: "),
         ("npy", array_header("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,)}"), ""),
         ("npy", array_header("(((("), ""),
     ],
@@ -205,7 +205,7 @@ def test_pickled_arrays_are_refused(tmp_path):
     array = io.BytesIO()
     np.save(array, np.array([{"any": "object"}]), allow_pickle=True)
     source = TarShards(archive(tmp_path, {"a.jpg": b"", "a.npy": array.getvalue()}), label="npy")
-    with pytest.raises(DecodeError, match="allow_pickle"):
+    with pytest.raises(DecodeError, match="which is a pickle"):
         source.read(0)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import os
+import resource
 import struct
 from pathlib import Path
 
@@ -12,12 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
-from cuaug.sources import TFRecord
-from cuaug.sources._crc32c import crc32c
-from cuaug.sources._example import features, values
+from cuaug.sources import TFRecord, _index
+from cuaug.sources._example import parse_features, values
+from cuaug.sources.tfrecord import _KIND
 from tests.loader.pictures import numbers_of, png
-from tests.sources import writers
-from tests.sources.writers import block, example, feature, frame, varint, write_tfrecord
+from tests.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 
@@ -66,27 +67,6 @@ def test_the_writer_of_these_tests_agrees(tmp_path):
 # --- checksums -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("data", "want"),
-    [
-        (b"", 0),
-        (b"123456789", 0xE3069283),
-        (bytes(32), 0x8A9136AA),  # these four: RFC 3720, B.4
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (bytes(range(31, -1, -1)), 0x113FDB5C),
-    ],
-)
-def test_known_checksums(data, want):
-    assert crc32c(data) == writers.crc32c(data) == want
-
-
-@given(st.integers(0, 2**32 - 1), st.one_of(st.integers(0, 1500), st.sampled_from([2**13 - 1, 2**13, 2**13 + 1])))
-def test_checksums_of_any_length(seed, size):
-    data = np.random.default_rng(seed).bytes(size)
-    assert crc32c(data) == writers.crc32c(data)
-
-
 def test_verify(tmp_path):
     records = [plain(i) for i in range(3)]
     path = written(tmp_path, *records)
@@ -115,7 +95,7 @@ _values = st.one_of(
 @given(st.dictionaries(st.text(min_size=1), _values), st.booleans())
 def test_any_example(fields, packed):
     record = example(fields, packed)
-    found = {name: values(message) for name, message in features(record).items()}
+    found = {name: values(feature) for name, feature in parse_features(record).items()}
     assert {name: list(value) for name, value in found.items()} == fields
     for name, value in fields.items():
         if isinstance(value[0], float):
@@ -127,15 +107,28 @@ def test_any_example(fields, packed):
 def test_fields_of_other_numbers_are_passed_over():
     """Wire types 0, 1, 2 and 5 in places where a later version of the messages might have something."""
     more = varint(8 * 9) + varint(5) + varint(8 * 10 + 1) + bytes(8) + block(11, b"abc") + varint(8 * 12 + 5) + bytes(4)
-    entry = more + block(1, b"name") + more + block(2, more + feature(7))
+    entry = block(1, b"name") + block(2, more + feature(7))
     record = more + block(1, more + block(1, entry))
-    assert {name: values(message).tolist() for name, message in features(record).items()} == {"name": [7]}
+    assert {name: values(each).tolist() for name, each in parse_features(record).items()} == {"name": [7]}
+
+
+def test_of_a_feature_that_comes_twice_the_last_counts():
+    record = block(1, b"".join(block(1, block(1, b"name") + block(2, feature(value))) for value in (7, b"text")))
+    assert {name: values(each) for name, each in parse_features(record).items()} == {"name": [b"text"]}
 
 
 def test_features_may_be_empty():
-    assert features(b"") == {} and values(memoryview(b"")) == []
-    assert features(block(1, block(1, block(1, b"name")))) == {"name": b""}
-    assert list(values(memoryview(block(3, b"")))) == list(values(memoryview(block(2, b"")))) == []
+    assert not parse_features(b"")
+    empty = parse_features(block(1, block(1, block(1, b"name"))))
+    assert list(empty) == ["name"] and values(empty["name"]) == []
+    for number in (2, 3):
+        (each,) = parse_features(block(1, block(1, block(1, b"name") + block(2, block(number, b""))))).values()
+        assert values(each).tolist() == []
+
+
+def one_feature(message: bytes) -> bytes:
+    """An Example with this message as its only feature."""
+    return block(1, block(1, block(1, b"name") + block(2, message)))
 
 
 @pytest.mark.parametrize(
@@ -145,38 +138,37 @@ def test_features_may_be_empty():
         b"\x0a\x05ab",
         b"\x0b",
         b"\xff" * 11,
-        varint(8 + 0) + varint(3),
         block(1, block(1, b"\x0a\x7fname")),
         block(1, block(1, block(1, b"\xff\xfe") + block(2, b""))),
+        one_feature(block(2, block(1, b"abc"))),
+        one_feature(block(3, block(1, b"\x80"))),
     ],
-    ids=["no length", "too short", "wire type 3", "long number", "number for message", "inner", "name"],
+    ids=["no length", "too short", "wire type 3", "long number", "inner", "name", "three bytes", "cut number"],
 )
 def test_what_is_no_example(record):
     with pytest.raises(ValueError):
-        features(record)
+        parse_features(record)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        varint(8 + 0) + b"\x01",
-        block(2, block(1, b"abc")),
-        block(3, block(1, b"\x80")),
-        block(3, varint(8 + 5) + bytes(4)),
-    ],
-)
-def test_what_is_no_feature(message):
-    with pytest.raises(ValueError):
-        values(memoryview(message))
+@given(st.binary(max_size=200), st.booleans())
+def test_arbitrary_bytes_give_a_value_error_or_features(data, within):
+    try:
+        for each in parse_features(one_feature(data) if within else data).values():
+            values(each)
+    except ValueError:
+        pass
 
 
-@given(st.binary(max_size=200))
-def test_arbitrary_bytes_give_a_value_error_or_features(data):
-    for parse in (lambda: [values(message) for message in features(data).values()], lambda: values(memoryview(data))):
-        try:
-            parse()
-        except ValueError:
-            continue
+@pytest.mark.parametrize("message", [varint(8 + 0) + b"\x01", block(2, varint(8 + 0) + b"\x01")], ids=["list", "float"])
+def test_a_number_where_a_list_or_a_float_should_be(tmp_path, message):
+    """To protobuf it is a field of a later version. It costs the sample its label, and not the run its end."""
+    entries = block(1, block(1, IMAGE.encode()) + block(2, feature(b"i"))) + block(
+        1, block(1, b"n") + block(2, message)
+    )
+    source = TFRecord(written(tmp_path, example({IMAGE: b"i", "n": 1}), block(1, entries)), label="n")
+    assert source.read(0) == (b"i", 1)
+    with pytest.raises(DecodeError, match="feature 'n' is damaged: it holds no value of its type"):
+        source.read(1)
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
@@ -254,6 +246,53 @@ def test_cut_anywhere_it_is_refused(tmp_path):
     path.write_bytes(b"")
     with pytest.raises(LoaderError, match="nothing to load"):
         TFRecord(path)
+
+
+@pytest.mark.parametrize("size", [5 * 10**9, 2**63, 2**64 - 1])
+def test_records_of_absurd_sizes(tmp_path, size):
+    """The checksum of the length fits."""
+    path = tmp_path / "a.tfrecord"
+    length = struct.pack("<Q", size)
+    path.write_bytes(frame(plain(0)) + length + masked_crc(length) + bytes(1000))
+    with pytest.raises(LoaderError, match=r"a.tfrecord' is cut short: record 1 ends at byte"):
+        TFRecord(path)
+
+
+def test_a_large_record_is_not_read_to_index_it(tmp_path):
+    """Five gigabytes that take no room on the disk."""
+    path = tmp_path / "a.tfrecord"
+    length = struct.pack("<Q", 5 * 10**9)
+    with open(path, "wb") as file:
+        file.write(frame(plain(0)) + length + masked_crc(length))
+        file.seek(5 * 10**9 + 4, os.SEEK_CUR)
+        file.write(frame(plain(2)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    source = TFRecord(path)
+    assert [source.encoded_size(i) for i in range(3)] == [len(plain(0)), 5 * 10**9, len(plain(2))]
+    assert source.read(2) == (png(2), 2)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"offset": np.array([-5, 200])},
+        {"offset": np.array([12, 2**62])},
+        {"size": np.array([2**62, 5])},
+        {"size": np.array([5, -1])},
+        {"size": np.array([5])},
+    ],
+    ids=str,
+)
+def test_an_index_that_anybody_wrote(tmp_path, change, caplog):
+    path = written(tmp_path, plain(0), plain(1))
+    right = [TFRecord(path).read(i) for i in range(2)]
+    (index,) = _index.indexes(_KIND, [str(path)])
+    arrays = {**index.arrays, **change}
+    data = _index._pack(_KIND, _index.Index(index.stamp, index.notes, arrays))
+    Path(f"{path}{_index.SUFFIX}").write_bytes(data)
+    assert [TFRecord(path).read(i) for i in range(2)] == right
+    assert "is damaged and is made anew" in caplog.text
 
 
 def test_other_files(tmp_path):

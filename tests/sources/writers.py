@@ -129,14 +129,15 @@ def crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def frame(record: bytes) -> bytes:
-    def masked(data: bytes) -> bytes:
-        crc = crc32c(data)
-        rotated = ((crc >> 15) | (crc << 17)) % 2**32
-        return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
+def masked_crc(data: bytes) -> bytes:
+    crc = crc32c(data)
+    rotated = ((crc >> 15) | (crc << 17)) % 2**32
+    return struct.pack("<I", (rotated + 0xA282EAD8) % 2**32)
 
+
+def frame(record: bytes) -> bytes:
     length = struct.pack("<Q", len(record))
-    return length + masked(length) + record + masked(record)
+    return length + masked_crc(length) + record + masked_crc(record)
 
 
 def varint(value: int) -> bytes:
@@ -191,6 +192,18 @@ def write_environment(path: Path, items: Mapping[bytes, bytes]) -> None:
     with lmdb.open(str(path), map_size=1 << 26) as environment, environment.begin(write=True) as transaction:
         for key, value in items.items():
             transaction.put(key, value)
+
+
+def value_size_at(data: bytes, key: bytes) -> int:
+    """Where an LMDB file has the size, in four bytes, of a value that takes pages of its own."""
+    node = struct.pack("<HH", 1, len(key)) + key  # flags: F_BIGDATA; then the key and its length
+    assert data.count(node) == 1
+    return data.index(node) - 4
+
+
+def value_page_at(data: bytes, key: bytes) -> int:
+    """Where it has the number, in eight bytes, of the first of these pages."""
+    return value_size_at(data, key) + 8 + len(key)
 
 
 def write_lmdb(folder: Path, these: list[Sample]) -> None:

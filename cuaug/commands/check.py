@@ -1,0 +1,239 @@
+"""`cuaug check`: reads and decodes every sample of a data set, and names the damaged ones.
+
+A child process does the work, because some damage ends a process: liblmdb fails an assertion, or reads beyond the end
+of a mapped file. The child announces each sample before it reads it. If it dies, the parent starts another one, which
+first checks the samples that were under way, one at a time, to find the one at fault, and then goes on behind them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TextIO
+
+from cuaug._runtime.cpu_limits import allowed_cpus
+from cuaug.errors import CuaugError, DecodeError
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
+
+__all__ = ["check"]
+
+_MOST_CHILDREN = 50
+_PROGRESS_SECONDS = 0.2
+
+
+def check(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
+    """The command: prints the damaged samples, and returns the exit status."""
+    report = _Report(out, errors)
+    try:
+        with open(options.csv or os.devnull, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            report.table = csv.writer(file)
+            report.table.writerow(["index", "path", "cause"])
+            is_complete = _check_all(options, report)
+    except OSError as error:
+        print(f"cuaug check: {error}", file=errors)
+        return 1
+    finally:
+        report.clear()
+    if report.samples:
+        print(f"{report.checked} of {report.samples} samples checked, {report.damaged} damaged", file=out)
+    return 0 if is_complete and not report.damaged else 1
+
+
+class _Report:
+    """Prints damaged samples and progress.
+
+    Attributes:
+        table: a csv.writer.
+        samples, checked, damaged: counts.
+    """
+
+    def __init__(self, out: TextIO, errors: TextIO) -> None:
+        self.table: Any = None
+        self.samples = self.checked = self.damaged = 0
+        self._out, self._errors, self._shown = out, errors, 0.0
+
+    def add(self, index: int, path: str, cause: str | None) -> None:
+        self.checked += 1
+        if cause is not None:
+            self.damaged += 1
+            self.clear()
+            print(f"{path!r} (sample {index}): {' '.join(cause.split())}", file=self._out, flush=True)
+            self.table.writerow([index, path, cause])
+        if self._errors.isatty() and time.monotonic() - self._shown > _PROGRESS_SECONDS:
+            self._shown = time.monotonic()
+            text = f"\r{self.checked} of {self.samples} samples, {self.damaged} damaged"
+            print(text, end="", file=self._errors, flush=True)
+
+    def message(self, text: str) -> None:
+        self.clear()
+        print(f"cuaug check: {text}", file=self._errors, flush=True)
+
+    def clear(self) -> None:
+        if self._errors.isatty():
+            print("\r\033[K", end="", file=self._errors, flush=True)
+
+
+def _check_all(options: argparse.Namespace, report: _Report) -> bool:
+    """Runs children until all samples are checked; False if they cannot be."""
+    alone: list[int] = []
+    begin, unexplained = 0, ""
+    for _ in range(_MOST_CHILDREN):
+        threads = options.threads or allowed_cpus()[0]
+        request = {"paths": options.paths, "decode": options.decode, "threads": threads, "alone": alone, "begin": begin}
+        under_way: dict[int, str] = {}
+        death = None
+        with contextlib.closing(_events(request, options.timeout)) as events:
+            for kind, *event in events:
+                if kind == "opened":
+                    report.samples = event[0]
+                elif kind == "begin":
+                    under_way[event[0]] = event[1]
+                    begin = max(begin, event[0] + 1)
+                elif kind == "done":
+                    del under_way[event[0]]
+                    alone = [index for index in alone if index != event[0]]
+                    report.add(*event)
+                elif kind == "failed":
+                    report.message(event[0])
+                    return False
+                else:
+                    death = event[0]
+        if death is None:
+            if unexplained:
+                report.message(f"{unexplained}, and none of them did so alone")
+            return not unexplained
+        if not under_way:
+            what = ", ".join(options.paths) if report.samples else f"opening {', '.join(options.paths)}"
+            report.message(f"{what} {death}")
+            return False
+        if len(under_way) == 1:
+            ((index, path),) = under_way.items()
+            report.add(index, path, f"it {death}")
+            unexplained = ""
+            alone = [other for other in alone if other != index]
+        else:
+            alone = sorted(under_way)
+            unexplained = f"one of the samples {', '.join(map(str, alone))} {death}"
+            report.message(f"{unexplained}: checking each alone")
+    report.message(f"gave up, since {_MOST_CHILDREN} processes have ended")
+    return False
+
+
+def _events(request: dict[str, Any], timeout: float) -> Generator[list[Any], None, None]:
+    """What a child tells; ["death", how] at last unless it finishes."""
+    # Not `-m`: the working folder, which comes first on the path then, may be the data set's.
+    program = f"import sys; sys.path[:] = {sys.path!r}; from cuaug.commands.check import _child; _child()"
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert child.stdin is not None and child.stdout is not None
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it has died: its exit status tells
+            child.stdin.write(json.dumps(request).encode())
+            child.stdin.close()
+        text, limit = b"", None  # opening may take long, since it makes the indexes of shards
+        while True:
+            if not select.select([child.stdout], [], [], limit)[0]:
+                yield ["death", f"takes longer than {timeout:g} seconds"]
+                return
+            part = os.read(child.stdout.fileno(), 1 << 16)
+            *lines, text = (text + part).split(b"\n")
+            for event in map(json.loads, lines):
+                if event[0] == "finished":
+                    return
+                limit = timeout
+                yield event
+            if not part:
+                status = child.wait()
+                ended = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+                yield ["death", f"ends the process {ended}"]
+                return
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+# --- the child -------------------------------------------------------------------------------------------------------
+
+
+def _child() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent has the traceback
+    request = json.load(sys.stdin)
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print belongs elsewhere
+    lock = threading.Lock()
+
+    def tell(*event: Any) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    try:
+        _check_samples(request, tell, lock)
+        tell("finished")
+    except (CuaugError, OSError) as error:
+        tell("failed", str(error))
+
+
+def _check_samples(request: dict[str, Any], tell: Any, lock: threading.Lock) -> None:
+    from cuaug.codec import CpuDecoder
+    from cuaug.commands.profile import open_paths
+
+    source: Any = open_paths(request["paths"])
+    tell("opened", len(source))
+
+    def run(indices: Iterator[int]) -> None:
+        decoder = CpuDecoder() if request["decode"] else None
+        while True:
+            with lock:
+                index = next(indices, None)
+                if index is None:
+                    return
+                path = source.path(index)
+                tell("begin", index, path)
+            cause = _cause(source, index, decoder)
+            with lock:
+                tell("done", index, path, cause)
+
+    run(iter(request["alone"]))
+    following = iter(range(request["begin"], len(source)))
+    with ThreadPoolExecutor(request["threads"]) as pool:
+        for each in [pool.submit(run, following) for _ in range(request["threads"])]:
+            each.result()
+
+
+def _cause(source: Any, index: int, decoder: Any) -> str | None:
+    """What is wrong with a sample; None if it is sound."""
+    from cuaug.codec import DecodedImage, read_header
+    from cuaug.sources import optional_method
+    from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
+
+    try:
+        size = optional_method(source, "encoded_size")
+        if size is not None:
+            check_bytes(size(index), DEFAULT_MAX_BYTES)
+        data, _ = source.read(index)
+        if isinstance(data, (str, os.PathLike)):
+            check_bytes(os.path.getsize(data), DEFAULT_MAX_BYTES)
+            data = read_bytes(data)
+        if decoder is not None:
+            is_decoded = getattr(data, "ndim", 1) > 1
+            decoder.decode(DecodedImage(data, max_pixels=DEFAULT_MAX_PIXELS) if is_decoded else read_header(data))
+    except DecodeError as error:
+        return error.cause
+    except OSError as error:
+        if too_many_open(error):
+            raise
+        return cause_of(error)
+    except Exception as error:  # of a source or a decoder: the others are checked all the same
+        return f"{type(error).__name__}: {error}"
+    return None

@@ -1,0 +1,72 @@
+"""Twenty thousand damaged data sets: only cuaug's errors come out, within 5 seconds and 1 GB each.
+
+`fuzzer.py` opens and reads them in a process of its own, one process for each kind: a process that dies names the case
+it died of. CUAUG_FUZZ_CASES=100000 makes a longer run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sources.fuzzer import KINDS
+
+ROOT = Path(__file__).parents[2]
+CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "20000"))
+SEED = 20261125
+# In parts of all cases.
+WEIGHTS = {"tar": 3, "coco": 3, "index": 3, "table": 2, "list": 2, "cache": 2}
+SHARE = CASES // sum(WEIGHTS.get(kind, 2) for kind in KINDS)
+
+
+def campaign(kind: str, first: int, count: int, folder: Path) -> dict:
+    """What a campaign measured; fails where a case broke a promise, and says how to try it again."""
+    mark = folder / "mark"
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "tests.sources.fuzzer", kind, "--seed", str(SEED)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "CUAUG_CACHE_DIR": str(folder / "caches")}
+    done = subprocess.run(
+        [*command, "--first", str(first), "--count", str(count), "--mark", str(mark)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
+    if done.returncode != 0:
+        pytest.fail(
+            f"exit code {done.returncode} at case {mark.read_text()}; try it again with "
+            f"`python -m tests.sources.fuzzer {kind} --seed {SEED} --first {mark.read_text()} --count 1`\n{done.stderr[-3000:]}"
+        )
+    return json.loads(done.stdout)
+
+
+def check(found: dict) -> None:
+    assert found["longest_seconds"] < 5
+    assert found["growth_bytes"] < 1 << 30
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_damaged_data_sets(tmp_path, kind):
+    check(campaign(kind, 0, 100, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_twenty_thousand_damaged_data_sets(tmp_path, kind):
+    check(campaign(kind, 100, SHARE * WEIGHTS.get(kind, 2), tmp_path))
+
+
+def test_a_broken_promise_would_be_noticed(tmp_path):
+    """The program ends with the case's number where anything but cuaug's own errors comes out."""
+    program = (
+        "import sys; from tests.sources import fuzzer; "
+        "fuzzer.KINDS['list'] = lambda rng, folder: 1 / rng.randrange(5); "
+        "sys.argv[1:] = ['list', '--count', '100']; sys.exit(fuzzer.main())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "ZeroDivisionError" in done.stderr and "broke its promise" in done.stderr

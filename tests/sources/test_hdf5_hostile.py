@@ -1,0 +1,405 @@
+"""HDF5 files from anybody: links and views that lead elsewhere, sizes that are too large, and damage."""
+
+from __future__ import annotations
+
+import os
+import resource
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from cuaug import DecodeError, Loader, LoaderError
+from cuaug.sources import Hdf5
+from tests.sources.writers import samples, write_hdf5
+
+pytestmark = pytest.mark.timeout(60)
+
+SHAPE = (4, 6, 5, 3)
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "data.h5"
+
+
+def pixels(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write(path: Path, images: np.ndarray | None = None, **options) -> None:
+    images = pixels() if images is None else images
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=images, **options)
+        file["labels"] = np.arange(len(images))
+
+
+def write_view(path: Path, file_name: str, dataset: str = "images") -> None:
+    view = h5py.VirtualLayout(SHAPE, np.uint8)
+    view[:] = h5py.VirtualSource(file_name, dataset, SHAPE)
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("images", view)
+
+
+def refused(path: Path, message: str, **arguments) -> None:
+    with pytest.raises(LoaderError, match=message) as caught:
+        Hdf5(path, **{"labels": None, **arguments})
+    assert "data.h5" in str(caught.value)
+
+
+# --- other files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_a_path_that_is_no_regular_file(path, make):
+    make(path)
+    refused(path, "it is no regular file")
+
+
+@pytest.mark.parametrize("name", ["link", "group/link", "soft", "/softer", "inner"])
+def test_links_to_other_files(path, name):
+    """HDF5 would open the file, and wait at a pipe."""
+    os.mkfifo(path.parent / "other.h5")
+    with h5py.File(path, "w") as file:
+        file["link"] = file["group/link"] = h5py.ExternalLink("other.h5", "/images")
+        file["soft"], file["softer"] = h5py.SoftLink("/link"), h5py.SoftLink("soft")
+        file["deep"] = h5py.ExternalLink("other.h5", "/")
+        file["inner"] = h5py.SoftLink("/deep/images")
+    refused(path, "is an external or user-defined link", images=name)
+
+
+def test_soft_links_within_the_file(path):
+    with h5py.File(path, "w") as file:
+        file["group/images"] = pixels()
+        file["group/near"], file["far"] = h5py.SoftLink("./images"), h5py.SoftLink("/group/near")
+        file["loop"], file["nowhere"] = h5py.SoftLink("loop"), h5py.SoftLink("/group/none")
+    for name in ("far", "group/near", "/group/images"):
+        np.testing.assert_array_equal(Hdf5(path, name, None).read(1)[0], pixels()[1])
+    refused(path, "more than 64 links", images="loop")
+    refused(path, "has no dataset 'nowhere'", images="nowhere")
+
+
+def test_external_storage(path):
+    (path.parent / "secret.bin").write_bytes(bytes(1000))
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", SHAPE, np.uint8, external=[("secret.bin", 0, 1000)])
+    refused(path, "external storage")
+
+
+@pytest.mark.parametrize("how", ["..", "absolute", "link", "pipe"])
+def test_views_of_files_elsewhere(tmp_path, how):
+    (tmp_path / "set").mkdir()
+    path, other = tmp_path / "set" / "data.h5", tmp_path / "other.h5"
+    write(other)
+    (tmp_path / "set" / "link.h5").symlink_to(other)
+    os.mkfifo(tmp_path / "set" / "pipe.h5")
+    names = {"..": "../other.h5", "absolute": str(other), "link": "link.h5", "pipe": "pipe.h5"}
+    write_view(path, names[how])
+    message = "no regular file" if how == "pipe" else "lies outside of the file's own folder"
+    with pytest.raises(LoaderError, match=message):
+        Hdf5(path, labels=None)
+
+
+def test_views_of_numbered_files(path):
+    """HDF5 looks for as many as there are, in other folders, too."""
+    with h5py.File(path, "w") as file:
+        here = h5py.h5s.create_simple(SHAPE, (h5py.h5s.UNLIMITED, *SHAPE[1:]))
+        every = here.copy()
+        every.select_hyperslab((0, 0, 0, 0), (h5py.h5s.UNLIMITED, 1, 1, 1), SHAPE, SHAPE)
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_virtual(every, b"part%b.h5", b"images", h5py.h5s.create_simple(SHAPE))
+        h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, here, dcpl=properties)
+    refused(path, "is a view of numbered files or datasets, 'part%b.h5'")
+
+
+def test_a_view_that_would_be_found_in_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "other.h5")
+    write_view(tmp_path / "set" / "data.h5", "other.h5")
+    monkeypatch.chdir(tmp_path)
+    refused(tmp_path / "set" / "data.h5", "is a view of 'other.h5', which is not there")
+
+
+def test_views_of_files_below(path, monkeypatch):
+    (path.parent / "parts").mkdir()
+    write(path.parent / "parts" / "a.h5", chunks=(1, 6, 5, 3), compression="gzip")
+    for name in ("parts/a.h5", str(path.parent / "parts" / "a.h5")):
+        write_view(path, name)
+        np.testing.assert_array_equal(Hdf5(path, labels=None).read(2)[0], pixels()[2])
+    monkeypatch.setenv("HDF5_VDS_PREFIX", f"/nowhere:{path.parent}/parts")
+    write_view(path, "a.h5")
+    np.testing.assert_array_equal(Hdf5(path, labels=None).read(2)[0], pixels()[2])
+
+
+def test_views_are_followed_to_their_end(path):
+    """What is refused of a file is refused of the files of its views, too."""
+    inner = path.parent / "inner.h5"
+    with h5py.File(inner, "w") as file:
+        file["link"] = h5py.ExternalLink("/etc/other.h5", "/images")
+        file.create_dataset("external", SHAPE, np.uint8, external=[("/etc/passwd", 0, 360)])
+        view = h5py.VirtualLayout(SHAPE, np.uint8)
+        view[:] = h5py.VirtualSource("../other.h5", "images", SHAPE)
+        file.create_virtual_dataset("view", view)
+        back = h5py.VirtualLayout(SHAPE, np.uint8)
+        back[:] = h5py.VirtualSource("data.h5", "images", SHAPE)
+        file.create_virtual_dataset("back", back)
+        file.create_dataset("large", data=pixels(), chunks=SHAPE, compression="gzip")
+    for name, message in {
+        "link": "external or user-defined link",
+        "external": "external storage",
+        "view": "lies outside|is not there",
+        "back": "seen through itself",
+        "none": "a view of 'none' in .*inner.h5', which is not there",
+    }.items():
+        write_view(path, "inner.h5", name)
+        with pytest.raises(LoaderError, match=message):
+            Hdf5(path, labels=None)
+    write_view(path, "inner.h5", "large")
+    assert len(Hdf5(path, labels=None)) == 4
+    with pytest.raises(LoaderError, match=r"'large' in .*inner.h5' .* could inflate beyond max_bytes=100,000"):
+        Hdf5(path, labels=None, max_bytes=100_000)
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_images_of_too_many_pixels(path):
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", (1, 60_000, 60_000, 3), np.uint8, chunks=(1, 1000, 1000, 3))
+        images.id.write_direct_chunk((0, 0, 0, 0), bytes(3_000_000))
+    refused(path, r"each image of 'images' .* has 60000 x 60000 = 3600000000 pixels .* max_pixels=178956970")
+
+
+def test_a_limit_on_pixels(path):
+    write(path)
+    refused(path, "max_pixels=29", max_pixels=29)
+    assert len(Hdf5(path, max_pixels=30)) == 4
+
+
+def test_rows_and_chunks_that_are_too_large(path):
+    with h5py.File(path, "w") as file:
+        file["images"] = pixels()
+        chunk = file.create_dataset("chunk", (2**32, 6, 5, 3), np.uint8, chunks=(2**24, 6, 5, 3), compression="gzip")
+        chunk.id.write_direct_chunk((0, 0, 0, 0), zlib.compress(bytes(100)))
+        label = file.create_dataset("label", (4, 2**31), np.uint8, chunks=(1, 2**30), compression="gzip")
+        label.id.write_direct_chunk((0, 0), zlib.compress(bytes(100)))
+        file["opaque"] = np.array([np.void(bytes(2000)) for _ in range(4)])
+    refused(path, "one chunk of 'chunk' .* has 1,509,949,440 bytes, above the limit max_bytes", images="chunk")
+    refused(path, "each row of 'label' .* has 2,147,483,648 bytes, above the limit", labels="label")
+    refused(path, "each row of 'opaque' .* has 2,000 bytes, above the limit", images="opaque", max_bytes=1999)
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "gzip"}], ids=str)
+def test_values_of_variable_length_that_are_too_large(path, options):
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8), **options)
+        for i, size in enumerate([100, 5000, 0]):
+            images[i] = np.full(size, i, np.uint8)
+        file["names"] = ["a", "b", "c" * 101]
+    source = Hdf5(path, labels="names", max_bytes=100)
+    assert [source.encoded_size(i) for i in range(3)] == [100, 5000, 0]
+    assert source.read(0) == (bytes(100), "a")
+    with pytest.raises(DecodeError, match="has 5,000 bytes, above the limit max_bytes=100"):
+        source.read(1)
+    with pytest.raises(DecodeError, match="has 101 bytes"):
+        source.label(2)
+    assert Hdf5(path, labels="names").read(2) == (b"", "c" * 101)
+    with pytest.raises(IndexError):
+        source.read(3)
+
+
+def test_what_is_known_of_the_size_of_others(path):
+    with h5py.File(path, "w") as file:
+        file["images"], file["opaque"] = pixels(), np.array([np.void(bytes(20)) for _ in range(4)])
+    assert (Hdf5(path, labels=None).encoded_size(0), Hdf5(path, "opaque", None).encoded_size(0)) == (90, 20)
+
+
+def test_chunks_that_inflate_to_more_than_their_size(path):
+    """HDF5 would allocate all of it: here three megabytes, and 128."""
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", SHAPE, np.uint8, chunks=(1, 6, 5, 3), compression="gzip")
+        for i, size in enumerate([90, 3_000_000, 1 << 27, 90]):
+            images.id.write_direct_chunk((i, 0, 0, 0), zlib.compress(bytes(size)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    source = Hdf5(path, labels=None)
+    with pytest.raises(DecodeError, match="a stored chunk has 95 bytes, its shape needs 90"):
+        source.read(1)
+    with pytest.raises(DecodeError, match="out buffer is only 4197 bytes, 130466 bytes required"):
+        source.read(2)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+    assert not source.read(0)[0].any() and not source.read(3)[0].any()
+
+
+def test_a_dataset_that_is_compressed_twice(path):
+    """Then two kilobytes may inflate to a gigabyte."""
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((1, 6, 5, 3))
+        properties.set_deflate(1)
+        properties.set_deflate(1)
+        space = h5py.h5s.create_simple(SHAPE)
+        images = h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, space, dcpl=properties)
+        images.write_direct_chunk((0, 0, 0, 0), zlib.compress(zlib.compress(bytes(90))))
+    refused(path, "is compressed 2 times")
+
+
+def test_compressions_without_a_limit(path):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", data=pixels().astype(np.int32), chunks=(1, 6, 5, 3), scaleoffset=0)
+    refused(path, "is compressed by scale-offset, which is not read safely")
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_chunks_that_are_short_or_were_never_written(path):
+    """HDF5 reads memory that nobody wrote, or a black picture."""
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", SHAPE, np.uint8, chunks=(1, 6, 5, 3), compression="gzip")
+        images[0] = pixels()[0]
+        images.id.write_direct_chunk((1, 0, 0, 0), zlib.compress(bytes(89)))
+        images[2] = pixels()[2]
+        file["labels"] = np.arange(4)
+    source = Hdf5(path)
+    with pytest.raises(DecodeError, match="a stored chunk has 89 bytes, its shape needs 90"):
+        source.read(1)
+    with pytest.raises(DecodeError, match=r"HDF5 cannot read it: .*not allocated"):
+        source.read(3)
+    with Loader(source, batch_size=4, on_error="skip") as loader:
+        ((images, labels),) = loader
+    assert labels.tolist() == [0, 2]
+    np.testing.assert_array_equal(images[1].permute(1, 2, 0), pixels()[2])
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (1, 6, 5, 3)}], ids=["contiguous", "chunked"])
+def test_a_dataset_that_was_never_written(path, options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("images", SHAPE, np.uint8, **options)
+    refused(path, r"'images' in .* has shape \(4, 6, 5, 3\), but was never written")
+
+
+def test_more_chunks_than_bytes(path):
+    """A loader would allocate for the order of so many samples."""
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", (2**50, 6, 5, 3), np.uint8, chunks=(1, 6, 5, 3))
+        images[0] = 1
+    refused(path, "but was never written")
+
+
+def heap_of(path: Path) -> int:
+    """Where the first heap of values of variable length lies in a file."""
+    return path.read_bytes().index(b"GCOL")
+
+
+def test_a_heap_that_keeps_hdf5_busy_for_ever(path):
+    """An object of no bytes where the free space should be."""
+    write_hdf5(path.parent, samples())
+    data = bytearray(path.read_bytes())
+    at = heap_of(path) + 16
+    data[at : at + 16] = bytes(16)
+    path.write_bytes(data)
+    source = Hdf5(path)
+    with pytest.raises(DecodeError, match="holds no value 1"):
+        source.read(0)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "message"),
+    [
+        (0, b"LOCG", "there is no heap at byte"),
+        (16, b"\xff\x00", "holds no value 1|is damaged at its object 255"),
+        (24, b"\xff\xff\xff\xff\xff\xff\xff\x7f", "is damaged at its object 1"),
+        (24, b"\x05\x00", "is damaged at its object|holds no value 1 of"),
+    ],
+)
+def test_heaps_that_are_damaged(path, offset, value, message):
+    write_hdf5(path.parent, samples())
+    data = bytearray(path.read_bytes())
+    at = heap_of(path) + offset
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+    with pytest.raises(DecodeError, match=message):
+        Hdf5(path).read(0)
+
+
+def test_references_that_are_damaged(path):
+    """A length and an address beyond all bounds."""
+    with h5py.File(path, "w") as file:
+        images = file.create_dataset("images", (2,), h5py.vlen_dtype(np.uint8))
+        for i in range(2):
+            images[i] = np.arange(50 + i, dtype=np.uint8)
+        at = images.id.get_offset()
+    whole = path.read_bytes()
+    for begin, value, message in [
+        (at, b"\xff\xff\xff\xff", "has 4,294,967,295 bytes, above the limit"),
+        (at, b"\xff\xff\xff\x3f", "holds no value 1 of 1,073,741,823 bytes"),
+        (at + 4, b"\xff" * 8, "beyond the end of the file"),
+    ]:
+        path.write_bytes(whole[:begin] + value + whole[begin + len(value) :])
+        with pytest.raises(DecodeError, match=message):
+            Hdf5(path, labels=None).read(0)
+
+
+def test_large_values_behind_a_block_of_the_user(path):
+    """Their heaps are larger than those of small values; addresses count from the end of the block."""
+    data = [
+        np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate([9000, 10, 4096, 70_000])
+    ]
+    with h5py.File(path, "w", userblock_size=512, libver="latest") as file:
+        images = file.create_dataset("images", (4,), h5py.vlen_dtype(np.uint8), chunks=(3,))
+        for i in (2, 0, 3, 1):
+            images[i] = data[i]
+        file.create_dataset("labels", (4,), h5py.vlen_dtype(np.dtype(">i2")))
+        for i in range(4):
+            file["labels"][i] = range(i)
+    source = Hdf5(path)
+    assert [source.read(i)[0] for i in range(4)] == [each.tobytes() for each in data]
+    assert [source.label(i).tolist() for i in range(4)] == [[], [0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "message"),
+    [
+        (np.dtype([("a", "i4"), ("b", h5py.string_dtype())]), (4,), "should hold numbers, strings or opaque bytes"),
+        (h5py.ref_dtype, (4,), "should hold numbers, strings or opaque bytes"),
+        (h5py.string_dtype(), (4, 2), "should have one dimension"),
+    ],
+    ids=["compound", "references", "two dimensions"],
+)
+def test_labels_of_types_that_are_not_read(path, dtype, shape, message):
+    write(path)
+    with h5py.File(path, "r+") as file:
+        others = file.create_dataset("others", shape, dtype)
+        others[(0,) * len(shape)] = (1, "x") if dtype.names else "x" if len(shape) == 2 else file.ref
+    refused(path, message, labels="others")
+
+
+def test_damage_to_the_file_is_named(path):
+    """Whatever h5py raises: here a RuntimeError, a KeyError and others."""
+    write(path)
+    whole, causes = path.read_bytes(), set()
+    for at in range(0, len(whole), 5):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            Hdf5(path).read(0)
+        except LoaderError as error:
+            assert "data.h5" in str(error)
+            causes.add(str(error).partition("is damaged: ")[2].partition(":")[0])
+        except DecodeError:
+            pass
+    assert {"RuntimeError", "KeyError"} <= causes
+
+
+def test_a_fingerprint_of_damaged_labels(path):
+    """A state can still be saved: damage costs its samples."""
+    with h5py.File(path, "w") as file:
+        file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
+        labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
+        at = labels.id.get_chunk_info(1).byte_offset
+    sound = Hdf5(path).fingerprint()
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+    assert Hdf5(path).fingerprint() == Hdf5(path).fingerprint() != sound
