@@ -11,30 +11,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, features
+from PIL import Image
 
 from cuaug.codec import read_header
-from cuaug.codec.avif import _coded_pixels, as_still_avif
-from cuaug.codec.jpeg2000 import check_jpeg2000
 from cuaug.codec.sniff import count_scans
 from cuaug.codec.tiff import check_tiff
 from cuaug.errors import DecodeError
-from tests.codec.avifs import av1, avif, with_claimed_size
 from tests.codec.memory import forget_peak, peak_bytes
 from tests.codec.pictures import (
-    FORMATS,
     JPEG,
     PNG,
     RGB,
     SCAN,
-    H,
-    W,
     app1,
     as_pillow,
     chunk,
     encode,
     tiff_block,
-    with_alpha,
 )
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
 
@@ -160,261 +153,6 @@ def test_damaged_tiffs_are_no_other_error(data):
         damaged[at] = value
     with contextlib.suppress(DecodeError):
         check_tiff(bytes(damaged[: data.draw(st.integers(4, len(damaged)))]), 1 << 20)
-
-
-# --- AVIF ------------------------------------------------------------------------------------------------------------
-
-needs_avif = pytest.mark.skipif(not features.check("avif"), reason="Pillow reads AVIF from 11.3 on")
-LIMIT = 1 << 20  # which any picture may cost
-
-
-@pytest.fixture(scope="module")
-def streams() -> dict[int, tuple[bytes, bytes]]:
-    """AV1 streams, by the side of their pictures."""
-    return {side: av1(side, side) for side in (256, 2048)}
-
-
-@needs_avif
-def test_a_large_frame_behind_a_small_claim(decoder, streams):
-    """libavif decodes the frame and scales it."""
-    data = avif(*streams[2048], (10, 10))
-    assert decoder.decode(read_header(data)).shape == (10, 10, 3)
-    with pytest.raises(DecodeError, match="4194304 pixels together, above the limit of 2097152, which max_pixels sets"):
-        read_header(data, max_pixels=LIMIT)
-    patched = with_claimed_size(encode(Image.new("L", (2048, 2048)), "AVIF", speed=10), 10, 10)
-    with pytest.raises(DecodeError, match="4194304 pixels together"):
-        read_header(patched, max_pixels=LIMIT)
-
-
-@needs_avif
-@pytest.mark.parametrize("options", [{"extents": 7}, {"in_idat": True}, {"in_idat": True, "extents": 3}], ids=str)
-def test_wherever_an_items_data_lies(decoder, streams, options):
-    assert (decoder.decode(read_header(avif(*streams[256], (256, 256), **options))) == 77).all()
-    with pytest.raises(DecodeError, match="4194304 pixels together"):
-        read_header(avif(*streams[2048], (10, 10), **options), max_pixels=LIMIT)
-
-
-@needs_avif
-def test_all_cells_of_a_grid_count(decoder, streams):
-    def grid(cells: int) -> bytes:
-        return avif(*streams[256], (64, 64), cells=list(range(2, 2 + cells)), grid=(1, cells), output=(64, 64 * cells))
-
-    many = avif(*streams[256], (64, 64), cells=list(range(2, 5002)), grid=(50, 100), output=(3200, 6400))
-    assert (decoder.decode(read_header(grid(32), max_pixels=LIMIT)) == 77).all()
-    with pytest.raises(DecodeError, match=f"{33 << 16} pixels together"):
-        read_header(grid(33), max_pixels=LIMIT)
-    assert_refused_at_once(decoder, many, "structure of the AVIF file is damaged, or not one")
-
-
-@needs_avif
-def test_a_cell_that_uses_the_sequence_header_of_another(streams):
-    """libavif decodes it, but which header it uses is the decoder's business."""
-    data = avif(*streams[256], (256, 256), cells=[2, 3], grid=(1, 2), output=(256, 512), without_header=(3,))
-    with pytest.raises(DecodeError, match="structure of the AVIF file"):
-        read_header(data)
-
-
-@needs_avif
-def test_frames_that_are_not_shown(streams):
-    """Each takes as long as a picture."""
-    stream, config = streams[256]
-    frame = stream[4 + stream[3] :]
-    assert stream[2] >> 3 == 1 and frame[0] >> 3 == 6
-    read_header(avif(stream + 31 * frame, config, (256, 256)), max_pixels=LIMIT)
-    with pytest.raises(DecodeError, match=f"{33 << 16} pixels together"):
-        read_header(avif(stream + 32 * frame, config, (256, 256)), max_pixels=LIMIT)
-
-
-@needs_avif
-def test_the_first_frame_of_a_sequence(decoder):
-    """It is the primary item; the file's other frames are never decoded."""
-    frames = [RGB, RGB.rotate(180), RGB.rotate(90).resize(RGB.size)]
-    data = encode(frames[0], "AVIF", save_all=True, append_images=frames[1:])
-    assert data[8:12] == b"avis"
-    np.testing.assert_array_equal(decoder.decode(read_header(data)), as_pillow(data))
-
-
-@needs_avif
-def test_alpha_counts_beside_the_picture(decoder):
-    image = with_alpha(RGB)
-    data = encode(image, "AVIF")
-    np.testing.assert_array_equal(decoder.decode(read_header(data, max_pixels=H * W)), as_pillow(data))
-
-
-@needs_avif
-def test_a_file_of_the_brand_that_heic_has_too():
-    data = avif(*av1(16, 16), (16, 16)).replace(b"av01", b"hvc1").replace(b"ftypavif", b"ftypmif1")
-    with pytest.raises(DecodeError, match="HEIC is not read"):
-        read_header(data)
-
-
-class Writer:
-    def __init__(self) -> None:
-        self.bits = ""
-
-    def put(self, value: int, bits: int) -> None:
-        self.bits += f"{value:0{bits}b}"[:bits] if bits else ""
-
-    def bytes(self) -> bytes:
-        padded = self.bits.ljust(-(-len(self.bits) // 8) * 8, "1")
-        return int(padded, 2).to_bytes(len(padded) // 8, "big")
-
-
-@given(st.data())
-def test_sequence_headers(data):
-    """With all that may be in them (AV1 specification, 5.5.1)."""
-    to, draw = Writer(), lambda most: data.draw(st.integers(0, most))
-    to.put(draw(15), 4)
-    reduced, model, delays = draw(1), 0, 0
-    to.put(reduced, 1)
-    if reduced:
-        to.put(draw(31), 5)
-    else:
-        timing = draw(1)
-        to.put(timing, 1)
-        if timing:
-            to.put(draw(2**64 - 1), 64)
-            equal = draw(1)
-            to.put(equal, 1)
-            if equal:
-                zeros = draw(20)
-                to.put(1, zeros + 1)
-                to.put(draw(2**zeros - 1), zeros)
-            model = draw(1) * (1 + draw(31))
-            to.put(bool(model), 1)
-            if model:
-                to.put(model - 1, 5)
-                to.put(draw(2**42 - 1), 42)
-        delays = draw(1)
-        to.put(delays, 1)
-        points = 1 + draw(31)
-        to.put(points - 1, 5)
-        for _ in range(points):
-            to.put(draw(4095), 12)
-            level = draw(31)
-            to.put(level, 5)
-            if level > 7:
-                to.put(draw(1), 1)
-            for present, bits in ((model, 2 * model + 1), (delays, 4)):
-                if present:
-                    here = draw(1)
-                    to.put(here, 1)
-                    if here:
-                        to.put(draw(2**bits - 1), bits)
-    width_bits, height_bits = 1 + draw(15), 1 + draw(15)
-    width, height = 1 + draw(2**width_bits - 1), 1 + draw(2**height_bits - 1)
-    for value, bits in ((width_bits - 1, 4), (height_bits - 1, 4), (width - 1, width_bits), (height - 1, height_bits)):
-        to.put(value, bits)
-    header = to.bytes()
-    item = bytes([1 << 3 | 2, len(header) & 127 | 128, len(header) >> 7]) + header + bytes([6 << 3])
-    assert _coded_pixels(item) == (width * height if reduced else 1 << width_bits + height_bits)
-
-
-@needs_avif
-@given(st.data())
-def test_damaged_avifs_are_no_other_error(data):
-    damaged = bytearray(FORMATS["avif"])
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, 400), st.integers(0, 255)), max_size=4)):
-        damaged[at] = value
-    with contextlib.suppress(DecodeError):
-        as_still_avif(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]), 1 << 20)
-
-
-# --- JPEG 2000 -------------------------------------------------------------------------------------------------------
-
-
-def j2k(**options) -> bytes:
-    return encode(Image.new("L", (16, 16), 7), "JPEG2000", **options)
-
-
-def claiming(data: bytes, height: int, width: int, tile: tuple[int, int] | None = None) -> bytes:
-    """The same file, with another size in both headers, and of its tiles."""
-    out, at = bytearray(data), data.index(b"\xff\x51")
-    struct.pack_into(">II", out, at + 6, width, height)
-    struct.pack_into(">II", out, at + 22, *(tile or (height, width))[::-1])
-    if (ihdr := data.find(b"ihdr")) >= 0:
-        struct.pack_into(">II", out, ihdr + 4, height, width)
-    return bytes(out)
-
-
-def with_layers(data: bytes, layers: int) -> bytes:
-    at = data.index(b"\xff\x52") + 6
-    return data[:at] + struct.pack(">H", layers) + data[at + 2 :]
-
-
-def with_precincts(data: bytes, exponents: int) -> bytes:
-    at = data.index(b"\xff\x52")
-    resolutions = data[at + 9] + 1
-    return data[: at + 14] + bytes([exponents]) * resolutions + data[at + 14 + resolutions :]
-
-
-def with_components(data: bytes, components: int) -> bytes:
-    """And a box between the headers, so that Pillow does not look at the codestream's."""
-    at, box = data.index(b"\xff\x51"), data.index(b"jp2c") - 4
-    sizes = struct.pack(">H", 38 + 3 * components) + data[at + 4 : at + 38] + struct.pack(">H", components)
-    data = data[:at] + b"\xff\x51" + sizes + b"\7\1\1" * components + data[at + 43 :]
-    return data[:box] + struct.pack(">I4s4x", 12, b"free") + bytes(4) + data[box + 4 :]
-
-
-HOSTILE_J2K = {
-    "code blocks of 4 x 4": claiming(j2k(codeblock_size=(4, 4)), 13_000, 13_000),
-    "precincts of 2 x 2": with_precincts(claiming(j2k(precinct_size=(8, 8), codeblock_size=(4, 4)), 4000, 4000), 0x11),
-    "65,535 layers": with_layers(claiming(j2k(precinct_size=(64, 64)), 5000, 5000), 65_535),
-    "too many tiles": claiming(j2k(), 13_000, 13_000, tile=(1, 1)),
-    "400 components": with_components(claiming(j2k(), 1000, 1000, tile=(10, 10)), 400),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE_J2K)
-def test_structures_of_jpeg_2000_files(decoder, name):
-    """The second to the last took 57 seconds and 4 GB, the last 4 GB."""
-    assert_refused_at_once(decoder, HOSTILE_J2K[name], "JPEG 2000 (header claims would cost|codestream)")
-
-
-def test_the_same_in_the_header_of_a_tile_part(decoder):
-    data = claiming(j2k(no_jp2=True, codeblock_size=(4, 4)), 13_000, 13_000)
-    at, sot = data.index(b"\xff\x52"), data.index(b"\xff\x90")
-    style = data[at : at + 14]
-    main = data[:at] + style[:10] + b"\4\4" + style[12:] + data[at + 14 : sot]
-    read_header(main + data[sot:], max_pixels=1 << 28)
-    for marker in (
-        style,
-        b"\xff\x53" + struct.pack(">HBB", 9, 0, 0) + style[9:],
-        b"\xff\x5f\0\x09" + bytes(7),
-        b"\xff\x30",
-    ):
-        (length,) = struct.unpack_from(">I", data, sot + 6)
-        part = data[sot : sot + 6] + struct.pack(">I", length + len(marker)) + data[sot + 10 : sot + 12] + marker
-        assert_refused_at_once(
-            decoder, main + part + data[sot + 12 :], "JPEG 2000 codestream is truncated, damaged, or"
-        )
-        behind = data[sot:-2] + part + data[sot + 12 :]
-        assert_refused_at_once(decoder, main + behind, "JPEG 2000 codestream is truncated, damaged, or")
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"tile_size": (16, 16), "num_resolutions": 3},
-        {"precinct_size": (32, 64), "codeblock_size": (16, 16)},
-        {"quality_layers": [40, 20, 10], "quality_mode": "rates", "plt": True},
-        {"progression": "CPRL", "irreversible": True, "comment": b"comment"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("no_jp2", [False, True])
-def test_sound_jpeg_2000_files_are_read(decoder, options, no_jp2):
-    data = encode(RGB, "JPEG2000", no_jp2=no_jp2, **options)
-    np.testing.assert_array_equal(decoder.decode(read_header(data, max_pixels=H * W)), as_pillow(data))
-
-
-@given(st.data())
-def test_damaged_jpeg_2000_files_are_no_other_error(data):
-    damaged = bytearray(j2k())
-    for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
-        damaged[at] = value
-    with contextlib.suppress(DecodeError):
-        check_jpeg2000(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]), 1 << 20)
 
 
 # --- JPEG and PNG ----------------------------------------------------------------------------------------------------

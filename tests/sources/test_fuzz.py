@@ -40,7 +40,8 @@ def campaign(kind: str, first: int, count: int, folder: Path) -> dict:
     if done.returncode != 0:
         pytest.fail(
             f"exit code {done.returncode} at case {mark.read_text()}; try it again with "
-            f"`python -m tests.sources.fuzzer {kind} --seed {SEED} --first {mark.read_text()} --count 1`\n{done.stderr[-3000:]}"
+            f"`python -m tests.sources.fuzzer {kind} --seed {SEED} --first {mark.read_text()} --count 1`\n"
+            f"{done.stderr[-3000:]}"
         )
     return json.loads(done.stdout)
 

@@ -1,0 +1,118 @@
+"""The structures that JPEG 2000 files make OpenJPEG allocate are bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from cuaug.codec import read_header
+from cuaug.codec.jpeg2000 import check_jpeg2000
+from cuaug.errors import DecodeError
+from tests.codec.pictures import (
+    RGB,
+    H,
+    W,
+    as_pillow,
+    encode,
+)
+from tests.codec.test_found_by_fuzzing import assert_refused_at_once
+
+
+def j2k(**options) -> bytes:
+    return encode(Image.new("L", (16, 16), 7), "JPEG2000", **options)
+
+
+def claiming(data: bytes, height: int, width: int, tile: tuple[int, int] | None = None) -> bytes:
+    """The same file, with another size in both headers, and of its tiles."""
+    out, at = bytearray(data), data.index(b"\xff\x51")
+    struct.pack_into(">II", out, at + 6, width, height)
+    struct.pack_into(">II", out, at + 22, *(tile or (height, width))[::-1])
+    if (ihdr := data.find(b"ihdr")) >= 0:
+        struct.pack_into(">II", out, ihdr + 4, height, width)
+    return bytes(out)
+
+
+def with_layers(data: bytes, layers: int) -> bytes:
+    at = data.index(b"\xff\x52") + 6
+    return data[:at] + struct.pack(">H", layers) + data[at + 2 :]
+
+
+def with_precincts(data: bytes, exponents: int) -> bytes:
+    at = data.index(b"\xff\x52")
+    resolutions = data[at + 9] + 1
+    return data[: at + 14] + bytes([exponents]) * resolutions + data[at + 14 + resolutions :]
+
+
+def with_components(data: bytes, components: int) -> bytes:
+    """And a box between the headers, so that Pillow does not look at the codestream's."""
+    at, box = data.index(b"\xff\x51"), data.index(b"jp2c") - 4
+    sizes = struct.pack(">H", 38 + 3 * components) + data[at + 4 : at + 38] + struct.pack(">H", components)
+    data = data[:at] + b"\xff\x51" + sizes + b"\7\1\1" * components + data[at + 43 :]
+    return data[:box] + struct.pack(">I4s4x", 12, b"free") + bytes(4) + data[box + 4 :]
+
+
+HOSTILE_J2K = {
+    "code blocks of 4 x 4": claiming(j2k(codeblock_size=(4, 4)), 13_000, 13_000),
+    "precincts of 2 x 2": with_precincts(claiming(j2k(precinct_size=(8, 8), codeblock_size=(4, 4)), 4000, 4000), 0x11),
+    "65,535 layers": with_layers(claiming(j2k(precinct_size=(64, 64)), 5000, 5000), 65_535),
+    "too many tiles": claiming(j2k(), 13_000, 13_000, tile=(1, 1)),
+    "400 components": with_components(claiming(j2k(), 1000, 1000, tile=(10, 10)), 400),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_J2K)
+def test_structures_of_jpeg_2000_files(decoder, name):
+    """The second to the last took 57 seconds and 4 GB, the last 4 GB."""
+    assert_refused_at_once(decoder, HOSTILE_J2K[name], "JPEG 2000 (header claims would cost|codestream)")
+
+
+def test_the_same_in_the_header_of_a_tile_part(decoder):
+    data = claiming(j2k(no_jp2=True, codeblock_size=(4, 4)), 13_000, 13_000)
+    at, sot = data.index(b"\xff\x52"), data.index(b"\xff\x90")
+    style = data[at : at + 14]
+    main = data[:at] + style[:10] + b"\4\4" + style[12:] + data[at + 14 : sot]
+    read_header(main + data[sot:], max_pixels=1 << 28)
+    for marker in (
+        style,
+        b"\xff\x53" + struct.pack(">HBB", 9, 0, 0) + style[9:],
+        b"\xff\x5f\0\x09" + bytes(7),
+        b"\xff\x30",
+    ):
+        (length,) = struct.unpack_from(">I", data, sot + 6)
+        part = data[sot : sot + 6] + struct.pack(">I", length + len(marker)) + data[sot + 10 : sot + 12] + marker
+        assert_refused_at_once(
+            decoder, main + part + data[sot + 12 :], "JPEG 2000 codestream is truncated, damaged, or"
+        )
+        behind = data[sot:-2] + part + data[sot + 12 :]
+        assert_refused_at_once(decoder, main + behind, "JPEG 2000 codestream is truncated, damaged, or")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tile_size": (16, 16), "num_resolutions": 3},
+        {"precinct_size": (32, 64), "codeblock_size": (16, 16)},
+        {"quality_layers": [40, 20, 10], "quality_mode": "rates", "plt": True},
+        {"progression": "CPRL", "irreversible": True, "comment": b"comment"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("no_jp2", [False, True])
+def test_sound_jpeg_2000_files_are_read(decoder, options, no_jp2):
+    data = encode(RGB, "JPEG2000", no_jp2=no_jp2, **options)
+    np.testing.assert_array_equal(decoder.decode(read_header(data, max_pixels=H * W)), as_pillow(data))
+
+
+@given(st.data())
+def test_damaged_jpeg_2000_files_are_no_other_error(data):
+    damaged = bytearray(j2k())
+    for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
+        damaged[at] = value
+    with contextlib.suppress(DecodeError):
+        check_jpeg2000(bytes(damaged[: data.draw(st.integers(12, len(damaged)))]), 1 << 20)
