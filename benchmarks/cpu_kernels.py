@@ -44,7 +44,7 @@ def cuaug_on(isa: str, antialias: bool, image: np.ndarray) -> Callable[[], objec
     plan.resize(SIZE, SIZE, antialias=antialias)
     plan.flip()
     plan.normalize(MEAN, STD)
-    program = CpuExecutor(plan.tables(), isa=isa)
+    program = CpuExecutor(plan.compile(), isa=isa)
     target = np.empty((3, SIZE, SIZE), np.float32)
     return lambda: program.run(0, image, target.ctypes.data)
 

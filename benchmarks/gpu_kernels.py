@@ -86,7 +86,7 @@ class Batch:
     def __init__(self, chain: list[Any], dtype: Type, layout: Layout, tile: tuple[int, int] | None = None) -> None:
         plan = Plan(np.full(N, HEIGHT), np.full(N, WIDTH))
         T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(N)))
-        self.tables: CompiledPlan = plan.tables(dtype, layout)
+        self.tables: CompiledPlan = plan.compile(dtype, layout)
         self.program = cuda.CudaExecutor(self.tables, tile=tile)
         noise = torch.randint(0, 256, (N, HEIGHT, WIDTH, 3), dtype=torch.uint8, device="cuda")
         self.images = noise

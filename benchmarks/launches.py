@@ -77,20 +77,20 @@ def planned(seed: int, n: int) -> CompiledPlan:
     chain = T.Compose([T.RandomResizedCrop(SIZE), T.RandAugment(2, 9), T.Normalize(MEAN, STD)])
     plan = Plan([HEIGHT] * n, [WIDTH] * n)
     chain.plan(plan, SampleRNG(seed, 0, np.arange(n)))
-    return plan.tables()
+    return plan.compile()
 
 
 def main() -> None:
-    arguments = parse(__doc__, batch=256, draws=20)
+    arguments = parse(__doc__, batch=256, rng=20)
     result = circumstances(["cuaug", "kornia", "numpy", "torch"])
     n = arguments.batch
-    plans = [planned(seed, n) for seed in range(arguments.draws)]
+    plans = [planned(seed, n) for seed in range(arguments.rng)]
 
     torch.manual_seed(0)
     images, augment = torch.rand(n, 3, SIZE, SIZE), RandAugment(n=2, m=9)
-    whole = [calls(augment, images) for _ in range(arguments.draws)]
+    whole = [calls(augment, images) for _ in range(arguments.rng)]
     one_by_one = calls(augment, *images.split(1))
-    result["batch"], result["draws"] = n, arguments.draws
+    result["batch"], result["draws"] = n, arguments.rng
     result["launches"] = {
         "cuaug: the whole chain, every image its own operations": spread([plan.launches for plan in plans]),
         "cuaug: fills of memory beside them": spread([fills(plan) for plan in plans]),

@@ -127,7 +127,7 @@ def planned(transform: T.Transform, batch: int, height: int, width: int) -> CpuE
     layout = Layout.CHW if isinstance(transform, T.Compose) else Layout.HWC
     plan = Plan([height] * batch, [width] * batch)
     transform.plan(plan, SampleRNG(0, 0, np.arange(batch)))
-    return CpuExecutor(fuse_luts(plan.tables(layout=layout)))
+    return CpuExecutor(fuse_luts(plan.compile(layout=layout)))
 
 
 def seconds(call: Callable[[], object], count: int) -> float:
@@ -218,7 +218,7 @@ def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, is
     plan = Plan([image.shape[0]], [image.shape[1]])
     for _ in range(count):
         plan.append(make(1))
-    program, target = CpuExecutor(plan.tables(layout=Layout.CHW), isa=isa), np.empty_like(image)
+    program, target = CpuExecutor(plan.compile(layout=Layout.CHW), isa=isa), np.empty_like(image)
     return lambda: program.run(0, image, target.ctypes.data)
 
 
@@ -232,7 +232,7 @@ def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
     }
     gammas = Plan([512] * BATCH, [512] * BATCH)
     gammas.append(operations.gamma(BATCH, 255.0, np.linspace(0.5, 2.0, BATCH)))
-    tables = gammas.tables()
+    tables = gammas.compile()
     costs: dict[tuple[str, str], list[float]] = {key: [] for key in pairs}
     table = []
     for _ in range(repetitions):

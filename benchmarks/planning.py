@@ -84,8 +84,8 @@ def batch(name: str, n: int) -> Callable[[], object]:
     keys = rng.integers(0, 1_281_167, n)
 
     def call() -> object:
-        draws = SampleRNG(0, next(epochs), keys)
-        planned = planning.plan_samples(chain, items, labels, draws, None, Layout.CHW, str)
+        rng = SampleRNG(0, next(epochs), keys)
+        planned = planning.plan_samples(chain, items, labels, rng, None, Layout.CHW, str)
         moved = planned.targets.moved(planned.tables) if planned.targets else None
         return planned.stacks, planned.regions(), moved
 

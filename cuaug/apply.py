@@ -51,7 +51,7 @@ def run_plan(
     *,
     target_format: Mapping[str, Any] | None = None,
     views: int = 1,
-    record: Trace | None = None,
+    trace: Trace | None = None,
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
@@ -70,7 +70,7 @@ def run_plan(
         source_type=source_type,
         channels=opened.channels,
         views=views,
-        record=record,
+        trace=trace,
         normalized=normalized,
     )
     plan.target_type = opened.target_type
@@ -82,7 +82,7 @@ def run_plan(
     as_double = opened.is_double and plan.target_type is None and target_type is None
     target_type = plan.result_type() if target_type is None else target_type
     layout = opened.layout if target_type == Type.UINT8 else opened.float_layout
-    tables = devices.fuse_luts(plan.tables(target_type, layout))
+    tables = devices.fuse_luts(plan.compile(target_type, layout))
 
     sizes = tables.sizes()
     if devices.first_size_mismatch(sizes, views) is not None:

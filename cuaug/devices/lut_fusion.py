@@ -111,7 +111,7 @@ def _made(
     tables: CompiledPlan, begins: NDArray[np.int64], ends: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """(K, 3, 256): what operations begins ... ends - 1 make of each level, where white is at `limits`."""
-    rows = Plan(np.ones(len(begins)), np.full(len(begins), 256), source_type=Type.FLOAT32).tables(Type.FLOAT32).rows
+    rows = Plan(np.ones(len(begins)), np.full(len(begins), 256), source_type=Type.FLOAT32).compile(Type.FLOAT32).rows
     rows["op_begin"], rows["op_end"] = begins, ends
     program = CpuExecutor(dataclasses.replace(tables, rows=rows, statistics=0, target_type=Type.FLOAT32))
     levels = np.arange(256, dtype=np.float32)[:, None].repeat(3, axis=1)[None]

@@ -286,14 +286,14 @@ class Job:
                 settings.transforms,
                 [self._items[k] for k in places],
                 [samples.labels[k] for k in places],
-                samples.draws(good),
+                samples.rng(good),
                 settings.target_type if typed_stage(settings.transforms.stages) == 0 else None,
                 settings.layout,
                 lambda i: self._name_at(good[i]),
                 stack=settings.stack,
                 max_pixels=settings.max_pixels,
             )
-            samples.drew(planned.record, good)
+            samples.drew(planned.trace, good)
         return planned
 
     def _move_targets(self, good: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:

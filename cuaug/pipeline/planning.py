@@ -47,7 +47,7 @@ class Planned:
     tables: CompiledPlan
     sources: NDArray[np.int64]
     stacks: OutputStacks
-    record: Trace
+    trace: Trace
     targets: Targets
 
     def regions(self) -> NDArray[np.int64]:
@@ -63,7 +63,7 @@ def plan_samples(
     chain: Compose,
     items: Sequence[Any],
     labels: Sequence[Any],
-    draws: SampleRNG,
+    rng: SampleRNG,
     target_type: Type | None,
     layout: Layout,
     name: Callable[[int], str],
@@ -85,7 +85,7 @@ def plan_samples(
         UnfitSamplesError: a transform raises a TransformError for some samples, or makes too large an image of them.
         TransformError: the images would have different sizes.
     """
-    keys = draws.indices
+    keys = rng.indices
     views = chain.stages[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
@@ -98,8 +98,8 @@ def plan_samples(
         targets = Targets(labels[some], heights, widths, **chain.target_format)
         plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
-        chain.stages[0].plan(plan, draws.of(each_view(keys[some])))
-        tables = plan.tables(target_type, layout)
+        chain.stages[0].plan(plan, rng.of(each_view(keys[some])))
+        tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
         return plan, tables, targets
 
@@ -122,7 +122,7 @@ def plan_samples(
         of = "" if views == 1 else f"view {k % views} of "
         raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
     stacks = OutputStacks.of(sizes, views if stack else None, plan.channels, layout)
-    return Planned(fuse_luts(tables), sources, stacks, plan.record, targets)
+    return Planned(fuse_luts(tables), sources, stacks, plan.trace, targets)
 
 
 def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:

@@ -75,7 +75,7 @@ def shrinking(samples: list[PendingCacheEntry]) -> CompiledPlan:
     """What scales decoded samples to the size that they have in the cache, as (height, width, 3) uint8."""
     plan = Plan([sample.encoded.height for sample in samples], [sample.encoded.width for sample in samples])
     plan.resize([sample.height for sample in samples], [sample.width for sample in samples])
-    return plan.tables(Type.UINT8, Layout.HWC)
+    return plan.compile(Type.UINT8, Layout.HWC)
 
 
 class Reader:

@@ -23,7 +23,7 @@ __all__ = ["Drawn", "Samples"]
 class Drawn(NamedTuple):
     """What was drawn for so many images."""
 
-    record: Trace
+    trace: Trace
     images: int
 
 
@@ -54,12 +54,12 @@ class Samples:
         self.drawn: list[Drawn | None] = [None] * len(self.indices)
         self.rows = np.zeros(len(self.indices), dtype=np.int64)
 
-    def draws(self, which: NDArray[np.int64]) -> SampleRNG:
+    def rng(self, which: NDArray[np.int64]) -> SampleRNG:
         return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[which])
 
-    def drew(self, record: Trace, which: NDArray[np.int64]) -> None:
+    def drew(self, trace: Trace, which: NDArray[np.int64]) -> None:
         """Notes that a record has what was drawn for those at `which`, in turn."""
-        drawn = Drawn(record, len(which))
+        drawn = Drawn(trace, len(which))
         for k in which.tolist():
             self.drawn[k] = drawn
         self.rows[which] = np.arange(len(which))
@@ -84,13 +84,13 @@ class Samples:
         places = shown.tolist()
         images, labels = images.first(len(places)), [self.labels[k] for k in places]
         drawn = [self.drawn[k] for k in places]
-        later = Trace(first=0 if drawn[0] is None else drawn[0].record.next)
+        later = Trace(first=0 if drawn[0] is None else drawn[0].trace.next)
         chain = settings.transforms
         if len(chain.stages) > 1:
-            extra, draws = int((shown >= self.own).sum()), self.draws(shown)
+            extra, rng = int((shown >= self.own).sum()), self.rng(shown)
             how, to = chain.target_format, settings.target_type
             stacks, mixed = run_stages(
-                chain.stages, images.tensors, labels, how, draws, later, extra=extra, target_type=to
+                chain.stages, images.tensors, labels, how, rng, later, extra=extra, target_type=to
             )
             images, labels = images._replace(tensors=stacks), mixed or labels
         which = which[which < self.own]
@@ -107,6 +107,6 @@ class Samples:
 
 def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:
     """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one): one.record.params(one.images) for one in drawn if one is not None}
+    first = {id(one): one.trace.params(one.images) for one in drawn if one is not None}
     rest = later.params(len(drawn))
     return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]

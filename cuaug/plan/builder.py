@@ -52,7 +52,7 @@ class Plan(Moves, Filters):
         source_type: Type = Type.UINT8,
         channels: int = 3,
         views: int = 1,
-        record: Trace | None = None,
+        trace: Trace | None = None,
         normalized: bool = False,
     ) -> None:
         super().__init__(heights, widths, source_type, channels)
@@ -63,16 +63,16 @@ class Plan(Moves, Filters):
         self._views_apart = False
         #: (N,) the samples that are still levels although `is_float`, until something next acts on them; None: none.
         self._late: NDArray[np.bool_] | None = None
-        self._alone = False  # whether a member of `each_alone` is being planned
-        self.record = Trace() if record is None else record
+        self._alone = False  # whether a member of `each_exclusively` is being planned
+        self.trace = Trace() if trace is None else trace
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
 
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
         check_params(transform, params, len(self))
-        self._step = self.record.next
-        step = self.record.take(transform, where, params, len(self), self.views, self._views_apart)
+        self._step = self.trace.next
+        step = self.trace.take(transform, where, params, len(self), self.views, self._views_apart)
         transform.write(self, step.where, **step.params)
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ class Plan(Moves, Filters):
         finally:
             self._views_apart = False
 
-    def each_alone(self, members: Iterable[Any]) -> Iterator[Any]:
+    def each_exclusively(self, members: Iterable[Any]) -> Iterator[Any]:
         """Gives back `members`, no two of which act on the same sample, each to be planned before the next is taken.
 
         Each finds levels or floats as they are now, whatever those before it made of theirs.
@@ -172,7 +172,7 @@ class Plan(Moves, Filters):
             return self.target_type
         return Type.FLOAT32 if self.is_float else Type.UINT8
 
-    def tables(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> CompiledPlan:
+    def compile(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> CompiledPlan:
         """Closes the plan: images of `target_type` (None: `self.result_type()`) in `layout`.
 
         uint8 and float are scaled into each other by 255, as `ToDtype(scale=True)` does.

@@ -16,7 +16,7 @@ from cuaug.profiling.stages import CONSUMER, WORK
 if TYPE_CHECKING:
     from cuaug.profiling.recorder import Stats
 
-__all__ = ["table", "verdict"]
+__all__ = ["bottleneck", "table"]
 
 # Nothing in the loader binds if the consumer waits for less than this share of its time, ...
 _HARDLY = 0.05
@@ -48,7 +48,7 @@ class _Who:
     stages: tuple[str, ...]
 
 
-def verdict(stats: Stats) -> str:
+def bottleneck(stats: Stats) -> str:
     """One line."""
     first, waited = stats.seconds["wait_for_first_batch"], stats.seconds["wait_for_data"]
     total = _total(stats)

@@ -62,9 +62,9 @@ class Profile:
         return self._stats or self._recorder.stats().since(self._before)
 
     @property
-    def verdict(self) -> str:
+    def bottleneck(self) -> str:
         """What holds back training, in one line."""
-        return self.stats.verdict
+        return self.stats.bottleneck
 
     @property
     def complete(self) -> bool:
@@ -94,12 +94,12 @@ class Profile:
 
     def export_chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes what Perfetto (ui.perfetto.dev) and chrome://tracing open, as torch.profiler's method of this name."""
-        trace = chrome_trace(self.lanes(), self.queue(), self.verdict)
+        trace = chrome_trace(self.lanes(), self.queue(), self.bottleneck)
         Path(path).write_text(json.dumps(trace))
 
     def export_html(self, path: str | os.PathLike[str]) -> None:
         """Writes a page that needs nothing but a browser: verdict, table, and a timeline to zoom into."""
-        Path(path).write_text(page(self.lanes(), self.queue(), self.verdict, str(self)), encoding="utf-8")
+        Path(path).write_text(page(self.lanes(), self.queue(), self.bottleneck, str(self)), encoding="utf-8")
 
     def __str__(self) -> str:
         note = "" if self.complete else f"\nthe timeline ends after {_MOST_EVENTS} events"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from cuaug._runtime.fork import ForkSafeLock
 from cuaug.pipeline.config import RuntimeConfig
-from cuaug.profiling.bottleneck import table, verdict
+from cuaug.profiling.bottleneck import bottleneck, table
 from cuaug.profiling.stages import stages
 
 __all__ = ["Clock", "Listener", "Recorder", "Stats"]
@@ -70,9 +70,9 @@ class Stats:
     setup: RuntimeConfig
 
     @property
-    def verdict(self) -> str:
+    def bottleneck(self) -> str:
         """What holds back training, in one line, from these numbers."""
-        return verdict(self)
+        return bottleneck(self)
 
     def since(self, earlier: Stats) -> Stats:
         """What came after an earlier snapshot."""
@@ -89,7 +89,7 @@ class Stats:
         )
 
     def __str__(self) -> str:
-        return f"{self.verdict}\n{table(self)}"
+        return f"{self.bottleneck}\n{table(self)}"
 
 
 class Listener(Protocol):

@@ -27,7 +27,7 @@ class Event(NamedTuple):
 
 
 def chrome_trace(
-    lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], verdict: str
+    lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str
 ) -> dict[str, Any]:
     """The trace event format's JSON object: complete events in threads that have names, a counter of ready batches.
 
@@ -56,14 +56,14 @@ def chrome_trace(
         {"ph": "C", "name": "batches ready", "ts": at / 1e3, "pid": pid, "tid": 0, "args": {"ready": ready}}
         for at, ready in queue
     ]
-    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"verdict": verdict}}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"bottleneck": bottleneck}}
 
 
 def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def page(lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], verdict: str, table: str) -> str:
+def page(lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str, table: str) -> str:
     """An HTML page that loads nothing. Its data are JSON: `bars` are [stage, start, length, batch, sample] in us."""
     stages = sorted({event.stage for events in lanes.values() for event in events})
     number = {stage: i for i, stage in enumerate(stages)}
@@ -83,7 +83,7 @@ def page(lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]],
     }
     template = resources.files("cuaug.profiling").joinpath("timeline.html").read_text(encoding="utf-8")
     for place, text in (
-        ("{{verdict}}", html.escape(verdict)),
+        ("{{bottleneck}}", html.escape(bottleneck)),
         ("{{table}}", html.escape(table)),
         ("{{data}}", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")),
     ):

@@ -47,8 +47,8 @@ class Epoch:
 
     def replacements(self, positions: NDArray[np.int64], attempt: int) -> NDArray[np.int64]:
         """Places of other samples to take instead; a function of (seed, epoch, sample, attempt) and the order alone."""
-        draws = SampleRNG(self.seed, self.number, self._keys[positions], position=STAND_IN_POSITION)
-        return np.floor(draws.uniform(attempt + 1)[:, attempt] * len(self)).astype(np.int64)
+        rng = SampleRNG(self.seed, self.number, self._keys[positions], position=STAND_IN_POSITION)
+        return np.floor(rng.uniform(attempt + 1)[:, attempt] * len(self)).astype(np.int64)
 
     @cached_property
     def checksum(self) -> int:

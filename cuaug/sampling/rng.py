@@ -73,15 +73,15 @@ class SampleRNG:
 
     def some(self, rows: NDArray[np.int64]) -> SampleRNG:
         """The draws of some of the samples, going on from where these are."""
-        draws = self._copy(self.indices[rows], self._position)
-        draws._draw = self._draw
-        return draws
+        rng = self._copy(self.indices[rows], self._position)
+        rng._draw = self._draw
+        return rng
 
     def _copy(self, indices: NDArray[np.int64], position: int) -> SampleRNG:
-        draws = SampleRNG.__new__(SampleRNG)
-        draws.indices, draws._key = np.ascontiguousarray(indices), self._key
-        draws._position, draws._draw = position, 0
-        return draws
+        rng = SampleRNG.__new__(SampleRNG)
+        rng.indices, rng._key = np.ascontiguousarray(indices), self._key
+        rng._position, rng._draw = position, 0
+        return rng
 
     def next_transform(self) -> None:
         """Moves to the next position: each transform of a chain, nested ones included, draws from its own."""

@@ -73,16 +73,16 @@ class AugMix(BatchTransform):
         names = list(policies.MIXED)[: None if all_ops else policies.WITHOUT_COLOR]
         self._numbers = np.array([list(policies.GREATEST).index(name) for name in names])
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         width, steps = self.mixture_width, self.chain_depth if self.chain_depth > 0 else 3
-        own = draws.beta(self.alpha)
-        weights = draws.dirichlet(self.alpha, width) * (1.0 - own[:, None])
-        length = draws.uniform(width, 1, 4).astype(np.int64) if self.chain_depth <= 0 else np.full(width, steps)
-        number = self._numbers[draws.uniform(width * steps, 0, len(self._numbers)).astype(np.int64)]
-        level = draws.uniform(width * steps, 0, self.severity).astype(np.int64)
+        own = rng.beta(self.alpha)
+        weights = rng.dirichlet(self.alpha, width) * (1.0 - own[:, None])
+        length = rng.uniform(width, 1, 4).astype(np.int64) if self.chain_depth <= 0 else np.full(width, steps)
+        number = self._numbers[rng.uniform(width * steps, 0, len(self._numbers)).astype(np.int64)]
+        level = rng.uniform(width * steps, 0, self.severity).astype(np.int64)
         # What comes after a chain's end has the number of Identity.
         number = np.where((np.arange(steps) < length[..., None]).reshape(-1, width * steps), number, 0)
-        chains = self._chains._params(draws, number, level, policies.MIXED_LEVELS, heights, widths)
+        chains = self._chains._params(rng, number, level, policies.MIXED_LEVELS, heights, widths)
         shaped = {name: values.reshape(-1, width, steps) for name, values in chains.items()}
         return {"weights": np.concatenate([own[:, None], weights], axis=1), **shaped}
 

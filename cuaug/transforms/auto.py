@@ -69,7 +69,7 @@ class Augment(Transform):
         }
 
     def _params(
-        self, draws: SampleRNG, number: Sizes, level: Any, bins: int, heights: Sizes, widths: Sizes
+        self, rng: SampleRNG, number: Sizes, level: Any, bins: int, heights: Sizes, widths: Sizes
     ) -> dict[str, Any]:
         """The operations of these numbers, (N, steps), at these levels out of `bins`, either way where they have two.
 
@@ -79,7 +79,7 @@ class Augment(Transform):
         for shift, side in ((_ACROSS, widths), (_DOWN, heights)):
             whole = np.floor(magnitude * (1 if self._wide else side[:, None]) + 1e-6)
             magnitude = np.where(number == shift, whole, magnitude)
-        back = _SIGNED[number] & (draws.uniform(number.shape[1]) < 0.5)
+        back = _SIGNED[number] & (rng.uniform(number.shape[1]) < 0.5)
         return {"operation": name, "magnitude": np.where(back, 0.0 - magnitude, magnitude)}
 
     def _magnitudes(self, bins: int) -> Array:
@@ -171,12 +171,12 @@ class AutoAugment(Augment):
         known = [one.value for one in AutoAugmentPolicy]
         self.policy = AutoAugmentPolicy(arguments.one_of("policy", getattr(policy, "value", policy), known))
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         policy = sub_policies(self.policy)
-        number, probability, level = policy[draws.integers(0, len(policy) - 1)].transpose(2, 0, 1)
+        number, probability, level = policy[rng.integers(0, len(policy) - 1)].transpose(2, 0, 1)
         # What does not act has the number of Identity.
-        number = np.where(draws.uniform(2) < probability, number, 0).astype(np.int64)
-        return self._params(draws, number, level.astype(np.int64), 10, heights, widths)
+        number = np.where(rng.uniform(2) < probability, number, 0).astype(np.int64)
+        return self._params(rng, number, level.astype(np.int64), 10, heights, widths)
 
 
 class RandAugment(Augment):
@@ -206,9 +206,9 @@ class RandAugment(Augment):
                 f"magnitude is one of {self.num_magnitude_bins} (num_magnitude_bins), from 0, not {magnitude!r}"
             )
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        number = draws.uniform(self.num_ops, 0, len(WIDEST)).astype(np.int64)
-        return self._params(draws, number, self.magnitude, self.num_magnitude_bins, heights, widths)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        number = rng.uniform(self.num_ops, 0, len(WIDEST)).astype(np.int64)
+        return self._params(rng, number, self.magnitude, self.num_magnitude_bins, heights, widths)
 
 
 class TrivialAugmentWide(Augment):
@@ -229,7 +229,7 @@ class TrivialAugmentWide(Augment):
         super().__init__(interpolation, fill)
         self.num_magnitude_bins = _bins(num_magnitude_bins)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        number = draws.uniform(1, 0, len(WIDEST)).astype(np.int64)
-        level = draws.uniform(1, 0, self.num_magnitude_bins).astype(np.int64)
-        return self._params(draws, number, level, self.num_magnitude_bins, heights, widths)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        number = rng.uniform(1, 0, len(WIDEST)).astype(np.int64)
+        level = rng.uniform(1, 0, self.num_magnitude_bins).astype(np.int64)
+        return self._params(rng, number, level, self.num_magnitude_bins, heights, widths)

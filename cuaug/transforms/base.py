@@ -33,7 +33,7 @@ class Transform:
     #: How many images it makes of each, whatever comes after it in a chain.
     views: int = 1
 
-    def make_params(self, draws: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
         """What `write` will need, drawn anew for each of the N samples: arrays of N rows.
 
         heights and widths are (N,), in pixels.
@@ -44,10 +44,10 @@ class Transform:
         """Adds this transform with these parameters to the samples where `where` is true (None: all)."""
         raise NotImplementedError(f"{type(self).__name__}.write")
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         """Draws and writes. Each transform draws from a position of its own, whether or not it acts on a sample."""
-        draws.next_transform()
-        plan.perform(self, where, self.make_params(draws, *plan.sizes))
+        rng.next_transform()
+        plan.perform(self, where, self.make_params(rng, *plan.sizes))
 
     def stage(self) -> BatchTransform | None:
         """This, as a function of whole batches; None: it is planned."""
@@ -77,10 +77,10 @@ class RandomTransform(Transform):
 
     p: float
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
-        draws.next_transform()
-        acts = draws.bernoulli(self.p)
-        plan.perform(self, acts if where is None else acts & where, self.make_params(draws, *plan.sizes))
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        rng.next_transform()
+        acts = rng.bernoulli(self.p)
+        plan.perform(self, acts if where is None else acts & where, self.make_params(rng, *plan.sizes))
 
 
 class BatchTransform(Transform):
@@ -118,8 +118,8 @@ class BatchTransform(Transform):
         self,
         images: Tensor,
         targets: list[Any] | None,
-        draws: SampleRNG,
-        record: Trace,
+        rng: SampleRNG,
+        trace: Trace,
         target_format: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
@@ -128,12 +128,12 @@ class BatchTransform(Transform):
         Returns:
             what `run` gives for all of them, and for which it is meant: `where`, unless the record says otherwise.
         """
-        draws.next_transform()
-        n = len(draws)
+        rng.next_transform()
+        n = len(rng)
         heights, widths = (np.full(n, side) for side in images.shape[-2:])
-        params = self.make_params(draws, heights, widths)
+        params = self.make_params(rng, heights, widths)
         check_params(self, params, n)
-        step = record.take(self, where, params, n)
+        step = trace.take(self, where, params, n)
         given = None if targets is None else targets[: n + self.partners]
         more = target_format if self.reads_targets else {}
         made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)
@@ -145,7 +145,7 @@ class BatchTransform(Transform):
     def stage(self) -> BatchTransform | None:
         return self
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         raise TransformError(f"{type(self).__name__} acts on whole batches: it cannot be a part of another transform")
 
 

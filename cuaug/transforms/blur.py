@@ -112,8 +112,8 @@ class GaussianBlur(Transform):
         if self.sigma[0] == 0.0:
             raise TransformError(f"sigma is above 0, not {sigma!r}")
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"sigma": draws.uniform(None, *self.sigma)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"sigma": rng.uniform(None, *self.sigma)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         across, down = (gaussian_weights(size, params["sigma"]) for size in self.kernel_size)
@@ -170,12 +170,12 @@ class MotionBlur(RandomTransform):
         if self._filter == Filter.BICUBIC:
             raise TransformError("interpolation is 'nearest' or 'bilinear' for MotionBlur, not 'bicubic'")
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         low, high = self._sizes
         return {
-            "size": 2 * draws.integers(low // 2, high // 2) + 1,
-            "angle": draws.uniform(None, *self._angles),
-            "direction": draws.uniform(None, *self._directions),
+            "size": 2 * rng.integers(low // 2, high // 2) + 1,
+            "angle": rng.uniform(None, *self._angles),
+            "direction": rng.uniform(None, *self._directions),
         }
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -196,9 +196,9 @@ class MedianBlur(RandomTransform):
         self._sizes = odd_sizes("kernel_size", kernel_size, MEDIAN_SIZES[0], MEDIAN_SIZES[-1])
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         low, high = self._sizes
-        return {"size": 2 * draws.integers(low // 2, high // 2) + 1}
+        return {"size": 2 * rng.integers(low // 2, high // 2) + 1}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.median(params["size"], where=where)
@@ -228,8 +228,8 @@ class Downscale(RandomTransform):
         self._filters = [arguments.interpolation(interpolation_pair[name]) for name in ("downscale", "upscale")]
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"scale": draws.uniform(None, *self.scale_range)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"scale": rng.uniform(None, *self.scale_range)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         heights, widths = plan.sizes
@@ -253,8 +253,8 @@ class JPEG(Transform):
             raise TransformError(f"quality is from 1 to 100, or (lowest, highest) of two, not {quality!r}")
         self.quality = numbers[0], numbers[-1]
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"quality": draws.integers(*self.quality)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"quality": rng.integers(*self.quality)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.jpeg(params["quality"], where=where)

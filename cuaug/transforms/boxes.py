@@ -94,33 +94,33 @@ class RandomIoUCrop(Transform):
         shapes = self.min_scale, self.max_scale, self.min_aspect_ratio, self.max_aspect_ratio
         self._shapes = np.array(shapes, dtype=np.float64)
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
-        draws.next_transform()
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        rng.next_transform()
         if plan.points is None:
             raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or have labels with boxes")
         acts = np.bincount(plan.points.box_of[plan.points.wanted], minlength=len(plan)) > 0
         acts &= True if where is None else where
-        found, params = self._windows(draws, plan.points, *plan.sizes, acts)
+        found, params = self._windows(rng, plan.points, *plan.sizes, acts)
         plan.perform(self, found, params)
 
     def _windows(
         self,
-        draws: SampleRNG,
+        rng: SampleRNG,
         points: BoxesKeypoints,
         heights: NDArray[np.int64],
         widths: NDArray[np.int64],
         open: NDArray[np.bool_],
     ) -> tuple[NDArray[np.bool_], dict[str, Any]]:
         """(N,) for which of the `open` samples a window was found, and where."""
-        found = np.zeros(len(draws), dtype=bool)
+        found = np.zeros(len(rng), dtype=bool)
         window = np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths])
         boxes, rows = points.boxes(), np.flatnonzero(open)
-        draws = draws.some(rows)
+        rng = rng.some(rows)
         for _ in range(self._MOST_OPTIONS):
             if len(rows) == 0:
                 break
-            least = self._options[draws.integers(0, len(self._options) - 1)]
-            numbers = draws.uniform(4 * self.trials).reshape(len(rows), self.trials, 4)
+            least = self._options[rng.integers(0, len(self._options) - 1)]
+            numbers = rng.uniform(4 * self.trials).reshape(len(rows), self.trials, 4)
             looks = np.flatnonzero(least < 1.0)
             of = rows[looks]
             ends = np.stack([np.searchsorted(points.box_of, of, side) for side in ("left", "right")])
@@ -129,7 +129,7 @@ class RandomIoUCrop(Transform):
             )
             window[:, of[hit]], found[of[hit]] = chosen[:, hit], True
             again = looks[~hit]
-            rows, draws = rows[again], draws.some(again)
+            rows, rng = rows[again], rng.some(again)
         return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

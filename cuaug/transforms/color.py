@@ -68,9 +68,9 @@ class ColorJitter(Transform):
         self._spans = {name: bounds for name, bounds in spans.items() if bounds != factor_span(name, 0.0)}
         self._bounds = [[bounds[end] for bounds in self._spans.values()] for end in (0, 1)]
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        factors = draws.uniform(len(self._spans), *self._bounds)
-        return {"order": draws.permutation(len(self._spans)), **dict(zip(self._spans, factors.T, strict=True))}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        factors = rng.uniform(len(self._spans), *self._bounds)
+        return {"order": rng.permutation(len(self._spans)), **dict(zip(self._spans, factors.T, strict=True))}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if not self._spans:

@@ -35,8 +35,8 @@ class _Jitter(RandomTransform):
         self._name, self._bounds = name, factor_span(name, value)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"factor": draws.uniform(None, *self._bounds)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"factor": rng.uniform(None, *self._bounds)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(jittered(plan, self._name, params["factor"]), where)
@@ -77,8 +77,8 @@ class RandomHue(_Jitter):
 class RandomChannelPermutation(Transform):
     """Exchanges the channels, in an order drawn for each sample. Images of one channel stay as they are."""
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"permutation": draws.permutation(3)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"permutation": rng.permutation(3)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if plan.channels == 3:
@@ -108,10 +108,10 @@ class RandomPhotometricDistort(Transform):
         self.p = arguments.probability("p", p)
         self._spans = {name: factor_span(name, getattr(self, name)) for name in JITTERS}
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        params: dict[str, Any] = {name: draws.uniform(None, *bounds) for name, bounds in self._spans.items()}
-        acts = draws.uniform(5) < self.p  # one of JITTERS each, and the exchange
-        return {**params, "permutation": draws.permutation(3), "acts": acts, "contrast_before": draws.bernoulli(0.5)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        params: dict[str, Any] = {name: rng.uniform(None, *bounds) for name, bounds in self._spans.items()}
+        acts = rng.uniform(5) < self.p  # one of JITTERS each, and the exchange
+        return {**params, "permutation": rng.permutation(3), "acts": acts, "contrast_before": rng.bernoulli(0.5)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         before = params["contrast_before"]
@@ -151,8 +151,8 @@ class RGBShift(RandomTransform):
         names = ("r_shift_limit", "g_shift_limit", "b_shift_limit")
         self._bounds = [arguments.either_way(name, getattr(self, name)) for name in names]
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"shift": draws.uniform(3, *np.transpose(self._bounds))}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"shift": rng.uniform(3, *np.transpose(self._bounds))}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if plan.channels != 3:
@@ -180,8 +180,8 @@ class PlanckianJitter(RandomTransform):
         if not self._numbers or min(self._numbers) < 0 or max(self._numbers) > last:
             raise TransformError(f"select_from is one or several of the illuminants 0 to {last}, not {select_from!r}")
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        chosen = np.array(self._numbers)[draws.integers(0, len(self._numbers) - 1)]
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        chosen = np.array(self._numbers)[rng.integers(0, len(self._numbers) - 1)]
         return {"gain": illuminants.gains(self.mode)[chosen]}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -116,9 +116,9 @@ class Compose(Transform):
         """Its transforms, each followed by those that it holds, at any depth."""
         return self._look().parts
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         for transform in self.transforms:
-            transform.plan(plan, draws, where)
+            transform.plan(plan, rng, where)
 
     @property
     def target_format(self) -> dict[str, Any]:
@@ -136,9 +136,9 @@ class Compose(Transform):
             that acted, in order, of Python's numbers and lists; for a batch a list of those lists. What acted within
             `MultiView` is told for each "view". `replay` does it again.
         """
-        record = Trace()
-        result = self._run(image, target, record)
-        told = record.params(len(image) if np.ndim(image) == 4 else 1)
+        trace = Trace()
+        result = self._run(image, target, trace)
+        told = trace.params(len(image) if np.ndim(image) == 4 else 1)
         return result, told if np.ndim(image) == 4 else told[0]
 
     def replay(self, params: Sequence[Any], image: Any, *target: Any) -> Any:
@@ -158,9 +158,9 @@ class Compose(Transform):
             )
         if np.ndim(image) == 4 and len(told) != len(image):
             raise TransformError(f"params are those of {len(told)} images, but there are {len(image)} images")
-        record = Trace(Replay(told))
-        result = self._run(image, target, record)
-        record.check_end()
+        trace = Trace(Replay(told))
+        result = self._run(image, target, trace)
+        trace.check_end()
         return result
 
     def explain(
@@ -179,7 +179,7 @@ class Compose(Transform):
         return f"{len(self.transforms)} transforms, {text}"
 
     @disable_compile
-    def _run(self, image: Any, target: tuple[Any, ...], record: Trace) -> Any:
+    def _run(self, image: Any, target: tuple[Any, ...], trace: Trace) -> Any:
         # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
         from cuaug.apply import draw_seed
         from cuaug.transforms.execute import restacked, rows_of, run_chain
@@ -200,7 +200,7 @@ class Compose(Transform):
             )
         targets = (rows or target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
-        made, targets = run_chain(self.stages, image, targets, self.target_format, seed, epoch, record)
+        made, targets = run_chain(self.stages, image, targets, self.target_format, seed, epoch, trace)
         if targets is None:
             return made
         return made, restacked(target[0], rows, targets) if rows else targets if is_batch else targets[0]

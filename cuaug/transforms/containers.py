@@ -44,11 +44,11 @@ class RandomApply(Transform):
         check_planned(self, self.transforms)
         self.p = arguments.probability("p", p)
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
-        draws.next_transform()
-        acts = draws.bernoulli(self.p)
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        rng.next_transform()
+        acts = rng.bernoulli(self.p)
         for transform in self.transforms:
-            transform.plan(plan, draws, acts if where is None else acts & where)
+            transform.plan(plan, rng, acts if where is None else acts & where)
 
 
 class _Choice(Transform):
@@ -63,14 +63,14 @@ class _Choice(Transform):
     def _check_members(self) -> None:
         check_planned(self, self.transforms)
 
-    def _turns(self, draws: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _turns(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
         """Members in the order in which they are planned, and on which of the N samples each acts then."""
         raise NotImplementedError(f"{type(self).__name__}._turns")
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
-        draws.next_transform()
-        for transform, acts in self._turns(draws):
-            transform.plan(plan, draws, acts if where is None else acts & where)
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        rng.next_transform()
+        for transform, acts in self._turns(rng):
+            transform.plan(plan, rng, acts if where is None else acts & where)
 
 
 class RandomChoice(_Choice):
@@ -104,16 +104,16 @@ class RandomChoice(_Choice):
     def stage(self) -> BatchTransform | None:
         return _OneOf(self) if self._of_batches else None
 
-    def _turns(self, draws: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _turns(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
         ends = np.cumsum(self._weights)
         # "right": a member of weight 0 ends where the one before it does, and is never the first beyond a number.
-        chosen = np.searchsorted(ends, draws.uniform() * ends[-1], side="right")
+        chosen = np.searchsorted(ends, rng.uniform() * ends[-1], side="right")
         return [(transform, chosen == number) for number, transform in enumerate(self.transforms)]
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
-        draws.next_transform()
-        for transform, acts in plan.each_alone(self._turns(draws)):
-            transform.plan(plan, draws, acts if where is None else acts & where)
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        rng.next_transform()
+        for transform, acts in plan.each_exclusively(self._turns(rng)):
+            transform.plan(plan, rng, acts if where is None else acts & where)
 
 
 class _OneOf(BatchTransform):
@@ -129,20 +129,20 @@ class _OneOf(BatchTransform):
         self,
         images: Tensor,
         targets: list[Any] | None,
-        draws: SampleRNG,
-        record: Trace,
+        rng: SampleRNG,
+        trace: Trace,
         target_format: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
-        draws.next_transform()
+        rng.next_transform()
         made: Tensor | None = None
-        mixed, chosen = None, np.zeros(len(draws), dtype=bool)
-        for transform, acts in self.choice._turns(draws):
+        mixed, chosen = None, np.zeros(len(rng), dtype=bool)
+        for transform, acts in self.choice._turns(rng):
             stage = transform.stage()
             assert stage is not None
             acts = acts if where is None else acts & where
-            one, its, acted = stage.perform(images, targets, draws, record, target_format, acts)
-            acted = np.ones(len(draws), dtype=bool) if acted is None else acted
+            one, its, acted = stage.perform(images, targets, rng, trace, target_format, acts)
+            acted = np.ones(len(rng), dtype=bool) if acted is None else acted
             chosen |= acted
             if made is None:
                 made, mixed = one, its
@@ -166,8 +166,8 @@ class RandomOrder(_Choice):
     K transforms are planned K times each, once for each place in the order.
     """
 
-    def _turns(self, draws: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
-        order = draws.permutation(len(self.transforms))
+    def _turns(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+        order = rng.permutation(len(self.transforms))
         return [(transform, place == number) for place in order.T for number, transform in enumerate(self.transforms)]
 
 
@@ -191,13 +191,13 @@ class SomeOf(_Choice):
         self.n = numbers[0] if len(numbers) == 1 else numbers
         self._fewest, self._most = numbers[0], numbers[-1]
 
-    def _turns(self, draws: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _turns(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
         kinds = len(self.transforms)
-        count = draws.integers(self._fewest, self._most)
+        count = rng.integers(self._fewest, self._most)
         if self.replace:
-            picks = np.floor(draws.uniform(self._most) * kinds).astype(np.int64)
+            picks = np.floor(rng.uniform(self._most) * kinds).astype(np.int64)
         else:
-            picks = draws.permutation(kinds)[:, : self._most]
+            picks = rng.permutation(kinds)[:, : self._most]
         picks[np.arange(picks.shape[1]) >= count[:, None]] = kinds  # beyond what this sample takes
         turns = []
         for number, transform in enumerate(self.transforms):

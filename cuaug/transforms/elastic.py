@@ -73,15 +73,15 @@ class ElasticTransform(Warp):
             raise TransformError(f"{name} is a number of at least {low:g}, or two, for x and y, not {value!r}")
         return numbers[0], numbers[-1]
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         (rows, down), (columns, across) = self._waves(heights, self.sigma[1]), self._waves(widths, self.sigma[0])
         _check_room(len(heights), 2 * rows.max(initial=0), columns.max(initial=0))
         # One number for each pair of waves and direction; which draws a sample takes depends on its own size alone.
         most = int(((rows - 1) * (columns - 1)).max(initial=0))
-        drawn = draws.uniform(2 * most, -1.0, 1.0).reshape(len(draws), most, 2)
+        drawn = rng.uniform(2 * most, -1.0, 1.0).reshape(len(rng), most, 2)
         row, column = np.ogrid[: down.shape[2], : across.shape[2]]
         place = np.minimum(row * (columns - 1)[:, None, None] + column, most - 1)
-        noise = drawn[np.arange(len(draws))[:, None, None], place].transpose(3, 0, 1, 2)
+        noise = drawn[np.arange(len(rng))[:, None, None], place].transpose(3, 0, 1, 2)
         # Whole multiples of small steps: their sums are exact, whatever the order in which a machine adds.
         noise = np.rint(noise / self._NOISE_STEP) * self._NOISE_STEP
         move_y, move_x = _product(_product(down, np.ascontiguousarray(noise)), across.swapaxes(1, 2))
@@ -170,8 +170,8 @@ class GridDistortion(Warp, RandomTransform):
         self.normalized = normalized
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        drawn = [1.0 + draws.uniform(self.num_steps, *self.distort_limit) for _ in "yx"]
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        drawn = [1.0 + rng.uniform(self.num_steps, *self.distort_limit) for _ in "yx"]
         steps_y, steps_x = (steps / steps.mean(axis=1, keepdims=True) if self.normalized else steps for steps in drawn)
         return {"steps_y": steps_y, "steps_x": steps_x}
 

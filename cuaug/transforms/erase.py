@@ -50,15 +50,15 @@ class RandomErasing(RandomTransform):
             raise TransformError(f"value is a number, one per channel, or 'random', not {value!r}")
         self._color = None if isinstance(value, str) else arguments.color("value", value)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        share = draws.uniform(self._TRIES, *self.scale)
-        log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
-        place = draws.uniform(2)
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        share = rng.uniform(self._TRIES, *self.scale)
+        log_ratio = rng.uniform(self._TRIES, *self._log_ratio)
+        place = rng.uniform(2)
         # The ratio here is height / width, so height and width change places; each side is shorter than the image's.
         window, _ = first_window(share, log_ratio, place[:, ::-1], widths, heights, margin=1)
         window[2:] += window[:2]
         left, top, right, bottom = window
-        return {"rectangle": np.array([top, left, bottom, right]).T, "keys": draws.keys()}
+        return {"rectangle": np.array([top, left, bottom, right]).T, "keys": rng.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         rectangle, keys = params["rectangle"], params["keys"]
@@ -88,8 +88,8 @@ class RandomMask(RandomTransform):
         self.p = arguments.probability("p", p)
         self._fill = arguments.color("fill", fill)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"keys": draws.keys()}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"keys": rng.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.check_channels("fill", self._fill)
@@ -133,12 +133,12 @@ class CoarseDropout(RandomTransform):
         pixels = arguments.values(value, arguments.index)
         return pixels if len(pixels) == 2 and 1 <= pixels[0] <= pixels[1] else arguments.span(name, value, high=1.0)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        count, most = draws.integers(*self._counts), self._counts[1]
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        count, most = rng.integers(*self._counts), self._counts[1]
 
         def along(sides: Any, bounds: tuple[float, float]) -> tuple[Any, Any]:
             """(N, most): where each rectangle begins and ends."""
-            sides, unit, place = sides[:, None], draws.uniform(most), draws.uniform(most)
+            sides, unit, place = sides[:, None], rng.uniform(most), rng.uniform(most)
             if isinstance(bounds[0], int):
                 length = bounds[0] + np.floor(unit * (bounds[1] - bounds[0] + 1))
             else:
@@ -184,12 +184,12 @@ class GridMask(RandomTransform):
         self._angle = arguments.either_way("angle", angle)
         self._fill = arguments.color("fill", fill)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {
-            "tile": draws.uniform(None, *self._tile),
-            "ratio": draws.uniform(None, *self._ratio),
-            "angle": np.deg2rad(draws.uniform(None, *self._angle)),
-            "shift": draws.uniform(2),
+            "tile": rng.uniform(None, *self._tile),
+            "ratio": rng.uniform(None, *self._ratio),
+            "angle": np.deg2rad(rng.uniform(None, *self._angle)),
+            "shift": rng.uniform(2),
         }
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -29,17 +29,17 @@ _STAGE_POSITIONS = 1 << 20
 
 
 def run_chain(
-    stages: Stages, images: Any, targets: list[Any] | None, target_format: How, seed: int, epoch: int, record: Trace
+    stages: Stages, images: Any, targets: list[Any] | None, target_format: How, seed: int, epoch: int, trace: Trace
 ) -> tuple[Any, list[Any] | None]:
     """The chain on images in hand, and their targets, which draw as samples 0, 1, ... of that epoch."""
     opened = open_images(images)
     if targets is not None and len(targets) != len(opened.images):
         raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
-    draws = SampleRNG(seed, epoch, np.arange(len(opened.images)))
-    made, targets = _run_planned(stages[0], opened, targets, target_format, draws, record)
+    rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
+    made, targets = _run_planned(stages[0], opened, targets, target_format, rng, trace)
     if len(stages) > 1:
         is_float = opened.images.is_floating_point()
-        made, targets = run_stages(stages, made, targets, target_format, draws, record, is_float=is_float)
+        made, targets = run_stages(stages, made, targets, target_format, rng, trace, is_float=is_float)
     finished = [opened.finish(stack) for stack in made]
     return finished[0] if len(made) == 1 else tuple(finished), targets
 
@@ -82,8 +82,8 @@ def run_stages(
     stacks: list[torch.Tensor],
     targets: list[Any] | None,
     target_format: How,
-    draws: SampleRNG,
-    record: Trace,
+    rng: SampleRNG,
+    trace: Trace,
     *,
     extra: int = 0,
     target_type: Type | None = None,
@@ -106,7 +106,7 @@ def run_stages(
     count, typed = len(stacks[0]) - extra, typed_stage(stages)
     normalized = _normalized(stages[0], is_float, False)
     for number, stage in enumerate(stages[1:], 1):
-        drawn = draws.at(number * _STAGE_POSITIONS)
+        drawn = rng.at(number * _STAGE_POSITIONS)
         if len(stacks) > 1:
             sizes = ", ".join(f"{height} x {width}" for *_, height, width in (stack.shape for stack in stacks))
             raise TransformError(f"{stage!r:.200} takes images of one size, and comes after views of {sizes} pixels")
@@ -118,7 +118,7 @@ def run_stages(
                 extra = stage.partners
             extra -= stage.partners
             of = drawn.of(drawn.indices[: count + extra])
-            images, targets, _ = stage.perform(images, targets, of, record, target_format)
+            images, targets, _ = stage.perform(images, targets, of, trace, target_format)
             normalized &= stage.keeps_range
             if number == typed and target_type is not None:
                 images = _of_type(images, target_type, normalized)
@@ -127,7 +127,7 @@ def run_stages(
             opened = open_images(images)
             of = drawn.of(drawn.indices[: len(images)])
             type_now = target_type if number == typed else None
-            made, targets = _run_planned(stage, opened, targets, target_format, of, record, type_now, normalized)
+            made, targets = _run_planned(stage, opened, targets, target_format, of, trace, type_now, normalized)
             normalized = _normalized(stage, images.is_floating_point(), normalized)
             stacks = [opened.finish(stack) for stack in made]
     return [stack[:count] for stack in stacks], None if targets is None else targets[:count]
@@ -138,19 +138,19 @@ def _run_planned(
     opened: Opened,
     targets: list[Any] | None,
     target_format: How,
-    draws: SampleRNG,
-    record: Trace,
+    rng: SampleRNG,
+    trace: Trace,
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
-    each = draws.of(np.repeat(draws.indices, stage.views))
+    each = rng.of(np.repeat(rng.indices, stage.views))
     return run_plan(
         opened,
         lambda plan: stage.plan(plan, each),
         targets,
         target_format=target_format,
         views=stage.views,
-        record=record,
+        trace=trace,
         target_type=target_type,
         normalized=normalized,
     )

@@ -38,7 +38,7 @@ class _Watched(Plan):
 
     def ends(self, number: int) -> list[str]:
         """Why launch `number` is not the last, for how many images."""
-        names = [step.transform for step in self.record.steps]
+        names = [step.transform for step in self.trace.steps]
         why: Counter[tuple[str, str]] = Counter()
         for barrier in self.barriers:
             if number < len(barrier.samples) and barrier.samples[number]:

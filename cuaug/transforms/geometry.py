@@ -85,7 +85,7 @@ class RandomCrop(Transform):
         self._fill = arguments.color("fill", fill)
         self._border = arguments.border(padding_mode)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         left, top, right, bottom = self._sides or (0, 0, 0, 0)
         height, width = self.size
         padded_h, padded_w = heights + top + bottom, widths + left + right
@@ -94,8 +94,8 @@ class RandomCrop(Transform):
         sides = np.stack([left + across, top + down, right + across, bottom + down], axis=1)
         room_y, room_x = padded_h + 2 * down - height, padded_w + 2 * across - width
         # An image too small gets place 0, and Plan.crop names it.
-        place_y = draws.integers(0, np.maximum(room_y, 0))
-        place_x = draws.integers(0, np.maximum(room_x, 0))
+        place_y = rng.integers(0, np.maximum(room_y, 0))
+        place_x = rng.integers(0, np.maximum(room_x, 0))
         return {"sides": sides, "top": place_y, "left": place_x}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -132,10 +132,10 @@ class RandomResizedCrop(Transform):
         self.antialias = arguments.antialias(antialias)
         self._filter = arguments.interpolation(interpolation)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        share = draws.uniform(self._TRIES, *self.scale)
-        log_ratio = draws.uniform(self._TRIES, *self._log_ratio)
-        window, found = first_window(share, log_ratio, draws.uniform(2), heights, widths)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        share = rng.uniform(self._TRIES, *self.scale)
+        log_ratio = rng.uniform(self._TRIES, *self._log_ratio)
+        window, found = first_window(share, log_ratio, rng.uniform(2), heights, widths)
         top, left, height, width = window
         if not found.all():
             lost, old_h, old_w = ~found, heights[~found], widths[~found]
@@ -198,8 +198,8 @@ class RandomRot90(RandomTransform):
             raise TransformError(f"times is (fewest, most) quarter turns, integers in that order, not {times!r}")
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        return {"k": draws.integers(*self.times)}
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        return {"k": rng.integers(*self.times)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.rot90(params["k"], where)
@@ -215,9 +215,9 @@ class D4(RandomTransform):
     def __init__(self, p: float = 1.0) -> None:
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         """`k` quarter turns, counter-clockwise, and then a transposition where `transpose` is true."""
-        return {"k": draws.integers(0, 3), "transpose": draws.bernoulli(0.5)}
+        return {"k": rng.integers(0, 3), "transpose": rng.bernoulli(0.5)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         transpose = params["transpose"]
@@ -265,8 +265,8 @@ class RandomZoomOut(RandomTransform):
         self.p = arguments.probability("p", p)
         self._fill = arguments.color("fill", fill)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        ratio, place = draws.uniform(None, *self.side_range), draws.uniform(2)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        ratio, place = rng.uniform(None, *self.side_range), rng.uniform(2)
         more_x, more_y = (np.floor(size * ratio) - size for size in (widths, heights))
         left, top = np.floor(more_x * place[:, 0]), np.floor(more_y * place[:, 1])
         return {"sides": np.stack([left, top, more_x - left, more_y - top], axis=1)}

@@ -111,9 +111,9 @@ class MixUp(_Mix):
         TransformError: labels of another kind, or of no such class.
     """
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = draws.bernoulli(self.p)
-        return {"lam": np.where(acts, draws.beta(self.alpha), 1.0)}
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        acts = rng.bernoulli(self.p)
+        return {"lam": np.where(acts, rng.beta(self.alpha), 1.0)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         lam = params["lam"]
@@ -135,12 +135,12 @@ class CutMix(_Mix):
         TransformError: labels of another kind, or of no such class.
     """
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = draws.bernoulli(self.p)
-        half = 0.5 * np.sqrt(1.0 - draws.beta(self.alpha))
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        acts = rng.bernoulli(self.p)
+        half = 0.5 * np.sqrt(1.0 - rng.beta(self.alpha))
         ends = []
         for sides in (widths, heights):
-            middle, reach = draws.integers(0, sides - 1), (half * sides).astype(np.int64)
+            middle, reach = rng.integers(0, sides - 1), (half * sides).astype(np.int64)
             ends += [np.maximum(middle - reach, 0), np.minimum(middle + reach, sides)]
         x0, x1, y0, y1 = ends
         return {"box": np.where(acts[:, None], np.stack([x0, y0, x1, y1], axis=1), 0)}

@@ -70,9 +70,9 @@ class Mosaic(BatchTransform):
         self.fill = arguments.color("fill", fill)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        acts = draws.bernoulli(self.p)
-        start = np.floor(draws.uniform(2, *self.start_ratio_range) * np.stack([heights, widths], axis=1))
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        acts = rng.bernoulli(self.p)
+        start = np.floor(rng.uniform(2, *self.start_ratio_range) * np.stack([heights, widths], axis=1))
         top, left = start.astype(np.int64).T
         return {"acts": acts, "top": top, "left": left}
 
@@ -141,9 +141,9 @@ class CopyPaste(BatchTransform):
         self.p = arguments.probability("p", p)
         self.blending = blending
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         # How many instances there are is not known yet: what is drawn is a seed of their draws.
-        return {"acts": draws.bernoulli(self.p), "seed": draws.integers(0, 2**32 - 1)}
+        return {"acts": rng.bernoulli(self.p), "seed": rng.integers(0, 2**32 - 1)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         from cuaug.targets import merge

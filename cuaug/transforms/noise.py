@@ -34,8 +34,8 @@ class GaussianNoise(Transform):
         self.clip = clip
         self._sigma = arguments.one_or_span("sigma", sigma)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"keys": draws.keys(), "sigma": draws.uniform(None, *self._sigma)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"keys": rng.keys(), "sigma": rng.uniform(None, *self._sigma)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         mean, sigma = plan.limit * self.mean, plan.limit * params["sigma"]
@@ -63,9 +63,9 @@ class SaltAndPepper(RandomTransform):
         self.salt_vs_pepper = arguments.span("salt_vs_pepper", salt_vs_pepper, high=1.0)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        amount, salt = draws.uniform(None, *self.amount), draws.uniform(None, *self.salt_vs_pepper)
-        return {"amount": amount, "pepper": amount * (1.0 - salt), "keys": draws.keys()}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        amount, salt = rng.uniform(None, *self.amount), rng.uniform(None, *self.salt_vs_pepper)
+        return {"amount": amount, "pepper": amount * (1.0 - salt), "keys": rng.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         # The same draws decide twice: below `amount` a pixel is white, and of those below `pepper` black.
@@ -86,8 +86,8 @@ class ShotNoise(RandomTransform):
         self.scale_range = arguments.span("scale_range", scale_range, low=1e-6)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"keys": draws.keys(), "scale": draws.uniform(None, *self.scale_range)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"keys": rng.keys(), "scale": rng.uniform(None, *self.scale_range)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.shot_noise(len(plan), plan.limit, **params), where)

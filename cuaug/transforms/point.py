@@ -35,8 +35,8 @@ class RandomGamma(RandomTransform):
         self.gain = arguments.span("gain", gain)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"gamma": draws.uniform(None, *self.gamma), "gain": draws.uniform(None, *self.gain)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"gamma": rng.uniform(None, *self.gamma), "gain": rng.uniform(None, *self.gain)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.gamma(len(plan), plan.limit, **params), where)
@@ -137,8 +137,8 @@ class CLAHE(RandomTransform):
         self.tile_grid_size = cells[0], cells[1]
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"clip_limit": draws.uniform(None, *self.clip_limit)}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"clip_limit": rng.uniform(None, *self.clip_limit)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.clahe(len(plan), plan.limit, **params, grid=self.tile_grid_size[::-1]), where)

@@ -65,7 +65,7 @@ class Resize(_Resizes):
         elif isinstance(self.size, tuple) or (self.size is not None and self.max_size <= self.size):
             raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return self.resized(heights, widths)
 
     def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -108,8 +108,8 @@ class RandomResize(_Resizes):
         self.min_size = arguments.whole("min_size", min_size, 1, arguments.LONGEST)
         self.max_size = arguments.whole("max_size", max_size, self.min_size + 1, arguments.LONGEST)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        short = draws.integers(self.min_size, self.max_size - 1)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        short = rng.integers(self.min_size, self.max_size - 1)
         return _upright(heights > widths, short, short * np.maximum(heights, widths) // np.minimum(heights, widths))
 
 
@@ -141,8 +141,8 @@ class RandomShortestSize(_Resizes):
             raise TransformError(f"min_size is a length from 1 to {arguments.LONGEST}, or several, not {min_size!r}")
         self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        short = np.array(self.min_size)[draws.integers(0, len(self.min_size) - 1)]
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        short = np.array(self.min_size)[rng.integers(0, len(self.min_size) - 1)]
         ratio = short / np.minimum(heights, widths)
         if self.max_size is not None:
             ratio = np.minimum(ratio, self.max_size / np.maximum(heights, widths))
@@ -169,7 +169,7 @@ class ScaleJitter(_Resizes):
         self.target_size = arguments.pair("target_size", target_size)
         self.scale_range = arguments.span("scale_range", scale_range)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         width, height = self.target_size
-        scale = draws.uniform(None, *self.scale_range)
+        scale = rng.uniform(None, *self.scale_range)
         return _scaled(heights, widths, np.minimum(height / heights, width / widths) * scale)

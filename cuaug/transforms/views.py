@@ -92,14 +92,14 @@ class MultiView(Transform):
             raise TransformError("a view is one image: nothing in MultiView can make several")
         return len(self.transforms)
 
-    def plan(self, plan: Plan, draws: SampleRNG, where: Where = None) -> None:
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         _check_views(self, plan)
         view = np.arange(len(plan)) % self.views
         with plan.views_apart():
             # The same one for several views is planned once; others may equal it, as data classes do, or not hash.
-            for transform in plan.each_alone({id(one): one for one in self.transforms}.values()):
+            for transform in plan.each_exclusively({id(one): one for one in self.transforms}.values()):
                 acts = np.array([transform is one for one in self.transforms])[view]
-                transform.plan(plan, draws.for_view(view), None if acts.all() else acts)
+                transform.plan(plan, rng.for_view(view), None if acts.all() else acts)
 
 
 def _check_views(transform: Transform, plan: Plan) -> None:

@@ -74,8 +74,8 @@ class RandomRotation(Warp):
         self.expand = expand
         self.center = None if center is None else arguments.point("center", center)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        return {"angle": draws.uniform(None, *self.degrees)}
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        return {"angle": rng.uniform(None, *self.degrees)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         linear, (heights, widths) = matrices.rotation(params["angle"]), plan.sizes
@@ -126,13 +126,13 @@ class RandomAffine(Warp):
             return arguments.either_way("shear", shear)
         return arguments.either_way("shear", numbers[:2]) + arguments.either_way("shear", numbers[2:])
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        angle = draws.uniform(None, *self.degrees)
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        angle = rng.uniform(None, *self.degrees)
         most = np.multiply(self.translate or (0.0, 0.0), np.stack([widths, heights], axis=1))
-        translate = np.rint(draws.uniform(2, -most, most))
-        scale = draws.uniform(None, *(self.scale or (1.0, 1.0)))
+        translate = np.rint(rng.uniform(2, -most, most))
+        scale = rng.uniform(None, *(self.scale or (1.0, 1.0)))
         low_x, high_x, low_y, high_y = (*(self.shear or (0.0, 0.0)), 0.0, 0.0)[:4]
-        shear = draws.uniform(2, np.array([low_x, low_y]), np.array([high_x, high_y]))
+        shear = rng.uniform(2, np.array([low_x, low_y]), np.array([high_x, high_y]))
         return {"angle": angle, "translate": translate, "scale": scale, "shear": shear}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
@@ -164,10 +164,10 @@ class RandomPerspective(Warp, RandomTransform):
         self.distortion_scale = arguments.probability("distortion_scale", distortion_scale)
         self.p = arguments.probability("p", p)
 
-    def make_params(self, draws: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         last = np.stack([widths, heights], axis=1)[:, None] - 1  # (N, 1, 2)
         room = np.floor(self.distortion_scale * ((last + 1) // 2)) + 1.0
-        inwards = np.floor(draws.uniform(8).reshape(-1, 4, 2) * room)
+        inwards = np.floor(rng.uniform(8).reshape(-1, 4, 2) * room)
         far = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
         return {"startpoints": far * last, "endpoints": np.where(far, last - inwards, inwards)}
 

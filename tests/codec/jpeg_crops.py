@@ -31,8 +31,8 @@ def jpeg(
     orientation: int = 1,
 ) -> bytes:
     """A picture with so many 256ths of noise as a JPEG, with a restart marker after every `interval` MCUs; 0: none."""
-    draws = np.random.default_rng(height * 200 + width).integers(0, 256, (height, width, 3))
-    pixels = ((photo(height, width).astype(int) * (256 - noise) + draws * noise) // 256).astype(np.uint8)
+    rng = np.random.default_rng(height * 200 + width).integers(0, 256, (height, width, 3))
+    pixels = ((photo(height, width).astype(int) * (256 - noise) + rng * noise) // 256).astype(np.uint8)
     options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, optimize]
     options += [cv2.IMWRITE_JPEG_RST_INTERVAL, interval]
     if sampling:

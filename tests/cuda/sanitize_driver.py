@@ -41,7 +41,7 @@ def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, til
     """Whether the GPU's result has the host's bits."""
     plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind)
     write(plan)
-    tables = plan.tables(target, layout)
+    tables = plan.compile(target, layout)
     (h,), (w,) = tables.sizes()
     want = np.empty(int(h * w) * 3 * BYTES[target], dtype=np.uint8)
     CpuExecutor(tables).run(0, source, want.ctypes.data)

@@ -77,7 +77,7 @@ def test_slow_decoding_is_seen(loader_on, pictures, monkeypatch):
     monkeypatch.setattr(FakeDecoder, "decode", slowly)
     loader = loader_on(True, pictures, CHAIN, batch_size=4)
     list(loader)
-    assert loader.stats().verdict.startswith("decoding binds: "), loader.stats()
+    assert loader.stats().bottleneck.startswith("decoding binds: "), loader.stats()
 
 
 def test_a_failed_batch_leaves_no_times(loader_on, pictures, monkeypatch):

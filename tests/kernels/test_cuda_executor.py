@@ -54,7 +54,7 @@ def test_passes_tiles_and_addresses(fake, data, dtype, layout):
     for i, image in enumerate(batch):
         chain = data.draw(chains(image.shape[:2], turns=True))
         write(plan, chain.steps, np.arange(len(batch)) == i)
-    tables = plan.tables(dtype, layout)
+    tables = plan.compile(dtype, layout)
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
     launches, got = run(tables, batch, plan.channels, tile=tile)
     assert launches == len(fake.kernel.launches) == tables.launches
@@ -70,7 +70,7 @@ def test_a_sample_left_out_is_not_touched(fake):
     batch = [np.full((5, 5, 3), 50 * i, np.uint8) for i in range(3)]
     plan = plan_for(*batch)
     plan.resize(3, 3)
-    tables = plan.tables(Type.UINT8, Layout.HWC)
+    tables = plan.compile(Type.UINT8, Layout.HWC)
     target = torch.full((3, 3, 3, 3), 0xA5, dtype=torch.uint8)
     addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
     assert cuda.CudaExecutor(tables).run(addresses, target, skip=np.array([False, True, False])) == 1
@@ -83,7 +83,7 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
     image = np.arange(9 * 9 * 3, dtype=np.uint8).reshape(9, 9, 3)
     plan = plan_for(*[image] * 10)
     plan.crop(np.arange(10) % 5, 0, 3, 3)
-    launches, got = run(plan.tables(Type.UINT8, Layout.HWC), [image] * 10, 3)
+    launches, got = run(plan.compile(Type.UINT8, Layout.HWC), [image] * 10, 3)
     assert launches == 3 and [grid[2] for grid in fake.kernel.launches] == [4, 4, 2]
     for i in range(10):
         assert_same(got[i].numpy()[:27], image[i % 5 : i % 5 + 3, :3].reshape(-1))
@@ -91,7 +91,7 @@ def test_batches_larger_than_the_grid(fake, monkeypatch):
 
 def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
     image = np.arange(2_100_000 * 3, dtype=np.uint32).astype(np.uint8).reshape(2_100_000, 1, 3)
-    tables = plan_for(image).tables(Type.UINT8, Layout.HWC)
+    tables = plan_for(image).compile(Type.UINT8, Layout.HWC)
     launches, got = run(tables, [image], 3)
     assert launches == 1 and max(fake.kernel.launches[0]) > 65535
     assert_same(got[0].numpy()[: image.size], image.reshape(-1))
@@ -114,13 +114,13 @@ def test_which_entry_point_does_a_pass(fake, chain, entries):
     batch = [np.random.default_rng(i).integers(0, 256, (12, 15, 3), dtype=np.uint8) for i in range(16)]
     plan = plan_for(*batch)
     T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(16)))
-    launches, _ = run(plan.tables(Type.FLOAT32, Layout.CHW), batch, 3)
+    launches, _ = run(plan.compile(Type.FLOAT32, Layout.CHW), batch, 3)
     assert fake.entries == entries and launches == len(entries)
 
 
 def test_floats_are_no_simple_pass(fake):
     image = np.random.default_rng(0).random((5, 6, 3), dtype=np.float32)
-    run(plan_for(image).tables(Type.FLOAT32, Layout.CHW), [image], 3)
+    run(plan_for(image).compile(Type.FLOAT32, Layout.CHW), [image], 3)
     assert fake.entries == ["augment"]
 
 
@@ -148,7 +148,7 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
     batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
     plan = plan_for(*batch)
     T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(3)))
-    tables = plan.tables(Type.UINT8, Layout.HWC)
+    tables = plan.compile(Type.UINT8, Layout.HWC)
     assert tables.statistics and cuda.fills(tables) == (most == 0)
     workspace = cuda.Workspace(torch.device("cpu"))
     addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
@@ -164,7 +164,7 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
 
 
 def test_what_measures_nothing_needs_no_zeros(fake):
-    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).tables(Type.UINT8, Layout.HWC)
+    tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
     assert tables.statistics == cuda.fills(tables) == 0
     run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
     assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
@@ -188,7 +188,7 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
     image = np.random.default_rng(0).integers(0, 256, (2, 10_000, 3), dtype=np.uint8)
     plan = plan_for(image)
     plan.resize(1, 40)
-    tables = plan.tables(Type.UINT8, Layout.HWC)
+    tables = plan.compile(Type.UINT8, Layout.HWC)
     _, got = run(tables, [image], 3)
     assert fake.granted == [227 << 10]
     want = np.empty(120, np.uint8)

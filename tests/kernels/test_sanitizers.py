@@ -39,7 +39,7 @@ def test_the_plans_reach_every_path():
     for h, w, write in always + [(*size, write) for size, part in parts for _, write in part(*size)]:
         plan = Plan([h], [w])
         write(plan)
-        tables = plan.tables(Type.FLOAT32, Layout.HWC)
+        tables = plan.compile(Type.FLOAT32, Layout.HWC)
         rows.append(tables.rows.reshape(-1))
         codes |= set(tables.ops["code"].tolist())
     assert codes == set(OpCode)

@@ -131,7 +131,7 @@ def test_no_block_leaves_its_scratch(emulated, data, source, dtype, layout):
     for i, image in enumerate(batch):
         write(plan, data.draw(chains(image.shape[:2], turns=True)).steps, np.arange(len(batch)) == i)
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
-    compare(plan.tables(dtype, layout), batch, plan.channels, tile)
+    compare(plan.compile(dtype, layout), batch, plan.channels, tile)
 
 
 @pytest.mark.parametrize("border", list(Border))
@@ -144,7 +144,7 @@ def test_resizing(emulated, border, antialias, size):
         plan = plan_for(*batch)
         plan.resize(*size, antialias=antialias)
         plan.pad(5, 4, 3, 2, border=border)
-        compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)
+        compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, tile)
 
 
 @PLAIN
@@ -168,7 +168,7 @@ def test_passes_of_resample_alone(emulated, data, dtype, layout, border):
     plan.pad(*data.draw(widths), border=data.draw(st.sampled_from(list(Border))), fill=9)
     plan.append(operations.scale(1, [0.9, 1.3, 0.5], [7.0, -20.0, 3.0]))
     plan.append(operations.erase(1, data.draw(st.tuples(*[st.integers(0, 40)] * 4)), 77.0))
-    tables = plan.tables(dtype, layout)
+    tables = plan.compile(dtype, layout)
     augmented = len(emulated.augment.unused)
     tile = data.draw(st.none() | st.tuples(st.integers(1, 9), st.integers(1, 30)))
     compare(tables, [memory[offset : offset + image.size].reshape(image.shape)], plan.channels, tile)
@@ -183,7 +183,7 @@ def test_every_alignment_and_width(emulated, offset):
         image = memory[begin : begin + 5 * width * 3].reshape(5, width, 3)
         plan = plan_for(image)
         plan.resize(3, width)
-        compare(plan.tables(Type.UINT8, Layout.HWC), [image], 3, None)
+        compare(plan.compile(Type.UINT8, Layout.HWC), [image], 3, None)
         assert emulated.resample.loaded or width < 3
 
 
@@ -205,7 +205,7 @@ def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
     plan = plan_for(*batch)
     plan.resize(17, 43)
     with pytest.raises(AssertionError):
-        compare(plan.tables(Type.FLOAT32, Layout.HWC), batch, 3, None)
+        compare(plan.compile(Type.FLOAT32, Layout.HWC), batch, 3, None)
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_what_takes_scratch_of_its_own(emulated, transform, size):
     for tile in (None, (7, 33)) if size == (130, 90) else (None, (7, 33), (1, 1)):  # which would be 11,700 blocks
         plan = plan_for(*batch)
         T.Compose([T.RandomRot90(), transform, T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(1)))
-        compare(plan.tables(Type.UINT8, Layout.HWC), batch, 3, tile)
+        compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, tile)
 
 
 def test_it_would_be_noticed(emulated, monkeypatch):
@@ -235,7 +235,7 @@ def test_it_would_be_noticed(emulated, monkeypatch):
     batch = [np.random.default_rng(0).integers(0, 256, (8, 128, 3), dtype=np.uint8)]
     plan = plan_for(*batch)
     plan.resize(4, 128)
-    tables = plan.tables(Type.UINT8, Layout.HWC)
+    tables = plan.compile(Type.UINT8, Layout.HWC)
     compare(tables, batch, 3, None)
     assert emulated.resample.unused == [0] and not emulated.augment.unused
     exact = cuda.scratch_bytes

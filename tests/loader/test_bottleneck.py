@@ -13,7 +13,7 @@ import torch
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.pipeline.config import RuntimeConfig
-from cuaug.profiling.bottleneck import verdict
+from cuaug.profiling.bottleneck import bottleneck
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Stats
 from cuaug.profiling.stages import stages
@@ -88,7 +88,7 @@ CONSUMER = {"wait_for_first_batch": 0.1, "wait_for_data": 0.5, "wait_for_consume
     ],
 )
 def test_the_verdict(stats, says):
-    assert verdict(stats) == stats.verdict == says
+    assert bottleneck(stats) == stats.bottleneck == says
     assert str(stats).startswith(says)
 
 
@@ -112,7 +112,7 @@ def test_the_verdict_and_the_table_tell_the_same_share():
     ],
 )
 def test_each_stage_can_bind(stage, doing):
-    assert verdict(measured(**CONSUMER, **{stage: 1.9})).startswith(f"{doing} binds: 1.9 ms per image on 2 threads")
+    assert bottleneck(measured(**CONSUMER, **{stage: 1.9})).startswith(f"{doing} binds: 1.9 ms per image on 2 threads")
 
 
 @pytest.mark.cpu_only
@@ -148,7 +148,7 @@ class Sleepy(Memory):
 
 
 class _SlowPlan(T.Transform):
-    def plan(self, plan, draws, where=None):
+    def plan(self, plan, rng, where=None):
         time.sleep(0.1)
 
 
@@ -159,14 +159,14 @@ def _slowly(labels: list[Any]) -> torch.Tensor:
 
 def test_a_slow_source():
     profile = profiled(Loader(Sleepy(96), batch_size=8, threads=2))
-    assert profile.verdict.startswith("reading binds: "), profile
+    assert profile.bottleneck.startswith("reading binds: "), profile
     assert profile.stats.seconds["read"] >= 96 * 0.02
     assert sum(profile.stats.ready) == 11
 
 
 def test_a_slow_consumer():
     profile = profiled(Loader(Memory(64), batch_size=8, threads=2, prefetch=2), consumer_seconds=0.3)
-    assert profile.verdict.startswith("nothing in the loader binds: "), profile
+    assert profile.bottleneck.startswith("nothing in the loader binds: "), profile
     assert profile.stats.seconds["wait_for_consumer"] >= 8 * 0.3
     assert sum(profile.stats.ready) == 7 and profile.stats.ready[2] >= 4, "both were ready"
 
@@ -178,26 +178,26 @@ def test_big_pictures():
         Bytes(*[noisy_jpeg(1500, 1500)] * 24), T.Resize((8, 8), interpolation="nearest"), batch_size=2, threads=2
     )
     profile = profiled(loader)
-    assert profile.verdict.startswith("decoding binds: "), profile
+    assert profile.bottleneck.startswith("decoding binds: "), profile
 
 
 @pytest.mark.cpu_only
 def test_a_heavy_chain():
     chain = [T.Resize((192, 192)), T.MedianBlur(7), T.GaussianBlur(31)]
     profile = profiled(Loader(Memory(480), chain, batch_size=4, threads=2))
-    assert profile.verdict.startswith("augmentation binds: "), profile
+    assert profile.bottleneck.startswith("augmentation binds: "), profile
 
 
 @pytest.mark.slow
 def test_slow_planning():
     profile = profiled(Loader(Memory(24), [_SlowPlan()], batch_size=2, threads=1))
-    assert profile.verdict.startswith("planning binds: "), profile
+    assert profile.bottleneck.startswith("planning binds: "), profile
 
 
 @pytest.mark.slow
 def test_a_slow_collate_fn():
     profile = profiled(Loader(Memory(24), batch_size=2, threads=1, collate_fn=_slowly))
-    assert profile.verdict.startswith("finishing (mixes, collate_fn) binds: "), profile
+    assert profile.bottleneck.startswith("finishing (mixes, collate_fn) binds: "), profile
 
 
 @pytest.mark.slow
@@ -205,12 +205,12 @@ def test_too_little_under_way():
     """Eight threads, and one sample at a time for three of them."""
     profile = profiled(Loader(Sleepy(60), batch_size=1, threads=8, prefetch=1))
     says = "too small a prefetch binds: with 1 batch ahead, 8 threads were busy only "
-    assert profile.verdict.startswith(says), profile
+    assert profile.bottleneck.startswith(says), profile
 
 
 def test_epochs_of_one_batch():
     with Loader(Sleepy(8), batch_size=8, threads=2, prefetch=2) as loader:
         for _ in range(4):
             list(loader)
-        assert loader.stats().verdict.startswith("starting an epoch binds: "), loader.stats()
+        assert loader.stats().bottleneck.startswith("starting an epoch binds: "), loader.stats()
         assert loader.stats().ready == (0, 0, 0)

@@ -157,7 +157,7 @@ def test_the_trace_is_what_perfetto_asks_for(profile, tmp_path):
     assert {event["args"]["sample"] for event in complete if event["name"] == "read"} == set(range(40))
     counters = [event["args"]["ready"] for event in trace["traceEvents"] if event["ph"] == "C"]
     assert counters == [ready for _, ready in profile.queue()]
-    assert trace["otherData"]["verdict"] == profile.verdict
+    assert trace["otherData"]["bottleneck"] == profile.bottleneck
 
 
 @pytest.mark.cpu_only
@@ -196,7 +196,7 @@ def test_the_page_needs_nothing_else(profile, tmp_path):
     profile.export_html(tmp_path / "timeline.html")
     page = (tmp_path / "timeline.html").read_text()
     assert not re.search(r"https?:|<link|\bsrc=|\bimport\b|fetch\(|url\(", page)
-    assert html.escape(profile.verdict) in page and html.escape(str(profile)) in page and "{{" not in page
+    assert html.escape(profile.bottleneck) in page and html.escape(str(profile)) in page and "{{" not in page
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)[1])
     assert [lane["name"] for lane in data["lanes"]] == list(profile.lanes())
     for lane, events in zip(data["lanes"], profile.lanes().values(), strict=True):

@@ -193,17 +193,17 @@ def test_the_loader_is_the_functional_with_the_same_draws(photos):
     """Each step by its own function, on uint8 images that only move."""
     chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
     for index, image in samples(Loader(photos, chain, batch_size=5, seed=2)).items():
-        draws = SampleRNG(2, 0, [index])
+        rng = SampleRNG(2, 0, [index])
         want = np.array(Image.open(photos[index]))
         sizes = [np.array([side]) for side in want.shape[:2]]
-        draws.next_transform()
-        place = chain[0].make_params(draws, *sizes)
+        rng.next_transform()
+        place = chain[0].make_params(rng, *sizes)
         want = functional.crop(want, int(place["top"][0]), int(place["left"][0]), 40, 40)
-        draws.next_transform()
-        if draws.bernoulli(0.5)[0]:
+        rng.next_transform()
+        if rng.bernoulli(0.5)[0]:
             want = functional.horizontal_flip(want)
-        draws.next_transform()
-        draws.bernoulli(1.0)
-        top, left, bottom, right = chain[2].make_params(draws, np.array([40]), np.array([40]))["rectangle"][0]
+        rng.next_transform()
+        rng.bernoulli(1.0)
+        top, left, bottom, right = chain[2].make_params(rng, np.array([40]), np.array([40]))["rectangle"][0]
         want = functional.erase(want, top, left, bottom - top, right - left, (1, 2, 3))
         np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)

@@ -54,7 +54,7 @@ def chains(draw, h, w):
 
 
 def by_floats(plan, image):
-    tables = plan.tables(Type.UINT8, Layout.CHW)
+    tables = plan.compile(Type.UINT8, Layout.CHW)
     tables.rows["fill_before"] = 0.25  # no pass shows it: that would take a resize
     (h,), (w,) = tables.sizes()
     out = np.empty((3, h, w), np.uint8)

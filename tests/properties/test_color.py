@@ -254,7 +254,7 @@ def test_normalized_images_do_not_become_bytes():
     plan = plan_for(ALL_LEVELS)
     plan.normalize([0.5] * 3, [0.5] * 3)
     with pytest.raises(TransformError, match="normalized images"):
-        plan.tables(Type.UINT8, Layout.HWC)
+        plan.compile(Type.UINT8, Layout.HWC)
 
 
 # --- one after the other ---------------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_nothing_is_rounded_between_operations(image, brightness, saturation, tu
         operations.hue(1, 255.0, turn),
     ):
         plan.append(ops)
-    assert plan.tables(Type.UINT8, Layout.HWC).launches == 1
+    assert plan.compile(Type.UINT8, Layout.HWC).launches == 1
     want = reference.brightness(image.astype(np.float64), brightness, 255.0)
     want = reference.hue(reference.saturation(want, saturation, 255.0), turn, 255.0)
     assert_close(run_one(plan, image, Type.UINT8), want, tolerances.ROUNDING_LEVELS)

@@ -208,14 +208,14 @@ def test_what_surrounds_a_filter_folds(name, data, image, tile):
     plan.crop(top, left, height, width)
     FILTERS[name](plan)
     rest(plan)
-    assert plan.tables().launches == 1
+    assert plan.compile().launches == 1
     got = run_one(plan, image, tile=tile, only_regions=True)
     cropped = np.ascontiguousarray(image[top : top + height, left : left + width])
     alone = plan_for(cropped)
     FILTERS[name](alone)
     alone.barrier()
     rest(alone)
-    assert alone.tables().launches == 2
+    assert alone.compile().launches == 2
     assert_same(got, run_one(alone, cropped))
 
 
@@ -239,7 +239,7 @@ def test_a_filter_sees_what_was_made_before_it(name, image, before):
         plan.median(3)
     twin = plan_for(image)
     FILTERS[name](plan)
-    assert plan.tables().launches == 2
+    assert plan.compile().launches == 2
     # The same again, with a barrier that must change nothing.
     if before == "filter":
         twin.median(3)
@@ -264,7 +264,7 @@ def test_a_resize_or_warp_after_a_filter_begins_a_pass(name, image, h, w):
     plan.resize(h, w)
     alone = plan_for(half)
     alone.resize(h, w)
-    if plan.tables(Type.FLOAT32).launches == 2:
+    if plan.compile(Type.FLOAT32).launches == 2:
         plan = plan_for(image)
         FILTERS[name](plan)
         plan.resize(h, w)
@@ -289,7 +289,7 @@ def test_samples_of_one_batch_are_filtered_each_for_itself():
         "sharpness": lambda where: plan.stencil(sharpness_taps(np.full(n, 2.0)), frame=1, saturate=True, where=where),
     }.items():
         write(np.array([name in program for program in programs]))
-    assert plan.tables(Type.UINT8).launches == 2
+    assert plan.compile(Type.UINT8).launches == 2
     plan_again = plan
     for image, program, got in zip(batch, programs, run(plan_again, batch, Type.UINT8), strict=True):
         alone = plan_for(image)
@@ -320,7 +320,7 @@ def test_nobody_is_chosen():
     plan.stencil(sharpness_taps([2.0]), where=nobody)
     plan.median([3], where=nobody)
     plan.jpeg([3], where=nobody)
-    assert plan.tables(Type.UINT8).launches == 1
+    assert plan.compile(Type.UINT8).launches == 1
     assert_same(run_one(plan, image, Type.UINT8), image)
 
 

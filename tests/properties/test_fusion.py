@@ -170,14 +170,14 @@ def test_nothing_outside_the_region_matters(case):
     image, chain = case
     want = run_one(write(plan_for(image), chain.steps), image)
     plan = write(plan_for(image), chain.steps)
-    (region,) = write(plan_for(image), chain.steps).tables(Type.FLOAT32, Layout.HWC).regions()
+    (region,) = write(plan_for(image), chain.steps).compile(Type.FLOAT32, Layout.HWC).regions()
     assert_same(run_one(plan, poisoned(image, region)), want)
 
 
 @given(image_and_chain())
 def test_regions_are_not_larger_than_the_image(case):
     image, chain = case
-    ((y0, x0, y1, x1),) = write(plan_for(image), chain.steps).tables(Type.FLOAT32, Layout.HWC).regions()
+    ((y0, x0, y1, x1),) = write(plan_for(image), chain.steps).compile(Type.FLOAT32, Layout.HWC).regions()
     assert 0 <= y0 < y1 <= image.shape[0] and 0 <= x0 < x1 <= image.shape[1]
 
 
@@ -186,7 +186,7 @@ def test_the_region_of_a_crop_is_the_crop():
     plan = plan_for(image)
     plan.crop(10, 20, 30, 25)
     plan.resize(7, 9)
-    np.testing.assert_array_equal(plan.tables(Type.UINT8, Layout.HWC).regions(), [[10, 20, 40, 45]])
+    np.testing.assert_array_equal(plan.compile(Type.UINT8, Layout.HWC).regions(), [[10, 20, 40, 45]])
 
 
 @pytest.mark.parametrize("left", [0, 15])
@@ -203,5 +203,5 @@ def test_a_stretched_filter_at_the_windows_edge_stays_in_the_region(left):
         return plan
 
     want = run_one(plan(), image)
-    (region,) = plan().tables(Type.FLOAT32, Layout.HWC).regions()
+    (region,) = plan().compile(Type.FLOAT32, Layout.HWC).regions()
     assert_same(run_one(plan(), poisoned(image, region)), want)

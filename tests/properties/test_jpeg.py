@@ -92,7 +92,7 @@ def test_what_surrounds_it_folds(data, image, quality):
     plan.pad(3, 2, 1, 4, border=border, fill=9)
     plan.rot90(1)
     plan.append(operations.brightness(1, 255.0, 0.5))
-    assert plan.tables().launches == 1
+    assert plan.compile().launches == 1
     got = run_one(plan, image, Type.UINT8, only_regions=True, tile=data.draw(tiles))
     want = reference.by_pillow(np.ascontiguousarray(image[top : top + height, left : left + width]), quality)[:, ::-1]
     want = np.ascontiguousarray(want[inner[0] : inner[0] + inner[2], inner[1] : inner[1] + inner[3]])
@@ -108,7 +108,7 @@ def test_a_border_that_wraps_is_a_pass_of_its_own(image, quality):
     plan = plan_for(image)
     plan.jpeg(quality)
     plan.pad(5, 6, 7, 8, border=Border.WRAP)
-    assert plan.tables().launches == 2
+    assert plan.compile().launches == 2
     want = sampling.pad(reference.by_pillow(image, quality), 5, 6, 7, 8, "wrap")
     assert_same(run_one(plan, image, Type.UINT8, tile=(8, 16)), want)
 
@@ -127,7 +127,7 @@ def test_the_region_of_a_corner_is_its_blocks():
     plan = plan_for(image)
     plan.jpeg(30)
     plan.crop(100, 200, 16, 16)
-    ((y0, x0, y1, x1),) = plan.tables(Type.UINT8, Layout.HWC).regions().tolist()
+    ((y0, x0, y1, x1),) = plan.compile(Type.UINT8, Layout.HWC).regions().tolist()
     assert y1 - y0 <= 100 and x1 - x0 <= 100
     assert_same(run_one(plan, image, Type.UINT8, only_regions=True), reference.by_pillow(image, 30)[100:116, 200:216])
 

@@ -84,7 +84,7 @@ def test_what_becomes_a_table():
         plan = Plan([side] * n, [side] * n, source_type=source)
         for write in writes:
             write(plan)
-        return fuse_luts(plan.tables(target, layout))
+        return fuse_luts(plan.compile(target, layout))
 
     def gamma(plan):
         plan.append(operations.gamma(len(plan), plan.limit, 2.0))

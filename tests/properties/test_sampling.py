@@ -163,7 +163,7 @@ def test_a_resize_of_a_part_of_a_resize_is_one_interpolation(data, flip):
         if flip:
             plan.flip()
             begin, scale = begin + scale * width, -scale
-    assert plan.tables(Type.FLOAT32, Layout.HWC).launches == 1
+    assert plan.compile(Type.FLOAT32, Layout.HWC).launches == 1
     want = np.clip(begin + scale * (np.arange(width) + 0.5), 0.5, 11.5)
     np.testing.assert_allclose(run_one(plan, image, only_regions=True)[0, :, 0], want, atol=1e-4)
 
@@ -255,7 +255,7 @@ def test_identities(image, vertical, filter, antialias):
     plan.crop(0, 0, h, w)
     plan.pad(0, 0, 0, 0)
     plan.resize(h, w, filter=filter, antialias=antialias)
-    assert plan.tables(Type.UINT8, Layout.HWC).launches == 1
+    assert plan.compile(Type.UINT8, Layout.HWC).launches == 1
     assert_same(run_one(plan_for(image), image, Type.UINT8), image)
     assert_same(run_one(plan, image, Type.UINT8), image)
 

@@ -300,7 +300,7 @@ def test_one_append_may_hold_different_operations():
     )
     plan = plan_for(*batch)
     plan.append(mixed)
-    assert plan.tables(Type.UINT8, Layout.HWC).launches == 2
+    assert plan.compile(Type.UINT8, Layout.HWC).launches == 2
     plan = plan_for(*batch)
     plan.append(mixed)
     got = run(plan, batch, Type.UINT8)
@@ -316,7 +316,7 @@ def test_only_what_is_asked_for_takes_memory():
     plan = plan_for(*batch)
     plan.append(operations.equalize(4, 255.0), where=np.array([True, False, False, False]))
     plan.append(operations.autocontrast(4, 255.0), where=np.array([True, True, False, False]))
-    tables = plan.tables(Type.UINT8, Layout.HWC)
+    tables = plan.compile(Type.UINT8, Layout.HWC)
     assert tables.statistics == 384 + 2 * 3 and tables.launches == 3
     used = [(row["measure_at"], row["measure"]) for row in tables.rows.reshape(-1) if row["measure"]]
     assert len({at for at, _ in used}) == 3

@@ -158,6 +158,6 @@ def test_a_batch_that_no_cache_holds_has_the_same_bits(width, dtype, layout):
             plan.crop(0, 3, 48, width)
             plan.append(operations.scale(samples, 1.01, 3.0))
             memory = np.full(48 * width * 3 * 4 + 128, 0xA5, dtype=np.uint8)
-            CpuExecutor(plan.tables(dtype, layout), isa=isa).run(samples - 1, image, -(-memory.ctypes.data // 64) * 64)
+            CpuExecutor(plan.compile(dtype, layout), isa=isa).run(samples - 1, image, -(-memory.ctypes.data // 64) * 64)
             written.append(memory[-memory.ctypes.data % 64 :][: 48 * width * 3 * 4 + 64])
         np.testing.assert_array_equal(*written)

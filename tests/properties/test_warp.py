@@ -135,7 +135,7 @@ def test_crops_and_flips_fold_into_a_warp(data, image, filter):
     plan.flip(vertical=True)
     plan.crop(2, 3, 10, 12)
     plan.pad(1, 2, 3, 4, fill=99)
-    tables = plan.tables()
+    tables = plan.compile()
     assert tables.launches == 1
     got = run_one(plan, image, Type.UINT8, only_regions=True)
     top, left, height, width = box
@@ -180,7 +180,7 @@ def test_a_warp_after_anything_else_begins_a_pass(data, image, filter):
     plan.warp(second, 9, 8, filter=filter)
     alone = plan_for(half)
     alone.warp(second, 9, 8, filter=filter)
-    assert plan.tables().launches == 2
+    assert plan.compile().launches == 2
     assert_close(run_one(plan, image), run_one(alone, half), EXACT)
 
 
@@ -210,7 +210,7 @@ def test_quarter_turns_are_numpys(data, image):
             plan.pad(1, 0, 2, 3, fill=7)
             pads += 1
             want = np.pad(want, ((0, 3), (1, 2), (0, 0)), constant_values=7)
-    assert plan.tables().launches == 1 or pads > 1  # the padding of a crop that shows padding alone takes a pass
+    assert plan.compile().launches == 1 or pads > 1  # the padding of a crop that shows padding alone takes a pass
     assert [size[0] for size in plan.sizes] == list(want.shape[:2])
     assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
 

@@ -48,7 +48,7 @@ def key_of(seed: int, epoch: int) -> tuple[int, int]:
     return key % 2**32, key >> 32
 
 
-def draws(seed: int, epoch: int, indices, position: int, first: int, count: int) -> np.ndarray:
+def rng(seed: int, epoch: int, indices, position: int, first: int, count: int) -> np.ndarray:
     """(N, count): numbers first ... first + count - 1 of the transform at `position`, for each sample index."""
     result = np.empty((len(indices), count))
     for i, index in enumerate(indices):

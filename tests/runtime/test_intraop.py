@@ -35,7 +35,7 @@ def test_a_stack_is_as_its_images(data, dtype, count, several, views):
     of_rows = stack.repeat(views, axis=0)
     wanted = run_plans.run(write(run_plans.plan_for(*of_rows), chain), of_rows, dtype)
 
-    tables = write(run_plans.plan_for(*of_rows), chain).tables(dtype, Layout.HWC)
+    tables = write(run_plans.plan_for(*of_rows), chain).compile(dtype, Layout.HWC)
     (size,) = {one.nbytes for one in wanted}
     got = np.full((len(of_rows), size + 5), 0xA5, dtype=np.uint8)
     apart = np.zeros((count, SIZE[0] + 1, SIZE[1] + 2, 3), dtype=np.uint8)

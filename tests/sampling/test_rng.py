@@ -19,10 +19,10 @@ N = 2000
 
 
 def positioned(seed, epoch, indices, position):
-    draws = SampleRNG(seed, epoch, indices)
+    rng = SampleRNG(seed, epoch, indices)
     for _ in range(position):
-        draws.next_transform()
-    return draws
+        rng.next_transform()
+    return rng
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), reference.KNOWN_ANSWERS)
@@ -43,11 +43,11 @@ def test_known_answers_of_the_kernels(counter, key, answer, isa):
 @pytest.mark.parametrize("isa", range(BEST_ISA + 1))
 @given(integers64, integers64, st.lists(integers64, min_size=1, max_size=40), st.integers(0, 3), st.data())
 def test_draws_are_the_references(isa, seed, epoch, indices, position, data):
-    draws, first = positioned(seed, epoch, indices, position), 0
+    rng, first = positioned(seed, epoch, indices, position), 0
     for count in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)):
-        want = reference.draws(seed, epoch, indices, position, first, count)
+        want = reference.rng(seed, epoch, indices, position, first, count)
         with mock.patch.object(random, "BEST_ISA", isa):
-            np.testing.assert_array_equal(draws.uniform(count), want)
+            np.testing.assert_array_equal(rng.uniform(count), want)
         first += count
 
 
@@ -55,10 +55,10 @@ def test_draws_are_the_references(isa, seed, epoch, indices, position, data):
 def test_neighbours_do_not_matter(seed, indices, data):
     chosen = data.draw(st.lists(st.integers(0, len(indices) - 1), min_size=1, max_size=8))
 
-    def everything(draws):
-        rows = [draws.uniform(3), draws.uniform()[:, None], draws.permutation(5), draws.keys(), draws.dirichlet(0.4, 3)]
-        draws.next_transform()
-        return [*rows, draws.bernoulli(0.5)[:, None], draws.beta(2.0)[:, None], draws.integers(-3, 12)[:, None]]
+    def everything(rng):
+        rows = [rng.uniform(3), rng.uniform()[:, None], rng.permutation(5), rng.keys(), rng.dirichlet(0.4, 3)]
+        rng.next_transform()
+        return [*rows, rng.bernoulli(0.5)[:, None], rng.beta(2.0)[:, None], rng.integers(-3, 12)[:, None]]
 
     together = everything(SampleRNG(seed, 1, indices))
     for_view = everything(SampleRNG(seed, 1, [indices[i] for i in chosen]))
@@ -89,15 +89,15 @@ def test_any_integer_is_a_seed():
 
 
 def test_uniform_is_uniform():
-    draws = SampleRNG(3, 1, np.arange(N)).uniform(8)
-    assert draws.min() >= 0 and draws.max() < 1
-    counts, _ = np.histogram(draws, bins=64, range=(0, 1))
-    expected = draws.size / 64
+    rng = SampleRNG(3, 1, np.arange(N)).uniform(8)
+    assert rng.min() >= 0 and rng.max() < 1
+    counts, _ = np.histogram(rng, bins=64, range=(0, 1))
+    expected = rng.size / 64
     chi_squared = ((counts - expected) ** 2 / expected).sum()
     assert 63 - 4 * 126**0.5 < chi_squared < 63 + 4 * 126**0.5
-    together = np.corrcoef(draws.T) - np.eye(8)
+    together = np.corrcoef(rng.T) - np.eye(8)
     assert np.abs(together).max() < 4 / N**0.5
-    along = np.corrcoef(draws[1:, 0], draws[:-1, 0])[0, 1]
+    along = np.corrcoef(rng[1:, 0], rng[:-1, 0])[0, 1]
     assert abs(along) < 4 / N**0.5
 
 
@@ -152,8 +152,8 @@ def test_keys_have_all_their_bits():
 
 
 def test_no_samples():
-    draws = SampleRNG(0, 0, [])
-    assert draws.uniform().shape == (0,) and draws.uniform(3).shape == (0, 3) and draws.keys().shape == (0, 2)
+    rng = SampleRNG(0, 0, [])
+    assert rng.uniform().shape == (0,) and rng.uniform(3).shape == (0, 3) and rng.keys().shape == (0, 2)
 
 
 def beta_cdf(alpha, x):
@@ -193,8 +193,8 @@ def test_beta_with_densities_that_are_known():
 
 @pytest.mark.parametrize("alpha", [0.001, 0.03, 1e4, 1e9])
 def test_beta_and_dirichlet_with_extreme_parameters(alpha):
-    draws = SampleRNG(1, 0, np.arange(N))
-    x, w = draws.beta(alpha), draws.dirichlet(alpha, 3)
+    rng = SampleRNG(1, 0, np.arange(N))
+    x, w = rng.beta(alpha), rng.dirichlet(alpha, 3)
     assert ((x >= 0) & (x <= 1)).all() and abs(x.mean() - 0.5) < 0.05
     assert np.isfinite(w).all() and np.allclose(w.sum(axis=1), 1) and (np.abs(w.mean(axis=0) - 1 / 3) < 0.05).all()
     spread = {0.001: 0.5, 0.03: 0.48}.get(alpha, 0.0)

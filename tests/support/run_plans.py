@@ -50,7 +50,7 @@ def run(
     With `only_regions` the kernels get of each image a copy of just the region that the plan says it reads. Bytes
     around each target are checked: a kernel that writes outside of it fails here.
     """
-    tables = plan.tables(dtype, layout)
+    tables = plan.compile(dtype, layout)
     tables = fuse_luts(tables) if fold else tables
     if current_device == "cuda":
         return _run_cuda(tables, images, dtype, layout, plan.channels, tile)

@@ -216,7 +216,7 @@ ALWAYS = {
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, channels: int, isa: str, tile) -> bytes:
     plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind, channels=channels)
     write(plan)
-    tables = plan.tables(target, layout)
+    tables = plan.compile(target, layout)
     (h,), (w,) = tables.sizes()
     out = np.empty(h * w * channels * BYTES[target], dtype=np.uint8)
     ((y0, x0, y1, x1),) = tables.regions().tolist()
@@ -229,7 +229,7 @@ def run_stack(write, images: np.ndarray, isa: str, threads: int) -> list[bytes]:
     """On a stack of images at once, whose last one ends with its allocation."""
     plan = Plan([images.shape[1]] * len(images), [images.shape[2]] * len(images))
     write(plan)
-    tables = plan.tables(Type.FLOAT32, Layout.HWC)
+    tables = plan.compile(Type.FLOAT32, Layout.HWC)
     (h, *_), (w, *_) = tables.sizes()
     out = np.empty((len(images), h, w, 3), dtype=np.float32)
     program = CpuExecutor(tables, isa=isa)

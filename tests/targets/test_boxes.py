@@ -48,7 +48,7 @@ def test_a_window_has_enough_of_a_box(seed, least):
     boxes = [some_boxes(rng, rng.integers(0, 6), h, w) for _ in range(8)]
     crop = T.RandomIoUCrop(0.4, 0.9, 0.8, 1.5, sampler_options=[least])
     plan = planned(crop, boxes, h, w, seed)
-    step = plan.record.steps[0]
+    step = plan.trace.steps[0]
     for i, mine in enumerate(boxes):
         top, left, height, width = (int(step.params[name][i]) for name in ("top", "left", "height", "width"))
         moved = plan.points.boxes()[plan.points.box_of == i]
@@ -73,7 +73,7 @@ def test_a_window_has_enough_of_a_box(seed, least):
 def test_it_draws_every_option_and_leaves_one_in_seven_as_it_is():
     boxes = [np.array([[20.0, 20.0, 80.0, 80.0]])] * 2000
     plan = planned(T.RandomIoUCrop(), boxes, 100, 100)
-    step = plan.record.steps[0]
+    step = plan.trace.steps[0]
     assert 0.1 < 1 - step.where.mean() < 0.25
     windows = np.stack([step.params[name][step.where] for name in ("left", "top", "width", "height")], axis=1)
     found = np.array([iou(boxes[0], np.array([x, y, x + w, y + h]))[0] for x, y, w, h in windows])
@@ -82,7 +82,7 @@ def test_it_draws_every_option_and_leaves_one_in_seven_as_it_is():
 
 def test_a_centre_on_a_windows_edge_is_not_in_the_window():
     plan = planned(T.RandomIoUCrop(sampler_options=[0.0]), [np.array([[3.0, 3, 5, 5]])] * 500, 8, 8)
-    step = plan.record.steps[0]
+    step = plan.trace.steps[0]
     for begin, length in (("left", "width"), ("top", "height")):
         first, size = (step.params[name][step.where] for name in (begin, length))
         assert first.max() == 3 and (first + size).min() == 5
@@ -90,12 +90,12 @@ def test_a_centre_on_a_windows_edge_is_not_in_the_window():
 
 def test_an_option_of_one_does_nothing():
     plan = planned(T.RandomIoUCrop(sampler_options=[1.0]), [np.array([[2.0, 2, 8, 8]])] * 9, 10, 10)
-    assert not plan.record.steps[0].where.any() and (plan.sizes[0] == 10).all()
+    assert not plan.trace.steps[0].where.any() and (plan.sizes[0] == 10).all()
 
 
 def test_images_without_boxes_stay_as_they_are():
     plan = planned(T.RandomIoUCrop(sampler_options=[0.0]), [np.zeros((0, 4)), np.array([[2.0, 2, 8, 8]])], 10, 10)
-    assert plan.record.steps[0].where.tolist() == [False, True]
+    assert plan.trace.steps[0].where.tolist() == [False, True]
 
 
 def test_where_limits_it_and_a_batch_is_its_images_one_by_one():

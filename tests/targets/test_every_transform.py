@@ -84,7 +84,7 @@ def test_targets_follow(transform, seed):
     ]
     plan, read = planned(transform, targets, seed)
     pictures = run(plan, [ramp(H, W)] * N)
-    moved = read.moved(plan.tables(Type.FLOAT32))
+    moved = read.moved(plan.compile(Type.FLOAT32))
     seen = 0
     for before, target, picture in zip(places, moved, pictures, strict=True):
         for place, (px, py, v) in zip(before, target["keypoints"], strict=True):
@@ -109,7 +109,7 @@ def test_pixel_operations_leave_targets_alone(transform):
     masks = rng.integers(0, 2, (N, 3, H, W)).astype(bool)
     targets = [{"boxes": b, "masks": m, "keypoints": b.reshape(3, 2, 2)} for b, m in zip(boxes, masks, strict=True)]
     plan, read = planned(transform, targets, 0, Type.UINT8)
-    for target, b, m in zip(read.moved(plan.tables()), boxes, masks, strict=True):
+    for target, b, m in zip(read.moved(plan.compile()), boxes, masks, strict=True):
         np.testing.assert_allclose(target["boxes"], b, atol=1e-9)
         np.testing.assert_allclose(target["keypoints"], b.reshape(3, 2, 2), atol=1e-9)
         if not isinstance(transform, T.Downscale):  # which shows masks of fewer pixels, as it does images
@@ -127,7 +127,7 @@ def test_masks_and_points_of_policies_stay_together(transform):
     numbers = np.stack([x + 1, y + 1]).astype(np.int32)
     targets = [{"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": numbers} for p in places]
     plan, read = planned(transform, targets, 0, Type.UINT8)
-    for before, target in zip(places, read.moved(plan.tables()), strict=True):
+    for before, target in zip(places, read.moved(plan.compile()), strict=True):
         there = target["keypoints"][:, 2] > 0
         points = target["keypoints"][there, :2]
         column, row = np.minimum(points, (W - 1, H - 1)).astype(int).T
@@ -147,10 +147,10 @@ def test_targets_of_a_batch_are_those_of_each_image_alone(transform):
             {"boxes": boxes, "masks": rng.integers(0, 2, (k, H, W)).astype(np.uint8), "labels": np.arange(k)}
         )
     plan, read = planned(transform, targets, 5)
-    for k, got in enumerate(read.moved(plan.tables())):
+    for k, got in enumerate(read.moved(plan.compile())):
         alone, one = Plan([H], [W], source_type=Type.FLOAT32), Targets([targets[k]], [H], [W])
         one.attach(alone)
         transform.plan(alone, SampleRNG(5, 0, [k]))
-        want = one.moved(alone.tables())[0]
+        want = one.moved(alone.compile())[0]
         assert got.keys() == want.keys() and all(np.array_equal(got[key], want[key]) for key in got)
         assert got["boxes"].dtype == np.float32 and got["boxes"].shape == (k, 4)

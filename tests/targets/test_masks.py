@@ -23,7 +23,7 @@ def moved(target, h: int, w: int, chain: list[Step], **settings):
     targets = Targets([target], [h], [w], **settings)
     targets.attach(plan)
     write(plan, chain)
-    return targets.moved(plan.tables())[0]
+    return targets.moved(plan.compile())[0]
 
 
 def nearest(chain: list[Step]) -> list[Step]:

@@ -26,7 +26,7 @@ def test_a_painted_spot(transform):
         places = np.random.default_rng(seed).uniform((W * 0.4, H * 0.4), (W * 0.6, H * 0.6), (N, 2))
         plan, read = planned(transform, [{"keypoints": np.array([[x, y, 1.0]])} for x, y in places], seed)
         pictures = run(plan, [spot(x, y) for x, y in places])
-        for picture, target in zip(pictures, read.moved(plan.tables()), strict=True):
+        for picture, target in zip(pictures, read.moved(plan.compile()), strict=True):
             ((x, y, v),) = target["keypoints"]
             light = picture[..., 0].astype(np.float64)
             edge = light.copy()
@@ -51,7 +51,7 @@ def test_a_filled_box(transform):
     image[14:30, 20:42], mask[:, 14:30, 20:42] = 1, True
     target = {"boxes": np.array([[20.0, 14.0, 42.0, 30.0]]), "masks": mask}
     plan, read = planned(transform, [target] * N, 0)
-    for picture, moved in zip(run(plan, [image] * N), read.moved(plan.tables()), strict=True):
+    for picture, moved in zip(run(plan, [image] * N), read.moved(plan.compile()), strict=True):
         (x0, y0, x1, y1), shown = moved["boxes"][0], moved["masks"][0]
         rows, columns = np.nonzero(shown)
         if len(rows) == 0:

@@ -49,7 +49,7 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
     plan, targets = Plan([H] * n, [W] * n), Targets(batch, [H] * n, [W] * n, **settings)
     targets.attach(plan)
     write(plan)
-    return targets.moved(plan.tables())
+    return targets.moved(plan.compile())
 
 
 # --- boxes ------------------------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_labels_without_targets(label):
     assert not targets and not holds_targets(label)
     targets.attach(plan)
     assert plan.points is None
-    got = targets.moved(plan.tables())
+    got = targets.moved(plan.compile())
     assert len(got) == 2 and (got[0] is label or got[0] == label)
 
 

@@ -27,7 +27,7 @@ def planned(transform: T.Transform) -> tuple[Plan, np.ndarray]:
 
 
 def params(plan: Plan, i: int) -> dict[str, Any]:
-    return {name: values[i] for name, values in plan.record.steps[0].params.items()}
+    return {name: values[i] for name, values in plan.trace.steps[0].params.items()}
 
 
 def corners(boxes: np.ndarray) -> np.ndarray:

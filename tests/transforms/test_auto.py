@@ -79,14 +79,14 @@ def test_magnitudes_are_torchvisions(bins):
 @pytest.mark.parametrize(("bins", "level"), [(31, k) for k in range(31)] + [(10, 9), (10, 3), (5, 3)])
 def test_shifts_are_torchvisions_whole_pixels(bins, level):
     n = 700
-    draws = SampleRNG(0, 0, np.arange(2 * n))
+    rng = SampleRNG(0, 0, np.arange(2 * n))
     sides = np.arange(1, n + 1)
     name = np.repeat(["TranslateX", "TranslateY"], n)
     number = np.array([NAMES.index(kind) for kind in name])[:, None]
-    got = T.RandAugment()._params(draws, number, level, bins, np.append(sides, sides), np.append(sides, sides))
+    got = T.RandAugment()._params(rng, number, level, bins, np.append(sides, sides), np.append(sides, sides))
     want = [int(torch.linspace(0.0, 150.0 / 331.0 * side, bins)[level]) for side in sides.tolist()]
     assert np.abs(got["magnitude"][:, 0]).tolist() == want + want
-    wide = T.TrivialAugmentWide()._params(draws, number, level, bins, *[np.append(sides, sides)] * 2)["magnitude"]
+    wide = T.TrivialAugmentWide()._params(rng, number, level, bins, *[np.append(sides, sides)] * 2)["magnitude"]
     # float32 may have 15.999999 for the level that is half way.
     assert set(np.abs(wide).ravel()) == {16 if 2 * level == bins - 1 else int(torch.linspace(0.0, 32.0, bins)[level])}
 
@@ -296,9 +296,9 @@ def test_each_sample_is_the_composition_of_what_was_drawn_for_it(make, h, w, see
     plan = plan_for(*batch)
     transform.plan(plan, SampleRNG(seed, 0, np.arange(6)))
     got = run(plan, list(batch), Type.FLOAT32)
-    draws = SampleRNG(seed, 0, np.arange(6))
-    draws.next_transform()
-    drawn = transform.make_params(draws, np.full(6, h), np.full(6, w))
+    rng = SampleRNG(seed, 0, np.arange(6))
+    rng.next_transform()
+    drawn = transform.make_params(rng, np.full(6, h), np.full(6, w))
     for i, image in enumerate(batch):
         for name, magnitude in zip(drawn["operation"][i].tolist(), drawn["magnitude"][i].tolist(), strict=True):
             image = by_functional(image, name, magnitude, interpolation, 0.25)
@@ -339,7 +339,7 @@ def test_a_batch_takes_as_many_launches_as_the_sample_that_needs_most(seed):
     for i in range(256):
         plan = Plan(heights[i : i + 1], widths[i : i + 1])
         T.Compose(chain).plan(plan, SampleRNG(seed, 0, [i]))
-        alone.append(plan.tables().launches)
+        alone.append(plan.compile().launches)
     assert max(alone) == batch.launches
     np.testing.assert_array_equal(batch.rows["active"].sum(axis=0), alone)
 
@@ -362,7 +362,7 @@ def test_different_operations_share_their_launches(names, launches):
     magnitude = np.full((n, 1), 2.0)
     T.RandAugment().write(plan, None, operation=np.array(names)[:, None], magnitude=magnitude)
     plan.normalize(MEAN, STD)
-    assert plan.tables().launches == launches
+    assert plan.compile().launches == launches
 
 
 def test_what_moves_by_nothing_takes_no_pass():
@@ -370,4 +370,4 @@ def test_what_moves_by_nothing_takes_no_pass():
     plan.resize(32, 32)
     names = np.array(["TranslateX", "TranslateY", "ShearX", "ShearY", "Rotate"])[:, None]
     T.RandAugment().write(plan, None, operation=names, magnitude=np.zeros((5, 1)))
-    assert plan.tables().launches == 1
+    assert plan.compile().launches == 1

@@ -31,7 +31,7 @@ def tables(chain: list[T.Transform], n: int = 64, seed: int = 0) -> CompiledPlan
     heights, widths = np.random.default_rng(seed).integers(64, 200, (2, n))
     plan = Plan(heights, widths)
     T.Compose(chain).plan(plan, SampleRNG(seed, 0, np.arange(n)))
-    return plan.tables()
+    return plan.compile()
 
 
 def launches(*chain: T.Transform, n: int = 64) -> int:
@@ -62,7 +62,7 @@ def test_an_operation_is_one_for_all_or_one_for_each():
     def ops(n: int, where: np.ndarray | None = None) -> np.ndarray:
         plan = Plan([3] * 4, [5] * 4)
         plan.append(operations.contrast(n, 255.0, 0.5), where)
-        return plan.tables().ops
+        return plan.compile().ops
 
     some = np.array([False, True, False, True])
     for where in (None, some):
@@ -90,7 +90,7 @@ def test_what_does_not_fit_changes_nothing():
     with pytest.raises(TransformError, match="resize to 0 x 7: both sides are from 1 to 2147483647 pixels"):
         plan.resize([0, 7], 7)
     untouched = Plan([30, 40], [50, 60])
-    np.testing.assert_array_equal(plan.tables().rows, untouched.tables().rows)
+    np.testing.assert_array_equal(plan.compile().rows, untouched.compile().rows)
 
 
 @pytest.mark.parametrize(
@@ -331,12 +331,12 @@ def test_crop_mask_convert_scale():
     images = stack(3, 300, 330)
     chain = T.Compose([T.RandomCrop(256), T.RandomMask(0.3), T.ConvertColor(), T.ToDtype(torch.float32, scale=True)])
     got = run(chain, images, 4)
-    draws = SampleRNG(4, 0, np.arange(3))
-    draws.next_transform()
-    place = chain.transforms[0].make_params(draws, np.full(3, 300), np.full(3, 330))
-    draws.next_transform()
-    draws.bernoulli(1.0)
-    keys = draws.keys()
+    rng = SampleRNG(4, 0, np.arange(3))
+    rng.next_transform()
+    place = chain.transforms[0].make_params(rng, np.full(3, 300), np.full(3, 330))
+    rng.next_transform()
+    rng.bernoulli(1.0)
+    keys = rng.keys()
     assert got.shape == (3, 256, 256, 3) and got.dtype == np.float32
     for i in range(3):
         want = sampling.crop(images[i].astype(np.float64), int(place["top"][i]), int(place["left"][i]), 256, 256)
@@ -382,12 +382,12 @@ def test_a_chain_is_its_transforms_one_by_one(names, seed):
     chain = [step[k] for k in names]
     images = stack(5) / np.float32(255)
     together = run(T.Compose(chain), images, seed)
-    draws = SampleRNG(seed, 0, np.arange(5))
+    rng = SampleRNG(seed, 0, np.arange(5))
     for transform in chain:
-        images = _step(transform, images, draws)
+        images = _step(transform, images, rng)
     assert together.shape == images.shape
     np.testing.assert_allclose(together, images, atol=2e-4)
 
 
-def _step(transform: T.Transform, images: np.ndarray, draws: SampleRNG) -> np.ndarray:
-    return apply(images, lambda plan: transform.plan(plan, draws))
+def _step(transform: T.Transform, images: np.ndarray, rng: SampleRNG) -> np.ndarray:
+    return apply(images, lambda plan: transform.plan(plan, rng))

@@ -30,8 +30,8 @@ class Note(T.Transform):
     def __init__(self, number: int, notes: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
         self.number, self.notes = number, notes
 
-    def make_params(self, draws: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        return {"drawn": draws.uniform()}
+    def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
+        return {"drawn": rng.uniform()}
 
     def write(self, plan: Plan, where: Any, **params: Any) -> None:
         where = np.ones(len(plan), dtype=bool) if where is None else where

@@ -91,10 +91,10 @@ def row(value: Any, i: int) -> Any:
 
 def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, seed: int) -> list[np.ndarray]:
     n, height, width, _ = images.shape
-    draws = SampleRNG(seed, 0, np.arange(n))
-    draws.next_transform()
-    acts = draws.bernoulli(transform.p) if isinstance(transform, T.RandomTransform) else np.ones(n, bool)
-    params = transform.make_params(draws, np.full(n, height), np.full(n, width))
+    rng = SampleRNG(seed, 0, np.arange(n))
+    rng.next_transform()
+    acts = rng.bernoulli(transform.p) if isinstance(transform, T.RandomTransform) else np.ones(n, bool)
+    params = transform.make_params(rng, np.full(n, height), np.full(n, width))
     drawn = [{name: row(value, i) for name, value in params.items()} for i in range(n)]
     floats = images.astype(np.float64)
     return [reference(floats[i], **drawn[i]) if acts[i] else floats[i] for i in range(n)]

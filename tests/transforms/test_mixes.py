@@ -78,12 +78,12 @@ def test_one_thread_and_several_make_the_same_bits(dtype, last, at_once, monkeyp
     monkeypatch.setattr(mixes, "_VALUES_AT_ONCE", at_once * 3 * 20 * 31)
     images = pictures(9, dtype)
     images = images.contiguous(memory_format=torch.channels_last) if last else images
-    draws, size = SampleRNG(1, 2, np.arange(8)), np.full(8, 20)
-    shares = draws.uniform(20 * 31).reshape(8, 1, 20, 31)
+    rng, size = SampleRNG(1, 2, np.arange(8)), np.full(8, 20)
+    shares = rng.uniform(20 * 31).reshape(8, 1, 20, 31)
     made = {}
     for threads in (1, 2):
         monkeypatch.setattr(mixes, "threads_for", lambda size, threads=threads: threads)
-        one = [mix.run(images, None, **mix.make_params(draws.at(3), size, size))[0] for mix in MIXES]
+        one = [mix.run(images, None, **mix.make_params(rng.at(3), size, size))[0] for mix in MIXES]
         three = mixes.blend([images[:-1], images[1:], images[:-1].flip(-1)], [shares / 2, 1 - shares, shares / 2])
         made[threads] = [*one, three]
     for one, several in zip(made[1], made[2], strict=True):
@@ -114,10 +114,10 @@ def test_boxes_are_torchvisions(height, width):
     """Its code, from the same numbers."""
     mix, n = T.CutMix(0.7), 500
     boxes = params(mix, height, width, n)["box"]
-    draws = SampleRNG(0, 0, np.arange(n))
-    draws.next_transform()
-    draws.bernoulli(1.0)
-    lam, r_x, r_y = draws.beta(0.7), draws.integers(0, width - 1), draws.integers(0, height - 1)
+    rng = SampleRNG(0, 0, np.arange(n))
+    rng.next_transform()
+    rng.bernoulli(1.0)
+    lam, r_x, r_y = rng.beta(0.7), rng.integers(0, width - 1), rng.integers(0, height - 1)
     for i in range(n):
         r = 0.5 * math.sqrt(1.0 - lam[i])
         r_w_half, r_h_half = int(r * width), int(r * height)

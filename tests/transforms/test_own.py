@@ -127,7 +127,7 @@ class Own(T.Transform):
     def __init__(self, params):
         self.params = params
 
-    def make_params(self, draws, heights, widths):
+    def make_params(self, rng, heights, widths):
         return self.params
 
     def write(self, plan, where, **params):

@@ -34,7 +34,7 @@ def planned() -> str:
                 len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), own, [(5.0, 7.0)] * len(plan), own
             )
             T.Compose([transform]).plan(plan, SampleRNG(0, 0, own))
-            tables = plan.tables(Type.FLOAT32, Layout.HWC)
+            tables = plan.compile(Type.FLOAT32, Layout.HWC)
             parts = tables.rows, tables.ops, tables.luts, plan.points.corners, plan.points.keypoints
             lines.append(f"{name} {number}: {[zlib.crc32(np.ascontiguousarray(part)) for part in parts]}")
     return "\n".join(lines)

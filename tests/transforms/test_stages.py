@@ -109,8 +109,8 @@ class Next(T.BatchTransform):
 
     partners = 1
 
-    def make_params(self, draws, heights, widths):
-        return {"unit": draws.uniform()}
+    def make_params(self, rng, heights, widths):
+        return {"unit": rng.uniform()}
 
     def run(self, images, targets, **params):
         return images[1:], targets and targets[1:]

@@ -181,7 +181,7 @@ class Mirrored(T.Transform):
 
     vertical: bool = False
 
-    def plan(self, plan, draws, where=None):
+    def plan(self, plan, rng, where=None):
         plan.flip(vertical=self.vertical, where=where)
 
 

@@ -298,7 +298,7 @@ def test_crops_and_flips_around_a_warp_take_one_launch():
     def launches(*chain: T.Transform) -> int:
         plan = Plan([90] * 4, [70] * 4)
         T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(4)))
-        return plan.tables().launches
+        return plan.compile().launches
 
     around = T.RandomCrop(60), T.RandomHorizontalFlip(), T.RandomRot90()
     for warp in (

@@ -55,7 +55,7 @@ def _host_kernels() -> str:
     plan = Plan([1], [2])
     plan.resize(1, 4)
     out = np.zeros((1, 4, 3), dtype=np.uint8)
-    CpuExecutor(plan.tables(Type.UINT8, Layout.HWC)).run(0, image, out.ctypes.data)
+    CpuExecutor(plan.compile(Type.UINT8, Layout.HWC)).run(0, image, out.ctypes.data)
     want = [[0, 0, 255], [64, 0, 191], [191, 0, 64], [255, 0, 0]]
     if out[0].tolist() != want:
         raise Broken(f"a resize of 2 pixels to 4 gave {out[0].tolist()}, not {want}", "report it, with this output")
