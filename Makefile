@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 all: $(VENV)/installed-test
 
 # One marker file for each set of extras; `pip install -e` also compiles the host kernels.
-$(VENV)/installed-%: pyproject.toml setup.py $(wildcard kernels/*)
+$(VENV)/installed-%: pyproject.toml setup.py $(wildcard kernels/* kernels/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "$(TORCH)" numpy setuptools wheel
 	$(BIN)/pip install --quiet --no-build-isolation --editable ".[$*]"
@@ -31,7 +31,7 @@ demo: $(VENV)/installed-demo
 lint: $(VENV)/installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror kernels/*
+	$(BIN)/clang-format --dry-run -Werror $(wildcard kernels/*.h kernels/*/*.h kernels/*/*.cpp kernels/*/*.cu)
 	$(BIN)/mypy
 
 test: lint

@@ -37,13 +37,15 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 def sources_checksum() -> int:
     """Tells the host kernels' sources from others; cuaug/_runtime/native.py works out the same."""
     checksum = 0
-    for path in sorted(path for path in KERNELS.iterdir() if path.suffix in (".h", ".cpp") and path.name[0] != "."):
-        checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.name.encode(), checksum))
+    for path in sorted(
+        path for path in KERNELS.glob("**/*.*") if path.suffix in (".h", ".cpp") and path.name[0] != "."
+    ):
+        checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(KERNELS).as_posix().encode(), checksum))
     return checksum
 
 
 class BuildKernels(build_ext):
-    """Compiles host_run.cpp for each instruction set, and host.cpp, which chooses at run time, and links them."""
+    """Compiles cpu/run.cpp for each instruction set, and cpu/c_api.cpp, which chooses at run time, and links them."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
@@ -60,11 +62,11 @@ class BuildKernels(build_ext):
         extra = os.environ.get("CUAUG_CXXFLAGS", "").split()
         with tempfile.TemporaryDirectory() as scratch:
             have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
-            units = [("host_run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in ISAS.items()]
-            units.append(("host.cpp", "host", have))
+            units = [("cpu/run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in ISAS.items()]
+            units.append(("cpu/c_api.cpp", "host", have))
             objects = [f"{scratch}/{name}.o" for _, name, _ in units]
             commands = [
-                [compiler, *FLAGS, *flags, *extra, "-c", KERNELS / source, "-o", made]
+                [compiler, *FLAGS, *flags, *extra, f"-I{KERNELS}", "-c", KERNELS / source, "-o", made]
                 for (source, _, flags), made in zip(units, objects, strict=True)
             ]
             with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiling is most of an installation's time

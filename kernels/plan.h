@@ -22,7 +22,7 @@
 // A pass with a `neighbourhood` does not resample (scale is 1): each resized index is a pixel of the window
 // [inner_low, inner_high), whose surroundings, continued by `border_before`, become its value.
 #pragma once
-#include "shim.h"
+#include "platform.h"
 
 struct Axis {
     double offset, scale;
@@ -55,7 +55,7 @@ struct Sample {
     float clamp;  // limit the sampled values to [0, clamp]; below 0: leave them
     int op_begin, op_end;
     int measure, measured;        // what this pass measures for the operation that starts the next one, and what the
-                                  // pass before did: statistics.h
+                                  // pass before did: core/statistics.h
     int measure_at, measured_at;  // where, in words of the statistics' memory
     float measure_scale;  // GRAY_SUM: gray level to the integer that is added up; RANGE: 1 rounds to levels, 0 does
                           // not; the histograms: value to level

@@ -72,8 +72,9 @@ def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(s
     installed = source.parent / "installed"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(installed)
-    kernels = {path.name for path in (ROOT / "kernels").iterdir()}
-    assert {path.name for path in (installed / "cuaug" / "_kernels").iterdir()} == kernels
+    there, here = installed / "cuaug" / "_kernels", ROOT / "kernels"
+    kernels = {path.relative_to(here) for path in here.glob("**/*")}
+    assert {path.relative_to(there) for path in there.glob("**/*")} == kernels
     for name in ("_host.so", "profiling/timeline.html", "py.typed"):
         assert (installed / "cuaug" / name).is_file(), name
     assert [*installed.glob("*.dist-info/licenses/LICENSE")]
@@ -95,11 +96,11 @@ def test_without_a_compiler_one_line_says_so(source: Path):
 
 
 def test_a_failing_compiler_is_quoted(source: Path):
-    (source / "kernels" / "store.h").write_text("this is no C++")
+    (source / "kernels" / "core/store.h").write_text("this is no C++")
     done = build(source)
     assert done.returncode != 0
     assert "the C++ compiler failed on the host kernels" in done.stdout + done.stderr
-    assert "store.h" in done.stdout + done.stderr
+    assert "core/store.h" in done.stdout + done.stderr
 
 
 def test_a_library_of_other_sources_is_refused(source: Path):
@@ -114,10 +115,10 @@ def test_a_library_of_other_sources_is_refused(source: Path):
         return subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
 
     assert imported().returncode == 0, imported().stderr
-    with open(source / "kernels" / "augment.cu", "a") as file:  # NVRTC compiles this one
+    with open(source / "kernels" / "cuda/augment.cu", "a") as file:  # NVRTC compiles this one
         file.write("// a comment\n")
     assert imported().returncode == 0
-    with open(source / "kernels" / "store.h", "a") as file:
+    with open(source / "kernels" / "core/store.h", "a") as file:
         file.write("// a comment\n")
     done = imported()
     assert done.returncode != 0

@@ -25,7 +25,7 @@ from cuaug.errors import DeviceError
 
 __all__ = ["FROM_FILE", "FROM_PART", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
 
-# As kernels/host_nvimgcodec.h has them.
+# As kernels/jpeg/nvimgcodec.h has them.
 FUNCTIONS = (
     "nvimgcodecGetProperties",
     "nvimgcodecInstanceCreate",

@@ -15,7 +15,7 @@ __all__ = ["TEXT_BYTES", "MessageLog", "captured", "lines_of"]
 log = logging.getLogger("cuaug")
 
 TEXT_BYTES = 4096
-"""The longest text that is kept of one image; kernels/host_messages.h has the same."""
+"""The longest text that is kept of one image; kernels/cpu/stderr_capture.h has the same."""
 
 
 @contextlib.contextmanager

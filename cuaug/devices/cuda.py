@@ -64,7 +64,7 @@ def unavailable(device: torch.device) -> str:
 
 
 class Kernels(NamedTuple):
-    """The entry points of kernels/augment.cu, which says what each is for."""
+    """The entry points of kernels/cuda/augment.cu, which says what each is for."""
 
     augment: Any
     resample: Any

@@ -31,9 +31,10 @@ def options(arch: int | str) -> list[str]:
 
 
 def sources() -> tuple[str, dict[str, str]]:
-    """The text of augment.cu, and the headers that it includes, by name."""
-    headers = {path.name: path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("*.h")) if "host" not in path.name}
-    return (KERNEL_DIRECTORY / "augment.cu").read_text(), headers
+    """The text of cuda/augment.cu, and the headers that it includes, by name."""
+    paths = [path for pattern in ("*.h", "core/*.h", "cpu/*.h", "cuda/*.h") for path in KERNEL_DIRECTORY.glob(pattern)]
+    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in sorted(paths)}
+    return (KERNEL_DIRECTORY / "cuda" / "augment.cu").read_text(), headers
 
 
 def compile(arch: int | str) -> tuple[bytes, str]:
@@ -45,7 +46,7 @@ def compile(arch: int | str) -> tuple[bytes, str]:
     nvrtc = _nvrtc()
     text, headers = sources()
     program = nvrtc.createProgram(
-        text, "augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
+        text, "cuda/augment.cu", [header.encode() for header in headers.values()], [name.encode() for name in headers]
     )
     try:
         try:

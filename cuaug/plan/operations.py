@@ -2,7 +2,7 @@
 
 Parameters are numbers or arrays with one entry per sample; colours are a number, (3,) per channel, or (N, 1) or
 (N, 3) per sample. `n` is the number of samples and `limit` the value of white (`Plan.limit`): most operations
-saturate to [0, limit] as torchvision's do. kernels/pixelops.h computes them.
+saturate to [0, limit] as torchvision's do. kernels/core/point_operations.h computes them.
 """
 
 from __future__ import annotations

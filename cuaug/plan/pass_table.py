@@ -1,4 +1,4 @@
-"""The rows of a batch while its plan is being written: the library changes them in place (kernels/writing.h)."""
+"""The rows of a batch while its plan is being written: the library changes them in place (kernels/planner/plan_builder.h)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FIRST_ROOM = 4
 
 
 class Writing(ctypes.Structure):
-    """Mirrors kernels/writing.h: where the arrays of `PassTable` lie."""
+    """Mirrors kernels/planner/plan_builder.h: where the arrays of `PassTable` lie."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("rows", "number", "bound", "ops", "kept", "begun")),

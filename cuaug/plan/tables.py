@@ -54,7 +54,7 @@ class CompiledPlan:
         rows = self.rows.copy()
         smooth = rows["filter"] != Filter.NEAREST
         for axis in (rows["y"], rows["x"]):
-            # `nearest` in kernels/sampling.h takes what lies under the new pixel's corner, as OpenCV does.
+            # `nearest` in kernels/core/sampling.h takes what lies under the new pixel's corner, as OpenCV does.
             axis["offset"] += np.where(smooth, 0.5 * axis["scale"], 0.0)
             axis["taps"] = 1
         rows["filter"], rows["antialias"], rows["neighbourhood"] = Filter.NEAREST, 0, Neighbourhood.NONE

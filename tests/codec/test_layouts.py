@@ -1,4 +1,4 @@
-"""kernels/host_nvimgcodec.h says of nvImageCodec's C interface what the header that comes with nvImageCodec says."""
+"""kernels/jpeg/nvimgcodec.h says of nvImageCodec's C interface what the header that comes with nvImageCodec says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.codec._nvimgcodec_c import FUNCTIONS, _folder
 
-OURS = KERNEL_DIRECTORY / "host_nvimgcodec.h"
+OURS = KERNEL_DIRECTORY / "jpeg/nvimgcodec.h"
 # Of each structure: our kind of it, theirs, and our fields with theirs, after those that all begin with.
 STRUCTURES = {
     "Properties": ("PROPERTIES", "Properties", {"version": "version", "cudart_version": "cudart_version"}),
@@ -114,7 +114,7 @@ CONSTANTS = {
     "UINT8": "SAMPLE_DATA_TYPE_UINT8",
     "IN_HOST_MEMORY": "IMAGE_BUFFER_KIND_STRIDED_HOST",
 }
-KERNELS = "\n".join(path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("host_*.h")))
+KERNELS = "\n".join(path.read_text() for path in sorted(KERNEL_DIRECTORY.glob("jpeg/*.h")))
 # Whether two functions take as many arguments, each of them as large, and one is a number where the other is one.
 _ALIKE = """
 template <class A, class B>

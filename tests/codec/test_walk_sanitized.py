@@ -24,26 +24,26 @@ pytestmark = [
 ]
 
 MISTAKES = {
-    "frame": ("host_jpeg.h", "if ({at + 10 > size <> false} || found"),
-    "progress": ("host_jpeg.h", "{end > size <> false} || !progress.note"),
-    "entries": ("host_jpeg.h", "if ({end > size <> false}) return 0;"),
-    "directory": ("host_jpeg.h", "if ({directory + 2 > size <> false}) return 0;"),
-    "scan": ("host_jpeg.h", "size_t({size - 1 - at <> size - at})"),
-    "block": ("host_jpeg.h", "for (; {at + 17 <= size <> at + 16 <= size}; at += 16)"),
-    "marker": ("host_jpeg.h", "for (int64_t at = 2; {at + 2 <= size <> at + 1 <= size} &&"),
-    "result": ("host_jpeg.h", "memcpy(out + {5 * i <> 5 * i + 1}, &header, sizeof header);"),
-    "segment": ("host_frame.h", "if (length < 2 || {end > size <> false}) return false;"),
-    "part": ("host_parts.h", "size_t({frame.begin <> frame.begin + (1 << 16)}));"),
-    "bits": ("host_codes.h", "if ({end - next >= 8 <> end - next >= 1} && "),
-    "room": ("host_codes.h", "if ({end - next < 16 <> end - next < 1}) {"),
-    "sum": ("host_index.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
+    "frame": ("jpeg/headers.h", "if ({at + 10 > size <> false} || found"),
+    "progress": ("jpeg/headers.h", "{end > size <> false} || !progress.note"),
+    "entries": ("jpeg/headers.h", "if ({end > size <> false}) return 0;"),
+    "directory": ("jpeg/headers.h", "if ({directory + 2 > size <> false}) return 0;"),
+    "scan": ("jpeg/headers.h", "size_t({size - 1 - at <> size - at})"),
+    "block": ("jpeg/headers.h", "for (; {at + 17 <= size <> at + 16 <= size}; at += 16)"),
+    "marker": ("jpeg/headers.h", "for (int64_t at = 2; {at + 2 <= size <> at + 1 <= size} &&"),
+    "result": ("jpeg/headers.h", "memcpy(out + {5 * i <> 5 * i + 1}, &header, sizeof header);"),
+    "segment": ("jpeg/frame.h", "if (length < 2 || {end > size <> false}) return false;"),
+    "part": ("jpeg/crop.h", "size_t({frame.begin <> frame.begin + (1 << 16)}));"),
+    "bits": ("jpeg/huffman.h", "if ({end - next >= 8 <> end - next >= 1} && "),
+    "room": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
+    "sum": ("jpeg/index.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
 }
 
 
 def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
     """These sources of what looks at JPEGs, with the sanitizers."""
     source, library = folder / "headers.cpp", folder / "headers.so"
-    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "host_parts.h"\n')
+    source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "jpeg/crop.h"\n')
     options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
     subprocess.run([os.environ.get("CXX", "g++"), *options, str(source), "-o", str(library)], check=True)
     return library

@@ -60,7 +60,7 @@ def main() -> None:
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     if args.mistake == "race":
         text, headers = nvrtc.sources()
-        wrong = headers | {"resample.h": headers["resample.h"].replace("block.sync();", "")}
+        wrong = headers | {"core/resample.h": headers["core/resample.h"].replace("block.sync();", "")}
         assert wrong != headers
         nvrtc.sources = lambda: (text, wrong)
     outputs = itertools.cycle(itertools.product(Type, Layout, (None, (7, 13), (2, 64))))

@@ -69,7 +69,9 @@ def test_usage_reads_spills():
 
 def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
     text, headers = nvrtc.sources()
-    monkeypatch.setattr(nvrtc, "sources", lambda: (text, headers | {"store.h": "#pragma once\nint oops = nonsense;"}))
+    monkeypatch.setattr(
+        nvrtc, "sources", lambda: (text, headers | {"core/store.h": "#pragma once\nint oops = nonsense;"})
+    )
     with pytest.raises(DeviceError, match=r'identifier "nonsense" is undefined'):
         nvrtc.compile(80)
 
@@ -159,7 +161,7 @@ def test_no_header_of_the_system_is_needed():
     text, headers = nvrtc.sources()
     own = re.findall(r'#include "([^"]+)"', "".join([text, *headers.values()]))
     assert set(own) <= set(headers)
-    assert "augment.h" in headers and "host.h" not in headers
+    assert "core/augment.h" in headers and "jpeg/decode.h" not in headers
 
 
 def test_others_may_read_what_is_kept_and_not_write_it(compiled, tmp_path):

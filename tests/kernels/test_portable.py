@@ -74,7 +74,7 @@ def test_every_operation(portable, name, source):
 def test_a_mistake_in_what_only_others_run_shows(tmp_path):
     """Chroma that is rounded the other way round."""
     right, wrong = "sums[2 * i + 1], i));", "sums[2 * i + 1], i + 1));"
-    mistaken = made(tmp_path, patched(tmp_path / "kernels", "jpeg_samples.h", right, wrong))
+    mistaken = made(tmp_path, patched(tmp_path / "kernels", "core/jpeg_samples.h", right, wrong))
     want = run("filters", (40, 131), Type.UINT8)
     with using(mistaken):
         assert run("filters", (40, 131), Type.UINT8) != want

@@ -79,39 +79,42 @@ def test_threads(tmp_path):
 
 # As `planted` takes them; of wrong accesses, also what is reported.
 ACCESSES = {
-    "read": ("resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
-    "write": ("store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
+    "read": ("core/resample.h", "const int n = {3 * (high - low) <> 3 * (high - low) + 1};", "of size"),
+    "write": ("core/store.h", "plane = {int64(sample.y.out) * sample.x.out <> int64(sample.y.out) * sample.x.out + 1};",
               "WRITE of size"),
-    "division": ("sampling.h", "if ({border == EDGE || n == 1 <> border == EDGE})", "division by zero"),
-    "conversion": ("cells.h", "return int({clamp(value * scale + 0.5f, 255.0f) <> value * 1e12f});",
+    "division": ("core/sampling.h", "if ({border == EDGE || n == 1 <> border == EDGE})", "division by zero"),
+    "conversion": ("core/clahe.h", "return int({clamp(value * scale + 0.5f, 255.0f) <> value * 1e12f});",
                    "outside the range"),
-    "warp": ("warp.h", "left, {right - left - taps <> right - left - taps + 1})", "READ of size"),
-    "stencil": ("neighbourhood.h",
+    "warp": ("core/warp.h", "left, {right - left - taps <> right - left - taps + 1})", "READ of size"),
+    "stencil": ("core/neighbourhood.h",
                 "&& {at.row + down < sample.y.inner_high <> at.row + down <= sample.y.inner_high}", "READ of size"),
-    "cells": ("cells.h", "y = first.y + i; {y < grid.rows * grid.height <> y <= grid.rows * grid.height}",
+    "cells": ("core/clahe.h", "y = first.y + i; {y < grid.rows * grid.height <> y <= grid.rows * grid.height}",
               "READ of size"),
-    "transposed": ("store.h", "at = {int64(x) * width + y <> int64(x) * width + y + 1};", "WRITE of size"),
-    "median": ("median.h", "high = {smaller(end, x.inner_high) <> end};", "READ of size"),
-    "bytes": ("bytes.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
+    "transposed": ("core/store.h", "at = {int64(x) * width + y <> int64(x) * width + y + 1};", "WRITE of size"),
+    "median": ("core/median.h", "high = {smaller(end, x.inner_high) <> end};", "READ of size"),
+    "bytes": ("cpu/uint8_path.h", "sample.target) + 3 * ({row * width + column <> row * width + column + 1});",
               "WRITE of size"),
-    "colours": ("colours.h", "const int some = {smaller(PIXELS, count - p) <> PIXELS};", "of size"),
-    "matrix": ("colours.h", "const int whole = {count / FULL * FULL <> larger(count - 1, 0)};", "of size"),
-    "rolling": ("rolling.h", "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
+    "colours": ("cpu/uint8_color.h", "const int some = {smaller(PIXELS, count - p) <> PIXELS};", "of size"),
+    "matrix": ("cpu/uint8_color.h", "const int whole = {count / FULL * FULL <> larger(count - 1, 0)};", "of size"),
+    "rolling": ("cpu/sliding_window.h", "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
 }  # fmt: skip
 SUMS = {
     "sum": (
-        "shim.h",
+        "platform.h",
         "(int64* sum, int64 value) { {__atomic_fetch_add(sum, value, __ATOMIC_RELAXED) <> *sum += value}; }",
     ),
-    "count": ("shim.h", "{ {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> ++*counter}; }"),
+    "count": ("platform.h", "{ {__atomic_fetch_add(counter, 1u, __ATOMIC_RELAXED) <> ++*counter}; }"),
 }
-BARRIERS = {"resample.h": 3, "cells.h": 2, "jpeg.h": 4, "statistics.h": 4}
+BARRIERS = {"core/resample.h": 3, "core/clahe.h": 2, "core/jpeg_compression.h": 4, "core/statistics.h": 4}
 MISSING = [f"{file}-{k}" for file, count in BARRIERS.items() for k in range(count)]
 NUMBERS = {name: number for number, name in enumerate([*ACCESSES, *SUMS, *MISSING])} | {"none": -1}
 
 
 def test_every_barrier_is_known():
-    found = {path.name: path.read_text().count("block.sync();") for path in (ROOT / "kernels").glob("*.h")}
+    folder = ROOT / "kernels"
+    found = {
+        path.relative_to(folder).as_posix(): path.read_text().count("block.sync();") for path in folder.glob("**/*.h")
+    }
     assert {file: count for file, count in found.items() if count} == BARRIERS, "adapt BARRIERS"
 
 
@@ -124,7 +127,7 @@ def reports(folder: Path, sanitizer: list[str], preload: str, mistakes: Iterable
         parts = [f"if (mistake != {NUMBERS[f'{file}-{k}']}) block.sync();{part}" for k, part in enumerate(after)]
         (kernels / file).write_text("".join([before, *parts]))
     library = build(folder / "host.so", ["-Og", *sanitizer, *flags], kernels=kernels, isas=("baseline",))
-    work = 'from tests import sanitizer_plans; sanitizer_plans.main(12, ["baseline"])'
+    work = 'from tests.support import sanitizer_plans; sanitizer_plans.main(12, ["baseline"])'
     return each(library, preload, "import torch", work, {name: NUMBERS[name] for name in mistakes}, folder)
 
 

@@ -1,4 +1,4 @@
-"""augment.cu as CUDA compiles it, run on the host: the host build's bits, in the memory it is given.
+"""cuda/augment.cu as CUDA compiles it, run on the host: the host build's bits, in the memory it is given.
 
 The threads of a block take turns there, each up to the next barrier, so that a missing one shows as wrong bits. Some of
 this needs more than a warp, the rest fewer threads than it has work for.
@@ -199,7 +199,7 @@ def test_every_alignment_and_width(emulated, offset):
     ids=["lines", "next lines", "beyond the end", "alignment"],
 )
 def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
-    kernels = patched(tmp_path / "kernels", "resample.h", right, wrong)
+    kernels = patched(tmp_path / "kernels", "core/resample.h", right, wrong)
     use(compiled(tmp_path, kernels), 5, monkeypatch)
     batch = [np.random.default_rng(0).integers(0, 256, (31, 43, 3), dtype=np.uint8)]
     plan = plan_for(*batch)

@@ -1,4 +1,4 @@
-"""Passes from bytes to bytes (kernels/bytes.h) make the bits that the same passes make by way of floats.
+"""Passes from bytes to bytes (kernels/cpu/uint8_path.h) make the bits that the same passes make by way of floats.
 
 A planar target goes by way of floats, and so does a pass before another one whose fill colours are not levels.
 """

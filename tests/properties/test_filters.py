@@ -348,7 +348,7 @@ wide = st.tuples(st.integers(1, 4), st.integers(250, 530))
     st.data(), any_size | wide, st.sampled_from([np.uint8, np.float32]), st.sampled_from(["convolve", "stencil"]), tiles
 )
 def test_shown_as_it_lies_or_turned_round(data, size, dtype, name, tile):
-    """An image that is mirrored after the filter goes another way (kernels/rolling.h): the same bits."""
+    """An image that is mirrored after the filter goes another way (kernels/cpu/sliding_window.h): the same bits."""
     image = data.draw(images(size=st.just(size), dtype=dtype))
     step, _, _ = data.draw(steps(name, *size))
     mix = data.draw(st.booleans())

@@ -1,4 +1,4 @@
-// kernels/augment.cu as it is compiled for CUDA, run on the host: the CUDA branch of shim.h, with the little that it
+// kernels/cuda/augment.cu as it is compiled for CUDA, run on the host: the CUDA branch of platform.h, with the little that it
 // takes of CUDA defined here. tests/kernels/test_scratch.py says what for.
 //
 // The threads of a block take turns, each up to the next barrier: whoever relies on a barrier that is missing finds the
@@ -88,7 +88,7 @@ static uint16_t half_of(float value) {
 }
 #define asm(...) bits = half_of(value)
 
-#include "augment.cu"
+#include "cuda/augment.cu"
 
 #undef asm
 

@@ -1,0 +1,132 @@
+// The C interface of the host build, called from cuaug/_runtime/native.py. `isa` is one of cuaug_best_isa()'s values:
+// the widest instruction set that this processor and this build both have.
+#include "cpu/run.h"
+#include "cpu/parallel_for.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+#ifndef CUAUG_SOURCES
+#define CUAUG_SOURCES 0
+#endif
+
+extern "C" {
+
+// The checksum of the sources by which setup.py names them; 0 where the library was built in another way.
+EXPORT uint32_t cuaug_sources() { return CUAUG_SOURCES; }
+
+EXPORT int cuaug_best_isa() {
+#ifdef CUAUG_HAS_AVX512
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        return 2;
+#endif
+#ifdef CUAUG_HAS_AVX2
+    if (__builtin_cpu_supports("avx2")) return 1;
+#endif
+    return 0;
+}
+}
+
+namespace {
+
+int run_on(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
+           int64_t* statistics, const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
+    auto* run = baseline::run;
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) run = avx2::run;
+#endif
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) run = avx512::run;
+#endif
+    (void)isa;
+    return run(rows, samples, passes, ops, tables, statistics, image, target, tile_rows, tile_columns, max_floats);
+}
+
+}  // namespace
+
+extern "C" {
+
+// rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
+// source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
+// statistics: the memory that the rows' measure_at and measured_at mean, or null for memory of its own.
+// tile_rows, tile_columns: 0 for one tile. Returns 0, or 1 when memory ran out.
+EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
+                     int64_t* statistics, const void* source, int64_t pitch, int32_t y, int32_t x, void* target,
+                     int tile_rows, int tile_columns) {
+    return run_on(isa, rows, samples, passes, ops, tables, statistics, {source, pitch, y, x}, target, tile_rows,
+                  tile_columns, INT64_MAX);
+}
+
+// As cuaug_run, for some of the samples in turn. some [count, 6]: a sample's number, its source, pitch, y, x and
+// target. failed [count]: 1 for samples that need a buffer of more than `max_floats`, or for which memory ran out, else
+// 0. Returns how many failed.
+EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
+                              int64_t samples, int passes, const void* ops, const float* tables, int64_t max_floats,
+                              uint8_t* failed) {
+    int64_t failures = 0;
+    for (int64_t i = 0; i < count; ++i, some += 6) {
+        const void* const row = static_cast<const char*>(rows) + some[0] * row_bytes;
+        const Image image = {reinterpret_cast<const void*>(some[1]), some[2], int32_t(some[3]), int32_t(some[4])};
+        const int status = run_on(isa, row, samples, passes, ops, tables, nullptr, image,
+                                  reinterpret_cast<void*>(some[5]), 0, 0, max_floats);
+        failed[i] = status != 0;
+        failures += failed[i];
+    }
+    return failures;
+}
+
+// As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each. targets: for each row
+// an address.
+EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,
+                           const float* tables, const char* images, int64_t image_bytes, int64_t pitch, int views,
+                           const uint64_t* targets, int64_t row_bytes) {
+    return on_threads(samples, threads, [=](int64_t i) {
+        return cuaug_run(isa, static_cast<const char*>(rows) + i * row_bytes, samples, passes, ops, tables, nullptr,
+                         images + i / views * image_bytes, pitch, 0, 0, reinterpret_cast<void*>(targets[i]), 0, 0);
+    });
+}
+
+// planes: address of the first image's first of three, which begin `apart` bytes from each other; images, image_bytes
+// from each other. out [images, pixels, 3]: their values, of one byte or four each, pixel by pixel.
+EXPORT void cuaug_interleave(int isa, int threads, const char* planes, int64_t images, int64_t image_bytes,
+                             int64_t apart, int64_t pixels, int bytes, char* out) {
+    on_threads(images, threads, [=](int64_t i) {
+        const void* const from = planes + i * image_bytes;
+        void* const to = out + i * 3 * pixels * bytes;
+#ifdef CUAUG_HAS_AVX512
+        if (isa == 2) return avx512::interleave(from, apart, pixels, bytes, to), 0;
+#endif
+#ifdef CUAUG_HAS_AVX2
+        if (isa == 1) return avx2::interleave(from, apart, pixels, bytes, to), 0;
+#endif
+        (void)isa;
+        return baseline::interleave(from, apart, pixels, bytes, to), 0;
+    });
+}
+
+// out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32
+// bits.
+EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position,
+                       uint32_t first, int64_t count, double low, double span, double* out) {
+#ifdef CUAUG_HAS_AVX512
+    if (isa == 2) return avx512::draw(key0, key1, index, n, position, first, count, low, span, out);
+#endif
+#ifdef CUAUG_HAS_AVX2
+    if (isa == 1) return avx2::draw(key0, key1, index, n, position, first, count, low, span, out);
+#endif
+    (void)isa;
+    baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
+}
+
+// out [3]: bytes of a Sample, an Axis and an Op, for the check that Python's mirror fits.
+EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
+}
+
+#include "jpeg/decode.h"
+#include "cpu/exit_handler.h"
+#include "cpu/read_files.h"
+#include "jpeg/headers.h"
+#include "jpeg/crop.h"
+#include "planner/c_api.h"
+#include "core/scratch.h"
+#include "jpeg/exif_transpose.h"

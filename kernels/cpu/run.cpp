@@ -1,0 +1,235 @@
+// The host launcher, compiled once for each instruction set: CUAUG_ISA names the namespace and the entry point, so
+// that no code of one set can stand in for the other's at link time. For the same reason no standard container here.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cpu/run.h"
+
+#ifdef CUAUG_BLOCK_THREADS
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#endif
+
+namespace CUAUG_ISA {
+
+#include "core/augment.h"
+
+namespace {
+
+// Memory that a worker thread keeps from one image to the next.
+struct Buffer {
+    float* data = nullptr;
+    size_t size = 0;
+
+    bool hold(size_t wanted, int64_t max_floats) {
+        if (wanted > uint64_t(max_floats)) return false;
+#ifdef __SANITIZE_ADDRESS__
+        if (wanted == size) return true;  // no more than asked for, so that one float too many is out of bounds
+#else
+        if (wanted <= size) return true;
+#endif
+        free(data);
+        void* memory = nullptr;
+        const bool have = posix_memalign(&memory, 64, wanted * sizeof(float)) == 0;
+        data = have ? static_cast<float*>(memory) : nullptr;
+        size = have ? wanted : 0;
+        return have;
+    }
+    ~Buffer() { free(data); }
+};
+
+thread_local Buffer scratch, intermediate[2], counted;
+
+size_t tile_floats(const Sample& sample, Tile tile) {
+    if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
+    // A line never needs more than the window, which is all that sampling may see.
+    const size_t line = 3 * size_t(sample.x.high - sample.x.low);
+    const size_t tables = size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps);
+    return (tables + LANES - 1) / LANES * LANES + ROWS * line;
+}
+
+size_t scratch_floats(const Sample& sample, Tile tile) {
+    return size_t(statistics_floats(sample, tile)) + tile_floats(sample, tile);
+}
+
+#ifdef CUAUG_BLOCK_THREADS
+
+struct RealBarrier : Barrier {
+    std::mutex mutex;
+    std::condition_variable all_here;
+    int waiting = 0, generation = 0;
+
+    void wait() override {
+        std::unique_lock<std::mutex> lock(mutex);
+        const int mine = generation;
+        if (++waiting == CUAUG_BLOCK_THREADS) {
+            waiting = 0, ++generation;
+            all_here.notify_all();
+        } else {
+            all_here.wait(lock, [&] { return generation != mine; });
+        }
+    }
+};
+
+template <class Body>
+void run_block(Body body) {
+    RealBarrier barrier;
+    std::thread threads[CUAUG_BLOCK_THREADS];
+    for (int i = 0; i < CUAUG_BLOCK_THREADS; ++i)
+        threads[i] = std::thread([&, i] { body(Block{i, CUAUG_BLOCK_THREADS, &barrier}); });
+    for (auto& thread : threads) thread.join();
+}
+
+#else
+
+template <class Body>
+void run_block(Body body) {
+    body(Block{});
+}
+
+#endif
+
+bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* statistics, int tile_rows,
+              int tile_columns, int64_t max_floats) {
+    Buffer& memory = scratch;  // a thread_local of this thread: the block's threads share it
+    bool held = true;
+    run_block([&](const Block& block) {
+        for (int y = 0; y < sample.y.out; y += tile_rows) {
+            for (int x = 0; x < sample.x.out; x += tile_columns) {
+                const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
+                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile), max_floats);
+                block.sync();
+                if (held) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
+                block.sync();  // all are done with the memory
+            }
+        }
+    });
+    return held;
+}
+
+// A batch that is larger is written past the caches: they could not keep it, and would read every line of it before it
+// is written. tests/properties/test_store.py makes one that is just larger: adapt it.
+constexpr int64 MOST_CACHED = 16 << 20, CACHE_LINE = 64;
+
+// Where its rows are whole lines: one that is written in parts, some of them past the caches, takes far longer.
+bool past_caches(const Sample& sample, int64 samples) {
+    const int bytes = sample.target_type == UINT8 ? 1 : sample.target_type == FLOAT32 ? 4 : 2;
+    const int64 row = int64(sample.x.out) * bytes * (sample.target_layout == HWC ? sample.target_channels : 1);
+    const int64 planes = sample.target_layout == HWC ? 1 : sample.target_channels;
+    return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MOST_CACHED;
+}
+
+// out = the values of three planes in turn.
+template <class T>
+void interleave_values(const void* planes, int64_t apart, int64_t pixels, void* out) {
+    const T* const red = static_cast<const T*>(planes);
+    const T* const green = red + apart / int64_t(sizeof(T));
+    const T* const blue = green + apart / int64_t(sizeof(T));
+    T* __restrict const to = static_cast<T*>(out);
+    for (int64_t i = 0; i < pixels; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
+}
+
+// The image that one pass leaves for the next: where, bytes a row, and type.
+struct Left {
+    uint64 address;
+    int64 pitch;
+    int type;
+};
+
+// Chooses what a pass leaves and sets its target: levels stay bytes, and where they lie if that is as they are shown
+// (then there is no target). At address 0 if memory ran out.
+Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
+    const bool levels = hands_on_levels(sample);
+    sample.target = 0;
+    sample.target_type = levels ? UINT8 : FLOAT32;
+    if (levels)
+        if (const uint8* lies = in_place(sample))
+            return {uint64(reinterpret_cast<uintptr_t>(lies)), sample.pitch, UINT8};
+    const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
+    if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
+        sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
+    return {sample.target, int64(bytes) / (sample.transposed ? sample.x.out : sample.y.out), sample.target_type};
+}
+
+}  // namespace
+
+// Runs every pass of one sample. No buffer takes more than `max_floats`. `rows` points at its row of the first pass;
+// the next pass's lies `samples` rows on.
+int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
+        const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
+    const Sample* const own = static_cast<const Sample*>(rows);
+    int most_words = 0;
+    for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
+    if (!statistics && !counted.hold(4 * size_t(most_words), max_floats)) return 1;
+    int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
+    Left left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
+    int unused = 0;  // the intermediate image that nobody reads
+    for (int pass = 0; pass < passes; ++pass) {
+        Sample sample = own[pass * samples];
+        const bool last = pass + 1 == passes || !own[(pass + 1) * samples].active;
+        sample.source = left.address, sample.pitch = left.pitch, sample.source_type = left.type;
+        if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
+        if (last) {
+            sample.target = uint64(reinterpret_cast<uintptr_t>(target));
+            sample.past_caches = past_caches(sample, samples);
+        } else {
+            left = leave(sample, intermediate[unused], max_floats);
+            if (left.address == 0) return 1;
+            if (sample.target == left.address) unused = 1 - unused;
+        }
+        if (!statistics) {  // what the pass before the last one measured is no longer needed
+            sample.measure_at = pass % 2 * most_words, sample.measured_at = (pass + 1) % 2 * most_words;
+            if (sample.measure) memset(memory + sample.measure_at, 0, sizeof(int64) * measured_words(sample));
+        }
+        const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
+        const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
+        const Op* program = static_cast<const Op*>(ops);
+        if (!run_pass(sample, program, tables, memory, rows_each, columns_each, max_floats)) return 1;
+        if (last) break;
+    }
+    end_of_writing();
+    return 0;
+}
+
+void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
+          int64_t count, double low, double span, double* out) {
+    constexpr int TOGETHER = 16;  // samples, of whose blocks the compiler makes vectors
+    for (int64_t begin = 0; begin < n; begin += TOGETHER) {
+        const int some = int(n - begin < TOGETHER ? n - begin : TOGETHER);
+        uint32 index_low[TOGETHER] = {}, index_high[TOGETHER] = {}, words[4][TOGETHER];
+        for (int i = 0; i < some; ++i) {
+            index_low[i] = uint32(index[begin + i]);
+            index_high[i] = uint32(uint64(index[begin + i]) >> 32);
+        }
+        for (int64_t k = 0; k < count; ++k) {
+            const uint32 number = first + uint32(k);
+            if (k == 0 || number % 4 == 0) {
+                for (int i = 0; i < TOGETHER; ++i) {
+                    const Philox block = philox(key0, key1, index_low[i], index_high[i], position, number / 4);
+                    for (int word = 0; word < 4; ++word) words[word][i] = block.word[word];
+                }
+            }
+            for (int i = 0; i < some; ++i)
+                out[(begin + i) * count + k] = low + words[number % 4][i] * (1.0 / 4294967296.0) * span;
+        }
+    }
+}
+
+void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out) {
+    if (bytes == 1)
+        interleave_values<uint8>(planes, apart, pixels, out);
+    else
+        interleave_values<float>(planes, apart, pixels, out);
+}
+
+void sizes(int64_t* out) {
+    const int64_t all[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
+    memcpy(out, all, sizeof all);
+}
+
+}  // namespace CUAUG_ISA

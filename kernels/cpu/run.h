@@ -1,0 +1,23 @@
+// What cpu/c_api.cpp and the builds of cpu/run.cpp share.
+#pragma once
+#include <cstdint>
+
+// A decoded image, or a region of one: `data` is its pixel (y, x) in the coordinates of the whole image.
+struct Image {
+    const void* data;
+    int64_t pitch;
+    int32_t y, x;
+};
+
+#define CUAUG_DECLARE(isa)                                                                                            \
+    namespace isa {                                                                                                   \
+    int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics, \
+            const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats);                   \
+    void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
+              int64_t count, double low, double span, double* out);                                                   \
+    void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out);                         \
+    void sizes(int64_t* out);                                                                                         \
+    }
+CUAUG_DECLARE(baseline)
+CUAUG_DECLARE(avx2)
+CUAUG_DECLARE(avx512)
