@@ -29,6 +29,7 @@ from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
 __all__ = ["check"]
 
 _MOST_CHILDREN = 50
+_OPENING = 30  # the time limit of opening, in those of a sample: indexes of shards may be made
 _PROGRESS_SECONDS = 0.2
 
 
@@ -140,10 +141,10 @@ def _events(request: dict[str, Any], timeout: float) -> Generator[list[Any], Non
         with contextlib.suppress(BrokenPipeError):  # it has died: its exit status tells
             child.stdin.write(json.dumps(request).encode())
             child.stdin.close()
-        text, limit = b"", None  # opening may take long, since it makes the indexes of shards
+        text, limit = b"", _OPENING * timeout
         while True:
             if not select.select([child.stdout], [], [], limit)[0]:
-                yield ["death", f"takes longer than {timeout:g} seconds"]
+                yield ["death", f"takes longer than {limit:g} seconds"]
                 return
             part = os.read(child.stdout.fileno(), 1 << 16)
             *lines, text = (text + part).split(b"\n")

@@ -38,7 +38,8 @@ class Hdf5(ReprMixin):
     The file may come from anybody. Refused are links to other files, external storage, views (virtual datasets) of
     files outside of the file's own folder or HDF5_VDS_PREFIX, and compressions whose output has no limit: szip, n-bit,
     scale-offset, or two at once. Each stored chunk is checked once, before HDF5 decodes it. Metadata is HDF5's to
-    parse: keep h5py up to date, and check files from strangers with `cuaug check`.
+    parse, and HDF5 2.0 never returns from some damaged views: keep h5py up to date, and check files from strangers
+    with `cuaug check`, which has a time limit.
 
     Args:
         path: of the file.

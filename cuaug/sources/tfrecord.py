@@ -58,6 +58,8 @@ class TFRecord(Shards):
         decoders: Decoders | None = None,
         verify: bool = False,
     ) -> None:
+        for module in ("google.protobuf", "google_crc32c"):  # and not once an epoch has begun
+            need(module, "tfrecord")
         paths = expand(shards, ".tfrecord", ".tfrecords")
         found = indexes(_KIND, paths)
         counts = [len(index.arrays["offset"]) for index in found]

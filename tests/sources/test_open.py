@@ -195,6 +195,8 @@ def test_names_of_nothing(folder, name, message):
     [
         ("lmdb", "lmdb", lambda folder: sources.Lmdb(folder / "db.lmdb")),
         ("h5py", "hdf5", lambda folder: sources.Hdf5(folder / "data.h5")),
+        ("google.protobuf", "tfrecord", lambda folder: sources.TFRecord(folder / "train-0.tfrecord")),
+        ("google_crc32c", "tfrecord", lambda folder: sources.TFRecord(folder / "train-0.tfrecord")),
         ("fsspec", "remote", lambda folder: sources.Remote(["https://host/a.png"])),
         ("fsspec", "remote", lambda folder: Loader(["https://host/a.png"])),
         ("fsspec", "remote", lambda folder: Loader("s3://bucket/train")),
@@ -214,7 +216,8 @@ def test_a_protocol_whose_library_is_missing():
 def test_importing_imports_none_of_the_libraries():
     program = (
         "import sys, cuaug.sources\n"
-        "sys.exit([m for m in ('lmdb', 'h5py', 'fsspec', 'aiohttp', 'PIL.Image') if m in sys.modules] or None)"
+        "libraries = ('lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'fsspec', 'aiohttp', 'PIL.Image')\n"
+        "sys.exit([m for m in libraries if m in sys.modules] or None)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
