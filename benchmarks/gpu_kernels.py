@@ -3,8 +3,8 @@
 Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
 batch was given, after flushing the L2 cache), a whole `CudaExecutor.run` on the device (upload and launch), and the CPU
 time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
-chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain is run by both of cuda/augment.cu's entry
-points: as shipped by `resample`, and by `augment`.
+chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain is run by both entry points of
+cuda/augment.cu: as shipped by `resample`, and by `augment`.
 
     python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
 """

@@ -4,7 +4,7 @@ It is exact where each value is one of 256 levels: in a run that begins with a t
 while the pixels are still those of the source. The tables are made by running the operations, on the host, on all
 levels; so they hold the very bits that the operations would have made.
 
-Passes of such operations alone, from bytes to bytes, are left as they are: kernels/cpu/uint8_path.h does the same for them.
+Passes of such operations alone, from bytes to bytes, are left as they are: cpu/uint8_path.h does the same.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ plan.py        `Plan`, which transforms write into
 moves.py       its part that says where pixels come from: crops, flips, resizes, warps
 filters.py     its part that looks at neighbourhoods: blurs, medians and JPEG
 passes.py      what both share
-rows.py        the rows that they have the library change: kernels/planner/plan_builder.h, which begins passes where it must
+rows.py        the rows that the library changes (planner/plan_builder.h), which begins passes where it must
 geometry.py    windows: those that are drawn, and those that are read
 points.py      boxes and keypoints, moved along with the pixels; bends.py where a field of displacements moves them
 linear.py      products of small matrices, with the same bits on every processor

@@ -49,7 +49,7 @@ class DisplacementField(NamedTuple):
         return now
 
     def _displaced(self, points: Floats, at: Indices, size: Floats) -> tuple[Floats, Floats]:
-        """(K, 2) where points are moved to, and (K, 2, 2) how that changes with x and with y; as kernels/core/warp.h."""
+        """(K, 2) where points are moved to, and (K, 2, 2) how that changes with x and with y; as core/warp.h."""
         cells = np.stack([self.columns[at], self.rows[at]], axis=1) - 1
         place = np.nan_to_num(np.clip(points, 0.0, size) / size * cells)
         cell = np.minimum(place.astype(np.int64), cells - 1)

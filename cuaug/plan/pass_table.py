@@ -1,4 +1,4 @@
-"""The rows of a batch while its plan is being written: the library changes them in place (kernels/planner/plan_builder.h)."""
+"""The rows of a batch while its plan is being written: the library changes them in place (planner/plan_builder.h)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Random numbers that are a pure function of (seed, epoch, sample index, position, draw).
 
 `position` counts the transforms of a chain, `draw` the numbers that one transform takes. Nothing else enters: not
-the batch, the thread, the rank or the device. The generator is Philox4x32-10 (kernels/core/philox.h): the key comes from
-(seed, epoch), the counter from (index, position, draw).
+the batch, the thread, the rank or the device. The generator is Philox4x32-10 (kernels/core/philox.h): the key comes
+from (seed, epoch), the counter from (index, position, draw).
 """
 
 from __future__ import annotations

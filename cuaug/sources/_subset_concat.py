@@ -15,7 +15,7 @@ from cuaug.sources._fingerprint import fingerprint, once
 from cuaug.sources._repr import ReprMixin, some
 from cuaug.sources.source import Source, optional_method
 
-__all__ = ["Joined", "Part", "inner", "leaves"]
+__all__ = ["ConcatSource", "SubsetSource", "inner", "leaves"]
 
 
 def inner(dataset: Any) -> Sequence[Any]:
@@ -79,6 +79,12 @@ class _OfSources(ReprMixin):
         prints: list[Any] = [None if method is None else method() for method in methods]
         return None if None in prints else prints
 
+    def encoded_size(self, index: int) -> int:
+        """Bytes of the encoded image; 0 where they are not known."""
+        source, i = self._place(index)
+        size = optional_method(source, "encoded_size")
+        return 0 if size is None else size(i)
+
     def _picture_size(self, index: int) -> tuple[int, int]:
         source, i = self._place(index)
         size = optional_method(source, "picture_size")
@@ -94,7 +100,7 @@ class _OfSources(ReprMixin):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-class Part(_OfSources):
+class SubsetSource(_OfSources):
     """Some samples of a source.
 
     Raises:
@@ -126,7 +132,7 @@ class Part(_OfSources):
         return None if prints is None else fingerprint("subset", prints[0], self.indices)
 
 
-class Joined(_OfSources):
+class ConcatSource(_OfSources):
     """The samples of sources, one source after the other."""
 
     def __init__(self, sources: Sequence[Source]) -> None:

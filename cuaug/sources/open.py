@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import LoaderError
-from cuaug.sources._subset_concat import Joined, Part, inner, leaves
+from cuaug.sources._subset_concat import ConcatSource, SubsetSource, inner, leaves
 from cuaug.sources._urls import is_url
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files, split_pairs
@@ -95,7 +95,7 @@ def _of_sources(dataset: Any) -> Source:
     parts = [_of_sources(part) for part in inner(dataset)]
     if not parts:
         return FromDataset(dataset) if hasattr(dataset, "__getitem__") else dataset
-    return Part(parts[0], dataset.indices) if isinstance(dataset, Subset) else Joined(parts)
+    return SubsetSource(parts[0], dataset.indices) if isinstance(dataset, Subset) else ConcatSource(parts)
 
 
 def _listed(entries: Iterable[Any]) -> list[Any]:

@@ -96,7 +96,8 @@ ACCESSES = {
               "WRITE of size"),
     "colours": ("cpu/uint8_color.h", "const int some = {smaller(PIXELS, count - p) <> PIXELS};", "of size"),
     "matrix": ("cpu/uint8_color.h", "const int whole = {count / FULL * FULL <> larger(count - 1, 0)};", "of size"),
-    "rolling": ("cpu/sliding_window.h", "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
+    "rolling": ("cpu/sliding_window.h",
+                "smaller(last, {sample.x.inner_high <> sample.x.inner_high + 1})", "READ of size"),
 }  # fmt: skip
 SUMS = {
     "sum": (

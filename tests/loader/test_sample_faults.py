@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from torch.utils.data import ConcatDataset, Subset
 
 from cuaug import DecodeError, Loader, LoaderError, TransformError
 from cuaug import transforms as T
-from cuaug.sources import Files, TarShards
+from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources._bytes import read_bytes, read_files
 from tests.loader.pictures import png
 
@@ -178,6 +179,19 @@ def test_a_member_of_a_tar_that_is_too_large_is_not_read(tmp_path):
     came, failed = skipped(source, [], max_bytes=4000)
     assert came == [0, 2] == sorted(read) and "bytes, above the limit max_bytes=4,000" in failed[1]
     assert skipped(source, [], max_bytes=9000) == ([0, 1, 2], {})
+
+
+def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(2):
+            member = tarfile.TarInfo(f"{i}.png")
+            data = png(i) + bytes(5000 if i == 1 else 0)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    source = TarShards(tmp_path / "a.tar", "png", None)
+    joined = open_source(ConcatDataset([Subset(source, [1, 0]), source]))
+    assert [joined.encoded_size(i) for i in range(4)] == [source.encoded_size(i) for i in (1, 0, 0, 1)]
+    assert skipped(joined, [], max_bytes=4000)[0] == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])

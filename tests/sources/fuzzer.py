@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.cache import fuzz_cache
 from tests.codec.memory import peak_bytes
-from tests.sources import fuzz_files, fuzz_index
+from tests.sources import fuzz_containers, fuzz_files, fuzz_index
 
 __all__ = ["KINDS"]
 
@@ -36,6 +36,9 @@ KINDS: dict[str, Callable[[random.Random, Path], None]] = {
     "list": fuzz_files.run_list,
     "index": fuzz_index.run_one,
     "cache": fuzz_cache.run_one,
+    "hdf5": fuzz_containers.run_hdf5,
+    "tfrecord": fuzz_containers.run_tfrecord,
+    "lmdb": fuzz_containers.run_lmdb,
 }
 _ARM_EVERY = 20  # cases under one deadline: setting it costs as much as a case
 

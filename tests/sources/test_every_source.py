@@ -94,9 +94,9 @@ def test_reprs_of_sources_made_of_others(tmp_path):
         == f"ChecksumSource(12 samples, of {inner})"
     )
     part = sources.open_source(torch.utils.data.Subset(one, [3]))
-    assert repr(part) == f"Part(1 sample, of {inner})"
+    assert repr(part) == f"SubsetSource(1 sample, of {inner})"
     joined = sources.open_source(torch.utils.data.ConcatDataset([one, part, one, one, one]))
-    assert repr(joined) == f"Joined(49 samples, of {inner}, {part!r}, {inner} and 2 more)"
+    assert repr(joined) == f"ConcatSource(49 samples, of {inner}, {part!r}, {inner} and 2 more)"
 
 
 def test_every_sample_from_several_threads(kind, source):

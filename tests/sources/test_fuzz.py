@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "20000"))
 SEED = 20261125
 # In parts of all cases.
-WEIGHTS = {"tar": 3, "coco": 3, "index": 3, "table": 2, "list": 2, "cache": 2}
+WEIGHTS = {"tar": 3, "coco": 3, "index": 3, "lmdb": 1}
 SHARE = CASES // sum(WEIGHTS.get(kind, 2) for kind in KINDS)
 
 
