@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "benchmarks" / "README.md"]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -80,9 +80,12 @@ def test_the_readmes_programs_run(tmp_path):
         folder.mkdir(parents=True)
         for number in range(3):
             Image.fromarray(photo).save(folder / f"{number}.jpg")
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(programs) >= 3
-    program = "\n".join(["from PIL import Image", "image = Image.new('RGB', (60, 40))", *programs])
+    pages = [ROOT / "README.md", ROOT / "docs" / "transforms.md"]
+    programs = [code for page in pages for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)]
+    assert len(programs) >= 4
+    image = ["import numpy as np", "from PIL import Image", "image = Image.new('RGB', (60, 40))"]
+    targets = ["boxes, masks = np.array([[5, 5, 40, 30]], np.float32), np.ones((1, 40, 60), np.uint8)"]
+    program = "\n".join([*image, *targets, *programs])
     command = [sys.executable, "-c", program]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -90,12 +93,12 @@ def test_the_readmes_programs_run(tmp_path):
 
 
 def test_the_map_has_everything():
-    tree = (ROOT / "README.md").read_text().partition("## How it works")[2].partition("## Development")[0]
+    tree = (ROOT / "docs" / "design.md").read_text().partition("## The map")[2].partition("## One crop")[0]
     parts = [path for path in (ROOT / "cuaug").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
     assert len(parts) > 20
     for path in parts:
         name = path.name if path.suffix else f"{path.name}/"
-        assert name.startswith("__") or name in tree, f"README.md, How it works: {name}"
+        assert name.startswith("__") or name in tree, f"docs/design.md, The map: {name}"
 
 
 def test_shim_names_every_file_that_branches():
