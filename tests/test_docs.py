@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
