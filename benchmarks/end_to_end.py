@@ -1,12 +1,12 @@
-"""From JPEG files to normalised float32 batches: cuaug against its peers in one run, suite by suite.
+"""Images per second from JPEG files to float32 batches, cuaug beside its peers.
 
     classification   RandomResizedCrop(224), flip, Normalize; 500 x 375
     1080p            the same from 1920 x 1080
     heavy            with ColorJitter, RandAugment(2, 9) and RandomErasing; 500 x 375
     detection        Resize to 800 x 800, flip, Normalize; 1920 x 1080
-    views            two crops to 224 and six to 96 of each picture, flip, Normalize; 500 x 375
+    views            two crops to 224 and six to 96 of each image, flip, Normalize; 500 x 375
 
-All on two threads, or two worker processes. What is timed, and how, is in README.md next to this file.
+Every contender runs on two threads or two worker processes. README.md in this folder explains the timing.
 
     python benchmarks/end_to_end.py --suite all --out benchmarks/results
 """
@@ -23,19 +23,19 @@ from typing import Any
 
 import torch
 
-# `peers` comes first: it makes the examples importable.
+# `peers` makes the examples importable, so it comes first.
 from peers import CONTENDERS, IMAGENET_MEAN, IMAGENET_STD, VIEWS, Contender, Task
 from photos import write_photos
 from report import Bar, bar_plot, circumstances, processor_seconds, spread, write_json
 
-#: Who is compared with all others, and under which name in the results.
+#: cuaug's contenders, and the JSON key of their ratio to each peer.
 OWN = {"cuaug": "cuaug_to_this", "cuaug-prepared": "cuaug_prepared_to_this"}
-SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, height, files
+SETS = {"500x375": (500, 375, 2048), "1920x1080": (1920, 1080, 512)}  # width, height, number of files
 
 
 @dataclass(frozen=True)
 class Suite:
-    """A chain, what it runs on, and how often by default: all suites together take about twenty minutes."""
+    """A chain, its image set and its default settings. All suites take about twenty minutes."""
 
     title: str
     pictures: str
@@ -68,7 +68,7 @@ def prepare(
     chain: str = "classification",
     size: int = 224,
 ) -> Task:
-    """Write the set unless it is there, read it once so that its pages are warm, and make the task."""
+    """Write the image set if it is missing, warm its pages, and return the task."""
     width, height, count = SETS[name]
     folder = write_photos(root / f"{name}-{count}", count, height, width)
     files = sorted(folder.glob("*.jpg"))[:limit]
@@ -80,53 +80,58 @@ def prepare(
 
 
 def tensors_of(images: torch.Tensor | Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """A batch's images, or its views."""
+    """The image tensors of a batch: one, or one per view size."""
     return [images] if isinstance(images, torch.Tensor) else images
 
 
-def packed(images: torch.Tensor) -> bool:
+def is_dense(images: torch.Tensor) -> bool:
     return images.is_contiguous() or (images.ndim == 4 and images.is_contiguous(memory_format=torch.channels_last))
 
 
 def check(contender: Contender) -> None:
-    """Run one epoch (the warm-up) and raise unless it delivers what the task asks for."""
+    """Run one epoch as warm-up and check its output.
+
+    Raises:
+        AssertionError: a file is missing or repeated, or a batch has the wrong shape, dtype or values.
+    """
     task = contender.task
     sides = [(task.size, 1)] if task.chain != "views" else [(view.size, view.count) for view in VIEWS]
-    wanted = sum(task.batch_size * count * 3 * side * side for side, count in sides)
+    expected_values = sum(task.batch_size * count * 3 * side * side for side, count in sides)
     seen: list[int] = []
     for batch, labels in contender.epoch():
         tensors = tensors_of(batch)
-        shapes = [tuple(each.shape) for each in tensors]
+        shapes = [tuple(tensor.shape) for tensor in tensors]
         fits = all(shape[0] == task.batch_size and shape[-1] == shape[-2] for shape in shapes)
         fits &= {shape[-1] for shape in shapes} == {side for side, _ in sides}
-        fits &= all(shape[-3] == 3 for shape in shapes) and sum(map(math.prod, shapes)) == wanted
-        fits &= all(each.dtype == torch.float32 and packed(each) for each in tensors)
+        fits &= all(shape[-3] == 3 for shape in shapes) and sum(map(math.prod, shapes)) == expected_values
+        fits &= all(tensor.dtype == torch.float32 and is_dense(tensor) for tensor in tensors)
         if not fits:
-            raise AssertionError(f"{contender.name}: {shapes} {tensors[0].dtype}, of which not all is as {task} wants")
-        images = torch.cat([each.reshape(-1) for each in tensors])
+            raise AssertionError(f"{contender.name}: batch of {shapes} {tensors[0].dtype} does not fit {task}")
+        images = torch.cat([tensor.reshape(-1) for tensor in tensors])
         mean, std, low, high = (float(value) for value in (images.mean(), images.std(), images.min(), images.max()))
         floor, ceiling = -max(IMAGENET_MEAN) / min(IMAGENET_STD), (1 - min(IMAGENET_MEAN)) / min(IMAGENET_STD)
-        # NaN fails every comparison, so this also asks for finite values.
+        # NaN fails every comparison, so this rejects non-finite values too.
         if not (-1.5 < mean < 1.5 and 0.5 < std < 2 and low >= floor - 0.05 and high <= ceiling + 0.05):
             raise AssertionError(f"{contender.name}: mean {mean:.2f}, std {std:.2f}, range {low:.2f} to {high:.2f}")
         seen += labels.tolist()
     if sorted(seen) != list(range(len(task.samples))):
-        raise AssertionError(f"{contender.name}: {len(set(seen))} of {len(task.samples)} files came exactly once")
+        counts = f"{len(seen)} samples of {len(set(seen))} files"
+        raise AssertionError(f"{contender.name}: expected {len(task.samples)} files once each, got {counts}")
 
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn of a contender came to."""
+    """Result of one turn of a contender."""
 
     images_per_second: float
     cpu_seconds_per_1000_images: float
 
 
 def settle(interval: float = 0.25, share: float = 0.1, limit: float = 60.0) -> None:
-    """Waits until no other contender works on what it prepares ahead: until this process and those below it rest.
+    """Wait until this process and its children are idle, so that no contender still prefetches.
 
     Raises:
-        TimeoutError: within `limit` seconds there was no `interval` in which they took less than `share` of it.
+        TimeoutError: CPU use stayed above `share` of every `interval` for `limit` seconds.
     """
     deadline, before = time.monotonic() + limit, processor_seconds()
     while time.monotonic() < deadline:
@@ -135,11 +140,11 @@ def settle(interval: float = 0.25, share: float = 0.1, limit: float = 60.0) -> N
         if now - before < share * interval:
             return
         before = now
-    raise TimeoutError(f"contenders that have no turn still compute after {limit:g} s")
+    raise TimeoutError(f"other contenders still use the CPU after {limit:g} s")
 
 
 def turn(contender: Contender, epochs: int) -> Turn:
-    """`epochs` whole epochs, back to back, after untimed ones: until what was prepared before this turn is used up."""
+    """Time `epochs` whole epochs, after untimed ones that use up all prefetched batches."""
     settle()
     used = 0
     while used <= contender.ahead:
@@ -154,12 +159,12 @@ def turn(contender: Contender, epochs: int) -> Turn:
 
 
 def throughput(contender: Contender, epochs: int) -> float:
-    """Images per second alone, of a `turn`."""
+    """Images per second of one `turn`."""
     return turn(contender, epochs).images_per_second
 
 
 def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict[str, list[Turn]]:
-    """One turn of each contender per repetition: A B C D, A B C D, ..."""
+    """Turns of each contender; contenders alternate: A B C D, A B C D, ..."""
     contenders: dict[str, Contender] = {}
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     try:
@@ -178,7 +183,7 @@ def measure(task: Task, names: list[str], repetitions: int, epochs: int) -> dict
 
 
 def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
-    """Medians, ranges, and cuaug's ratios to each peer: per repetition, then the median of those."""
+    """Medians and ranges of each contender, and of cuaug's ratio to it per repetition."""
     rates = {name: [value.images_per_second for value in values] for name, values in turns.items()}
     summary: dict[str, Any] = {}
     for name, values in rates.items():
@@ -195,7 +200,7 @@ def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any]) -> str:
-    """The summary as text."""
+    """Format the summary as text."""
     heads = "".join(f"{own:>15}{'min - max':>15}" for own in OWN)
     lines = [f"  {'':15}{'images/s':>10}{'min - max':>16}{heads}{'CPU s / 1000':>15}"]
     for name, row in summary.items():
@@ -207,25 +212,25 @@ def table(summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def chosen(asked: list[str] | None, chain: str) -> tuple[list[str], dict[str, str]]:
-    """Who runs, and why others do not. Whoever was asked for by name must."""
-    able = {name: kind for name, kind in CONTENDERS.items() if chain in kind.chains}
-    if asked is not None:
-        return [name for name in asked if name in able], {}
-    reasons = {name: kind.missing() for name, kind in able.items()}
-    return [name for name in able if not reasons[name]], {name: why for name, why in reasons.items() if why}
+def select(requested: list[str] | None, chain: str) -> tuple[list[str], dict[str, str]]:
+    """Names of the contenders to run, and the reason for each that is left out. Requested ones are not left out."""
+    supported = {name: kind for name, kind in CONTENDERS.items() if chain in kind.chains}
+    if requested is not None:
+        return [name for name in requested if name in supported], {}
+    reasons = {name: kind.missing() for name, kind in supported.items()}
+    return [name for name in supported if not reasons[name]], {name: why for name, why in reasons.items() if why}
 
 
 def run(name: str, args: argparse.Namespace) -> None:
-    """One suite: measured, printed, and written with its plot."""
+    """Measure one suite, print it, and write its JSON and plot."""
     suite = SUITES[name]
-    names, left_out = chosen(args.contenders, suite.chain)
-    result: dict[str, Any] = circumstances(["torch", "numpy", *(CONTENDERS[who].package for who in names)])
+    names, left_out = select(args.contenders, suite.chain)
+    result: dict[str, Any] = circumstances(["torch", "numpy", *(CONTENDERS[contender].package for contender in names)])
     batch_size, limit = args.batch_size or suite.batch_size, args.limit or suite.limit
     task = prepare(args.data, suite.pictures, batch_size, args.threads, limit, suite.chain, suite.size)
     print(f"{name}: {suite.title}")
-    for who, why in left_out.items():
-        print(f"  {who} is left out: {why}")
+    for contender, reason in left_out.items():
+        print(f"  {contender} is left out: {reason}")
     result["suite"] = {"name": name, "title": suite.title, "pictures": suite.pictures, "files": len(task.samples)}
     result["settings"] = {"batch_size": batch_size, "size": suite.size, "threads": args.threads, "epochs": args.epochs}
     result["left_out"] = left_out
@@ -235,7 +240,7 @@ def run(name: str, args: argparse.Namespace) -> None:
         path = args.out / f"end_to_end_{name}.json"
         write_json(path, result)
         rows = result["contenders"].items()
-        bars = [Bar(CONTENDERS[who].name, row["images_per_second"], who in OWN) for who, row in rows]
+        bars = [Bar(CONTENDERS[key].name, row["images_per_second"], key in OWN) for key, row in rows]
         bar_plot(path.with_suffix(".svg"), suite.title, f"images/s, {args.threads} threads or workers", bars)
         print(f"written to {path}")
 
@@ -243,13 +248,15 @@ def run(name: str, args: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--suite", choices=[*SUITES, "all"], default="all")
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photo sets are or go")
-    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="default: all that can run")
+    parser.add_argument(
+        "--data", type=Path, default=Path("bench-data"), help="folder of image sets, written if missing"
+    )
+    parser.add_argument("--contenders", nargs="+", choices=list(CONTENDERS), help="default: all that are installed")
     parser.add_argument("--threads", type=int, default=2, help="threads, or worker processes of a DataLoader")
-    parser.add_argument("--batch-size", type=int, help="instead of the suite's")
-    parser.add_argument("--repetitions", type=int, help="instead of the suite's")
+    parser.add_argument("--batch-size", type=int, help="default: the suite's")
+    parser.add_argument("--repetitions", type=int, help="default: the suite's")
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
-    parser.add_argument("--limit", type=int, help="use only this many files of each set")
+    parser.add_argument("--limit", type=int, help="use only the first files of each set")
     parser.add_argument("--out", type=Path, help="write a JSON and a plot for each suite into this folder")
     args = parser.parse_args()
     for name in SUITES if args.suite == "all" else [args.suite]:

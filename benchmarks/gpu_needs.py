@@ -1,4 +1,4 @@
-"""Tells what `gpu.sh` would miss on this machine, and for what, before minutes go by; fails if a step would fail.
+"""Lists the software that `gpu.sh` would miss on this machine. Exit status 1 if a step would fail.
 
 python benchmarks/gpu_needs.py
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
-PHOTOS = "the photos of the benchmarks of images a second, training and Python"
-#: Where a step fails without it.
-NEEDED = {
+PHOTOS = "photos of the loader, training and Python benchmarks"
+#: Module -> the steps that fail without it.
+REQUIRED = {
     "PIL": "everything",
     "cupy": "the GPU",
     "nvidia.nvimgcodec": "decoding",
@@ -21,40 +21,40 @@ NEEDED = {
     "psutil": "tests",
     "skimage": f"tests, and {PHOTOS}",
     "sklearn": PHOTOS,
-    "matplotlib": "the plot of the training step, which fails once its JSON is written",
+    "matplotlib": "the plot of the training step, written after its JSON",
 }
-#: What is left out without it.
-LEFT_OUT = {
-    "torchvision": "as a peer",
-    "kornia": "as a peer",
-    "nvidia.dali": "as a peer",
-    "lmdb": "in tests",
-    "h5py": "in tests",
-    "pycocotools": "in tests",
-    "fsspec": "in tests",
-    "aiohttp": "in tests",
-    "pytest_timeout": "so a test that hangs takes its step's time",
-    "xdist": "so tests take turns",
+#: Module -> the effect of its absence.
+OPTIONAL = {
+    "torchvision": "this peer is left out",
+    "kornia": "this peer is left out",
+    "nvidia.dali": "this peer is left out",
+    "lmdb": "its tests are skipped",
+    "h5py": "its tests are skipped",
+    "pycocotools": "its tests are skipped",
+    "fsspec": "its tests are skipped",
+    "aiohttp": "its tests are skipped",
+    "pytest_timeout": "a test that hangs uses up its step's time",
+    "xdist": "tests run one after the other",
 }
 
 
-def found(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # nor is there what it would be in
+    except ImportError:  # its parent package is missing
         return False
 
 
 def main() -> None:
-    for module, where in LEFT_OUT.items():
-        if not found(module):
-            print(f"{module} is left out {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")
-    lacking = {module: what for module, what in NEEDED.items() if not found(module)}
+    for module, effect in OPTIONAL.items():
+        if not is_installed(module):
+            print(f"no {module}: {effect}")
+    missing = {module: purpose for module, purpose in REQUIRED.items() if not is_installed(module)}
     if shutil.which("compute-sanitizer") is None:
-        lacking["compute-sanitizer"] = "memcheck and racecheck"
-    for what, purpose in lacking.items():
-        print(f"MISSING: {what}, for {purpose}")
-    raise SystemExit(bool(lacking))
+        missing["compute-sanitizer"] = "memcheck and racecheck"
+    for name, purpose in missing.items():
+        print(f"MISSING: {name}, for {purpose}")
+    raise SystemExit(bool(missing))
 
 
 if __name__ == "__main__":

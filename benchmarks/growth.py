@@ -1,9 +1,8 @@
-"""How the cost grows with the work: batch size, image size, threads, data set, operations, views, boxes.
+"""Growth of cost with batch size, image size, threads, data set, operations, views and boxes.
 
-Everything is made up and lies in memory, so that nothing but cuaug is measured. Each axis gives a table, processor time
-against the axis, and the slope of its logarithm against the axis's over the upper half of the points, by least squares:
-1 is growth as the work does, less is overhead that shrinks, more is super-linear. Processor time, in rounds over all
-points, so that other work on the machine lengthens little; the threads axis is by the clock.
+Samples are synthetic and lie in memory, so only cuaug is measured. Each axis gives a table of CPU time and the slope of
+its logarithm over the upper half of the points, by least squares. A slope of 1 means cost in proportion; less means
+shrinking overhead; more means super-linear growth. Points take turns. Threads are also timed by the clock.
 
     python benchmarks/growth.py --out benchmarks/results          # growth.json, and growth_<axis>.svg
     python benchmarks/growth.py --axis dataset
@@ -17,7 +16,7 @@ import os
 import statistics
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,10 @@ CHAIN = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(MEAN, S
 
 
 class Synthetic:
-    """A source of `count` samples that are all the same file, and that counts how often it is read."""
+    """A source of `count` samples, all the same file, that counts its reads."""
 
     def __init__(self, count: int, data: bytes, label: Any = 0) -> None:
-        self.count, self.data, self.given = count, data, label
+        self.count, self.data, self.label = count, data, label
         self.reads = 0
 
     def __len__(self) -> int:
@@ -45,17 +44,18 @@ class Synthetic:
 
     def read(self, index: int) -> tuple[bytes, Any]:
         self.reads += 1
-        return self.data, self.given
+        return self.data, self.label
 
 
 @dataclass
 class Measured:
-    """What one axis showed.
+    """Result of one axis.
 
     Attributes:
-        points: along the axis.
-        seconds: name -> what the whole work of each point takes, a median.
-        facts: name -> a number for each point that is counted, not timed.
+        axis: its name.
+        points: positions on the axis.
+        seconds: name -> median seconds of the whole work, per point.
+        facts: name -> a counted number, per point.
     """
 
     axis: str
@@ -70,7 +70,7 @@ class Measured:
 
 
 def photo(height: int, width: int) -> bytes:
-    """A JPEG with about as many bytes a pixel as photos have."""
+    """A JPEG with about as many bytes per pixel as a photo."""
     rng = np.random.default_rng(0)
     coarse = Image.fromarray(rng.integers(0, 256, (-(-height // 16), -(-width // 16), 3), dtype=np.uint8))
     smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
@@ -80,78 +80,71 @@ def photo(height: int, width: int) -> bytes:
     return out.getvalue()
 
 
-def epoch(loader: cuaug.Loader) -> Callable[[], None]:
-    def run() -> None:
-        for _ in loader:
-            pass
-
-    return run
-
-
-def in_rounds(
-    works: list[Callable[[], None]], rounds: int, clock: Callable[[], float] = time.process_time
+def median_epochs(
+    loaders: list[cuaug.Loader], rounds: int, clock: Callable[[], float] = time.process_time
 ) -> list[float]:
-    """Median seconds of each, which take turns; the first turn warms up."""
-    taken: list[list[float]] = [[] for _ in works]
+    """Median seconds of an epoch of each loader. Loaders take turns; the first round warms up."""
+    times: list[list[float]] = [[] for _ in loaders]
     for _ in range(rounds + 1):
-        for seconds, work in zip(taken, works, strict=True):
+        for seconds, loader in zip(times, loaders, strict=True):
             start = clock()
-            work()
+            for _ in loader:
+                pass
             seconds.append(clock() - start)
-    return [statistics.median(seconds[1:]) for seconds in taken]
+    return [statistics.median(seconds[1:]) for seconds in times]
 
 
-def epochs(made: Iterator[cuaug.Loader], rounds: int) -> list[float]:
-    """Seconds of an epoch of each loader; the loaders live together."""
-    each = list(made)
+def time_epochs(loaders: Iterable[cuaug.Loader], rounds: int) -> list[float]:
+    """Median CPU seconds of an epoch of each loader; closes the loaders."""
+    opened = list(loaders)
     try:
-        return in_rounds([epoch(loader) for loader in each], rounds)
+        return median_epochs(opened, rounds)
     finally:
-        for loader in each:
+        for loader in opened:
             loader.close()
 
 
 def batch(rounds: int) -> Measured:
     sizes = [4**k for k in range(6)]  # 1 ... 1024
-    data = photo(64, 64)  # small, so that what a batch costs shows beside what a sample does
+    data = photo(64, 64)  # small, so that the cost of a batch shows beside that of its samples
     chain = [T.RandomResizedCrop(32), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
-    made = (cuaug.Loader(Synthetic(8 * n, data), chain, batch_size=n, threads=1, device="cpu") for n in sizes)
-    return Measured("batch", list(map(float, sizes)), {"epoch": epochs(made, rounds)}, {})
+    loaders = (cuaug.Loader(Synthetic(8 * n, data), chain, batch_size=n, threads=1, device="cpu") for n in sizes)
+    return Measured("batch", list(map(float, sizes)), {"epoch": time_epochs(loaders, rounds)}, {})
 
 
 def image(rounds: int) -> Measured:
     megapixels = [0.1, 0.3, 1.0, 3.0, 10.0, 20.0]
     sizes = [(round((m * 0.75e6) ** 0.5), round((m / 0.75 * 1e6) ** 0.5)) for m in megapixels]
-    made = (
+    loaders = (
         cuaug.Loader(Synthetic(4, photo(*size)), CHAIN, batch_size=2, threads=1, prefetch=1, device="cpu")
         for size in sizes
     )
-    return Measured("image", megapixels, {"epoch": epochs(made, rounds)}, {})
+    return Measured("image", megapixels, {"epoch": time_epochs(loaders, rounds)}, {})
 
 
 def threads(rounds: int) -> Measured:
-    """A fixed work by the clock, and what it takes of the processors: more threads than cores should cost nothing."""
+    """Fixed work, by the clock and in CPU time: more threads than cores should cost nothing."""
     counts = [1, 2, 4, 8]
     data = photo(375, 500)
-    each = [cuaug.Loader(Synthetic(256, data), CHAIN, batch_size=32, threads=n, device="cpu") for n in counts]
+    loaders = [cuaug.Loader(Synthetic(256, data), CHAIN, batch_size=32, threads=n, device="cpu") for n in counts]
     try:
-        works = [epoch(loader) for loader in each]
-        seconds = {"clock": in_rounds(works, rounds, time.perf_counter), "processors": in_rounds(works, rounds)}
+        clock = median_epochs(loaders, rounds, time.perf_counter)
+        seconds = {"clock": clock, "processors": median_epochs(loaders, rounds)}
     finally:
-        for loader in each:
+        for loader in loaders:
             loader.close()
     return Measured("threads", list(map(float, counts)), seconds, {})
 
 
 def dataset(rounds: int) -> Measured:
-    """Construction, an epoch's order and first batch, and the batches after it; with the memory each entry takes."""
+    """Construction, order and first batch, later batches; reads at construction and memory per entry."""
     counts = [10**k for k in range(3, 8)]
     data = photo(64, 64)
     names = ("construction", "order and first batch", "8 later batches")
     seconds: dict[str, list[float]] = {name: [] for name in names}
     facts: dict[str, list[float]] = {"reads at construction": [], "bytes an entry at the peak": []}
     for count in counts:
-        taken: list[list[float]] = [[] for _ in names]
+        times: list[list[float]] = [[] for _ in names]
         for turn in range(rounds + 1):
             source = Synthetic(count, data)
             clocks = [time.process_time()]
@@ -169,15 +162,15 @@ def dataset(rounds: int) -> Measured:
             loader.close()
             for i in range(len(names)):
                 if turn:
-                    taken[i].append(clocks[i + 1] - clocks[i])
-        for name, values in zip(names, taken, strict=True):
+                    times[i].append(clocks[i + 1] - clocks[i])
+        for name, values in zip(names, times, strict=True):
             seconds[name].append(statistics.median(values))
         facts["bytes an entry at the peak"].append(round(_peak(count, data) / count, 1))
     return Measured("dataset", list(map(float, counts)), seconds, facts)
 
 
 def _peak(count: int, data: bytes) -> int:
-    """The most bytes that construction and an epoch's order take."""
+    """Peak bytes of construction and an epoch's order."""
     tracemalloc.start()
     loader = cuaug.Loader(Synthetic(count, data), CHAIN, shuffle=True, device="cpu")
     loader._epoch(0)
@@ -190,7 +183,7 @@ def _peak(count: int, data: bytes) -> int:
 def operations(rounds: int) -> Measured:
     counts = [1, 2, 4, 8, 16, 32]
     data = photo(64, 64)
-    made = (
+    loaders = (
         cuaug.Loader(
             Synthetic(128, data),
             [T.Resize((64, 64)), *(T.RandomSolarize(128 + k, p=1.0) for k in range(n))],
@@ -200,11 +193,11 @@ def operations(rounds: int) -> Measured:
         )
         for n in counts
     )
-    return Measured("operations", list(map(float, counts)), {"epoch": epochs(made, rounds)}, {})
+    return Measured("operations", list(map(float, counts)), {"epoch": time_epochs(loaders, rounds)}, {})
 
 
 def views(rounds: int) -> Measured:
-    """Small views as floats, and large ones as bytes: batches of less than a processor's cache, and of far more."""
+    """Small views as floats and large ones as uint8: batches below and far above the CPU's cache."""
     counts = [2, 4, 8, 16, 32, 64]
     data = photo(256, 256)
     kinds = {
@@ -214,8 +207,11 @@ def views(rounds: int) -> Measured:
     seconds = {}
     for name, chain in kinds.items():
         chains = [[T.MultiView([chain] * n)] for n in counts]
-        made = (cuaug.Loader(Synthetic(64, data), each, batch_size=16, threads=1, device="cpu") for each in chains)
-        seconds[name] = epochs(made, rounds)
+        loaders = (
+            cuaug.Loader(Synthetic(64, data), views_chain, batch_size=16, threads=1, device="cpu")
+            for views_chain in chains
+        )
+        seconds[name] = time_epochs(loaders, rounds)
     return Measured("views", list(map(float, counts)), seconds, {})
 
 
@@ -227,20 +223,21 @@ def boxes(rounds: int) -> Measured:
 
     def label(n: int) -> dict[str, Any]:
         corner = rng.uniform(0, 40, (n, 2))
-        found = np.concatenate([corner, corner + rng.uniform(4, 20, (n, 2))], axis=1).astype(np.float32)
-        return {"boxes": found, "labels": np.zeros(n, dtype=np.int64)}
+        xyxy = np.concatenate([corner, corner + rng.uniform(4, 20, (n, 2))], axis=1).astype(np.float32)
+        return {"boxes": xyxy, "labels": np.zeros(n, dtype=np.int64)}
 
-    made = (cuaug.Loader(Synthetic(64, data, label(n)), chain, batch_size=16, threads=1, device="cpu") for n in counts)
-    return Measured("boxes", list(map(float, counts)), {"epoch": epochs(made, rounds)}, {})
+    sources = (Synthetic(64, data, label(n)) for n in counts)
+    loaders = (cuaug.Loader(source, chain, batch_size=16, threads=1, device="cpu") for source in sources)
+    return Measured("boxes", list(map(float, counts)), {"epoch": time_epochs(loaders, rounds)}, {})
 
 
 AXES: dict[str, Callable[[int], Measured]] = {
-    work.__name__: work for work in (batch, image, threads, dataset, operations, views, boxes)
+    axis.__name__: axis for axis in (batch, image, threads, dataset, operations, views, boxes)
 }
 
 
 def table(found: Measured) -> str:
-    """A line a point: milliseconds of the whole work and microseconds for one of the axis, and what was counted."""
+    """A line per point: milliseconds of the whole work, microseconds per unit of the axis, counted numbers."""
     lines = [f"\n{found.axis:>12}" + "".join(f"{name:>30}" for name in (*found.seconds, *found.facts))]
     for i, point in enumerate(found.points):
         cells = [f"{y[i] * 1e3:.2f} ms, {y[i] / point * 1e6:.2f} us each" for y in found.seconds.values()]
@@ -251,7 +248,7 @@ def table(found: Measured) -> str:
 
 
 def plot(path: Path, found: Measured) -> None:
-    """Seconds against the axis, both as logarithms, with a line of slope 1."""
+    """Plot seconds against the axis, both logarithmic, with a line of slope 1."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -272,7 +269,7 @@ def plot(path: Path, found: Measured) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--axis", nargs="+", choices=[*AXES, "all"], default=["all"])
-    parser.add_argument("--rounds", type=int, default=5, help="of which medians are taken")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds; the median is reported")
     parser.add_argument("--out", type=Path, help="write growth.json and a plot for each axis into this folder")
     args = parser.parse_args()
     result: dict[str, Any] = circumstances(["torch", "numpy", "cuaug"])

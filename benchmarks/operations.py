@@ -12,7 +12,7 @@ Contenders take turns; printed are medians in milliseconds, and the ratios' rang
 
 Then what each step on a pixel costs alone, with each instruction set, in nanoseconds a pixel: the cost of a program
 with four more of them, less that of a program without, by four; and what making a table costs.
-cuaug/devices/lut_fusion.py decides by them, and so do benchmarks/NOTES.md's figures come about:
+cuaug/devices/lut_fusion.py decides by them, and so do docs/decisions/0006-uint8-path.md's figures come about:
 `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
 
     python benchmarks/operations.py --out benchmarks/results/operations.json

@@ -1,4 +1,4 @@
-"""What every benchmark writes down: where and when it ran, how it was called, and medians with their spread."""
+"""Shared output of the benchmarks: circumstances of a run, medians with their range, JSON and plots."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
-        # A copy of the tree without its history is told which commit it is.
+        # CUAUG_COMMIT names the commit of a copy without history.
         "commit": _git("rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
-        # But for results: those that the same command has just written are none.
+        # Results do not count: the same command may just have written some.
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no", ":!benchmarks/results")),
         "machine": {
             "cpu": _cpu_model(),
-            "kernels": next(name for name, value in ISAS.items() if value == BEST_ISA),  # models may hide what they are
+            "kernels": next(name for name, value in ISAS.items() if value == BEST_ISA),  # the CPU model may be hidden
             "cores": len(os.sched_getaffinity(0)),
             "system": platform.system(),
             "load_average_before": os.getloadavg()[0],
@@ -56,7 +56,7 @@ def circumstances(packages: Iterable[str]) -> dict[str, Any]:
 
 
 def parse(description: str | None, **numbers: int) -> argparse.Namespace:
-    """The command line of a benchmark: --out, and whole numbers with these defaults."""
+    """Parse a benchmark's command line: --out, and integers with these defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default: {default}")
@@ -65,7 +65,10 @@ def parse(description: str | None, **numbers: int) -> argparse.Namespace:
 
 
 def take_turns(contenders: dict[str, tuple[int, Callable[[], object]]], repetitions: int) -> dict[str, list[float]]:
-    """Milliseconds a call of each contender, (calls a turn, the call), in each turn but the first, which warms up."""
+    """Milliseconds per call of each contender in each turn. Contenders alternate; the first turn warms up.
+
+    contenders: name -> (calls in a turn, the call).
+    """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repetitions + 1):
         for name, (count, call) in contenders.items():
@@ -77,39 +80,39 @@ def take_turns(contenders: dict[str, tuple[int, Callable[[], object]]], repetiti
 
 
 def print_spreads(found: dict[str, dict[str, float]]) -> None:
-    """A line for each name: the median, and the range."""
-    for name, of in found.items():
-        print(f"{name:64} {of['median']:10.3f}   {of['min']:.3f} - {of['max']:.3f}")
+    """Print a line per name: median and range."""
+    for name, values in found.items():
+        print(f"{name:64} {values['median']:10.3f}   {values['min']:.3f} - {values['max']:.3f}")
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """The median and the range of repeated measurements."""
+    """Median, minimum and maximum of repeated measurements."""
     return {"median": round(statistics.median(values), 3), "min": round(min(values), 3), "max": round(max(values), 3)}
 
 
 def write_json(path: Path, result: dict[str, Any]) -> None:
-    """Write a result, making its folder."""
+    """Write a result as JSON; make its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def processor_seconds() -> float:
-    """Processor time, user and system, of this process and all below it, those that ended included."""
+    """CPU seconds, user and system, of this process and all its descendants, ended ones included."""
     import psutil
 
     this = psutil.Process()
-    total = sum(this.cpu_times()[:4])  # user, system, and both of children that were waited for
+    total = sum(this.cpu_times()[:4])  # user and system, of itself and of its reaped children
     for child in this.children(recursive=True):
         try:
             total += sum(child.cpu_times()[:4])
-        except psutil.NoSuchProcess:  # it has just ended
+        except psutil.NoSuchProcess:  # it ended meanwhile
             continue
     return total
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a plot: its name, `spread` of what was measured, and whether it is cuaug's."""
+    """One bar of a plot. `values` comes from `spread`; `ours` marks cuaug."""
 
     name: str
     values: dict[str, float]
@@ -117,7 +120,7 @@ class Bar:
 
 
 def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
-    """Horizontal bars of the medians with a line from minimum to maximum, as a small SVG."""
+    """Write horizontal bars of medians, with lines from minimum to maximum, as SVG."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -126,13 +129,13 @@ def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
     matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "cuaug"})
     figure, axes = pyplot.subplots(figsize=(6.4, 0.8 + 0.36 * len(bars)), layout="constrained")
     medians = [bar.values["median"] for bar in bars]
-    far = [
+    error_bars = [
         [bar.values["median"] - bar.values["min"] for bar in bars],
         [bar.values["max"] - bar.values["median"] for bar in bars],
     ]
-    colours = ["#2a7f62" if bar.ours else "#a9b4bd" for bar in bars]
+    colors = ["#2a7f62" if bar.ours else "#a9b4bd" for bar in bars]
     drawn = axes.barh(
-        [bar.name for bar in bars], medians, xerr=far, color=colours, ecolor="#44505a", capsize=2, height=0.7
+        [bar.name for bar in bars], medians, xerr=error_bars, color=colors, ecolor="#44505a", capsize=2, height=0.7
     )
     axes.bar_label(drawn, labels=[f"{value:,.{0 if value >= 100 else 1}f}" for value in medians], padding=4)
     axes.margins(x=0.15)
@@ -148,7 +151,7 @@ def bar_plot(path: Path, title: str, unit: str, bars: Sequence[Bar]) -> None:
 def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)
-    except OSError:  # no git on this machine
+    except OSError:  # git is not installed
         return None
     return done.stdout.strip() if done.returncode == 0 else None
 

@@ -1,27 +1,26 @@
-"""Does a sample keep its pixels when something else changes? cuaug against DALI and a `DataLoader` in one run.
+"""Samples that keep their pixels when one setting changes: cuaug, DALI and a `DataLoader` in one run.
 
-The same 24 JPEGs go through RandomResizedCrop(64), horizontal flip, colour jitter and normalising, for two epochs,
-under a reference setting: batches of 4, two threads or workers, files in order. Then one thing at a time is changed,
-and for each library it is counted how many of the samples still have, bit for bit, the pixels that they had in the
-reference. The first two rows are controls: nothing changed must keep all of them, another seed none.
+24 JPEGs go through RandomResizedCrop(64), horizontal flip, color jitter and normalising, for two epochs. The reference
+setting has batches of 4, two threads or workers, and files in order. Each row changes one setting and counts the
+samples with the reference's pixels, bit for bit. Two rows are controls: nothing changed must keep all samples, another
+seed must keep none.
 
 Each library is seeded as its documentation says:
 
 - cuaug: `seed=`.
-- DALI, the CPU pipeline: `seed=` of the pipeline, which seeds every operator that has no seed of its own; ranks get
-  seed + rank, as in DALI's ImageNet example. Resumed by `Pipeline.checkpoint()`.
-- DataLoader: PyTorch's note on reproducibility: `generator=` seeded, and a `worker_init_fn` that seeds NumPy and
-  `random` from `torch.initial_seed()`; ranks get a `DistributedSampler` and seed + rank, so that they do not share
-  draws. Pillow augments (examples/baseline.py), drawing from `random`. It is torchdata's `StatefulDataLoader`, the
-  drop-in replacement that can be resumed, and the dataset saves its worker's generator, as torchdata's tutorial asks.
+- DALI's CPU pipeline: `seed=` of the pipeline, and seed + rank for ranks, as in DALI's ImageNet example. It resumes by
+  `Pipeline.checkpoint()`.
+- DataLoader: a seeded `generator=` and a `worker_init_fn` that seeds NumPy and `random` (PyTorch's note on
+  reproducibility). Ranks get a `DistributedSampler` and seed + rank. Pillow augments (examples/baseline.py). It is
+  torchdata's `StatefulDataLoader`, which resumes; the dataset saves its worker's generator, as its tutorial asks.
 
-Where one file is left out, cuaug gets a sampler without it: a sample is its index in the source, and a source without
-the file numbers those after it anew. The peers get a list without it and are compared by file.
+In the row "one file left out" cuaug gets a sampler without the file, since a source without it numbers later files
+anew. The peers get a list without it and are compared by file.
 
     pip install ".[bench]"
     python benchmarks/reproducibility.py --out benchmarks/results/reproducibility.json
 
-Exits with 1 if cuaug misses a sample in any row, or a control does not hold.
+Exit status 1 if cuaug loses a sample in any row, or a control fails.
 """
 
 from __future__ import annotations
@@ -54,18 +53,18 @@ from report import circumstances, write_json
 
 COUNT, EPOCHS, SIZE = 24, 2, 64
 JITTER = (0.4, 0.4, 0.4)  # brightness, contrast, saturation
-GONE = 7  # the file that is left out or damaged
+AFFECTED_FILE = 7  # left out or damaged
 RESUME_AFTER = 3  # batches of the second epoch
 
-Seen = dict[tuple[int, int], bytes]  # (epoch, file) -> a digest of the sample's pixels
+Digests = dict[tuple[int, int], bytes]  # (epoch, file) -> SHA-256 of the sample's pixels
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the files are loaded. The defaults are the reference."""
+    """Settings of a loader. The defaults are the reference."""
 
     files: tuple[str, ...]
-    indices: tuple[int, ...] = field(default=tuple(range(COUNT)))  # which of them, and in which order
+    indices: tuple[int, ...] = field(default=tuple(range(COUNT)))  # of `files`, in loading order
     seed: int = 0
     batch_size: int = 4
     threads: int = 2
@@ -75,7 +74,7 @@ class Setting:
 
 
 class Library(ABC):
-    """One rank's loader, made with a setting; where `state` is given, it goes on from there."""
+    """One rank's loader with a setting. It resumes from `state` if given."""
 
     name: ClassVar[str]
     package: ClassVar[str]
@@ -85,11 +84,11 @@ class Library(ABC):
 
     @abstractmethod
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The next epoch, or what is left of it: (images, which files they are) per batch."""
+        """The next epoch, or the rest of it: (images, file indices) per batch."""
 
     @abstractmethod
     def state(self) -> Any:
-        """What to go on from after the last batch of `epoch` that was taken."""
+        """State to resume from, after the last batch taken from `epoch`."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Stop threads and worker processes."""
@@ -142,7 +141,10 @@ class Dali(Library):
         from nvidia.dali import fn, pipeline_def, types
 
         checkpoint, self.position = (None, 0) if state is None else state
-        self.batch_size, self.count = setting.batch_size, len(setting.indices) // setting.ranks  # here without a rest
+        self.batch_size, self.count = (
+            setting.batch_size,
+            len(setting.indices) // setting.ranks,
+        )  # divides evenly in every row
 
         @pipeline_def(
             batch_size=setting.batch_size,
@@ -160,7 +162,7 @@ class Dali(Library):
                 random_shuffle=setting.shuffle,
                 shard_id=rank,
                 num_shards=setting.ranks,
-                pad_last_batch=True,  # an epoch is whole batches, so the next one begins with a batch
+                pad_last_batch=True,  # epochs are whole batches, so the next one starts with a batch
             )
             image = fn.decoders.image_random_crop(encoded, random_area=[0.08, 1.0], random_aspect_ratio=[3 / 4, 4 / 3])
             image = fn.resize(image, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True)
@@ -191,7 +193,7 @@ class Dali(Library):
 
 
 class Images(PillowImages):
-    """The Pillow dataset; what it draws from is part of its state."""
+    """The Pillow dataset, with the state of `random`, from which it draws."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"random": random.getstate()}
@@ -201,7 +203,7 @@ class Images(PillowImages):
 
 
 def seed_worker(worker: int) -> None:
-    """As in PyTorch's note on reproducibility."""
+    """Seed NumPy and `random`, as in PyTorch's note on reproducibility."""
     seed = torch.initial_seed() % 2**32
     np.random.seed(seed)
     random.seed(seed)
@@ -245,42 +247,42 @@ class DataLoader(Library):
 LIBRARIES: tuple[type[Library], ...] = (Cuaug, Dali, DataLoader)
 
 
-def add(seen: Seen, epoch: int, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
-    """Notes what the samples of some batches look like."""
+def add_digests(digests: Digests, epoch: int, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
+    """Add the digests of these batches' samples."""
     for images, files in batches:
         for image, file in zip(images, files.tolist(), strict=True):
-            if (epoch, file) in seen:
+            if (epoch, file) in digests:
                 raise AssertionError(f"file {file} came twice in epoch {epoch}")
-            seen[epoch, file] = hashlib.sha256(image.numpy().tobytes()).digest()
+            digests[epoch, file] = hashlib.sha256(image.numpy().tobytes()).digest()
 
 
-def load(library: type[Library], setting: Setting) -> Seen:
-    """Both epochs, gathered over the ranks."""
-    seen: Seen = {}
+def load(library: type[Library], setting: Setting) -> Digests:
+    """Digests of both epochs, gathered over the ranks."""
+    digests: Digests = {}
     for rank in range(setting.ranks):
         with closing(library(setting, rank)) as loader:
             for epoch in range(EPOCHS):
-                add(seen, epoch, loader.epoch())
-    return seen
+                add_digests(digests, epoch, loader.epoch())
+    return digests
 
 
-def resume(library: type[Library], setting: Setting) -> Seen:
-    """What comes after going on in the middle of the second epoch, in a loader made anew."""
+def resume(library: type[Library], setting: Setting) -> Digests:
+    """Digests of the second epoch's rest, loaded by a new loader from the first one's state."""
     with closing(library(setting)) as loader:
         for _ in loader.epoch():
             pass
         for _ in islice(loader.epoch(), RESUME_AFTER):
             pass
         state = loader.state()
-    seen: Seen = {}
+    digests: Digests = {}
     with closing(library(setting, state=state)) as loader:
-        add(seen, 1, loader.epoch())
-    return seen
+        add_digests(digests, 1, loader.epoch())
+    return digests
 
 
 def changes(setting: Setting, damaged: tuple[str, ...]) -> dict[str, Setting]:
-    """What is changed, one thing at a time."""
-    without = tuple(i for i in setting.indices if i != GONE)
+    """Row -> setting: the reference with one change."""
+    without = tuple(i for i in setting.indices if i != AFFECTED_FILE)
     return {
         "nothing (control)": setting,
         "the seed (control)": replace(setting, seed=1),
@@ -299,28 +301,28 @@ def changes(setting: Setting, damaged: tuple[str, ...]) -> dict[str, Setting]:
     }
 
 
-def compare(reference: Seen, seen: Seen, wanted: list[tuple[int, int]]) -> dict[str, Any]:
-    """How many of the wanted samples came with the reference's pixels."""
-    return {"kept": sum(seen.get(key) == reference[key] for key in wanted), "of": len(wanted)}
+def compare(reference: Digests, digests: Digests, keys: list[tuple[int, int]]) -> dict[str, Any]:
+    """How many of the samples `keys` have the reference's pixels."""
+    return {"kept": sum(digests.get(key) == reference[key] for key in keys), "of": len(keys)}
 
 
 def measure(library: type[Library], setting: Setting, damaged: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """A row per change: how many samples kept their pixels, or the error that stopped it."""
+    """A row per change: the number of samples that kept their pixels, or the error that stopped loading."""
     reference = load(library, setting)
-    every = [(epoch, file) for epoch in range(EPOCHS) for file in range(COUNT)]
-    if sorted(reference) != every or len(set(reference.values())) != len(every):
-        raise AssertionError(f"{library.name}: the reference is not {len(every)} different samples")
+    keys = [(epoch, file) for epoch in range(EPOCHS) for file in range(COUNT)]
+    if sorted(reference) != keys or len(set(reference.values())) != len(keys):
+        raise AssertionError(f"{library.name}: expected {len(keys)} different samples in the reference")
     rows: dict[str, dict[str, Any]] = {}
     for change, changed in changes(setting, damaged).items():
-        lost = GONE if change.startswith("one file") else None
+        excluded = AFFECTED_FILE if change.startswith("one file") else None
         try:
-            rows[change] = compare(reference, load(library, changed), [key for key in every if key[1] != lost])
-        except (RuntimeError, OSError) as error:  # DALI's names the file, Pillow's says what is wrong with it
+            rows[change] = compare(reference, load(library, changed), [key for key in keys if key[1] != excluded])
+        except (RuntimeError, OSError) as error:  # DALI and Pillow stop at the damaged file
             if library is Cuaug or "truncated" not in str(error):
                 raise
             rows[change] = {"error": type(error).__name__}
-    left = [(1, file) for file in range(RESUME_AFTER * setting.batch_size, COUNT)]
-    rows["resumed in mid-epoch"] = compare(reference, resume(library, setting), left)
+    rest = [(1, file) for file in range(RESUME_AFTER * setting.batch_size, COUNT)]
+    rows["resumed in mid-epoch"] = compare(reference, resume(library, setting), rest)
     return rows
 
 
@@ -329,15 +331,15 @@ def entry(row: dict[str, Any]) -> str:
 
 
 def table(results: dict[str, dict[str, dict[str, Any]]]) -> str:
-    """Rows: what was changed; columns: the libraries."""
-    changed = list(next(iter(results.values())))
+    """A table with a row per change and a column per library."""
+    changes = list(next(iter(results.values())))
     lines = [f"  {'changed':24}" + "".join(f"{name:>14}" for name in results)]
-    lines += [f"  {row:24}" + "".join(f"{entry(rows[row]):>14}" for rows in results.values()) for row in changed]
+    lines += [f"  {row:24}" + "".join(f"{entry(rows[row]):>14}" for rows in results.values()) for row in changes]
     return "\n".join(lines)
 
 
 def failures(results: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """Where cuaug misses a sample, or a control does not hold."""
+    """Rows in which cuaug loses a sample or a control fails."""
     failed = []
     for name, rows in results.items():
         for change, row in rows.items():
@@ -357,17 +359,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
 
-    logging.getLogger("cuaug").setLevel(logging.ERROR)  # the damaged file is ours
-    warnings.filterwarnings("ignore", module="torchdata")  # three workers on two cores are meant
+    logging.getLogger("cuaug").setLevel(logging.ERROR)  # the damaged file is deliberate
+    warnings.filterwarnings("ignore", module="torchdata")  # three workers on two cores are deliberate
     multiprocessing.set_forkserver_preload(["baseline", "torchdata.stateful_dataloader"])
     result = circumstances(["torch", "numpy", "pillow", *(library.package for library in LIBRARIES)])
     with tempfile.TemporaryDirectory() as folder:
         root = write_photos(Path(folder) / "photos", COUNT, 120, 160)
         files = tuple(str(file) for file in sorted(root.glob("*.jpg")))
         truncated = Path(folder) / "truncated.jpg"
-        data = Path(files[GONE]).read_bytes()
+        data = Path(files[AFFECTED_FILE]).read_bytes()
         truncated.write_bytes(data[: len(data) // 2])
-        damaged = (*files[:GONE], str(truncated), *files[GONE + 1 :])
+        damaged = (*files[:AFFECTED_FILE], str(truncated), *files[AFFECTED_FILE + 1 :])
         results = {library.name: measure(library, Setting(files), damaged) for library in LIBRARIES}
     result["changed"] = results
     print(f"samples that keep their pixels, of {COUNT} files in {EPOCHS} epochs\n")

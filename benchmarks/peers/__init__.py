@@ -1,14 +1,14 @@
-"""The contenders: one small class per loader, all with the same task and the same way to run an epoch.
+"""Contenders of the benchmarks: one class per loader, with the same task and interface.
 
-    task.py            what is asked for, and the interface
-    ours.py            cuaug, and cuaug from prepared files
-    dali.py            DALI's CPU pipeline
-    spdl.py            SPDL's pipeline of threads
-    ffcv.py            FFCV's, from its own format
-    workers.py         a torch `DataLoader` with worker processes, and what its datasets share, for
-    pillow.py, opencv.py, albumentations.py
+    task.py       the task, and the interface of a contender
+    ours.py       cuaug, and cuaug from prepared files
+    dali.py       DALI's CPU pipeline
+    spdl.py       SPDL's pipeline of threads
+    ffcv.py       FFCV, from its own format
+    workers.py    a torch `DataLoader` with worker processes, for pillow.py, opencv.py and albumentations.py
+    policy.py     parameters of ColorJitter, RandAugment and RandomErasing for Pillow and OpenCV
 
-How each was tuned stands in ../README.md.
+../README.md describes how each is set up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Albumentations in a `DataLoader`: its own transforms throughout, reading by OpenCV as its documentation does."""
+"""Albumentations in a `DataLoader`, with its own transforms; OpenCV reads, as its documentation advises."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from peers.policy import PART, SIGNED, UNSIGNED
+from peers.policy import MAGNITUDE, SIGNED, UNSIGNED
 from peers.task import VIEWS, Task
 from peers.workers import Workers
 
@@ -18,8 +18,8 @@ __all__ = ["Albumentations", "chain"]
 
 
 def chain(task: Task) -> Any:
-    """The task's transforms as one `Compose`; of views one for each size."""
-    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # or importing it asks a server for a newer version
+    """The task's transforms as one `Compose`; a list of one per size for views."""
+    os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # importing it would ask a server for a newer version
     import albumentations as A
     from albumentations.pytorch import ToTensorV2
 
@@ -38,13 +38,13 @@ def chain(task: Task) -> Any:
 
 
 def operations() -> list[Any]:
-    """RandAugment's fourteen at magnitude 9 of 31; what has a sign is drawn up to the magnitude, not at it."""
+    """RandAugment's 14 operations at magnitude 9 of 31. Signed ones draw up to the magnitude, not at it."""
     import albumentations as A
 
-    most = {name: far * PART for name, (far, _) in SIGNED.items()}
-    shear, shift = math.degrees(math.atan(most["ShearX"])), most["TranslateX"]
+    limits = {name: offset * MAGNITUDE for name, (offset, _) in SIGNED.items()}
+    shear, shift = math.degrees(math.atan(limits["ShearX"])), limits["TranslateX"]
     neutral: dict[str, Any] = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0), "p": 1}
-    factor = (1 - most["Color"], 1 + most["Color"])
+    factor = (1 - limits["Color"], 1 + limits["Color"])
     nearest: dict[str, Any] = {"interpolation": 0, "p": 1}  # cv2.INTER_NEAREST
     return [
         A.NoOp(p=1),
@@ -52,11 +52,11 @@ def operations() -> list[Any]:
         A.Affine(shear={"x": (0, 0), "y": (-shear, shear)}, **nearest),
         A.Affine(translate_percent={"x": (-shift, shift), "y": (0, 0)}, **nearest),
         A.Affine(translate_percent={"x": (0, 0), "y": (-shift, shift)}, **nearest),
-        A.Rotate(most["Rotate"], **nearest),
-        A.ColorJitter(**neutral | {"brightness": factor}),  # what stays neutral costs it nothing
+        A.Rotate(limits["Rotate"], **nearest),
+        A.ColorJitter(**neutral | {"brightness": factor}),  # neutral arguments cost nothing
         A.ColorJitter(**neutral | {"contrast": factor}),
         A.ColorJitter(**neutral | {"saturation": factor}),
-        A.Sharpen(alpha=(0, most["Sharpness"]), lightness=(1, 1), p=1),
+        A.Sharpen(alpha=(0, limits["Sharpness"]), lightness=(1, 1), p=1),
         A.Posterize(num_bits=int(UNSIGNED["Posterize"]), p=1),
         A.Solarize(threshold_range=(UNSIGNED["Solarize"] / 255,) * 2, p=1),
         A.AutoContrast(p=1),
@@ -65,7 +65,7 @@ def operations() -> list[Any]:
 
 
 class AlbumentationsImages(Dataset[tuple[Tensor | list[Tensor], int]]):
-    """(float32 [C, size, size], label) per item; of views ([float32 [count, C, size, size], ...], label)."""
+    """Items (float32 [C, size, size], label); for views ([float32 [count, C, size, size], ...], label)."""
 
     def __init__(self, task: Task) -> None:
         self.samples, self.chain = task.samples, chain(task)
@@ -80,8 +80,10 @@ class AlbumentationsImages(Dataset[tuple[Tensor | list[Tensor], int]]):
         path, label = self.samples[index]
         image = cv2.cvtColor(cv2.imread(path, cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
         if isinstance(self.chain, list):
-            made = zip(VIEWS, self.chain, strict=True)
-            return [torch.stack([one(image=image)["image"] for _ in range(view.count)]) for view, one in made], label
+            stacks = []
+            for view, view_chain in zip(VIEWS, self.chain, strict=True):
+                stacks.append(torch.stack([view_chain(image=image)["image"] for _ in range(view.count)]))
+            return stacks, label
         return self.chain(image=image)["image"], label
 
 

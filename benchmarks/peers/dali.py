@@ -1,4 +1,4 @@
-"""DALI's CPU pipeline with region decoding, antialiased as most others are; batches leave it without a copy."""
+"""DALI's CPU pipeline: region decoding, antialiased resize, batches handed over without a copy."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from peers.task import VIEWS, Batch, Contender, Task, View
 __all__ = ["Dali"]
 
 
-def decoded(encoded: Any, task: Task) -> Any:
-    """Decoding and resizing; of the crop's region only, where there is one."""
+def decode(encoded: Any, task: Task) -> Any:
+    """Decode and resize; chains with a crop decode only its region."""
     from nvidia.dali import fn, types
 
     if task.chain == "detection":
@@ -24,17 +24,17 @@ def decoded(encoded: Any, task: Task) -> Any:
     return fn.resize(image, size=[task.size, task.size], interp_type=types.INTERP_LINEAR, antialias=True)
 
 
-def cropped(picture: Any, view: View) -> Any:
-    """One of a decoded picture's views."""
+def crop(image: Any, view: View) -> Any:
+    """Make one view of a decoded image."""
     from nvidia.dali import fn, types
 
     return fn.random_resized_crop(
-        picture, size=view.size, random_area=list(view.area), interp_type=types.INTERP_LINEAR, antialias=True
+        image, size=view.size, random_area=list(view.area), interp_type=types.INTERP_LINEAR, antialias=True
     )
 
 
-def recoloured(image: Any, task: Task) -> Any:
-    """ColorJitter in one operator, then DALI's own RandAugment with torchvision's ranges and filling."""
+def augment(image: Any, task: Task) -> Any:
+    """Apply ColorJitter in one operator, then DALI's RandAugment with torchvision's ranges and fill."""
     from nvidia.dali import fn, types
     from nvidia.dali.auto_aug import rand_augment
 
@@ -54,14 +54,14 @@ def recoloured(image: Any, task: Task) -> Any:
     )
 
 
-def erased(image: Any) -> Any:
-    """RandomErasing(0.25) of a CHW image; a rectangle that does not fit is cut instead of drawn again."""
+def erase(image: Any) -> Any:
+    """Apply RandomErasing(0.25) to a CHW image. Rectangles that do not fit are clipped, not drawn again."""
     from nvidia.dali import fn
 
     area = fn.random.uniform(range=[0.02, 0.33])
     ratio = fn.random.uniform(range=[math.log(0.3), math.log(3.3)])
     anchor = fn.random.uniform(range=[0.0, 1.0], shape=[2])
-    # The sides' logarithms are half of (log area +- log ratio); exp(x) is written e ** x in a graph.
+    # log(side) = (log(area) +- log(ratio)) / 2. DALI graphs have no exp, hence e ** x.
     height, width = math.e ** (ratio / 2.0) * area**0.5, math.e ** (-ratio / 2.0) * area**0.5
     sides = fn.stack(height, width)
     return fn.erase(
@@ -81,7 +81,7 @@ class Dali(Contender):
         super().__init__(task)
         from nvidia.dali import fn, pipeline_def, types
 
-        # Outside of the graph's definition, which DALI rewrites for its conditionals.
+        # Outside the pipeline's function, which DALI rewrites for conditionals.
         files, labels = (list(column) for column in zip(*task.samples, strict=True))
         mean, std = [255 * value for value in task.mean], [255 * value for value in task.std]
 
@@ -91,13 +91,13 @@ class Dali(Contender):
             device_id=None,
             seed=task.seed,
             prefetch_queue_depth=2,
-            exec_dynamic=True,  # outputs own their memory, so handing them over needs no copy
-            enable_conditionals=task.chain == "heavy",  # RandAugment is made of them
+            exec_dynamic=True,  # outputs own their memory, so no copy is needed
+            enable_conditionals=task.chain == "heavy",  # used by its RandAugment
         )
         def chain():  # type: ignore[no-untyped-def]
             encoded, label = fn.readers.file(files=files, labels=labels, shuffle_after_epoch=True)
 
-            def finished(image: Any) -> Any:
+            def normalize(image: Any) -> Any:
                 return fn.crop_mirror_normalize(
                     image,
                     dtype=types.FLOAT,
@@ -108,21 +108,21 @@ class Dali(Contender):
                 )
 
             if task.chain == "views":
-                picture = fn.decoders.image(encoded)
-                views = [finished(cropped(picture, view)) for view in VIEWS for _ in range(view.count)]
+                image = fn.decoders.image(encoded)
+                views = [normalize(crop(image, view)) for view in VIEWS for _ in range(view.count)]
                 return *views, label
-            image = decoded(encoded, task)
+            image = decode(encoded, task)
             if task.chain == "heavy":
-                return erased(finished(recoloured(image, task))), label
-            return finished(image), label
+                return erase(normalize(augment(image, task))), label
+            return normalize(image), label
 
         self.pipeline = chain()
         self.pipeline.build()
 
     def epoch(self) -> Iterator[Batch]:
-        """The queue runs on across epochs, as in training."""
+        """The queue continues across epochs, as in training."""
         for _ in range(len(self.task.samples) // self.task.batch_size):
-            *images, labels = (torch.from_dlpack(each.as_tensor()) for each in self.pipeline.run())
+            *images, labels = (torch.from_dlpack(output.as_tensor()) for output in self.pipeline.run())
             yield images if len(images) > 1 else images[0], labels.flatten()
 
     def close(self) -> None:

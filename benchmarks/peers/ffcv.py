@@ -1,4 +1,4 @@
-"""FFCV: a compiled pipeline on threads of this process, from a file in its own format that holds the same JPEGs."""
+"""FFCV: a compiled pipeline on threads, from a file in its format that holds the same JPEGs."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Ffcv(Contender):
         images = [RandomResizedCropRGBImageDecoder((task.size, task.size)), RandomHorizontalFlip()]
         images += [NormalizeImage(mean, std, np.float32), ToTensor(), ToTorchImage(convert_back_int16=False)]
         self.loader = Loader(
-            str(_written(task.samples)),
+            str(_write_dataset(task.samples)),
             batch_size=task.batch_size,
             num_workers=task.threads,
             os_cache=True,
             order=OrderOption.RANDOM,
-            custom_fields={"image": _jpegs()},
+            custom_fields={"image": _jpeg_field()},
             pipelines={"image": images, "label": [IntDecoder(), ToTensor(), Squeeze()]},
         )
 
@@ -43,29 +43,29 @@ class Ffcv(Contender):
         del self.loader
 
 
-def _jpegs() -> type:
-    """The field of JPEGs that are stored as they are: FFCV's own encodes decoded pictures."""
+def _jpeg_field() -> type:
+    """A field that stores JPEGs unchanged; FFCV's own field encodes decoded images."""
     from ffcv.fields.rgb_image import IMAGE_MODES, RGBImageField
 
-    class Jpegs(RGBImageField):
+    class JpegField(RGBImageField):
         def encode(self, destination: Any, image: Any, malloc: Any) -> None:
             data = np.fromfile(image, dtype=np.uint8)
             destination["mode"] = IMAGE_MODES["jpg"]
             destination["width"], destination["height"] = Image.open(image).size
-            destination["data_ptr"], room = malloc(data.nbytes)
-            room[:] = data
+            destination["data_ptr"], memory = malloc(data.nbytes)
+            memory[:] = data
 
-    return Jpegs
+    return JpegField
 
 
-def _written(samples: Sequence[tuple[str, int]]) -> Path:
-    """The file in FFCV's format with these samples, beside their folder; it is written unless it is there."""
+def _write_dataset(samples: Sequence[tuple[str, int]]) -> Path:
+    """Write these samples in FFCV's format beside their folder, unless the file exists; return its path."""
     from ffcv.fields import IntField
     from ffcv.writer import DatasetWriter
 
     folder = Path(samples[0][0]).parent
     path = folder.with_name(f"{folder.name}-{len(samples)}.beton")
     if not path.exists():
-        writer = DatasetWriter(str(path), {"image": _jpegs()(), "label": IntField()}, num_workers=1)
+        writer = DatasetWriter(str(path), {"image": _jpeg_field()(), "label": IntField()}, num_workers=1)
         writer.from_indexed_dataset(samples)
     return path

@@ -1,4 +1,4 @@
-"""OpenCV in a `DataLoader`. `INTER_LINEAR` does not antialias: less work than most other contenders do."""
+"""OpenCV in a `DataLoader`, by `INTER_LINEAR`, which does not antialias: less work than most contenders do."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from peers.workers import Workers
 __all__ = ["OpenCV"]
 
 LEVELS = np.arange(256, dtype=np.float32)
-SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's
+SMOOTHING = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / 13  # Pillow's ImageFilter.SMOOTH
 
 
 @dataclass(frozen=True)
 class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
-    """Files read, decoded and augmented with OpenCV, BGR until the end: (float32 [C, size, size], label) per item.
+    """Files read, decoded and augmented by OpenCV, in BGR until the end.
 
-    Of views ([float32 [count, C, size, size], ...], label).
+    Items are (float32 [C, size, size], label); for views ([float32 [count, C, size, size], ...], label).
     """
 
     task: Task
@@ -44,12 +44,12 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
             stacks = [np.empty((view.count, 3, view.size, view.size), np.float32) for view in VIEWS]
             for view, stack in zip(VIEWS, stacks, strict=True):
                 for planes in stack:
-                    self._normalise(self._resized(image, view.size, view.area), planes)
+                    self._normalise(self._resize(image, view.size, view.area), planes)
             return [torch.from_numpy(stack) for stack in stacks], label
-        image = self._resized(image, task.size, None if task.chain == "detection" else (0.08, 1.0))
+        image = self._resize(image, task.size, None if task.chain == "detection" else (0.08, 1.0))
         if task.chain == "heavy":
             for name, value in draw_operations(task.size):
-                image = operated(image, name, value)
+                image = apply_operation(image, name, value)
         planes = np.empty((3, task.size, task.size), np.float32)
         self._normalise(image, planes)
         rectangle = draw_erasing(task.size) if task.chain == "heavy" else None
@@ -57,8 +57,8 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
             planes[:, rectangle[0], rectangle[1]] = 0
         return torch.from_numpy(planes), label
 
-    def _resized(self, image: np.ndarray, size: int, area: tuple[float, float] | None) -> np.ndarray:
-        """A crop of such parts of the area, or all of it, resized and perhaps flipped."""
+    def _resize(self, image: np.ndarray, size: int, area: tuple[float, float] | None) -> np.ndarray:
+        """Crop a random part within the fractions `area`, if given; resize; flip at random."""
         import cv2
 
         if area is not None:
@@ -77,8 +77,8 @@ class OpenCVImages(Dataset[tuple[Tensor | list[Tensor], int]]):
             plane -= np.float32(mean / std)
 
 
-def operated(image: np.ndarray, name: str, value: float) -> np.ndarray:
-    """One of `policy`'s operations on (H, W, 3) uint8 BGR; by a table of 256 levels where one will do."""
+def apply_operation(image: np.ndarray, name: str, value: float) -> np.ndarray:
+    """Apply one of `policy`'s operations to uint8 [H, W, 3] BGR, by a look-up table where possible."""
     import cv2
 
     if name == "Identity":

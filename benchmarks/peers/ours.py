@@ -1,4 +1,4 @@
-"""cuaug, from the files that all others read, and from the same after `cuaug prepare`."""
+"""cuaug, from the files that all contenders read, and from the same files after `cuaug prepare`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def chain(task: Task) -> list[Any]:
         return [T.Resize((task.size, task.size)), T.RandomHorizontalFlip(), normalize]
     if task.chain == "views":
         views = [[T.Compose([T.RandomResizedCrop(v.size, v.area), T.RandomHorizontalFlip()])] * v.count for v in VIEWS]
-        return [T.MultiView([view for alike in views for view in alike]), normalize]
+        return [T.MultiView([view for same_size in views for view in same_size]), normalize]
     crop = [T.RandomResizedCrop(task.size), T.RandomHorizontalFlip()]
     if task.chain == "heavy":
         return [*crop, T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.RandAugment(2, 9), normalize, T.RandomErasing(0.25)]
@@ -60,25 +60,25 @@ class Cuaug(Contender):
 
 class CuaugPrepared(Cuaug):
     name = "cuaug-prepared"
-    chains = ("classification", "heavy")  # the others want whole pictures, or nearly so
+    chains = ("classification", "heavy")  # the others need whole images, or nearly so
 
     def __init__(self, task: Task) -> None:
-        super().__init__(dataclasses.replace(task, samples=tuple(_prepared(task.samples))))
+        super().__init__(dataclasses.replace(task, samples=tuple(_prepare(task.samples))))
 
     @classmethod
     def missing(cls) -> str | None:
         return super().missing() or (None if shutil.which("jpegtran") else "no jpegtran (libjpeg-turbo-progs)")
 
 
-def _prepared(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
-    """The same pictures from a folder beside theirs, which is written unless it is there; read once, as theirs are."""
+def _prepare(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
+    """Yield the same samples from a prepared folder beside theirs, written if missing; warm its pages."""
     from cuaug.commands.prepare import prepare_files
 
     source = Path(samples[0][0]).parent
     target = source.with_name(source.name + "-prepared")
-    kept = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.kept]
-    if kept:
-        raise AssertionError(f"{len(kept)} pictures stayed as they were, such as {kept[0]}")
+    unchanged = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.kept]
+    if unchanged:
+        raise AssertionError(f"cuaug prepare left {len(unchanged)} images unchanged, such as {unchanged[0]}")
     for path, label in samples:
         prepared = target / Path(path).relative_to(source)
         prepared.read_bytes()

@@ -1,4 +1,4 @@
-"""Pillow in a `DataLoader`: antialiased bilinear, crop and resize in one call; decodes whole images, as Pillow must."""
+"""Pillow in a `DataLoader`: whole images decoded, crop and antialiased resize in one call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENHANCERS = {
 
 
 class ResizedImages(PillowImages):
-    """The whole picture in one size."""
+    """Whole images, resized."""
 
     def augment(self, image: Image.Image) -> Image.Image:
         image = image.resize((self.size, self.size), Image.Resampling.BILINEAR)
@@ -35,7 +35,7 @@ class ResizedImages(PillowImages):
 
 
 class ViewsOfImages(PillowImages):
-    """([float32 [count, C, size, size], ...], label) per item."""
+    """Items ([float32 [count, C, size, size], ...], label)."""
 
     def __getitem__(self, index: int) -> Any:
         path, label = self.samples[index]
@@ -43,19 +43,19 @@ class ViewsOfImages(PillowImages):
             image = image.convert("RGB")
         stacks = []
         for view in VIEWS:
-            kind = dataclasses.replace(self, size=view.size, scale=view.area)
-            made = [kind.normalise(np.array(kind.augment(image))) for _ in range(view.count)]
-            stacks.append(torch.stack(made))
+            single = dataclasses.replace(self, size=view.size, scale=view.area)
+            images = [single.normalise(np.array(single.augment(image))) for _ in range(view.count)]
+            stacks.append(torch.stack(images))
         return stacks, label
 
 
 class HeavyImages(PillowImages):
-    """The crop with ColorJitter, RandAugment and RandomErasing."""
+    """Crops with ColorJitter, RandAugment and RandomErasing."""
 
     def augment(self, image: Image.Image) -> Image.Image:
         image = super().augment(image)
         for name, value in draw_operations(self.size):
-            image = operated(image, name, value)
+            image = apply_operation(image, name, value)
         return image
 
     def normalise(self, pixels: np.ndarray) -> Tensor:
@@ -66,8 +66,8 @@ class HeavyImages(PillowImages):
         return planes
 
 
-def operated(image: Image.Image, name: str, value: float) -> Image.Image:
-    """One of `policy`'s operations."""
+def apply_operation(image: Image.Image, name: str, value: float) -> Image.Image:
+    """Apply one of `policy`'s operations."""
     if name in ENHANCERS:
         return ENHANCERS[name](image).enhance(value)
     if name == "Hue":

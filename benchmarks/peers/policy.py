@@ -1,8 +1,8 @@
-"""What ColorJitter, RandAugment and RandomErasing draw, for those peers that have no such transforms of their own.
+"""Random parameters of ColorJitter, RandAugment and RandomErasing, for peers without such transforms.
 
-torchvision's operations, numbers and order. An operation is a name and one number: a factor ("Brightness", "Color",
-"Contrast", "Sharpness"), a part of the circle ("Hue"), a tangent ("ShearX", "ShearY"), pixels ("TranslateX",
-"TranslateY"), degrees ("Rotate"), bits that stay ("Posterize"), a threshold ("Solarize"), or nothing.
+Operations, values and order are torchvision's. An operation is a name and a number: a factor ("Brightness", "Color",
+"Contrast", "Sharpness"), a fraction of the hue circle ("Hue"), a tangent ("ShearX", "ShearY"), pixels ("TranslateX",
+"TranslateY"), degrees ("Rotate"), bits kept ("Posterize") or a threshold ("Solarize"); others ignore it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import random
 __all__ = ["draw_erasing", "draw_operations", "shift_matrix"]
 
 Operation = tuple[str, float]
-PART = 9 / 30  # magnitude 9 of bins 0 to 30
-SIGNED = {  # how far from the neutral value at full magnitude, and that value
+MAGNITUDE = 9 / 30  # magnitude 9 of bins 0 to 30
+SIGNED = {  # (offset at full magnitude, neutral value)
     "ShearX": (0.3, 0.0),
     "ShearY": (0.3, 0.0),
-    "TranslateX": (150 / 331, 0.0),  # of the side
+    "TranslateX": (150 / 331, 0.0),  # fraction of the side
     "TranslateY": (150 / 331, 0.0),
     "Rotate": (30.0, 0.0),
     "Brightness": (0.9, 1.0),
@@ -27,8 +27,8 @@ SIGNED = {  # how far from the neutral value at full magnitude, and that value
 }
 UNSIGNED = {
     "Identity": 0.0,
-    "Posterize": 8.0 - round(4 * PART),
-    "Solarize": 255 * (1 - PART),
+    "Posterize": 8.0 - round(4 * MAGNITUDE),
+    "Solarize": 255 * (1 - MAGNITUDE),
     "AutoContrast": 0.0,
     "Equalize": 0.0,
 }
@@ -36,23 +36,23 @@ NAMES = [*SIGNED, *UNSIGNED]
 
 
 def draw_operations(size: int) -> list[Operation]:
-    """ColorJitter(0.4, 0.4, 0.4, 0.1) in a random order, then RandAugment(2, 9), for an image of `size` x `size`."""
+    """Draw ColorJitter(0.4, 0.4, 0.4, 0.1) in random order, then RandAugment(2, 9), for images of `size` x `size`."""
     jitter = [(name, random.uniform(0.6, 1.4)) for name in ("Brightness", "Contrast", "Color")]
     jitter.append(("Hue", random.uniform(-0.1, 0.1)))
     random.shuffle(jitter)
-    return jitter + [_magnitude(name, size) for name in random.choices(NAMES, k=2)]
+    return jitter + [_with_value(name, size) for name in random.choices(NAMES, k=2)]
 
 
-def _magnitude(name: str, size: int) -> Operation:
+def _with_value(name: str, size: int) -> Operation:
     if name in UNSIGNED:
         return name, UNSIGNED[name]
-    most, neutral = SIGNED[name]
+    offset, neutral = SIGNED[name]
     side = size if name.startswith("Translate") else 1
-    return name, neutral + random.choice((-1, 1)) * PART * most * side
+    return name, neutral + random.choice((-1, 1)) * MAGNITUDE * offset * side
 
 
 def draw_erasing(size: int) -> tuple[slice, slice] | None:
-    """RandomErasing(0.25)'s rectangle as rows and columns, with torchvision's ten tries; None: nothing is erased."""
+    """Draw RandomErasing(0.25)'s (rows, columns) in torchvision's ten tries; None if nothing is erased."""
     if random.random() >= 0.25:
         return None
     for _ in range(10):
@@ -66,7 +66,7 @@ def draw_erasing(size: int) -> tuple[slice, slice] | None:
 
 
 def shift_matrix(name: str, value: float, size: int) -> tuple[float, float, float, float, float, float]:
-    """Output pixel to source pixel, (a, b, c, d, e, f), of a shear, a translation or a rotation about the centre."""
+    """Output-to-source matrix (a, b, c, d, e, f) of a shear, a translation or a rotation about the centre."""
     if name == "TranslateX":
         return 1, 0, -value, 0, 1, 0
     if name == "TranslateY":

@@ -1,4 +1,4 @@
-"""SPDL: a pipeline of threads in this process; FFmpeg decodes, crops, scales and flips in one filter graph."""
+"""SPDL: a pipeline of threads; FFmpeg decodes, crops, scales and flips in one filter graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Spdl"]
 
 
 class Shuffled:
-    """The samples, in a new order each time."""
+    """The samples, in a new random order at each iteration."""
 
     def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
         self.samples = samples
@@ -25,10 +25,10 @@ class Shuffled:
 
 
 class Spdl(Contender):
-    """Images become a tensor as a batch, as its documentation advises. The pipeline runs on across epochs."""
+    """A batch becomes one tensor, as SPDL's documentation advises. The pipeline continues across epochs."""
 
     name, package, module, chains = "SPDL", "spdl", "spdl.io", ("classification",)
-    ahead = 12  # each of its stages has a queue; 9 batches came at once after a pause
+    ahead = 12  # each stage has a queue; 9 batches were ready after a pause
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -80,7 +80,7 @@ class Spdl(Contender):
             return import_error
         import spdl.io.utils
 
-        try:  # its wheel needs FFmpeg's libraries, and looks for them only when they are used
+        try:  # the wheel loads FFmpeg's libraries at first use
             spdl.io.utils.get_ffmpeg_log_level()
         except RuntimeError as error:
             return str(error)

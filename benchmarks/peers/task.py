@@ -1,4 +1,4 @@
-"""What every contender is asked to do, and the way it is run."""
+"""The task of every contender, and the interface by which it runs."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from torch import Tensor
 
 __all__ = ["CHAINS", "VIEWS", "Batch", "Contender", "Task", "View"]
 
-#: Images and labels; of several views a tensor for each, or for each size.
+#: Images and labels; views are a tensor each, or one per size.
 Batch = tuple[Tensor | Sequence[Tensor], Tensor]
 
 #: classification: RandomResizedCrop(size), flip, Normalize.
-#: heavy: ColorJitter(0.4, 0.4, 0.4, 0.1) and RandAugment(2, 9) in between, RandomErasing(0.25) after Normalize.
-#: detection: Resize((size, size)) of the whole picture, flip, Normalize.
-#: views: several RandomResizedCrops of each picture, each with a flip of its own, Normalize.
+#: heavy: ColorJitter(0.4, 0.4, 0.4, 0.1) and RandAugment(2, 9) before Normalize, RandomErasing(0.25) after it.
+#: detection: Resize((size, size)), flip, Normalize.
+#: views: several RandomResizedCrops of each image, each with its own flip; Normalize.
 CHAINS = ("classification", "heavy", "detection", "views")
 
 
 class View(NamedTuple):
-    """So many crops of each picture, of these parts of its area."""
+    """`count` crops of each image to `size`, with `area` as the range of area fractions."""
 
     count: int
     size: int
     area: tuple[float, float]
 
 
-#: As in DINO (Caron et al. 2021), with six small ones.
+#: DINO's crops (Caron et al. 2021), with six small ones.
 VIEWS = (View(2, 224, (0.4, 1.0)), View(6, 96, (0.05, 0.4)))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Files to float32 [N, 3, size, size] on the CPU. `samples` must fill whole batches: nothing is dropped.
+    """Files to float32 [N, 3, size, size] on the CPU; chain "views" has `VIEWS`' sizes instead.
 
-    The chain of views has their sizes instead.
+    Raises:
+        ValueError: `samples` do not fill whole batches, or `chain` is unknown.
     """
 
     samples: tuple[tuple[str, int], ...]
@@ -54,30 +55,30 @@ class Task:
 
     def __post_init__(self) -> None:
         if not self.samples or len(self.samples) % self.batch_size:
-            raise ValueError(f"{len(self.samples)} samples do not fill whole batches of {self.batch_size}")
+            raise ValueError(f"samples: {len(self.samples)} do not fill whole batches of {self.batch_size}")
         if self.chain not in CHAINS:
-            raise ValueError(f"chain {self.chain!r} is not one of {', '.join(CHAINS)}")
+            raise ValueError(f"chain={self.chain!r}: expected one of {', '.join(CHAINS)}")
 
 
 class Contender(ABC):
-    """A loader under test. It is built once, started by its first epoch, and may be iterated any number of times."""
+    """A loader under test. Its first epoch starts it; it may run any number of epochs."""
 
     name: ClassVar[str]
-    package: ClassVar[str]  # the distribution whose version is reported
-    module: ClassVar[str]  # what has to be imported for it to work
+    package: ClassVar[str]  # distribution whose version is reported
+    module: ClassVar[str]  # import that must succeed
     chains: ClassVar[tuple[str, ...]] = CHAINS
-    ahead: ClassVar[int] = 3  # batches that it may hold ready when its turn begins, at most
+    ahead: ClassVar[int] = 3  # largest number of batches ready when its turn begins
 
     def __init__(self, task: Task) -> None:
         if task.chain not in self.chains:
-            raise ValueError(f"{self.name} has no {task.chain} chain")
+            raise ValueError(f"task: {self.name} does not support chain {task.chain!r}")
         self.task = task
 
     @abstractmethod
     def epoch(self) -> Iterator[Batch]:
         """One shuffled pass over the files: (float32 [N, 3, size, size], integer [N]) per batch.
 
-        Of views (tensors [N, ...], integer [N]).
+        Views give (tensors [N, ...], integer [N]).
         """
 
     @abstractmethod
@@ -86,7 +87,7 @@ class Contender(ABC):
 
     @classmethod
     def version(cls) -> str | None:
-        """The installed version, or None."""
+        """The installed version, or None if there is none."""
         try:
             return version(cls.package)
         except PackageNotFoundError:
@@ -94,7 +95,7 @@ class Contender(ABC):
 
     @classmethod
     def missing(cls) -> str | None:
-        """Why it cannot run here, or None if it can."""
+        """Reason why it cannot run here, or None if it can."""
         try:
             importlib.import_module(cls.module)
         except ImportError as error:

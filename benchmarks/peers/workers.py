@@ -13,7 +13,7 @@ __all__ = ["Workers"]
 
 
 class Workers(Contender):
-    """What the `DataLoader` peers share; `dataset` makes their Dataset of a task."""
+    """Base of the `DataLoader` peers. `dataset` makes the Dataset of a task."""
 
     dataset: Callable[[Task], Dataset]
 
