@@ -8,7 +8,7 @@ import numpy as np
 
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
-from cuaug.plan import LONGEST, Plan, operations
+from cuaug.plan import MAX_SIDE, Plan, operations
 from cuaug.plan.filters import MEDIAN_SIZES
 from cuaug.transforms import (
     GaussianBlur,
@@ -101,8 +101,8 @@ def erase(
     image: ImageT, top: int, left: int, height: int, width: int, value: float | Sequence[float] | None = 0
 ) -> ImageT:
     """`value`, a number or one per channel, in what of the rectangle lies in the image."""
-    y, x = (arguments.whole(name, place, -LONGEST, LONGEST) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 0, LONGEST) for name, side in (("height", height), ("width", width)))
+    y, x = (arguments.whole(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     color = arguments.color("value", value)
 
     def write(plan: Plan) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
 from cuaug.interop import disable_compile
-from cuaug.plan import LONGEST, Plan
+from cuaug.plan import MAX_SIDE, Plan
 from cuaug.transforms import (
     CenterCrop,
     RandomAffine,
@@ -58,8 +58,8 @@ def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
 
 
 def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int, int]:
-    y, x = (arguments.whole(name, place, 0, LONGEST) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 1, LONGEST) for name, side in (("height", height), ("width", width)))
+    y, x = (arguments.whole(name, place, 0, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 1, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     return y, x, h, w
 
 

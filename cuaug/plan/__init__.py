@@ -18,13 +18,13 @@ from cuaug.plan import operations
 from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
 from cuaug.plan.builder import Plan
 from cuaug.plan.layout import Border, Filter, Layout, Type
-from cuaug.plan.moves import LONGEST
+from cuaug.plan.moves import MAX_SIDE
 from cuaug.plan.tables import CompiledPlan
 from cuaug.plan.trace import Replay, Trace, Where
 
 __all__ = [
     "BOX_FORMATS",
-    "LONGEST",
+    "MAX_SIDE",
     "Border",
     "BoxesKeypoints",
     "CompiledPlan",

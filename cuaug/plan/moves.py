@@ -17,10 +17,10 @@ from cuaug.plan.pass_table import POINTWISE, POSITIONAL, UNFIT
 from cuaug.plan.passes import Passes
 from cuaug.plan.trace import Where
 
-__all__ = ["LONGEST", "Moves"]
+__all__ = ["MAX_SIDE", "Moves"]
 
 #: The longest side that an image may have, in pixels: kernels/core/geometry.h.
-LONGEST = 2**31 - 1
+MAX_SIDE = 2**31 - 1
 # Why a crop, flip or transposition begins a pass, and why a resampling does.
 _FIXED_PLACES = ("an operation that knows where its pixels stand comes before geometry",)
 _RESAMPLED = ("pixel operations come before a resampling", "a second resampling of another kind")
@@ -103,7 +103,7 @@ class Moves(Passes):
         i = self._at(chosen)
         now["border_after"][i], now["fill_after"][i] = border, color
         if rows.change(library.cuaug_pad, chosen, address(sides)) == UNFIT:
-            raise TransformError(f"padding by up to {sides.max()}: an image cannot reach beyond {LONGEST} pixels")
+            raise TransformError(f"padding by up to {sides.max()}: an image cannot reach beyond {MAX_SIDE} pixels")
         self._follow(chosen, lambda: shift(sides[1], sides[0]))
 
     def resize(
@@ -211,5 +211,5 @@ class Moves(Passes):
 
 def _refused_size(what: str, size: NDArray[np.int64]) -> TransformError:
     """Of (2, K) heights and widths the first that no image has."""
-    height, width = size[:, ((size < 1) | (size > LONGEST)).any(axis=0).argmax()]
-    return TransformError(f"{what} to {height} x {width}: both sides are from 1 to {LONGEST} pixels")
+    height, width = size[:, ((size < 1) | (size > MAX_SIDE)).any(axis=0).argmax()]
+    return TransformError(f"{what} to {height} x {width}: both sides are from 1 to {MAX_SIDE} pixels")
