@@ -6,7 +6,7 @@ import threading
 
 import torch
 
-__all__ = ["one_of_many", "threads_for"]
+__all__ = ["disable_intraop_threads", "threads_for"]
 
 _this = threading.local()
 
@@ -14,7 +14,7 @@ _this = threading.local()
 _BYTES_EACH = 1 << 21
 
 
-def one_of_many() -> None:
+def disable_intraop_threads() -> None:
     """Marks the calling thread as one of several that share the work already: a loader's."""
     _this.is_one = True
 
