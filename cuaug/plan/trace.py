@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Replay", "Step", "Trace", "Where", "is_told"]
+__all__ = ["Replay", "Step", "Trace", "Where", "is_recorded_step"]
 
 #: Of N samples those that are meant, (N,); None: all.
 Where = NDArray[np.bool_] | None
@@ -94,7 +94,7 @@ class Trace:
             self._script.check_end(self.next)
 
 
-def is_told(step: Any) -> bool:
+def is_recorded_step(step: Any) -> bool:
     """Whether this is a step as `Trace.params` tells it."""
     if not isinstance(step, Mapping) or not {"step", "transform", "params"} <= step.keys():
         return False
