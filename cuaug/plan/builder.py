@@ -63,7 +63,7 @@ class Plan(Moves, Filters):
         self._views_apart = False
         #: (N,) the samples that are still levels although `is_float`, until something next acts on them; None: none.
         self._late: NDArray[np.bool_] | None = None
-        self._alone = False  # whether a member of `each_exclusively` is being planned
+        self._alone = False  # whether a member of `mutually_exclusive` is being planned
         self.trace = Trace() if trace is None else trace
         #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
         self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -84,7 +84,7 @@ class Plan(Moves, Filters):
         finally:
             self._views_apart = False
 
-    def each_exclusively(self, members: Iterable[Any]) -> Iterator[Any]:
+    def mutually_exclusive(self, members: Iterable[Any]) -> Iterator[Any]:
         """Gives back `members`, no two of which act on the same sample, each to be planned before the next is taken.
 
         Each finds levels or floats as they are now, whatever those before it made of theirs.
