@@ -76,7 +76,7 @@ class Plan(Moves, Filters):
         transform.write(self, step.where, **step.params)
 
     @contextlib.contextmanager
-    def views_apart(self) -> Iterator[None]:
+    def separate_views(self) -> Iterator[None]:
         """What performs meanwhile has parameters of its own for each view of an image."""
         self._views_apart = True
         try:
