@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made"]
+__all__ = ["first_window", "first_window_with_box", "move_boxes", "packed_taps", "regions", "sizes_made"]
 
 Values = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -67,7 +67,7 @@ def first_window(
     return window.astype(np.int64), found
 
 
-def first_holding(
+def first_window_with_box(
     numbers: Floats,
     heights: Values,
     widths: Values,

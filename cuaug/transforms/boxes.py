@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BoxesKeypoints, Plan
-from cuaug.plan.geometry import first_holding
+from cuaug.plan.geometry import first_window_with_box
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
@@ -124,7 +124,7 @@ class RandomIoUCrop(Transform):
             looks = np.flatnonzero(least < 1.0)
             of = rows[looks]
             ends = np.stack([np.searchsorted(points.box_of, of, side) for side in ("left", "right")])
-            chosen, hit = first_holding(
+            chosen, hit = first_window_with_box(
                 numbers[looks], heights[of], widths[of], least[looks], boxes, points.wanted, ends, self._shapes
             )
             window[:, of[hit]], found[of[hit]] = chosen[:, hit], True
