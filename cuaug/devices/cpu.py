@@ -59,7 +59,7 @@ class CpuExecutor:
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
-    def run_some(self, some: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
+    def run_samples(self, some: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
         """As `run`, several samples in turn, in one call, which takes the GIL once.
 
         Args:
