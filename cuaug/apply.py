@@ -9,7 +9,7 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, disable_compile, dtype_of, empty, open_images
+from cuaug.interop import InputImages, disable_compile, dtype_of, empty, open_images
 from cuaug.plan import Layout, Plan, Trace, Type
 from cuaug.targets import Targets
 
@@ -45,7 +45,7 @@ def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
 
 
 def run_plan(
-    opened: Opened,
+    opened: InputImages,
     write: Callable[[Plan], None],
     targets: list[Any] | None = None,
     *,

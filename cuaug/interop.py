@@ -1,7 +1,7 @@
 """Images as users have them, seen as the kernels need them, and results handed back in kind.
 
 `open_images` reads a torch tensor, a NumPy or CuPy array or a PIL image as a stack of packed RGB images;
-`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes. `disable_compile`
+`InputImages.finish` makes the result: the same kind of thing, on the same device, with the same axes. `disable_compile`
 keeps torch.compile out of all this.
 """
 
@@ -23,7 +23,7 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
 
-__all__ = ["Opened", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
+__all__ = ["InputImages", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -77,7 +77,7 @@ def dtype_of(kind: Type) -> torch.dtype:
 
 
 @dataclass(frozen=True)
-class Opened:
+class InputImages:
     """A stack of images ready for the kernels.
 
     Attributes:
@@ -99,7 +99,7 @@ class Opened:
     finish: Callable[[torch.Tensor], Any]
 
 
-def open_images(images: Any) -> Opened:
+def open_images(images: Any) -> InputImages:
     """Sees `images` as a stack; copies only what does not lie in memory as packed RGB.
 
     Raises:
@@ -137,7 +137,7 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def _open_tensor(tensor: torch.Tensor) -> Opened:
+def _open_tensor(tensor: torch.Tensor) -> InputImages:
     """(C, H, W) or (N, C, H, W); a channels-last batch comes back channels-last."""
     if tensor.device.type not in ("cpu", "cuda"):
         raise TransformError(f"a tensor is on the CPU or a CUDA device, not on {tensor.device}")
@@ -158,7 +158,7 @@ def _open_tensor(tensor: torch.Tensor) -> Opened:
 
 def _open_array(
     array: Any, to_torch: Callable[[Any], torch.Tensor], from_torch: Callable[[torch.Tensor], Any]
-) -> Opened:
+) -> InputImages:
     """(H, W), (H, W, C) or (N, H, W, C)."""
     shape, dtype = tuple(array.shape), array.dtype
     if dtype != np.uint8 and not (dtype.kind == "f" and dtype.itemsize <= 8):
@@ -177,7 +177,7 @@ def _open_array(
     return _opened(stack, Layout.HWC, Layout.HWC, tensor, finish)
 
 
-def _open_cupy(array: Any) -> Opened:
+def _open_cupy(array: Any) -> InputImages:
     import cupy
 
     def to_cupy(result: torch.Tensor) -> Any:
@@ -191,7 +191,7 @@ def _open_cupy(array: Any) -> Opened:
     return _open_array(array, lambda array: torch.from_dlpack(_forwards(cupy.ascontiguousarray(array))), to_cupy)
 
 
-def _open_pil(image: Any) -> Opened:
+def _open_pil(image: Any) -> InputImages:
     """A PIL image; gray ones stay gray, with 8 bits of 16, and others are seen as RGB."""
     from PIL import Image
 
@@ -224,7 +224,7 @@ def _opened(
     float_layout: Layout,
     given: torch.Tensor,
     finish: Callable[[torch.Tensor], Any],
-) -> Opened:
+) -> InputImages:
     """`stack` is (N, H, W, C) in any memory order."""
     is_uint8 = given.dtype == torch.uint8
     if not is_uint8 and not given.dtype.is_floating_point:
@@ -238,7 +238,7 @@ def _opened(
         stack = stack.to(torch.float32)
     is_double = given.dtype == torch.float64
     target_type = None if is_uint8 or is_double else _TYPES.get(given.dtype, Type.FLOAT32)
-    return Opened(_packed(stack), channels, layout, float_layout, target_type, is_double, finish)
+    return InputImages(_packed(stack), channels, layout, float_layout, target_type, is_double, finish)
 
 
 def _packed(stack: torch.Tensor) -> torch.Tensor:
