@@ -72,7 +72,7 @@ class Plan(Moves, Filters):
         """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
         check_params(transform, params, len(self))
         self._step = self.trace.next
-        step = self.trace.take(transform, where, params, len(self), self.views, self._views_apart)
+        step = self.trace.record(transform, where, params, len(self), self.views, self._views_apart)
         transform.write(self, step.where, **step.params)
 
     @contextlib.contextmanager

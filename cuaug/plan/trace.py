@@ -55,7 +55,7 @@ class Trace:
         """The next step's number."""
         return self.first + len(self.steps)
 
-    def take(
+    def record(
         self,
         transform: Any,
         where: Where,

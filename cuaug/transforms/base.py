@@ -133,7 +133,7 @@ class BatchTransform(Transform):
         heights, widths = (np.full(n, side) for side in images.shape[-2:])
         params = self.make_params(rng, heights, widths)
         check_params(self, params, n)
-        step = trace.take(self, where, params, n)
+        step = trace.record(self, where, params, n)
         given = None if targets is None else targets[: n + self.partners]
         more = target_format if self.reads_targets else {}
         made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)
