@@ -10,13 +10,13 @@ import torch
 
 from cuaug._runtime.finalizers import Gone, when_gone
 
-__all__ = ["take"]
+__all__ = ["acquire"]
 
 # By the device's number. A stream is never destroyed: torch's allocator keeps memory by the stream that used it.
 _unused: dict[int, list[Gone]] = {}
 
 
-def take(device: torch.device) -> torch.cuda.ExternalStream:
+def acquire(device: torch.device) -> torch.cuda.ExternalStream:
     """A stream for the caller alone, for as long as it keeps it; then another one's, behind what is still queued on it.
 
     It waits for no other, not even the default stream. Its priority is 0, the lowest that there is, which is also the

@@ -125,7 +125,7 @@ class _Producer:
 
     def _prepare(self, images: int) -> None:
         torch.cuda.set_device(self.device)
-        self.stream = streams.take(self.device)
+        self.stream = streams.acquire(self.device)
         self._open_decoder(images)
         clock = CudaClock(self._recorder, self.stream)
         self._arenas = [_Arena(self.device, CudaEvents(clock)) for _ in range(_ARENAS)]
