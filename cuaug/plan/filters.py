@@ -18,7 +18,7 @@ from cuaug.plan.layout import Border, Neighbourhood
 from cuaug.plan.passes import Passes
 from cuaug.plan.trace import Where
 
-__all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
+__all__ = ["MEDIAN_SIZES", "Filters", "quantization_tables"]
 
 #: Widths of the medians that the kernels have.
 MEDIAN_SIZES = (3, 5, 7)
@@ -43,8 +43,8 @@ _CHROMA_STEPS = np.full((8, 8), 99)
 _CHROMA_STEPS[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
 
 
-def quantisation(quality: ArrayLike) -> NDArray[np.int64]:
-    """(N, 2, 8, 8): libjpeg's quantisation steps of luma and chroma at qualities 1 ... 100."""
+def quantization_tables(quality: ArrayLike) -> NDArray[np.int64]:
+    """(N, 2, 8, 8): libjpeg's quantization_tables steps of luma and chroma at qualities 1 ... 100."""
     quality = np.atleast_1d(quality).astype(np.int64)[:, None, None, None]
     percent = np.where(quality < 50, 5000 // np.maximum(quality, 1), 200 - 2 * quality)
     return np.clip((np.stack([_LUMA_STEPS, _CHROMA_STEPS]) * percent + 50) // 100, 1, 255)
@@ -134,7 +134,7 @@ class Filters(Passes):
             raise TransformError(f"quality is 1 to 100, not {np.unique(each).tolist()}")
         self._filter(chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
         now = self._rows.now
-        now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), 128))
+        now["weights"][chosen] = self._add_values(quantization_tables(each).reshape(len(chosen), 128))
         now["level"][chosen] = self.limit / 255.0
         self._rows.axes["taps"][:, chosen] = _JPEG_REACH
 
