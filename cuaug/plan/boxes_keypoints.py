@@ -40,8 +40,8 @@ class BoxesKeypoints:
 
     Attributes:
         corners: (B, 4, 2) of the boxes: of quadrangles, once something has turned or bent them.
-        kept: (B,) the share of each box's area that is still in the image.
-        wanted: (B,) False for boxes that a transform has sorted out.
+        area_fraction: (B,) the share of each box's area that is still in the image.
+        selected: (B,) False for boxes that a transform has sorted out.
         visible: (K,) False for keypoints that have left the image.
     """
 
@@ -54,8 +54,8 @@ class BoxesKeypoints:
         self.box_of = np.asarray(box_of, dtype=np.int64)
         self.keypoints = np.array(keypoints, dtype=np.float64).reshape(-1, 2)
         self.keypoint_of = np.asarray(keypoint_of, dtype=np.int64)
-        self.kept = np.ones(len(self.corners))
-        self.wanted = np.ones(len(self.corners), dtype=bool)
+        self.area_fraction = np.ones(len(self.corners))
+        self.selected = np.ones(len(self.corners), dtype=bool)
         self.visible = np.ones(len(self.keypoints), dtype=bool)
 
     def boxes(self) -> Floats:
@@ -64,7 +64,7 @@ class BoxesKeypoints:
 
     def empty(self, which: NDArray[np.bool_]) -> None:
         """Nothing is left of these boxes, (B,)."""
-        self.corners[which], self.kept[which] = 0.0, 0.0
+        self.corners[which], self.area_fraction[which] = 0.0, 0.0
 
     def move(
         self,
@@ -98,7 +98,7 @@ class BoxesKeypoints:
             self.visible[which] &= ((moved >= -_SLACK) & (moved <= size[at] + _SLACK)).all(axis=1)
 
         if not back:  # then it is affine
-            move_boxes(self.corners, self.kept, place[self.box_of], matrix, size)
+            move_boxes(self.corners, self.area_fraction, place[self.box_of], matrix, size)
             return
         which, at = _of(place, self.box_of)
         old = self.corners[which]
@@ -113,7 +113,7 @@ class BoxesKeypoints:
         for i in np.flatnonzero(~whole & np.isfinite(depth).all(axis=1)):
             corners[i], share[i] = _beyond_horizon(old[i], matrix[at[i]], size[at[i]])
         self.corners[which] = corners
-        self.kept[which] *= share
+        self.area_fraction[which] *= share
 
 
 def shift(x: ArrayLike, y: ArrayLike) -> Floats:
