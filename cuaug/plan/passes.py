@@ -26,7 +26,7 @@ class Barrier(NamedTuple):
 
     step: int
     samples: NDArray[np.int64]
-    why: str
+    reason: str
 
 
 class Passes:

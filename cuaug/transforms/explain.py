@@ -42,7 +42,7 @@ class _Watched(Plan):
         why: Counter[tuple[str, str]] = Counter()
         for barrier in self.barriers:
             if number < len(barrier.samples) and barrier.samples[number]:
-                why[names[barrier.step], barrier.why] += int(barrier.samples[number])
+                why[names[barrier.step], barrier.reason] += int(barrier.samples[number])
         return [
             f"  ends at {name} for {count} images of {len(self)}: {reason}" for (name, reason), count in why.items()
         ]
