@@ -88,7 +88,7 @@ def run_plan(
     if devices.first_size_mismatch(sizes, views) is not None:
         some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
         raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
-    stacks = devices.OutputStacks.of(sizes, views, plan.channels, layout)
+    stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
     made = [empty(shape, dtype_of(tables.target_type), opened.images.device) for shape in stacks.shapes]
     devices.run(tables, opened.images, made, stacks)
     made = [stack.double() for stack in made] if as_double else made

@@ -44,7 +44,7 @@ class OutputStacks:
         return 1 if self.views is None else sum(map(len, self.views))
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> OutputStacks:
+    def from_sizes(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> OutputStacks:
         """Stacks of images of these sizes, without a size mismatch; sizes in the order of their first views.
 
         views: None: one each, which are to be apart.
