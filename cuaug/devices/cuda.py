@@ -21,7 +21,7 @@ from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
 
 __all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
-__all__ += ["fills", "forked", "kernels", "scratch_bytes", "unavailable"]
+__all__ += ["availability_error", "fills", "fork_error", "kernels", "scratch_bytes"]
 
 #: Threads a block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
@@ -38,7 +38,7 @@ _MOST_ZEROS_BYTES = 256 << 10
 _FAR_TOO_LARGE, _PATIENCE = 4, 64
 
 
-def forked() -> str:
+def fork_error() -> str:
     """What keeps a forked process from CUDA; empty where nothing does."""
     if not torch.cuda._is_in_bad_fork():
         return ""
@@ -48,9 +48,9 @@ def forked() -> str:
     )
 
 
-def unavailable(device: torch.device) -> str:
+def availability_error(device: torch.device) -> str:
     """Why plans cannot run on this device; empty where they can."""
-    if reason := forked():
+    if reason := fork_error():
         return reason
     if not torch.cuda.is_available():
         return "torch finds no CUDA device" if torch.version.cuda else "this torch is built without CUDA"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch, each_tensor
 from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
-from cuaug.devices.cuda import CudaExecutor, Workspace, forked
+from cuaug.devices.cuda import CudaExecutor, Workspace, fork_error
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
@@ -54,7 +54,7 @@ class CudaPipeline(Pipeline):
     """Starts jobs whose images are decoded and augmented on one GPU."""
 
     def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
-        if reason := forked():
+        if reason := fork_error():
             raise DeviceError(reason)
         super().__init__(settings, recorder, threads)
         self.job = _CudaJob
