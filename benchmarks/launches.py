@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cuaug import transforms as T
-from cuaug.devices.cuda import fills
+from cuaug.devices.cuda import count_fills
 from cuaug.plan import CompiledPlan, Plan
 from cuaug.sampling.rng import SampleRNG
 
@@ -93,7 +93,7 @@ def main() -> None:
     result["batch"], result["draws"] = n, arguments.rng
     result["launches"] = {
         "cuaug: the whole chain, every image its own operations": spread([plan.launches for plan in plans]),
-        "cuaug: fills of memory beside them": spread([fills(plan) for plan in plans]),
+        "cuaug: fills of memory beside them": spread([count_fills(plan) for plan in plans]),
         "Kornia: RandAugment, two operations for the batch, on images": spread([on_images for on_images, _ in whole]),
         "Kornia: RandAugment, two operations for the batch, all": spread([total for _, total in whole]),
         "Kornia: RandAugment, called for each image, on images": spread([one_by_one[0]]),

@@ -21,7 +21,7 @@ from cuaug.errors import DeviceError
 from cuaug.plan import CompiledPlan
 
 __all__ = ["THREADS", "CudaExecutor", "Kernels", "Workspace"]
-__all__ += ["availability_error", "fills", "fork_error", "kernels", "scratch_bytes"]
+__all__ += ["availability_error", "count_fills", "fork_error", "kernels", "scratch_bytes"]
 
 #: Threads a block: any multiple of a warp, up to the 256 that `resample` is compiled for.
 THREADS = 128
@@ -180,8 +180,8 @@ class Workspace:
         return memory.copy_(self._staged, non_blocking=True)
 
 
-def fills(tables: CompiledPlan) -> int:
-    """How many fills of memory running these tables takes beside its kernel launches: 1 or 0."""
+def count_fills(tables: CompiledPlan) -> int:
+    """How many count_fills of memory running these tables takes beside its kernel launches: 1 or 0."""
     return int(8 * tables.statistics > _MOST_ZEROS_BYTES)
 
 
@@ -227,7 +227,7 @@ class CudaExecutor:
             return 0
         functions = kernels(device.index)
         workspace = workspace or Workspace(device)
-        zeros = np.zeros(0 if fills(tables) else tables.statistics, dtype=np.int64)
+        zeros = np.zeros(0 if count_fills(tables) else tables.statistics, dtype=np.int64)
         rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
         if skip is not None:
             rows["active"][:, skip] = 0
@@ -238,7 +238,7 @@ class CudaExecutor:
             finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         _address(rows, sources, finals, workspace)
         rows_at, ops_at, luts_at, statistics_at = workspace.send()
-        if fills(tables):
+        if count_fills(tables):
             statistics_at = workspace.zeros(8 * tables.statistics)
 
         stream = _Stream(torch.cuda.current_stream(device).cuda_stream)

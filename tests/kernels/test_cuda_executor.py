@@ -149,7 +149,7 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
     plan = plan_for(*batch)
     T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(3)))
     tables = plan.compile(Type.UINT8, Layout.HWC)
-    assert tables.statistics and cuda.fills(tables) == (most == 0)
+    assert tables.statistics and cuda.count_fills(tables) == (most == 0)
     workspace = cuda.Workspace(torch.device("cpu"))
     addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
     for _ in range(2):
@@ -165,7 +165,7 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
 
 def test_what_measures_nothing_needs_no_zeros(fake):
     tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
-    assert tables.statistics == cuda.fills(tables) == 0
+    assert tables.statistics == cuda.count_fills(tables) == 0
     run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
     assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
 
