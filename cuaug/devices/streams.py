@@ -28,13 +28,13 @@ def acquire(device: torch.device) -> torch.cuda.ExternalStream:
     try:
         handle = unused.pop().number
     except IndexError:
-        handle = _made(device.index)
+        handle = _create(device.index)
     stream = torch.cuda.ExternalStream(handle, device=device)
     when_gone(stream, unused.append, handle)
     return stream
 
 
-def _made(device_id: int) -> int:
+def _create(device_id: int) -> int:
     from cupy.cuda import Device, runtime
 
     with Device(device_id):

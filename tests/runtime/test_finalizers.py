@@ -106,7 +106,7 @@ def test_nothing_in_python_runs_when_a_loader_is_let_go(tmp_path, made):
 def test_streams_that_are_let_go_are_used_again(monkeypatch):
     made = []
     monkeypatch.setattr(streams, "_unused", {})
-    monkeypatch.setattr(streams, "_made", lambda device_id: made.append(device_id) or 100 * device_id + len(made))
+    monkeypatch.setattr(streams, "_create", lambda device_id: made.append(device_id) or 100 * device_id + len(made))
 
     class Stream:
         def __init__(self, handle, device):
