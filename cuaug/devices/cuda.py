@@ -143,7 +143,7 @@ class Workspace:
         self._pinned = _Kept(pin_memory=True)
         self._tables, self._between, self._statistics = (_Kept(device=device) for _ in range(3))
 
-    def between(self, size: int) -> int:
+    def intermediate_memory(self, size: int) -> int:
         """The address of so many bytes of device memory."""
         return self._between.hold(size).data_ptr()
 
@@ -153,11 +153,11 @@ class Workspace:
 
     def upload(self, *parts: NDArray[Any]) -> list[torch.Tensor]:
         """The bytes of each part in device memory: one copy on the current stream. Valid until the next upload."""
-        self.stage(*parts)
+        self.copy_to_pinned(*parts)
         memory = self._sent()
         return [memory[start:end] for start, end in self._places]
 
-    def stage(self, *parts: NDArray[Any]) -> list[NDArray[Any]]:
+    def copy_to_pinned(self, *parts: NDArray[Any]) -> list[NDArray[Any]]:
         """A copy of each part, to be changed and sent; in pinned memory."""
         flat = [part.reshape(-1).view(np.uint8) for part in parts]  # NumPy copies structured types field by field
         *starts, size = itertools.accumulate((-(-len(part) // _ALIGN) * _ALIGN for part in flat), initial=0)
@@ -170,7 +170,7 @@ class Workspace:
             copies.append(host[start:end].view(part.dtype).reshape(part.shape))
         return copies
 
-    def send(self) -> list[int]:
+    def upload_pinned(self) -> list[int]:
         """Like `upload`, of what is staged: the addresses; null of what is empty."""
         begin = self._sent().data_ptr()
         return [begin + start if end > start else 0 for start, end in self._places]
@@ -228,7 +228,7 @@ class CudaExecutor:
         functions = kernels(device.index)
         workspace = workspace or Workspace(device)
         zeros = np.zeros(0 if count_fills(tables) else tables.statistics, dtype=np.int64)
-        rows, *_ = workspace.stage(tables.rows, tables.ops, tables.luts, zeros)
+        rows, *_ = workspace.copy_to_pinned(tables.rows, tables.ops, tables.luts, zeros)
         if skip is not None:
             rows["active"][:, skip] = 0
         if pitches is not None:
@@ -237,7 +237,7 @@ class CudaExecutor:
             step = target.stride(0) * target.element_size()
             finals = np.uint64(target.data_ptr()) + np.arange(rows.shape[1], dtype=np.uint64) * np.uint64(step)
         _address(rows, sources, finals, workspace)
-        rows_at, ops_at, luts_at, statistics_at = workspace.send()
+        rows_at, ops_at, luts_at, statistics_at = workspace.upload_pinned()
         if count_fills(tables):
             statistics_at = workspace.zeros(8 * tables.statistics)
 
@@ -310,5 +310,5 @@ def _address(rows: NDArray[Any], sources: NDArray[np.uint64], finals: NDArray[np
     area = rows["y"]["out"][:-1].astype(np.int64) * rows["x"]["out"][:-1]
     ends = np.cumsum(np.where(goes_on, -(-area * 12 // _ALIGN) * _ALIGN, 0))
     starts = np.concatenate([[0], ends[:-1]]).astype(np.uint64).reshape(passes - 1, n)
-    starts += np.uint64(workspace.between(int(ends[-1])))
+    starts += np.uint64(workspace.intermediate_memory(int(ends[-1])))
     rows["target"][:-1][goes_on] = rows["source"][1:][goes_on] = starts[goes_on]

@@ -86,7 +86,7 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
 
         return run
 
-    monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
+    monkeypatch.setattr(cuda.Workspace, "copy_to_pinned", checked("upload", cuda.Workspace.copy_to_pinned))
     monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
     loader = loader_on(True, pictures, CHAIN, batch_size=8)

@@ -173,13 +173,13 @@ def test_what_measures_nothing_needs_no_zeros(fake):
 def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
     workspace = cuda.Workspace(torch.device("cpu"))
     for size in (1000, 900, 1100, 1150, 2):
-        workspace.between(size)
+        workspace.intermediate_memory(size)
     assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
     for _ in range(100):
-        workspace.between(320)
+        workspace.intermediate_memory(320)
     assert len(fake.torch.asked) == 2
     for _ in range(100):
-        workspace.between(200)
+        workspace.intermediate_memory(200)
     assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
 
 
