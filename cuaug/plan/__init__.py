@@ -17,9 +17,9 @@ layout.py      the rows of it, mirrored in kernels/plan.h
 from cuaug.plan import operations
 from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
 from cuaug.plan.builder import Plan
+from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.moves import MAX_SIDE
-from cuaug.plan.tables import CompiledPlan
 from cuaug.plan.trace import Replay, Trace, Where
 
 __all__ = [

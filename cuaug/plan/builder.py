@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
+from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.filters import Filters
 from cuaug.plan.layout import OP, RAW_OP, Layout, Type, seen_as
 from cuaug.plan.moves import Moves
-from cuaug.plan.tables import CompiledPlan
 from cuaug.plan.trace import Trace, Where
 
 __all__ = ["Plan", "check_params"]

@@ -12,7 +12,7 @@ from cuaug._runtime.native import address, library
 from cuaug.plan import operations
 from cuaug.plan.layout import AXIS, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, seen_as
 
-__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "UNFIT", "Chosen", "PassTable", "Writing"]
+__all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "UNFIT", "Chosen", "PassTable", "PassTablePointers"]
 
 Chosen = NDArray[np.int64]
 
@@ -34,7 +34,7 @@ _NEEDS_ROOM, UNFIT = -1, -2
 _FIRST_ROOM = 4
 
 
-class Writing(ctypes.Structure):
+class PassTablePointers(ctypes.Structure):
     """Mirrors kernels/planner/plan_builder.h: where the arrays of `PassTable` lie."""
 
     _fields_ = [
@@ -72,7 +72,7 @@ class PassTable:
         self.begun = np.empty((2, 0), dtype=np.int64)
         self._sizes: NDArray[np.int64] | None = sizes  # of everyone, until something changes
         places = map(address, (raw, self.number, self.bound, self.ops, self._kept, self.begun))
-        self._writing = Writing(*places, n, 0, *_CONSTANTS)
+        self._writing = PassTablePointers(*places, n, 0, *_CONSTANTS)
         self._at = ctypes.addressof(self._writing)
         library.cuaug_begin(self._at, address(sizes), source_type)
 
