@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace, Where
-from cuaug.plan.builder import check_params
+from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
 
 __all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
