@@ -149,9 +149,9 @@ def contenders(
     """Running, planning, and Albumentations: of images of the same size and type."""
     program = planned(ours, SMALL_BATCH, *image.shape[:2])
     expected = torch.as_tensor(theirs(image=image)["image"]).numpy()
-    heights, widths = program.tables.sizes()
+    heights, widths = program.compiled.sizes()
     size = int(heights[0]), int(widths[0])
-    found = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), program.tables.target_type.name.lower()
+    found = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), program.compiled.target_type.name.lower()
     if found != (expected.shape, expected.dtype.name):
         raise SystemExit(f"{ours!r} makes {found}, {theirs!r} {expected.shape, expected.dtype.name}")
     target, turn = np.empty_like(expected), itertools.count()

@@ -189,7 +189,7 @@ class _Producer:
                     CudaExecutor(tables).run(
                         addresses.repeat(views),
                         targets[0],
-                        finals=stacks.addresses(targets),
+                        target_addresses=stacks.addresses(targets),
                         pitches=parts.pitches.repeat(views),
                         skip=failed.repeat(views) if failed.any() else None,
                         workspace=arena.work,

@@ -79,7 +79,7 @@ def test_a_sample_left_out_is_not_touched(fake):
 
 
 def test_batches_larger_than_the_grid(fake, monkeypatch):
-    monkeypatch.setattr(cuda, "_MOST_SAMPLES", 4)
+    monkeypatch.setattr(cuda, "_MAX_SAMPLES", 4)
     image = np.arange(9 * 9 * 3, dtype=np.uint8).reshape(9, 9, 3)
     plan = plan_for(*[image] * 10)
     plan.crop(np.arange(10) % 5, 0, 3, 3)
@@ -144,7 +144,7 @@ def test_threads_at_once_load_one_kernel(monkeypatch):
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
 def test_statistics_begin_at_zero(fake, monkeypatch, most):
     """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
-    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", most)
+    monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", most)
     batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
     plan = plan_for(*batch)
     T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(3)))
@@ -159,8 +159,8 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
             want = np.empty(image.size, np.uint8)
             run_plans.CpuExecutor(tables).run(i, image, want.ctypes.data)
             assert_same(target[i].numpy().reshape(-1), want)
-        for kept in (workspace._tables, workspace._statistics, workspace._between, workspace._pinned):
-            kept.hold(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
+        for kept in (workspace._tables, workspace._statistics, workspace._intermediates, workspace._pinned):
+            kept.get(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
 
 
 def test_what_measures_nothing_needs_no_zeros(fake):
