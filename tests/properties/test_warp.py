@@ -112,8 +112,8 @@ def test_moves_by_whole_pixels_are_exact(data, image, filter, border):
     dy, dx = data.draw(st.integers(-5, 5)), data.draw(st.integers(-5, 5))
     plan = plan_for(image)
     plan.warp([[1, 0, dx], [0, 1, dy], [0, 0, 1]], h, w, filter=filter, border=border)
-    rows = [reference.continued(y + dy, h, border.name.lower()) for y in range(h)]
-    columns = [reference.continued(x + dx, w, border.name.lower()) for x in range(w)]
+    rows = [reference.border_index(y + dy, h, border.name.lower()) for y in range(h)]
+    columns = [reference.border_index(x + dx, w, border.name.lower()) for x in range(w)]
     want = image[rows][:, columns].copy()
     want[np.array(rows) < 0] = 0
     want[:, np.array(columns) < 0] = 0
