@@ -1,4 +1,6 @@
-"""Converts users' images to the kernels' layout, and results back to the same kind, device and axes.
+"""Converts images to the kernels' layout, and results back.
+
+A result has the kind, device and axes of its input:
 
     input                 axes                             dtype              result
     torch tensor          (C, H, W), (N, C, H, W)          uint8, any float   tensor; a channels-last batch stays so
@@ -46,7 +48,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def disable_compile(function: Function) -> Function:
-    """Makes `torch.compile` break its graph at a function: it cannot trace NumPy and the kernels."""
+    """Makes `torch.compile` break its graph at a function.
+
+    The compiler cannot trace NumPy and the kernels.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

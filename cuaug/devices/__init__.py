@@ -25,7 +25,9 @@ __all__ = ["CpuExecutor", "OutputStacks", "first_size_mismatch", "fuse_luts", "r
 
 
 def run(compiled: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: OutputStacks) -> None:
-    """Runs a plan on the device of its images; on CUDA the launches are queued on torch's current stream.
+    """Runs a plan on the device of its images.
+
+    On CUDA the launches are queued on torch's current stream.
 
     Args:
         images: (N, H, W, 3) uint8 or float32.

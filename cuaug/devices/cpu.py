@@ -14,7 +14,7 @@ __all__ = ["CpuExecutor"]
 
 
 class CpuExecutor:
-    """Runs a compiled plan on the CPU, on the calling thread unless a method says otherwise.
+    """Runs a compiled plan on the CPU, on the calling thread.
 
     Args:
         compiled: kept alive, read only.
@@ -87,7 +87,7 @@ class CpuExecutor:
         return table[failed != 0, 0].tolist() if failures else []
 
     def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:
-        """Runs every pass of all samples.
+        """Runs every pass of all samples on several threads.
 
         Args:
             images: (N, H, W, 3) as for `run`, any image stride; each serves `views` consecutive samples.

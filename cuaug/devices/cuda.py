@@ -109,7 +109,7 @@ def _load(device_index: int) -> Kernels:
 
 
 class _Stream(NamedTuple):
-    """A stream as CuPy's launcher reads it; CuPy 13 and 14 wrap one in different ways."""
+    """A stream as CuPy's launcher reads it, for CuPy 13 and 14."""
 
     ptr: int
 
@@ -136,11 +136,12 @@ class _ReusedBuffer:
 
 
 class Workspace:
-    """Memory of a run beside its images: tables, pinned and on the device, statistics and intermediate images.
+    """Memory of a run beside its input and output images.
 
-    It is reused from batch to batch and allocates nothing once it has seen the largest. The caller must wait for the
-    last run's queued work before reusing it, but not before dropping it: torch reuses pinned memory only after the copy
-    from it, and device memory only for work queued later on the same stream.
+    It holds the tables, pinned and on the device, statistics and intermediate images. It is reused from batch to batch
+    and allocates nothing once it has seen the largest. The caller must wait for the last run's queued work before
+    reusing it. Dropping it needs no waiting: torch reuses pinned memory only after the copy from it, and device memory
+    only for work queued later on the same stream.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -156,7 +157,7 @@ class Workspace:
         return self._statistics.get(size).zero_().data_ptr()
 
     def upload(self, *arrays: NDArray[Any]) -> list[torch.Tensor]:
-        """The bytes of each array in device memory, by one copy on the current stream; valid until the next upload."""
+        """Uploads arrays by one copy on the current stream; valid until the next upload."""
         self.copy_to_pinned(*arrays)
         memory = self._copy_to_device()
         return [memory[start:end] for start, end in self._ranges]
@@ -185,7 +186,7 @@ class Workspace:
 
 
 def count_fills(compiled: CompiledPlan) -> int:
-    """Number of memory fills that a run of this plan queues beside its kernel launches: 0 or 1."""
+    """Number of memory fills that a run queues: 0 or 1."""
     return int(8 * compiled.statistics > _MAX_ZEROS_BYTES)
 
 
@@ -303,7 +304,7 @@ def scratch_bytes(rows: NDArray[Any], tile_rows: int, tile_columns: int) -> int:
 def _set_addresses(
     rows: NDArray[Any], sources: NDArray[np.uint64], targets: NDArray[np.uint64], workspace: Workspace
 ) -> None:
-    """Sets where each pass of each sample reads and writes; images between passes lie in the workspace."""
+    """Sets where passes read and write; intermediate images lie in the workspace."""
     passes, n = rows.shape
     rows["source"][0], rows["target"] = sources, targets
     if passes == 1:

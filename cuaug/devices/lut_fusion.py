@@ -1,7 +1,8 @@
-"""Fusion of per-channel point operations into one look-up table, where that is exact and saves time.
+"""Fusion of per-channel point operations into one look-up table.
 
-It is exact for runs of operations on uint8 levels: a run that begins with a look-up table, or a first run while the
-pixels are still the source's. The CPU runs the operations on all 256 levels, so the table holds their very bits.
+Runs are fused where that is exact and saves time. It is exact on uint8 levels: for a run that begins with a look-up
+table, or a first run while the pixels are still the source's. The CPU runs the operations on all 256 levels, so the
+table holds their very bits.
 
 Passes of such operations alone from uint8 to uint8 stay as they are: cpu/uint8_path.h bakes their tables itself.
 """
@@ -71,7 +72,7 @@ def fuse_luts(compiled: CompiledPlan) -> CompiledPlan:
 
 
 def _find_runs(compiled: CompiledPlan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(K,) begins and ends of runs that may become a table, and (K,) how many pixels a table would serve."""
+    """(K,) begins, ends and pixel counts of runs that may become a table."""
     codes, rows = compiled.ops["code"], compiled.rows.reshape(-1)
     busy = np.flatnonzero(rows["op_end"] > rows["op_begin"])
     busy = busy[np.argsort(rows["op_begin"][busy])]
@@ -110,7 +111,7 @@ def _reads_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
 def _compute_tables(
     compiled: CompiledPlan, begins: NDArray[np.int64], ends: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """(K, 3, 256) results of operations begins ... ends - 1 for each level; `limits` is the value of white."""
+    """(K, 3, 256) results of each run for all levels; `limits` is the value of white."""
     rows = Plan(np.ones(len(begins)), np.full(len(begins), 256), source_type=Type.FLOAT32).compile(Type.FLOAT32).rows
     rows["op_begin"], rows["op_end"] = begins, ends
     executor = CpuExecutor(dataclasses.replace(compiled, rows=rows, statistics=0, target_type=Type.FLOAT32))

@@ -15,9 +15,10 @@ __all__ = ["OutputStacks", "first_size_mismatch"]
 
 
 def first_size_mismatch(sizes: NDArray[np.int64], views: int) -> int | None:
-    """The first row whose size differs from the first image's same view; None if all images stack.
+    """The first row whose size keeps images from stacking; None if they stack.
 
-    sizes: (2, N * views) heights and widths, the views of an image in turn.
+    sizes: (2, N * views) heights and widths, the views of an image in turn. A view stacks with the same view of
+            the other images.
     """
     if (sizes == sizes[:, :1]).all():  # the common case
         return None
@@ -28,7 +29,7 @@ def first_size_mismatch(sizes: NDArray[np.int64], views: int) -> int | None:
 
 @dataclass(frozen=True)
 class OutputStacks:
-    """The tensors of a batch: one stack per size of view, or one tensor per image.
+    """The output tensors: a stack per size of view, or one tensor per image.
 
     Attributes:
         shapes: of each tensor: (N, ...) for one view, (N, V, ...) for V views of equal size, or an image's alone.
@@ -45,8 +46,9 @@ class OutputStacks:
 
     @classmethod
     def from_sizes(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> OutputStacks:
-        """Stacks for (2, N * views) sizes without a mismatch, in the order of their first views.
+        """Stacks for images whose sizes match.
 
+        sizes: (2, N * views) heights and widths; stacks are in the order of their first views.
         views: None for a tensor of its own for each image.
         """
 

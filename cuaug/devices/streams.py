@@ -17,10 +17,11 @@ _unused: dict[int, list[Gone]] = {}
 
 
 def acquire(device: torch.device) -> torch.cuda.ExternalStream:
-    """A stream for the caller alone while it holds the object; a later caller gets it behind its queued work.
+    """A stream for the caller alone while it holds the object.
 
-    It waits for no other stream, not even the default one. Its priority is 0, the lowest, as is the default stream's: a
-    stream cannot rank below that. Training goes first on a stream of priority -1 (docs/cuda.md).
+    A later caller gets the stream behind its queued work. It waits for no other stream, not even the default one. Its
+    priority is 0, the lowest, as is the default stream's: a stream cannot rank below that. Training goes first on a
+    stream of priority -1 (docs/cuda.md).
     """
     assert device.index is not None
     unused = _unused.setdefault(device.index, [])

@@ -50,19 +50,28 @@ def adjust_brightness(image: ImageT, brightness_factor: float) -> ImageT:
 
 
 def adjust_contrast(image: ImageT, contrast_factor: float) -> ImageT:
-    """Blends with the image's mean gray level: a factor of 0 gives that gray, 1 the image, 2 twice the contrast."""
+    """Blends with the image's mean gray level.
+
+    A factor of 0 gives that gray, 1 the image, 2 twice the contrast.
+    """
     factor = arguments.number("contrast_factor", contrast_factor, 0)
     return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, factor)))
 
 
 def adjust_saturation(image: ImageT, saturation_factor: float) -> ImageT:
-    """Blends with the gray image: a factor of 0 gives gray, 1 the image, 2 twice the saturation. Gray images stay."""
+    """Blends with the gray image.
+
+    A factor of 0 gives gray, 1 the image, 2 twice the saturation. Gray images stay as they are.
+    """
     factor = arguments.number("saturation_factor", saturation_factor, 0)
     return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
 
 
 def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
-    """Computes gain * v ** gamma with black as 0 and white as 1, saturated; both arguments are 0 or more."""
+    """Computes gain * v ** gamma, saturated.
+
+    Black is 0 and white is 1; both arguments are 0 or more.
+    """
     power, factor = arguments.number("gamma", gamma, 0), arguments.number("gain", gain, 0)
     return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, power, factor)))
 
@@ -123,7 +132,10 @@ def adjust_hue(image: ImageT, hue_factor: float) -> ImageT:
 
 
 def rgb_to_grayscale(image: ImageT, num_output_channels: int = 1) -> ImageT:
-    """Converts to gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images keep their values."""
+    """Converts to gray by ITU-R BT.601 luma.
+
+    The result has 1 channel or 3. Gray images keep their values.
+    """
     transform = Grayscale(num_output_channels)
     return apply(image, lambda plan: transform.write(plan, None))
 
@@ -135,7 +147,10 @@ def convert_color(image: ImageT, source: str = "RGB", target: str = "YUV") -> Im
 
 
 def matrix(image: ImageT, values: ArrayLike) -> ImageT:
-    """Computes values[:, :3] @ (r, g, b) + values[:, 3], saturated; `values` is (3, 4), in the image's units."""
+    """Computes values[:, :3] @ (r, g, b) + values[:, 3], saturated.
+
+    `values` is (3, 4), in the image's units.
+    """
     numbers = arguments.array("values", values, (3, 4))
     return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, numbers)))
 
@@ -147,9 +162,10 @@ def lut(image: ImageT, table: ArrayLike) -> ImageT:
 
 
 def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float]) -> Any:
-    """Computes (v - mean) / std for each channel of values in [0, 1]; std is above 0.
+    """Computes (v - mean) / std for each channel.
 
-    uint8 images are scaled to [0, 1] and become float32; PIL images become a float32 (C, H, W) tensor.
+    Values are in [0, 1], `std` is above 0. uint8 images are scaled to [0, 1] and become float32; PIL images become a
+    float32 (C, H, W) tensor.
     """
     transform = Normalize(mean, std)
     return apply(image, lambda plan: transform.write(plan, None))

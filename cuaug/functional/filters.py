@@ -31,7 +31,10 @@ __all__ = [
 
 
 def adjust_sharpness(image: ImageT, sharpness_factor: float) -> ImageT:
-    """Blends with a smoothed image: a factor of 0 gives that, 1 the image, 2 a sharper one. Edge pixels stay."""
+    """Blends with a smoothed image.
+
+    A factor of 0 gives the smoothed image, 1 the image, 2 a sharper one. The outermost pixels stay as they are.
+    """
     transform = RandomAdjustSharpness(sharpness_factor)
     return apply(image, lambda plan: transform.write(plan, None))
 
@@ -84,7 +87,7 @@ def motion_blur(
 
 
 def median_blur(image: ImageT, kernel_size: int) -> ImageT:
-    """Takes the median of each channel in a square with sides of 3, 5 or 7 pixels."""
+    """Takes medians of each channel over a square of 3, 5 or 7 pixels a side."""
     size = arguments.whole("kernel_size", kernel_size)
     if size not in MEDIAN_SIZES:
         raise TransformError(f"kernel_size is one of 3, 5 and 7, not {kernel_size!r}")
@@ -98,14 +101,20 @@ def jpeg(image: ImageT, quality: int) -> ImageT:
 
 
 def gaussian_noise(image: ImageT, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> ImageT:
-    """Adds normal noise to each pixel and channel, from torch's generator; mean and sigma are fractions of white."""
+    """Adds normal noise to each pixel and channel.
+
+    `mean` and `sigma` are fractions of white. The noise comes from torch's default generator.
+    """
     return GaussianNoise(arguments.number("mean", mean), arguments.number("sigma", sigma, 0), clip)(image)
 
 
 def erase(
     image: ImageT, top: int, left: int, height: int, width: int, value: float | Sequence[float] | None = 0
 ) -> ImageT:
-    """Fills the part of a rectangle that lies in the image with `value`, a number or one per channel."""
+    """Fills a rectangle with `value`, a number or one per channel.
+
+    Parts of the rectangle outside the image are ignored.
+    """
     y, x = (arguments.whole(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
     h, w = (arguments.whole(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     color = arguments.color("value", value)

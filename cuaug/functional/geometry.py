@@ -46,13 +46,19 @@ def resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> ImageT:
-    """Resizes to (height, width), or the shorter side to one number, keeping proportions; see `Resize`."""
+    """Resizes to (height, width); see `Resize`.
+
+    A single number is the shorter side; the longer one keeps the proportions.
+    """
     transform = Resize(size, interpolation, max_size, antialias)
     return apply(image, lambda plan: transform.write(plan, None, **transform.resized(*plan.sizes)))
 
 
 def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
-    """Crops height x width pixels from (top, left) on; the window must lie in the image."""
+    """Crops height x width pixels from (top, left) on.
+
+    The window must lie in the image.
+    """
     window = _window(top, left, height, width)
     return apply(image, lambda plan: plan.crop(*window))
 
@@ -73,7 +79,10 @@ def resized_crop(
     interpolation: arguments.Interpolation = "bilinear",
     antialias: bool | None = True,
 ) -> ImageT:
-    """Crops a window and resizes it to `size`; sampling stops at the window's edge."""
+    """Crops a window and resizes it to `size`.
+
+    Sampling stops at the window's edge.
+    """
     window, (h, w) = _window(top, left, height, width), arguments.pair("size", size)
     filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
 
@@ -95,16 +104,20 @@ def vertical_flip(image: ImageT) -> ImageT:
 
 
 def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
-    """Crops the middle, (height, width) or one number for both; smaller images are padded with 0 first."""
+    """Crops the middle to (height, width), or one number for both.
+
+    Smaller images are padded with 0 first.
+    """
     transform = CenterCrop(output_size)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 @disable_compile  # as a whole: torch 2.3's compiler cannot resume inside it
 def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
-    """Crops the four corners and the middle: a tuple of five images of `size`, at most the image's.
+    """Crops the four corners and the middle.
 
-    The corners are upper left, upper right, lower left and lower right.
+    Returns:
+        five images of `size`, at most the image's: upper left, upper right, lower left, lower right and the middle.
     """
     height, width = arguments.pair("size", size)
 
@@ -119,7 +132,10 @@ def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
 
 
 def ten_crop(image: ImageT, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[ImageT, ...]:
-    """Returns `five_crop` of the image and of its mirror image; with `vertical_flip`, top and bottom are mirrored."""
+    """Returns `five_crop` of the image and of its mirror image.
+
+    With `vertical_flip` the mirror image is upside down.
+    """
     arguments.flag("vertical_flip", vertical_flip)
     mirrored = apply(image, lambda plan: plan.flip(vertical=vertical_flip))
     return five_crop(image, size) + five_crop(mirrored, size)
@@ -140,7 +156,10 @@ def rotate(
     fill: float | Sequence[float] | None = None,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Rotates counter-clockwise by `angle` degrees; the other arguments are as in `transforms.RandomRotation`."""
+    """Rotates counter-clockwise by `angle` degrees.
+
+    The other arguments are as in `transforms.RandomRotation`.
+    """
     angle = arguments.number("angle", angle)
     transform = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
     return apply(image, lambda plan: transform.write(plan, None, angle=np.full(len(plan), angle)))
@@ -246,6 +265,9 @@ def pad(
     fill: float | Sequence[float] | None = 0,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Adds pixels on the sides: one number, (left/right, top/bottom) or (left, top, right, bottom); see `Pad`."""
+    """Adds pixels on the sides; see `Pad`.
+
+    `padding` is one number, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each.
+    """
     sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))

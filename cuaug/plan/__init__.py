@@ -1,7 +1,7 @@
-"""Plans: the operations of a batch, one program per sample, before any pixel is touched.
+"""Plans: the operations of a batch, one program per sample.
 
 builder.py              `Plan`, the builder that transforms write into
-spatial.py, filters.py  its padding and warping; its filters
+spatial.py, filters.py  its padding and fields; its filters
 pass_table.py           its rows, one per sample and pass, which the library edits
 geometry.py             windows and regions, computed by the library
 boxes_keypoints.py      boxes and keypoints that move with the pixels

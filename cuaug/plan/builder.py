@@ -1,6 +1,6 @@
-"""`Plan`: the builder that turns a chain of transforms into one small program per sample.
+"""`Plan`: the builder of one small program per sample.
 
-A plan holds no pixels. Transforms and `cuaug.functional` call its methods; one call acts on a whole batch. Nothing runs
+Transforms and `cuaug.functional` call its methods; one call acts on a whole batch. A plan holds no pixels. Nothing runs
 until a device executes the plan that `compile` returns:
 
     plan = Plan([375, 480], [500, 640])         # two uint8 images
@@ -109,12 +109,12 @@ class Plan:
         return self._table.passes
 
     def check_channels(self, name: str, values: ArrayLike) -> None:
-        """Raises a TransformError if `values` has an entry per RGB channel but the images are gray."""
+        """Raises a TransformError if `values` has three channels but the images are gray."""
         if self.channels == 1 and np.shape(values)[:1] == (3,):
             raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
 
     def _choose(self, where: Where) -> Indices:
-        """Numbers of the samples to act on; scales those first whose conversion to float is due."""
+        """Numbers of the samples to act on, after their pending conversion to float."""
         chosen = self._all if where is None else where.nonzero()[0]
         if self._unscaled is not None and self.is_float and self._unscaled[chosen].any():
             unscaled = self._unscaled.copy()
@@ -124,7 +124,7 @@ class Plan:
 
     # --- steps of a chain -------------------------------------------------------------------------------------------
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
-        """Records a step in the trace and lets the transform write it; `params` are arrays of N rows."""
+        """Records a step and lets the transform write it; params have N rows."""
         check_params(transform, params, len(self))
         self._table.step = self.trace.next
         step = self.trace.record(transform, where, params, len(self), self.views, self._separate_views)
@@ -132,7 +132,7 @@ class Plan:
 
     @contextlib.contextmanager
     def separate_views(self) -> Iterator[None]:
-        """A context in which steps have their own parameters for each view of an image."""
+        """A context whose steps have parameters of their own per view."""
         self._separate_views = True
         try:
             yield
@@ -140,7 +140,7 @@ class Plan:
             self._separate_views = False
 
     def mutually_exclusive(self, members: Iterable[Any]) -> Iterator[Any]:
-        """Yields mutually exclusive members: each acts on samples of its own and is planned from the same dtype."""
+        """Yields mutually exclusive members; each is planned from the same dtype."""
         before, after, was_exclusive = (self.is_float, self._normalized), [], self._is_exclusive
         for member in members:
             (self.is_float, self._normalized), self._is_exclusive = before, True
@@ -150,7 +150,7 @@ class Plan:
 
     # --- geometry ---------------------------------------------------------------------------------------------------
     def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
-        """Keeps height x width pixels from row `top` and column `left` on; the window must lie in the image."""
+        """Crops height x width pixels from (top, left) on, all in the image."""
         chosen, table = self._choose(where), self._table
         window = table.per_sample(chosen, top, left, height, width)
         if not table.change(spatial.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
@@ -188,7 +188,7 @@ class Plan:
         fill: ArrayLike = 0.0,
         where: Where = None,
     ) -> None:
-        """Adds pixels on the four sides, 0 or more each; `fill` is a number or one per channel."""
+        """Adds pixels, 0 or more, on each side; `fill` may be per channel."""
         self.check_channels("fill", fill)
         chosen = self._choose(where)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
@@ -232,7 +232,7 @@ class Plan:
         nodes: tuple[ArrayLike, ArrayLike] | None = None,
         where: Where = None,
     ) -> None:
-        """Maps each point of a new image to a point of the image so far, and samples there.
+        """Samples a new image at mapped points of the image so far.
 
         Args:
             matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The centre of pixel (0, 0) is
@@ -315,25 +315,25 @@ class Plan:
         filters.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
 
     def median(self, size: ArrayLike, *, where: Where = None) -> None:
-        """The median of each channel in size x size pixels, a number or (N,) of `MEDIAN_SIZES`; edge pixels repeat."""
+        """Medians over size x size pixels; a number or (N,) of `MEDIAN_SIZES`."""
         filters.median(self._table, self._choose(where), size)
 
     def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
-        """Encodes as JPEG (baseline, 4:2:0) and decodes, like libjpeg; `quality` is 1 to 100, a number or (N,)."""
+        """Encodes as baseline 4:2:0 JPEG and decodes; quality 1 to 100, or (N,)."""
         if self._normalized:
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
         filters.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
 
     # --- point operations -------------------------------------------------------------------------------------------
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
-        """Adds a point operation to each sample's program: rows of `cuaug.plan.operations`, (N,) or one for all."""
+        """Adds a point operation: `OP` rows, (N,) or one for all samples."""
         chosen = self._choose(where)
         if len(ops) not in (1, len(self)):
             raise ValueError(f"ops has one row, or one for each of the {len(self)} samples, not {len(ops)}")
         self._table.append(chosen, ops, self.limit)
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
-        """Applies table[c][round(v)]: uint8 levels in and out; `table` is (256,), (3, 256) or (N, 3, 256)."""
+        """Looks uint8 levels up in a table, (256,), (3, 256) or (N, 3, 256)."""
         values = np.asarray(table, dtype=np.float32)
         per_sample = values.ndim == 3
         if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
@@ -346,7 +346,7 @@ class Plan:
 
     # --- dtype and value range --------------------------------------------------------------------------------------
     def to_float(self, *, scale: bool = True) -> None:
-        """Converts uint8 images to float: to [0, 1] with `scale`, else to 0 ... 255."""
+        """Converts uint8 images to float; with `scale` to [0, 1]."""
         if self.is_float:
             return
         if scale and self._is_exclusive:  # other members still act on their samples as uint8 levels
@@ -357,7 +357,7 @@ class Plan:
         self.is_float = True
 
     def to_uint8(self, *, scale: bool = True) -> None:
-        """Converts float images to uint8, saturating: from [0, 1] with `scale`, else from 0 ... 255."""
+        """Converts float images to uint8, saturated; with `scale` from [0, 1]."""
         if not self.is_float:
             return
         if self._normalized and scale:
@@ -366,7 +366,7 @@ class Plan:
         self.is_float, self._normalized, self._unscaled = False, False, None
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
-        """(v - mean) / std for each channel of images in [0, 1]; uint8 images are scaled to that first."""
+        """Computes (v - mean) / std of images scaled to [0, 1]."""
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
         self.check_channels("mean", mean)
         self.check_channels("std", std)

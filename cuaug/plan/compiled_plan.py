@@ -46,9 +46,9 @@ class CompiledPlan:
         return geometry.regions(self.rows[0])
 
     def for_masks(self) -> CompiledPlan:
-        """The same geometry for masks: (H, W, 3) uint8 in and out, by nearest neighbour, no value changed.
+        """The same geometry for masks, (H, W, 3) uint8, by nearest neighbour.
 
-        Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the pixel under the centre
+        No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the pixel under the centre
         of the new one.
         """
         rows = self.rows.copy()

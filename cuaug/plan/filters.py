@@ -74,7 +74,7 @@ def stencil(table: PassTable, chosen: Indices, taps: ArrayLike, frame: int, clam
 
 
 def median(table: PassTable, chosen: Indices, size: ArrayLike) -> None:
-    """`Plan.median` of the chosen samples."""
+    """`Plan.median` of the chosen samples; edge pixels repeat beyond the edge."""
     (sizes,) = table.per_sample(chosen, size)
     if not np.isin(sizes, MEDIAN_SIZES).all():
         raise TransformError(f"a median's size is one of {MEDIAN_SIZES}, not {np.unique(sizes).tolist()}")
@@ -83,7 +83,7 @@ def median(table: PassTable, chosen: Indices, size: ArrayLike) -> None:
 
 
 def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) -> None:
-    """`Plan.jpeg` of the chosen samples; `level` is the value of one uint8 level."""
+    """`Plan.jpeg` of the chosen samples, as libjpeg; `level` is the value of a uint8 level."""
     (qualities,) = table.per_sample(chosen, quality)
     if ((qualities < 1) | (qualities > 100)).any():
         raise TransformError(f"quality is 1 to 100, not {np.unique(qualities).tolist()}")
@@ -97,7 +97,7 @@ def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) ->
 def _set_filter(
     table: PassTable, chosen: Indices, kind: Neighbourhood, down: ArrayLike, across: ArrayLike, border: Border
 ) -> None:
-    """Makes the current pass a filter with this reach, in pixels; begins a new pass unless it is a plain crop."""
+    """Makes the current pass a filter, or begins one unless it is a plain crop."""
     reach = np.empty((2, len(chosen)), dtype=np.int64)
     reach[0], reach[1] = down, across
     table.change(_WHOLE_IMAGE, library.cuaug_set_filter, chosen, address(reach))

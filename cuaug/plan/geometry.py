@@ -1,4 +1,4 @@
-"""Geometry that the library computes outside a `PassTable`: regions, sizes, filter taps, random windows and boxes."""
+"""Geometry computed by the library: regions, sizes, filter taps, random windows, boxes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC, in 
 
 
 def regions(rows: NDArray[Any]) -> Indices:
-    """(N, 4) y0, x0, y1, x1 of the source pixels that the first pass, (N,) rows, reads; at least one pixel."""
+    """(N, 4) y0, x0, y1, x1 of the pixels that (N,) first rows read."""
     result = np.empty((len(rows), 4), dtype=np.int64)
     if library.cuaug_regions(address(rows), len(rows), address(result)):
         result = np.where(rows["warped"][:, None] != 0, _warped_regions(rows), result)
@@ -77,7 +77,9 @@ def first_window_with_box(
     ends: Indices,
     shapes: Floats,
 ) -> tuple[Indices, NDArray[np.bool_]]:
-    """The first of T random windows that holds a box's centre and overlaps such a box enough.
+    """The first of T random windows that overlaps a box enough.
+
+    The box's centre must lie in the window.
 
     Args:
         numbers: (n, T, 4) random numbers in [0, 1) for a window's width, height, left and top.
@@ -99,7 +101,7 @@ def first_window_with_box(
 
 
 def move_boxes(corners: Floats, area_fraction: Floats, owner: Indices, matrices: Floats, sizes: Floats) -> None:
-    """Moves boxes by affine maps, in place, and cuts off the parts that leave the new images.
+    """Moves boxes by affine maps, in place, and clips them.
 
     Args:
         corners: (B, 4, 2) x, y in pixels.

@@ -1,4 +1,4 @@
-"""Products and adjugates of small matrices, term by term, with the same bits on every processor.
+"""Products and adjugates of small matrices, equal bits on every processor.
 
 BLAS and LAPACK choose the order of additions and the fused steps by processor, so their last bits differ. These bits
 decide what a sample looks like.

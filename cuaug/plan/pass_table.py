@@ -186,7 +186,7 @@ class PassTable:
             self.change((reason,), library.cuaug_split, chosen)
 
     def add_values(self, values: NDArray[Any]) -> Indices:
-        """Stores the rows of `values`, (n, K), among the look-up tables; returns (n,) their offsets in floats."""
+        """Stores (n, K) values among the look-up tables; returns (n,) float offsets."""
         first = sum(map(len, self.luts)) * _TABLE_FLOATS
         if first + values.size > _MAX_FLOATS:
             raise TransformError(
@@ -215,7 +215,7 @@ class PassTable:
     def finish(
         self, target_type: Type, layout: Layout, channels: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.float32], int]:
-        """(P, N) rows, (M,) operations, (T, 3, 256) look-up tables and the number of 64-bit words of statistics."""
+        """(P, N) rows, (M,) operations, (T, 3, 256) tables and the number of statistics words."""
         raw = np.empty((self.passes, len(self)), dtype=RAW_SAMPLE)
         words = library.cuaug_finish(self._address, len(raw), target_type, layout, channels, address(raw))
         luts = np.concatenate(self.luts) if self.luts else np.zeros((1, 3, 256), np.float32)

@@ -1,4 +1,4 @@
-"""Padding and warping: the geometry of `Plan` that takes more than one call of the library."""
+"""Padding and displacement fields of `Plan`, which take several library calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded parameters of a chain: kept as transforms write them, shown as plain data, and replayed.
+"""The recorded parameters of a chain, as plain data, and their replay.
 
 A chain makes the same steps in the same order whatever it draws, so a step's number identifies it. A sample's record
 leaves out the steps that did not act on it.
@@ -179,7 +179,7 @@ def _rows(image: int, step: Mapping[str, Any], views: int) -> range:
 
 
 def _with_rows(values: NDArray[Any], rows: Mapping[int, Any], name: str) -> NDArray[Any]:
-    """A copy of `values` with some rows replaced; a row with a shorter axis fills the first part of it."""
+    """A copy with some rows replaced; shorter rows fill the first part."""
     arrays = {i: _as_row(row, values, name) for i, row in rows.items()}
     shapes = [values.shape[1:], *(array.shape for array in arrays.values())]
     result = np.zeros((len(values), *np.max(shapes, axis=0).astype(int)), dtype=values.dtype)
