@@ -17,8 +17,7 @@ __all__ = ["OutputStacks", "first_size_mismatch"]
 def first_size_mismatch(sizes: NDArray[np.int64], views: int) -> int | None:
     """The first row whose size keeps images from stacking; None if they stack.
 
-    sizes: (2, N * views) heights and widths, the views of an image in turn. A view stacks with the same view of
-            the other images.
+    A view stacks with the same view of the other images. `sizes` is (2, N * views), the views of an image in turn.
     """
     if (sizes == sizes[:, :1]).all():  # the common case
         return None

@@ -48,8 +48,8 @@ class CompiledPlan:
     def for_masks(self) -> CompiledPlan:
         """The same geometry for masks, (H, W, 3) uint8, by nearest neighbour.
 
-        No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the pixel under the centre
-        of the new one.
+        No value changes. Beyond a constant border masks are 0. Where the image is interpolated, its mask takes the
+        pixel under the centre of the new one.
         """
         rows = self.rows.copy()
         interpolated = rows["filter"] != Filter.NEAREST
