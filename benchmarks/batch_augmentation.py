@@ -1,10 +1,10 @@
-"""Augmentation of a batch that is a tensor already, on the device: cuaug beside Kornia and torchvision.
+"""Augmentation of a batch that is a tensor on the device already: cuaug beside Kornia and torchvision.
 
-uint8 (N, 3, 375, 500) to normalised float32 (N, 3, 224, 224): RandomResizedCrop and a flip, and the same with
-ColorJitter. cuaug and Kornia draw for each image. torchvision draws once for a batch; called for each image, it draws
-for each. Kornia crops by slices, its default, or by resampling. Who is not installed is left out, and the result says
-why. On the CPU all of them share torch's threads. Timed, in turns: one call from the tensor to the finished batch,
-until the device has done it.
+uint8 (N, 3, 375, 500) becomes normalised float32 (N, 3, 224, 224) by RandomResizedCrop and a flip, and by the same with
+ColorJitter. cuaug and Kornia draw parameters for each image. torchvision draws once for a batch; called for each image,
+it draws for each. Kornia crops by slices, its default, or by resampling. A library that is not installed is left out,
+and the result says why. On the CPU all share torch's threads. Contenders take turns. A measurement is one call, from
+the tensor to the finished batch on the device.
 
     python benchmarks/batch_augmentation.py --out benchmarks/results/batch_augmentation.json    # --device cpu or cuda
 """
@@ -58,9 +58,9 @@ def by_torchvision(jitter: bool) -> dict[str, Augment]:
     }
 
 
-def check(name: str, images: Tensor, wanted: int) -> None:
+def check(name: str, images: Tensor, size: int) -> None:
     mean, std = float(images.mean()), float(images.std())
-    if images.shape != (wanted, 3, SIZE, SIZE) or images.dtype != torch.float32:
+    if images.shape != (size, 3, SIZE, SIZE) or images.dtype != torch.float32:
         raise AssertionError(f"{name}: {tuple(images.shape)} {images.dtype}")
     if not (-1.0 < mean < 1.0 and 0.2 < std < 2.0):  # NaN fails, too
         raise AssertionError(f"{name}: mean {mean:.2f}, standard deviation {std:.2f}")
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-size", type=int, help="default: 32, with a GPU 256")
-    parser.add_argument("--calls", type=int, help="in a turn; default: 2, with a GPU 10")
+    parser.add_argument("--calls", type=int, help="per turn; default: 2, with a GPU 10")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
@@ -110,8 +110,8 @@ def main() -> None:
         }
         print(f"{chain}: ms for {size} images on {result['device']}")
         print_spreads(result["ms"][chain])
-    for name, why in result["left_out"].items():
-        print(f"{name} is left out: {why}")
+    for name, reason in result["left_out"].items():
+        print(f"{name} is left out: {reason}")
     if args.out:
         write_json(args.out, result)
         print(f"written to {args.out}")

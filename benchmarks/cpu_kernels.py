@@ -1,12 +1,12 @@
-"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalised, against the usual ways.
+"""The augmentation alone, on one thread: a crop resized to 224 x 224, flipped and normalised, beside OpenCV and Pillow.
 
-Contenders take turns, cuaug with each instruction set that the processor has, antialiasing and not; printed are the
-median and the range over the repetitions, in milliseconds. OpenCV does not antialias. It stands with its fastest way
-known here, by planes into memory used before, as cuaug's is, and with what scripts mostly do: (image / 255 - mean) /
-std in NumPy, whose temporary arrays take most of the time. Of cuaug also how many bytes a second that is, of the crop
-it reads and the tensor it writes; that as a part of what copying so many takes in the same turn; and how many times as
-fast it is as OpenCV's fastest way.
-Also what a batch's memory costs, fresh from the system and used before: what cuaug/pipeline/buffer_pool.py is for.
+Contenders take turns; cuaug runs with each instruction set of the processor, with and without antialiasing. Printed are
+medians and ranges in milliseconds. OpenCV does not antialias. It runs in two ways: its fastest known here, by planes
+into reused memory as cuaug does; and the common (image / 255 - mean) / std in NumPy, whose temporary arrays take most
+of the time. For cuaug three more figures are printed: bytes per second, of the crop it reads and the tensor it writes;
+that rate as a fraction of a copy's in the same turn; and its speed as a multiple of OpenCV's fastest way.
+
+It also times a batch's memory, fresh from the system and reused: the reason for cuaug/pipeline/buffer_pool.py.
 
     python benchmarks/cpu_kernels.py --out benchmarks/results/cpu_kernels.json
 """
@@ -29,7 +29,7 @@ from cuaug.plan import Plan
 TOP, LEFT, HEIGHT, WIDTH, SIZE = 50, 60, 262, 350, 224
 MEAN, STD = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
 BATCH = (128, 3, SIZE, SIZE)
-#: Of the crop, uint8, and of the finished tensor, float32.
+#: Bytes of the uint8 crop and of the float32 tensor.
 BYTES = 3 * HEIGHT * WIDTH + 4 * 3 * SIZE * SIZE
 OPENCV, PLAIN = (
     "cv2: resize, flip, split; planes by NumPy, in place",
@@ -44,9 +44,9 @@ def cuaug_on(isa: str, antialias: bool, image: np.ndarray) -> Callable[[], objec
     plan.resize(SIZE, SIZE, antialias=antialias)
     plan.flip()
     plan.normalize(MEAN, STD)
-    program = CpuExecutor(plan.compile(), isa=isa)
+    executor = CpuExecutor(plan.compile(), isa=isa)
     target = np.empty((3, SIZE, SIZE), np.float32)
-    return lambda: program.run(0, image, target.ctypes.data)
+    return lambda: executor.run(0, image, target.ctypes.data)
 
 
 def opencv(image: np.ndarray, planes: np.ndarray) -> np.ndarray:
@@ -64,11 +64,11 @@ def opencv_plainly(image: np.ndarray) -> np.ndarray:
 
 def contenders(image: np.ndarray) -> dict[str, tuple[int, Callable[[], object]]]:
     """Name -> (calls a turn, the call)."""
-    recycler, picture, planes = BufferPool(keep=1), Image.fromarray(image), np.empty((3, SIZE, SIZE), np.float32)
+    pool, pil_image, planes = BufferPool(keep=1), Image.fromarray(image), np.empty((3, SIZE, SIZE), np.float32)
     if np.abs(opencv(image, planes) - opencv_plainly(image)).max() > 1e-5:
         raise AssertionError("OpenCV's two ways differ")
     box = (LEFT, TOP, LEFT + WIDTH, TOP + HEIGHT)
-    # A copy reads and writes: half of the bytes each.
+    # A copy reads half of the bytes and writes half.
     read, written = np.ones(BYTES // 2, np.uint8), np.ones(BYTES // 2, np.uint8)
     return {
         **{
@@ -80,26 +80,29 @@ def contenders(image: np.ndarray) -> dict[str, tuple[int, Callable[[], object]]]
         COPY: (100, lambda: np.copyto(written, read)),
         OPENCV: (20, lambda: opencv(image, planes)),
         PLAIN: (20, lambda: opencv_plainly(image)),
-        "Pillow: crop and resize alone": (20, lambda: picture.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box)),
+        "Pillow: crop and resize alone": (
+            20,
+            lambda: pil_image.resize((SIZE, SIZE), Image.Resampling.BILINEAR, box=box),
+        ),
         "write a batch of 128 into fresh memory": (1, lambda: torch.empty(BATCH).fill_(1.0)),
         "write a batch of 128 into memory used before": (
             1,
-            lambda: recycler.empty([BATCH], torch.float32)[0].fill_(1.0),
+            lambda: pool.empty([BATCH], torch.float32)[0].fill_(1.0),
         ),
     }
 
 
 def bandwidth(times: dict[str, list[float]]) -> dict[str, dict[str, dict[str, float]]]:
-    """Of each of cuaug's ways: GB/s, that as part of a copy's, and how many times as fast as OpenCV's way it is."""
-    found = {}
+    """For each cuaug contender: GB/s, the fraction of a copy's rate, and the speed-up over OpenCV's fastest way."""
+    result = {}
     for name in (name for name in times if name.startswith("cuaug")):
         pairs = list(zip(times[name], times[COPY], times[OPENCV], strict=True))
-        found[name] = {
+        result[name] = {
             "gigabytes_a_second": spread([BYTES / own / 1e6 for own, _, _ in pairs]),
             "part_of_a_copy": spread([copy / own for own, copy, _ in pairs]),
             "times_opencv": spread([opencv / own for own, _, opencv in pairs]),
         }
-    return found
+    return result
 
 
 def main() -> None:
@@ -113,8 +116,8 @@ def main() -> None:
     result["milliseconds"] = {name: spread(values) for name, values in times.items()}
     result["bandwidth"] = bandwidth(times)
     print_spreads(result["milliseconds"])
-    for name, of in result["bandwidth"].items():
-        print_spreads({f"{name}: {what.replace('_', ' ')}": found for what, found in of.items()})
+    for name, figures in result["bandwidth"].items():
+        print_spreads({f"{name}: {key.replace('_', ' ')}": value for key, value in figures.items()})
     if arguments.out:
         write_json(arguments.out, result)
 

@@ -1,14 +1,13 @@
-"""How many kernel launches RandAugment(2, 9) takes over a batch of 256 images: cuaug beside Kornia, without a GPU.
+"""Kernel launches of RandAugment(2, 9) over 256 images: cuaug beside Kornia, counted without a GPU.
 
-cuaug's is what its plan says of the whole chain, RandomResizedCrop(224), RandAugment and Normalize, in which every
-image has its own operations. On a GPU that is the number of kernels, to the unit (cuaug/devices/cuda.py). Before them
-comes one upload; and where more than 256 kB of statistics are to begin at zero, a fill of that memory, which is counted
-apart. (Fewer zeros travel in the upload.)
+cuaug's count is the plan's, for the whole chain of RandomResizedCrop(224), RandAugment and Normalize with parameters of
+its own for every image. On a GPU it is exact (cuaug/devices/cuda.py). One upload precedes the launches. If more than
+256 kB of statistics must start at zero, a fill of that memory does too; fills are counted apart.
 
-Kornia's is what its RandAugment alone asks of PyTorch for a finished 256 x 3 x 224 x 224 float32 batch on the CPU:
-calls of operators that compute, fills among them, without views, allocations and reading a number. Each is at least one
-launch on a GPU, some are several. Calls on images are told apart from those on parameters, of which some may stay on
-the CPU. Kornia draws two operations for the whole batch; to give each image its own, it has to be called for each.
+Kornia's count is of PyTorch operator calls by its RandAugment alone, for a finished 256 x 3 x 224 x 224 float32 batch
+on the CPU. It counts operators that compute, fills among them, but no views, allocations or reads of a number. Each is
+at least one launch on a GPU. Calls on images are separate from calls on parameters, which may stay on the CPU. Kornia
+draws two operations for the whole batch; for operations per image it must be called for each.
 
     python benchmarks/launches.py --out benchmarks/results/launches.json
 """
@@ -27,13 +26,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from cuaug import transforms as T
-from cuaug.devices.cuda import fills
+from cuaug.devices.cuda import count_fills
 from cuaug.plan import CompiledPlan, Plan
 from cuaug.sampling.rng import SampleRNG
 
 HEIGHT, WIDTH, SIZE = 375, 500, 224
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-#: What computes nothing, besides views: allocations, casts of shape, reading one number.
+#: Operators that compute nothing, besides views: allocations, reshapes, reading one number.
 NO_LAUNCH = (
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_unsafe_view", "_reshape_alias",
     "lift_fresh", "detach", "alias", "_local_scalar_dense", "resize_", "set_",
@@ -41,7 +40,7 @@ NO_LAUNCH = (
 
 
 class Calls(TorchDispatchMode):
-    """Counts calls of operators that compute: all of them, and those of or into something made from `images`."""
+    """Counts calls of operators that compute: all, and the ones on `images` or tensors derived from them."""
 
     def __init__(self, images: torch.Tensor) -> None:
         super().__init__()
@@ -51,8 +50,8 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = (value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor))
-        on_images = any(tensor in self._of_images for tensor in given)
+        inputs = (value for value in tree_leaves((args, kwargs)) if isinstance(value, torch.Tensor))
+        on_images = any(tensor in self._of_images for tensor in inputs)
         if on_images:
             for tensor in tree_leaves(result):
                 if isinstance(tensor, torch.Tensor):
@@ -64,7 +63,7 @@ class Calls(TorchDispatchMode):
 
 
 def calls(augment: Callable[[torch.Tensor], Any], *batches: torch.Tensor) -> tuple[int, int]:
-    """(on images, all) of one call for each batch."""
+    """(calls on images, all calls) of one call per batch."""
     on_images = total = 0
     for images in batches:
         with Calls(images) as counted:
@@ -81,19 +80,19 @@ def planned(seed: int, n: int) -> CompiledPlan:
 
 
 def main() -> None:
-    arguments = parse(__doc__, batch=256, rng=20)
+    arguments = parse(__doc__, batch=256, draws=20)
     result = circumstances(["cuaug", "kornia", "numpy", "torch"])
     n = arguments.batch
-    plans = [planned(seed, n) for seed in range(arguments.rng)]
+    plans = [planned(seed, n) for seed in range(arguments.draws)]
 
     torch.manual_seed(0)
     images, augment = torch.rand(n, 3, SIZE, SIZE), RandAugment(n=2, m=9)
-    whole = [calls(augment, images) for _ in range(arguments.rng)]
+    whole = [calls(augment, images) for _ in range(arguments.draws)]
     one_by_one = calls(augment, *images.split(1))
-    result["batch"], result["draws"] = n, arguments.rng
+    result["batch"], result["draws"] = n, arguments.draws
     result["launches"] = {
         "cuaug: the whole chain, every image its own operations": spread([plan.launches for plan in plans]),
-        "cuaug: fills of memory beside them": spread([fills(plan) for plan in plans]),
+        "cuaug: fills of memory beside them": spread([count_fills(plan) for plan in plans]),
         "Kornia: RandAugment, two operations for the batch, on images": spread([on_images for on_images, _ in whole]),
         "Kornia: RandAugment, two operations for the batch, all": spread([total for _, total in whole]),
         "Kornia: RandAugment, called for each image, on images": spread([one_by_one[0]]),

@@ -1,19 +1,18 @@
 """Each operation alone, on one thread, on a photo in memory: cuaug beside Albumentations.
 
-Both take a uint8 image of 512 x 512 x 3 and give one (Normalize: float32), each with parameters drawn for every call
-from ranges that make the work the same; but of CLAHE cuaug equalizes the three channels, Albumentations the lightness
-alone, between two conversions. A second table has operations where they are used: after
-RandomResizedCrop(224), which antialiases in cuaug but not in Albumentations, and before Normalize, to a tensor of
-3 x 224 x 224.
+Both take a uint8 image of 512 x 512 x 3 and return one (Normalize: float32). Parameters are drawn for every call from
+ranges that make the work equal. CLAHE is an exception: cuaug equalizes three channels, Albumentations the lightness
+alone, between two conversions. A second table has the operations inside a training chain: after RandomResizedCrop(224),
+which antialiases in cuaug but not in Albumentations, and before Normalize, to a tensor of 3 x 224 x 224.
 
-Albumentations is timed as it is called, drawing included. cuaug is timed twice: running the sample's program (`run`),
-and with the sample's share of planning a batch of 256 (`with plan`); the ratio is that of Albumentations to the latter.
-Contenders take turns; printed are medians in milliseconds, and the ratios' range.
+Albumentations is timed as it is called, random parameters included. cuaug is timed twice: executing the sample's
+program (`run`), and with the sample's share of planning a batch of 256 (`with plan`). The ratio compares Albumentations
+to the latter. Contenders take turns; printed are medians in milliseconds and the range of the ratio.
 
-Then what each step on a pixel costs alone, with each instruction set, in nanoseconds a pixel: the cost of a program
-with four more of them, less that of a program without, by four; and what making a table costs.
-cuaug/devices/lut_fusion.py decides by them, and so do docs/decisions/0006-uint8-path.md's figures come about:
-`CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds those from before.
+A last table has the cost of each point operation with each instruction set, in nanoseconds per pixel: a program with
+four of them less a program without, divided by four; and the cost of computing a look-up table. The constants in
+cuaug/devices/lut_fusion.py come from it. `CUAUG_CXXFLAGS=-ftrapping-math pip install .` builds the variant that
+benchmarks/NOTES.md compares with.
 
     python benchmarks/operations.py --out benchmarks/results/operations.json
 """
@@ -42,21 +41,21 @@ from cuaug.plan import Layout, Plan, operations
 from cuaug.sampling.rng import SampleRNG
 
 BATCH, TURN_SECONDS = 256, 0.01
-#: Images of the plan that is run. They go to the same place, which stays in the caches, as Albumentations' do; a large
-#: batch would be written past them.
+#: Batch of the timed plan. All images go to one target, which stays in the caches as Albumentations' do; the kernels
+#: would write a large batch past the caches.
 SMALL_BATCH = 16
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 LINEAR = "bilinear"
-#: What is in every chain, would change its size, or takes seconds to plan.
+#: Left out of chains: part of every chain, changes the size, or takes seconds to plan.
 ALONE = (
     "Resize 224", "Resize 224, antialiased", "RandomResizedCrop 224", "RandomResizedCrop 224, antialiased", "Crop 224",
     "Pad 32", "Normalize", "ElasticTransform",
 )  # fmt: skip
 
 
-def no_jitter(**one: tuple[float, float]) -> A.ColorJitter:
-    nothing = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
-    return A.ColorJitter(**(nothing | one), p=1)
+def jitter_only(**ranges: tuple[float, float]) -> A.ColorJitter:
+    identity = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue": (0, 0)}
+    return A.ColorJitter(**(identity | ranges), p=1)
 
 
 def cases() -> dict[str, tuple[T.Transform, A.BasicTransform]]:
@@ -87,7 +86,10 @@ def cases() -> dict[str, tuple[T.Transform, A.BasicTransform]]:
         "ElasticTransform": (T.ElasticTransform(50.0, 5.0), A.ElasticTransform(50, 5, p=1)),
         "GridDistortion": (T.GridDistortion(p=1), A.GridDistortion(p=1)),
         "Normalize": (T.Normalize(MEAN, STD), A.Normalize(MEAN, STD)),
-        **{f"ColorJitter: {name}": (names[name](of, p=1), no_jitter(**{name: of})) for name, of in jitter.items()},
+        **{
+            f"ColorJitter: {name}": (names[name](span, p=1), jitter_only(**{name: span}))
+            for name, span in jitter.items()
+        },
         "ColorJitter: all four": (T.ColorJitter(**jitter), A.ColorJitter(**jitter, p=1)),
         "Gamma": (T.RandomGamma((0.8, 1.2)), A.RandomGamma((80, 120), p=1)),
         "Posterize": (T.RandomPosterize(4, p=1), A.Posterize(4, p=1)),
@@ -112,7 +114,7 @@ def cases() -> dict[str, tuple[T.Transform, A.BasicTransform]]:
 
 
 def chains() -> dict[str, tuple[T.Transform, A.Compose]]:
-    """Name -> each operation that keeps size and type, with what a training chain has before and after."""
+    """Name -> each operation that keeps size and type, inside a training chain."""
     return {
         f"chain with {name}": (
             T.Compose([T.RandomResizedCrop(224), ours, T.Normalize(MEAN, STD)]),
@@ -137,8 +139,8 @@ def seconds(call: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def enough(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
-    """The call, and how many of it fill a turn; after one to warm up."""
+def calibrate(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
+    """The call, warmed up, and how many calls fill a turn."""
     call()
     return call, max(1, round(TURN_SECONDS / seconds(call, 1)))
 
@@ -146,19 +148,19 @@ def enough(call: Callable[[], object]) -> tuple[Callable[[], object], int]:
 def contenders(
     ours: T.Transform, theirs: A.BasicTransform, image: np.ndarray
 ) -> list[tuple[Callable[[], object], int]]:
-    """Running, planning, and Albumentations: of images of the same size and type."""
-    program = planned(ours, SMALL_BATCH, *image.shape[:2])
+    """(call, calls per turn) of executing, of planning and of Albumentations, on images of equal size and type."""
+    executor = planned(ours, SMALL_BATCH, *image.shape[:2])
     expected = torch.as_tensor(theirs(image=image)["image"]).numpy()
-    heights, widths = program.tables.sizes()
+    heights, widths = executor.compiled.sizes()
     size = int(heights[0]), int(widths[0])
-    found = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), program.tables.target_type.name.lower()
-    if found != (expected.shape, expected.dtype.name):
-        raise SystemExit(f"{ours!r} makes {found}, {theirs!r} {expected.shape, expected.dtype.name}")
+    made = (3, *size) if isinstance(ours, T.Compose) else (*size, 3), executor.compiled.target_type.name.lower()
+    if made != (expected.shape, expected.dtype.name):
+        raise SystemExit(f"{ours!r} makes {made}, {theirs!r} {expected.shape, expected.dtype.name}")
     target, turn = np.empty_like(expected), itertools.count()
     return [
-        enough(lambda: program.run(next(turn) % SMALL_BATCH, image, target.ctypes.data)),
-        enough(lambda: planned(ours, BATCH, *image.shape[:2])),
-        enough(lambda: theirs(image=image)),
+        calibrate(lambda: executor.run(next(turn) % SMALL_BATCH, image, target.ctypes.data)),
+        calibrate(lambda: planned(ours, BATCH, *image.shape[:2])),
+        calibrate(lambda: theirs(image=image)),
     ]
 
 
@@ -169,11 +171,11 @@ def compare(
     times: dict[str, list[list[float]]] = {name: [] for name in calls}
     for _ in range(repetitions):
         for name, three in calls.items():
-            run, plan, theirs = (1000 * seconds(*each) for each in three)
+            run, plan, theirs = (1000 * seconds(*call) for call in three)
             times[name].append([run, run + plan / BATCH, theirs])
     result = {}
-    for name, found in times.items():
-        run, whole, theirs = (list(column) for column in zip(*found, strict=True))
+    for name, rows in times.items():
+        run, whole, theirs = (list(column) for column in zip(*rows, strict=True))
         result[name] = {
             "run": spread(run),
             "with_plan": spread(whole),
@@ -186,19 +188,19 @@ def compare(
 
 def print_table(result: dict[str, Any]) -> None:
     print(f"{'ms':46}{'run':>8}{'with plan':>11}{'Albumentations':>16}   times (range)")
-    for name, of in result.items():
-        run, whole, theirs = (of[key]["median"] for key in ("run", "with_plan", "albumentations"))
-        ratio = of["ratio"]
+    for name, row in result.items():
+        run, whole, theirs = (row[key]["median"] for key in ("run", "with_plan", "albumentations"))
+        ratio = row["ratio"]
         print(
             f"{name:46}{run:8.3f}{whole:11.3f}{theirs:16.3f}   "
             f"{ratio['median']:.2f} ({ratio['min']:.2f} - {ratio['max']:.2f})"
         )
-    fast, as_fast = (sum(of["ratio"]["median"] >= least for of in result.values()) for least in (1.5, 1.0))
+    fast, as_fast = (sum(row["ratio"]["median"] >= bound for row in result.values()) for bound in (1.5, 1.0))
     print(f"at least 1.5 times as fast: {fast} of {len(result)}; as fast: {as_fast}")
 
 
-def points() -> dict[str, Callable[[int], np.ndarray]]:
-    """Name -> rows of one operation on pixels, for n samples of uint8 levels."""
+def point_operations() -> dict[str, Callable[[int], np.ndarray]]:
+    """Name -> a function that makes rows of the operation for n samples of uint8 levels."""
     white = 255.0
     return {
         "SCALE": lambda n: operations.brightness(n, white, 1.3),
@@ -213,37 +215,37 @@ def points() -> dict[str, Callable[[int], np.ndarray]]:
     }
 
 
-def stacked(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, isa: str) -> Callable[[], object]:
-    """Runs a program that is one operation, `count` times; to planes, since packed bytes would go through tables."""
+def run_repeated(make: Callable[[int], np.ndarray], count: int, image: np.ndarray, isa: str) -> Callable[[], object]:
+    """A call that runs one operation `count` times; to planes, because packed uint8 would use look-up tables."""
     plan = Plan([image.shape[0]], [image.shape[1]])
     for _ in range(count):
         plan.append(make(1))
-    program, target = CpuExecutor(plan.compile(layout=Layout.CHW), isa=isa), np.empty_like(image)
-    return lambda: program.run(0, image, target.ctypes.data)
+    executor, target = CpuExecutor(plan.compile(layout=Layout.CHW), isa=isa), np.empty_like(image)
+    return lambda: executor.run(0, image, target.ctypes.data)
 
 
-def cost_points(image: np.ndarray, repetitions: int) -> dict[str, Any]:
-    """Nanoseconds a pixel for each operation, and microseconds for making a table of 3 x 256 levels."""
+def operation_costs(image: np.ndarray, repetitions: int) -> dict[str, Any]:
+    """Nanoseconds per pixel of each operation, and microseconds to compute a table of 3 x 256 levels."""
     pairs = {
-        (isa, name): [enough(stacked(make, count, image, isa)) for count in (0, 4)]
+        (isa, name): [calibrate(run_repeated(make, count, image, isa)) for count in (0, 4)]
         for isa, number in ISAS.items()
         if number <= BEST_ISA
-        for name, make in points().items()
+        for name, make in point_operations().items()
     }
     gammas = Plan([512] * BATCH, [512] * BATCH)
     gammas.append(operations.gamma(BATCH, 255.0, np.linspace(0.5, 2.0, BATCH)))
-    tables = gammas.compile()
+    compiled = gammas.compile()
     costs: dict[tuple[str, str], list[float]] = {key: [] for key in pairs}
     table = []
     for _ in range(repetitions):
         for key, (without, with_four) in pairs.items():
             more = seconds(*with_four) - seconds(*without)
             costs[key].append(more / 4 * 1e9 / (image.shape[0] * image.shape[1]))
-        table.append(seconds(lambda: fuse_luts(tables), 1) / BATCH * 1e6)
-    found: dict[str, dict[str, Any]] = {}
-    for (isa, name), each in costs.items():
-        found.setdefault(isa, {})[name] = spread(each)
-    return {"nanoseconds_a_pixel": found, "table_microseconds": spread(table)}
+        table.append(seconds(lambda: fuse_luts(compiled), 1) / BATCH * 1e6)
+    by_isa: dict[str, dict[str, Any]] = {}
+    for (isa, name), values in costs.items():
+        by_isa.setdefault(isa, {})[name] = spread(values)
+    return {"nanoseconds_a_pixel": by_isa, "table_microseconds": spread(table)}
 
 
 def main() -> None:
@@ -261,11 +263,11 @@ def main() -> None:
         chosen = {name: pair for name, pair in pairs.items() if arguments.only in name}
         result[key] = compare(chosen, image, arguments.repetitions)
         print_table(result[key])
-    result |= cost_points(image, arguments.repetitions)
+    result |= operation_costs(image, arguments.repetitions)
     for isa, costs in result["nanoseconds_a_pixel"].items():
         for name, cost in costs.items():
-            print(f"{name + ', ' + isa:36}{cost['median']:8.2f} ns a pixel   {cost['min']:.2f} - {cost['max']:.2f}")
-    print(f"{'making a table':36}{result['table_microseconds']['median']:8.1f} us")
+            print(f"{name + ', ' + isa:36}{cost['median']:8.2f} ns per pixel   {cost['min']:.2f} - {cost['max']:.2f}")
+    print(f"{'computing a table':36}{result['table_microseconds']['median']:8.1f} us")
     if arguments.out:
         write_json(arguments.out, result)
 

@@ -1,9 +1,9 @@
-"""Planning alone, without a pixel: microseconds a sample against the batch size, and where they go.
+"""Planning alone, without pixels: microseconds per sample by batch size, and where they go.
 
-Timed is what a loader's job does between a batch's last header and its first pixel, on one thread, with the functions
-that the job calls: `plan_samples` (draws, transforms, tables, folding), the shape and the regions to decode, and, where
-labels hold boxes, moving them. It is the thread's processor time, which other work on the machine lengthens little.
-Chains and batch sizes take turns; every call draws for another epoch. Printed are medians with their range.
+It times the functions that a loader calls between a batch's last header and its first pixel, on one thread:
+`plan_samples` (random numbers, transforms, compiling, table fusion), the output shapes, the regions to decode, and
+moving the boxes of labels. The clock is the thread's processor time, which other load on the machine lengthens little.
+Chains and batch sizes take turns; every call plans another epoch. It prints medians and ranges.
 
     python benchmarks/planning.py --out benchmarks/results/planning.json
     python benchmarks/planning.py --profile heavy
@@ -33,7 +33,7 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 
 SIZE, MEAN, STD = 224, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-BOXES = 7  # of each image, as in COCO
+BOXES = 7  # per image, as in COCO
 CHAINS = {
     "classification": [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)],
     "heavy": [
@@ -60,21 +60,21 @@ CHAINS = {
         T.Normalize(MEAN, STD),
     ],
 }
-#: What is added up under one name where the time is split; what no other of these functions does, within them.
+#: The functions of each part; a call inside another part's function counts for the inner part.
 PARTS: dict[str, list[tuple[Any, str]]] = {
-    "draws": [(SampleRNG, "uniform")],
+    "random numbers": [(SampleRNG, "uniform")],
     "transforms": [(T.Compose, "plan")],
     "targets": [(Targets, name) for name in ("__init__", "attach", "moved")]
     + [(BoxesKeypoints, name) for name in ("move", "boxes", "empty")],
-    "tables": [(Plan, "tables")],
-    "folding": [(planning, "fuse_luts")],
-    "regions": [(planning.Planned, name) for name in ("regions",)],
+    "compile": [(Plan, "compile")],
+    "table fusion": [(planning, "fuse_luts")],
+    "regions": [(planning.Planned, "regions")],
     "the rest": [(planning, "plan_samples")],
 }
 
 
 def batch(name: str, n: int) -> Callable[[], object]:
-    """Plans the same n samples again and again, each time for the next epoch."""
+    """A function that plans the same n samples, each time for the next epoch."""
     chain, epochs, rng = T.Compose(CHAINS[name]), itertools.count(), np.random.default_rng(0)
     sizes = rng.integers((300, 400), (450, 600), (n, 2)).tolist()
     items = [EncodedImage(height, width, b"", None, 1) for height, width in sizes]
@@ -106,42 +106,42 @@ def timed(call: Callable[[], object], count: int) -> float:
 
 
 def split(call: Callable[[], object], count: int) -> dict[str, float]:
-    """Seconds of one call in each of PARTS, without those within."""
+    """Seconds of one call in each of PARTS, without the parts inside."""
     seconds, running, last = dict.fromkeys(PARTS, 0.0), ["the rest"], [0.0]
 
-    def turn_to(part: str | None) -> None:
+    def switch(part: str | None) -> None:
         now = time.thread_time()
         seconds[running[-1]] += now - last[0]
         last[0] = now
         running.pop() if part is None else running.append(part)
 
-    def noted(function: Any, part: str) -> Any:
+    def timed_part(function: Any, part: str) -> Any:
         @functools.wraps(function)
-        def wrapper(*positional: Any, **named: Any) -> Any:
-            turn_to(part)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            switch(part)
             try:
-                return function(*positional, **named)
+                return function(*args, **kwargs)
             finally:
-                turn_to(None)
+                switch(None)
 
         return wrapper
 
     places = [(owner, name, part) for part, functions in PARTS.items() for owner, name in functions]
-    patches = [patch.object(owner, name, noted(getattr(owner, name), part)) for owner, name, part in places]
-    for one in patches:
-        one.start()
+    patches = [patch.object(owner, name, timed_part(getattr(owner, name), part)) for owner, name, part in places]
+    for active in patches:
+        active.start()
     try:
         last[0] = time.thread_time()
         for _ in range(count):
             call()
     finally:
-        for one in patches:
-            one.stop()
+        for active in patches:
+            active.stop()
     return {part: total / count for part, total in seconds.items()}
 
 
 def profile(call: Callable[[], object]) -> None:
-    """What cProfile sees; its own work makes small functions look three times as slow."""
+    """Prints cProfile's view; its own overhead makes small functions look three times as slow."""
     profiler = cProfile.Profile()
     profiler.enable()
     for _ in range(50):
@@ -155,9 +155,9 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 64, 256, 1024], help="batch sizes")
     parser.add_argument("--chains", nargs="+", choices=CHAINS, default=list(CHAINS))
     parser.add_argument("--repetitions", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=0.01, help="of each measurement, at least")
-    parser.add_argument("--split-at", type=int, default=256, help="the batch size of which the time is split")
-    parser.add_argument("--profile", choices=CHAINS, help="print cProfile's top of this chain, and measure nothing")
+    parser.add_argument("--seconds", type=float, default=0.01, help="least duration of a measurement")
+    parser.add_argument("--split-at", type=int, default=256, help="batch size for the split by part")
+    parser.add_argument("--profile", choices=CHAINS, help="print cProfile's top for this chain and stop")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     arguments = parser.parse_args()
     if arguments.profile:
@@ -184,15 +184,17 @@ def main() -> None:
     }
     result["parts"] = {
         "batch": arguments.split_at,
-        "microseconds_a_sample": {name: {part: spread(of) for part, of in of.items()} for name, of in parts.items()},
+        "microseconds_a_sample": {
+            name: {part: spread(values) for part, values in chain.items()} for name, chain in parts.items()
+        },
     }
-    print(f"{'microseconds a sample, batch of':32}" + "".join(f"{n:>20}" for n in arguments.batches))
-    for name, found in result["microseconds_a_sample"].items():
-        cells = (f"{one['median']:8.2f} {one['min']:.2f}-{one['max']:.2f}" for one in found.values())
-        print(f"{name:32}" + "".join(f"{cell:>20}" for cell in cells))
-    print(f"\n{f'of which, at {arguments.split_at}':32}" + "".join(f"{part:>12}" for part in PARTS))
-    for name, found in result["parts"]["microseconds_a_sample"].items():
-        print(f"{name:32}" + "".join(f"{one['median']:12.2f}" for one in found.values()))
+    print(f"{'microseconds per sample, batch of':34}" + "".join(f"{n:>20}" for n in arguments.batches))
+    for name, row in result["microseconds_a_sample"].items():
+        cells = (f"{cell['median']:8.2f} {cell['min']:.2f}-{cell['max']:.2f}" for cell in row.values())
+        print(f"{name:34}" + "".join(f"{cell:>20}" for cell in cells))
+    print(f"\n{f'by part, batch of {arguments.split_at}':32}" + "".join(f"{part:>16}" for part in PARTS))
+    for name, row in result["parts"]["microseconds_a_sample"].items():
+        print(f"{name:32}" + "".join(f"{cell['median']:16.2f}" for cell in row.values()))
     if arguments.out:
         write_json(arguments.out, result)
 

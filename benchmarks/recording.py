@@ -1,7 +1,7 @@
-"""What it costs a loader to measure itself: nanoseconds a sample, without a profile and while one is taken.
+"""The overhead of a loader's own measurements: nanoseconds per sample, without and during a profile.
 
-One thread does to a `Recorder` what a worker does to it for eight samples, in a task to read and parse and a task to
-decode and augment, with nothing in between. "no clock" is the same loops with calls of an empty function instead.
+One thread calls a `Recorder` as a worker does for eight samples: a task that reads and parses, and a task that decodes
+and augments, with no work in between. "no clock" runs the same loops with an empty function.
 
     python benchmarks/recording.py --out benchmarks/results/recording.json
 """
@@ -20,7 +20,7 @@ TASKS = 2000
 
 
 def measured(recorder: Recorder) -> None:
-    """What is measured of eight samples, as in `cuaug.pipeline.job` and `host`."""
+    """The measurements of eight samples, as in `cuaug.pipeline.job` and `cpu`."""
     with recorder.at(batch=1) as clock:
         for sample in range(SAMPLES_PER_TASK):
             clock.at("read", sample)
@@ -31,19 +31,19 @@ def measured(recorder: Recorder) -> None:
             clock.at("augment", sample)
 
 
-def nothing(*_: object) -> None: ...
+def no_op(*_: object) -> None: ...
 
 
 def unmeasured(recorder: Recorder) -> None:
     for sample in range(SAMPLES_PER_TASK):
-        nothing("read", sample)
-    nothing("parse")
+        no_op("read", sample)
+    no_op("parse")
     for sample in range(SAMPLES_PER_TASK):
-        nothing("decode", sample)
-        nothing("augment", sample)
+        no_op("decode", sample)
+        no_op("augment", sample)
 
 
-def many(work: Callable[[Recorder], None], *, profile: bool = False) -> Callable[[], None]:
+def repeated(work: Callable[[Recorder], None], *, profile: bool = False) -> Callable[[], None]:
     def run() -> None:
         recorder = Recorder(RuntimeConfig("cpu", 1, 2))
         if profile:
@@ -60,15 +60,15 @@ def many(work: Callable[[Recorder], None], *, profile: bool = False) -> Callable
 def main() -> None:
     arguments = parse(__doc__, repetitions=15)
     contenders = {
-        "no clock": (1, many(unmeasured)),
-        "totals, always on": (1, many(measured)),
-        "while a profile is taken": (1, many(measured, profile=True)),
+        "no clock": (1, repeated(unmeasured)),
+        "totals, always on": (1, repeated(measured)),
+        "while a profile is taken": (1, repeated(measured, profile=True)),
     }
     times = take_turns(contenders, arguments.repetitions)
     nanoseconds = {
         name: spread([value * 1e6 / (TASKS * SAMPLES_PER_TASK) for value in values]) for name, values in times.items()
     }
-    print("nanoseconds a sample: median, range")
+    print("nanoseconds per sample: median, range")
     print_spreads(nanoseconds)
     if arguments.out:
         write_json(arguments.out, circumstances(["numpy", "torch"]) | {"nanoseconds_per_sample": nanoseconds})

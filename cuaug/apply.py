@@ -1,4 +1,4 @@
-"""Runs plans on images that are in hand: behind `Compose(...)(x)` and `cuaug.functional`."""
+"""Runs plans on images in memory: the engine of `Compose(...)(x)` and `cuaug.functional`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, disable_compile, dtype_of, empty, open_images
+from cuaug.interop import InputImages, disable_compile, dtype_of, empty, open_images
 from cuaug.plan import Layout, Plan, Trace, Type
 from cuaug.targets import Targets
 
 __all__ = ["apply", "draw_seed", "run_plan"]
 
-#: What a function takes and returns: a tensor, an array, a PIL image.
+#: A tensor, an array or a PIL image: a function returns the kind that it takes.
 ImageT = TypeVar("ImageT")
 
 
 def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
-    """(seed, epoch) for `SampleRNG`, from the generator, or from torch's default one.
+    """Draws (seed, epoch) for a `SampleRNG` from a generator; None for torch's default one.
 
-    DataLoader workers, and each epoch's, begin with the same copy of an explicit generator: the worker's seed, which
-    DataLoader draws anew each epoch, tells their draws apart.
+    Every DataLoader worker starts each epoch with the same copy of an explicit generator. The worker's own seed, new in
+    each epoch, then serves as the epoch, so that their draws differ.
     """
     if generator is None:
         return int(torch.randint(0, 2**63 - 1, (), dtype=torch.int64, device="cpu")), 0
@@ -34,18 +34,22 @@ def draw_seed(generator: torch.Generator | None) -> tuple[int, int]:
 
 @disable_compile
 def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
-    """Does what `write` puts into the images' plan; its rows are each image `views` times, as is the result.
+    """Applies the operations that `write` puts into a plan.
+
+    Args:
+        images: any input of `cuaug.interop`.
+        write: fills a plan with `views` consecutive rows per image.
 
     Raises:
-        TransformError: images that are not supported, or that come out of one batch with different sizes.
+        TransformError: unsupported images, or images of one batch that end up with different sizes.
     """
-    opened = open_images(images)
-    (made,), _ = run_plan(opened, write, views=views)
-    return opened.finish(made)
+    inputs = open_images(images)
+    (result,), _ = run_plan(inputs, write, views=views)
+    return inputs.finish(result)
 
 
 def run_plan(
-    opened: Opened,
+    inputs: InputImages,
     write: Callable[[Plan], None],
     targets: list[Any] | None = None,
     *,
@@ -55,42 +59,45 @@ def run_plan(
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
-    """(N, C, H, W), or (N, views, C, H, W) where there are several, in memory as `opened` asks; and the targets.
+    """Plans and runs the operations of `write`, and moves the targets.
 
-    Views of several sizes are as many stacks.
+    Args:
+        target_type: type of the result; None for the type of the plan, else of the input.
+        normalized: float input is not in [0, 1].
 
-    The images are of `target_type`; None: as the plan says, or else as they were. `normalized` says that they come so.
+    Returns:
+        (N, C, H, W), or (N, views, C, H, W) for several views, in the memory layout of `inputs`; one stack per size of
+        view. And the moved targets.
     """
-    n, height, width, _ = opened.images.shape
-    source_type = Type.UINT8 if opened.images.dtype == torch.uint8 else Type.FLOAT32
-    rows = n * views
+    n, height, width, _ = inputs.images.shape
+    source_type = Type.UINT8 if inputs.images.dtype == torch.uint8 else Type.FLOAT32
     plan = Plan(
-        [height] * rows,
-        [width] * rows,
+        [height] * n * views,
+        [width] * n * views,
         source_type=source_type,
-        channels=opened.channels,
+        channels=inputs.channels,
         views=views,
         trace=trace,
         normalized=normalized,
     )
-    plan.target_type = opened.target_type
+    plan.target_type = inputs.target_type
     moving = None
     if targets is not None:
         moving = Targets(targets, [height] * n, [width] * n, **(target_format or {}))
         moving.attach(plan)
     write(plan)
-    as_double = opened.is_double and plan.target_type is None and target_type is None
+    to_double = inputs.is_double and plan.target_type is None and target_type is None
     target_type = plan.result_type() if target_type is None else target_type
-    layout = opened.layout if target_type == Type.UINT8 else opened.float_layout
-    tables = devices.fuse_luts(plan.compile(target_type, layout))
+    layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
+    compiled = devices.fuse_luts(plan.compile(target_type, layout))
 
-    sizes = tables.sizes()
+    sizes = compiled.sizes()
     if devices.first_size_mismatch(sizes, views) is not None:
-        some = sorted(set(map(tuple, sizes.T.tolist())))[:4]
-        raise TransformError(f"the images of one batch come out with different sizes (height, width): {some}")
-    stacks = devices.OutputStacks.of(sizes, views, plan.channels, layout)
-    made = [empty(shape, dtype_of(tables.target_type), opened.images.device) for shape in stacks.shapes]
-    devices.run(tables, opened.images, made, stacks)
-    made = [stack.double() for stack in made] if as_double else made
-    made = [stack.movedim(-1, -3) for stack in made] if layout == Layout.HWC else made
-    return made, moving.moved(tables) if moving else targets
+        examples = sorted(set(map(tuple, sizes.T.tolist())))[:4]
+        raise TransformError(f"the images of one batch come out with different sizes (height, width): {examples}")
+    stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
+    outputs = [empty(shape, dtype_of(compiled.target_type), inputs.images.device) for shape in stacks.shapes]
+    devices.run(compiled, inputs.images, outputs, stacks)
+    outputs = [stack.double() for stack in outputs] if to_double else outputs
+    outputs = [stack.movedim(-1, -3) for stack in outputs] if layout == Layout.HWC else outputs
+    return outputs, moving.moved(compiled) if moving else targets

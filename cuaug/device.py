@@ -36,9 +36,9 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
         raise DeviceError(refusal)
     from cuaug.devices import cuda
 
-    if chosen.index is None and torch.cuda.is_available() and not cuda.forked():
+    if chosen.index is None and torch.cuda.is_available() and not cuda.fork_error():
         chosen = torch.device("cuda", own_gpu())  # before anything is tried: on any other GPU it would leave a context
-    reason = cuda.unavailable(chosen)
+    reason = cuda.availability_error(chosen)
     if not reason:
         works, reason = gpu_decodes(chosen.index)
         if works:

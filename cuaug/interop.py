@@ -1,8 +1,15 @@
-"""Images as users have them, seen as the kernels need them, and results handed back in kind.
+"""Converts images to the kernels' layout, and results back.
 
-`open_images` reads a torch tensor, a NumPy or CuPy array or a PIL image as a stack of packed RGB images;
-`Opened.finish` makes the result: the same kind of thing, on the same device, with the same axes. `disable_compile`
-keeps torch.compile out of all this.
+A result has the kind, device and axes of its input:
+
+    input                 axes                             dtype              result
+    torch tensor          (C, H, W), (N, C, H, W)          uint8, any float   tensor; a channels-last batch stays so
+    NumPy or CuPy array   (H, W), (H, W, C), (N, H, W, C)  uint8, any float   array; bfloat16 only as a tensor
+    PIL image             gray (1, L, I;16) or colour      uint8              PIL image; float results are a tensor
+
+C is 1 or 3. Tensors are on the CPU or a CUDA device; gradients are refused. Float images are in [0, 1], and kernels
+compute in float32. PIL images of 16 bits lose the lower 8. Other PIL modes become RGB, except "I" and "F": these have
+no fixed range and are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
 
-__all__ = ["Opened", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
+__all__ = ["InputImages", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -33,15 +40,18 @@ _TYPES = {
 }
 _DTYPES = {value: key for key, value in _TYPES.items()}
 
-# From here on the GNU C library maps memory anew each time, and the system clears it page by page as it is written,
-# which takes longer than the kernels do; below, it hands out again what was in use before.
+# From this size on glibc maps fresh memory for each allocation, and the kernel clears it page by page at the first
+# write, which takes longer than the augmentation. Smaller allocations reuse freed memory.
 _MAPPED_BYTES = 32 << 20
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def disable_compile(function: Function) -> Function:
-    """The function, at which `torch.compile` breaks its graph: it cannot trace NumPy and the kernels."""
+    """Makes `torch.compile` break its graph at a function.
+
+    The compiler cannot trace NumPy and the kernels.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -54,7 +64,7 @@ def disable_compile(function: Function) -> Function:
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An uninitialised contiguous tensor. On the CPU, a large one has huge pages."""
+    """An uninitialised contiguous tensor; a large one on the CPU has huge pages."""
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or size < _MAPPED_BYTES:
         return torch.empty(shape, dtype=dtype, device=device)
@@ -62,10 +72,10 @@ def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> tor
 
 
 def type_of(dtype: torch.dtype) -> Type:
-    """The kernels' name of a torch dtype.
+    """The kernels' type for a torch dtype.
 
     Raises:
-        TransformError: for any but uint8, float16, bfloat16 and float32.
+        TransformError: the dtype is not uint8, float16, bfloat16 or float32.
     """
     if not isinstance(dtype, torch.dtype) or dtype not in _TYPES:
         raise TransformError(f"dtype is one of {', '.join(map(str, _TYPES))}, not {dtype!r}")
@@ -73,21 +83,23 @@ def type_of(dtype: torch.dtype) -> Type:
 
 
 def dtype_of(kind: Type) -> torch.dtype:
+    """The torch dtype for a type of the kernels."""
     return _DTYPES[kind]
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A stack of images ready for the kernels.
+class InputImages:
+    """A stack of images ready for the kernels, and how to return the result.
 
     Attributes:
-        images: (N, H, W, 3) uint8 or float32 tensor, contiguous, on the device that the images came from.
-        channels: 1 or 3, as they came; gray ones were spread to three equal channels.
-        layout: how a uint8 result is to lie in memory.
-        float_layout: how a result of floats is to.
-        target_type: the result's type unless the chain asks for another; None for uint8 and float64 input.
-        is_double: the input was float64; the result, computed in float32, is to be float64 unless the chain asks.
-        finish: makes the result from a tensor (N, C, H, W) that lies so.
+        images: (N, H, W, 3) uint8 or float32, contiguous, on the input's device.
+        channels: 1 or 3, as in the input; gray images are spread to three equal channels.
+        layout: memory layout of a uint8 result.
+        float_layout: memory layout of a float result.
+        target_type: type of the result unless the chain asks for another; None for uint8 and float64 input.
+        is_double: the input is float64. The result, computed in float32, becomes float64 unless the chain asks for a
+            type.
+        finish: makes the result from a tensor (N, C, H, W) in that layout.
     """
 
     images: torch.Tensor
@@ -99,11 +111,11 @@ class Opened:
     finish: Callable[[torch.Tensor], Any]
 
 
-def open_images(images: Any) -> Opened:
-    """Sees `images` as a stack; copies only what does not lie in memory as packed RGB.
+def open_images(images: Any) -> InputImages:
+    """Converts images to a stack; packed RGB is not copied.
 
     Raises:
-        TransformError: not an image, or a shape or dtype that is not supported; the message says which are.
+        TransformError: not an image, or a shape or dtype that the table above lacks.
     """
     if isinstance(images, torch.Tensor):
         return _open_tensor(images)
@@ -111,23 +123,23 @@ def open_images(images: Any) -> Opened:
         return _open_array(images, _from_numpy, _to_numpy)
     if hasattr(images, "__cuda_array_interface__"):
         return _open_cupy(images)
-    pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
+    pillow = sys.modules.get("PIL.Image")  # imported already if the user has a PIL image
     if pillow is not None and isinstance(images, pillow.Image):
         return _open_pil(images)
     raise TransformError(
-        f"an image is a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
+        f"image is a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
         f"{type(images).__qualname__}"
     )
 
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:
-    # torch has no negative strides, only the native byte order, and a warning for what it may not write to.
-    array = _forwards(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+    # torch has no negative strides and no foreign byte order, and warns of read-only memory.
+    array = _positive_strides(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def _forwards(array: Any) -> Any:
-    """Of a contiguous array, one without negative strides: an axis of length 1 may have kept its own."""
+def _positive_strides(array: Any) -> Any:
+    """Copies a contiguous array if an axis of length 1 has a negative stride."""
     return array if min(array.strides, default=0) >= 0 else array.copy()
 
 
@@ -137,34 +149,34 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def _open_tensor(tensor: torch.Tensor) -> Opened:
-    """(C, H, W) or (N, C, H, W); a channels-last batch comes back channels-last."""
+def _open_tensor(tensor: torch.Tensor) -> InputImages:
     if tensor.device.type not in ("cpu", "cuda"):
-        raise TransformError(f"a tensor is on the CPU or a CUDA device, not on {tensor.device}")
+        raise TransformError(f"image: a tensor is on the CPU or a CUDA device, not on {tensor.device}")
     if tensor.requires_grad and torch.is_grad_enabled():
-        raise TransformError("no gradient flows through transforms: pass images.detach(), or use torch.no_grad()")
+        raise TransformError("image: no gradient flows through transforms: pass image.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in (1, 3):
-        raise TransformError(f"a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {tuple(tensor.shape)}")
-    stack = tensor if tensor.ndim == 4 else tensor[None]
-    last = tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
+        shape = tuple(tensor.shape)
+        raise TransformError(f"image: a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {shape}")
+    is_batch = tensor.ndim == 4
+    stack = tensor if is_batch else tensor[None]
+    last = is_batch and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
     def finish(result: torch.Tensor) -> torch.Tensor:
-        return result if tensor.ndim == 4 else result[0]
+        return result if is_batch else result[0]
 
     layout = Layout.HWC if last else Layout.CHW
-    return _opened(stack.permute(0, 2, 3, 1), layout, layout, tensor, finish)
+    return _make_input(stack.permute(0, 2, 3, 1), layout, layout, tensor, finish)
 
 
 def _open_array(
     array: Any, to_torch: Callable[[Any], torch.Tensor], from_torch: Callable[[torch.Tensor], Any]
-) -> Opened:
-    """(H, W), (H, W, C) or (N, H, W, C)."""
+) -> InputImages:
     shape, dtype = tuple(array.shape), array.dtype
     if dtype != np.uint8 and not (dtype.kind == "f" and dtype.itemsize <= 8):
-        raise TransformError(f"images are uint8 or floating point, not {dtype}")
+        raise TransformError(f"image: its dtype is uint8 or floating point, not {dtype}")
     if len(shape) not in (2, 3, 4) or (len(shape) > 2 and shape[-1] not in (1, 3)):
-        raise TransformError(f"an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}")
+        raise TransformError(f"image: an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}")
     tensor = to_torch(array)
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
@@ -174,78 +186,82 @@ def _open_array(
             result = result[..., 0]
         return from_torch(result if len(shape) == 4 else result[0])
 
-    return _opened(stack, Layout.HWC, Layout.HWC, tensor, finish)
+    return _make_input(stack, Layout.HWC, Layout.HWC, tensor, finish)
 
 
-def _open_cupy(array: Any) -> Opened:
+def _open_cupy(array: Any) -> InputImages:
     import cupy
 
     def to_cupy(result: torch.Tensor) -> Any:
-        # DLPack has CuPy's current stream wait for torch's. It does not have torch keep the memory until that stream is
-        # done with it.
+        # DLPack makes CuPy's current stream wait for torch's. Nothing keeps torch from reusing the memory before CuPy's
+        # stream is done with it, so the stream is recorded.
         with torch.cuda.device(result.device):
             stream = cupy.cuda.get_current_stream().ptr  # 0: the default stream
             result.record_stream(torch.cuda.ExternalStream(stream) if stream else torch.cuda.default_stream())
             return cupy.from_dlpack(result)
 
-    return _open_array(array, lambda array: torch.from_dlpack(_forwards(cupy.ascontiguousarray(array))), to_cupy)
+    def to_torch(array: Any) -> torch.Tensor:
+        return torch.from_dlpack(_positive_strides(cupy.ascontiguousarray(array)))
+
+    return _open_array(array, to_torch, to_cupy)
 
 
-def _open_pil(image: Any) -> Opened:
-    """A PIL image; gray ones stay gray, with 8 bits of 16, and others are seen as RGB."""
+def _open_pil(image: Any) -> InputImages:
     from PIL import Image
 
-    if image.mode in ("I", "F"):  # convert("RGB") would clip these, mostly to a white or black picture
-        raise TransformError(f"a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need")
+    if image.mode in ("I", "F"):  # convert("RGB") would clip these, mostly to white or black
+        raise TransformError(
+            f"image: a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need"
+        )
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode == "La":
-        image = image.convert("LA")  # which alone leads on
+        image = image.convert("LA")  # Pillow converts La to no other mode
     mode = "L" if image.mode in ("1", "L") else "RGB"
     pixels = torch.from_numpy(np.array(image if image.mode == mode else image.convert(mode)))
 
     def finish(result: torch.Tensor) -> Any:
         result = result[0]
-        if result.ndim == 4:  # several images of this one
+        if result.ndim == 4:  # views
             return tuple(finish(view[None]) for view in result)
-        if result.ndim != 3:  # a Lambda's, which are no images
+        if result.ndim != 3:  # not an image: the output of a Lambda
             return result
         if result.dtype != torch.uint8:
-            return result.contiguous()  # a PIL image cannot hold it
+            return result.contiguous()  # PIL has no float RGB
         return Image.fromarray(result[0].numpy() if len(result) == 1 else result.permute(1, 2, 0).numpy())
 
     stack = pixels[None, :, :, None] if mode == "L" else pixels[None]
-    return _opened(stack, Layout.HWC, Layout.CHW, pixels, finish)
+    return _make_input(stack, Layout.HWC, Layout.CHW, pixels, finish)
 
 
-def _opened(
+def _make_input(
     stack: torch.Tensor,
     layout: Layout,
     float_layout: Layout,
-    given: torch.Tensor,
+    original: torch.Tensor,
     finish: Callable[[torch.Tensor], Any],
-) -> Opened:
-    """`stack` is (N, H, W, C) in any memory order."""
-    is_uint8 = given.dtype == torch.uint8
-    if not is_uint8 and not given.dtype.is_floating_point:
-        raise TransformError(f"images are uint8 or floating point, not {given.dtype}")
+) -> InputImages:
+    """`stack` is (N, H, W, C) with any strides."""
+    is_uint8 = original.dtype == torch.uint8
+    if not is_uint8 and not original.dtype.is_floating_point:
+        raise TransformError(f"image: its dtype is uint8 or floating point, not {original.dtype}")
     if 0 in stack.shape:
-        raise TransformError(f"images of shape {tuple(given.shape)} have no pixels")
+        raise TransformError(f"image: images of shape {tuple(original.shape)} have no pixels")
     channels = stack.shape[-1]
     if channels == 1:
         stack = stack.expand(-1, -1, -1, 3)
     if not is_uint8:
         stack = stack.to(torch.float32)
-    is_double = given.dtype == torch.float64
-    target_type = None if is_uint8 or is_double else _TYPES.get(given.dtype, Type.FLOAT32)
-    return Opened(_packed(stack), channels, layout, float_layout, target_type, is_double, finish)
+    is_double = original.dtype == torch.float64
+    target_type = None if is_uint8 or is_double else _TYPES.get(original.dtype, Type.FLOAT32)
+    return InputImages(_pack(stack), channels, layout, float_layout, target_type, is_double, finish)
 
 
-def _packed(stack: torch.Tensor) -> torch.Tensor:
-    """(N, H, W, 3) uint8 or float32, contiguous; for planes on the CPU in a fraction of the time that torch takes."""
+def _pack(stack: torch.Tensor) -> torch.Tensor:
+    """A contiguous (N, H, W, 3) copy; planar images on the CPU take a fraction of torch's time."""
     _, height, width, channels = stack.shape
-    of_planes = stack.stride(2) == 1 and (height == 1 or stack.stride(1) == width)
-    if stack.is_contiguous() or stack.device.type != "cpu" or channels != 3 or not of_planes or stack.is_neg():
+    is_planar = stack.stride(2) == 1 and (height == 1 or stack.stride(1) == width)
+    if stack.is_contiguous() or stack.device.type != "cpu" or channels != 3 or not is_planar or stack.is_neg():
         return stack.contiguous()
     packed = empty(stack.shape, stack.dtype, stack.device)
     size = stack.element_size()

@@ -1,4 +1,4 @@
-"""Images as users have them: what goes in is left alone, what comes out is of the same kind and means the same."""
+"""Inputs of every kind: the input stays unchanged, and the result has its kind and meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CROP = T.Compose([T.CenterCrop((5, 6)), T.RandomHorizontalFlip(1.0)])
 
 
 def cropped(images: np.ndarray) -> np.ndarray:
-    """What CROP does to (..., H, W, C)."""
+    """The result of CROP for (..., H, W, C)."""
     return images[..., 2:7, 3:9, :][..., ::-1, :]
 
 
@@ -36,7 +36,7 @@ FLOATS = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-6, torch.
 # --- torch -----------------------------------------------------------------------------------------------------------
 
 
-def same_tensor(got: torch.Tensor, given: torch.Tensor, want: np.ndarray) -> None:
+def assert_same_tensor(got: torch.Tensor, given: torch.Tensor, want: np.ndarray) -> None:
     """`want` is (..., H, W, C)."""
     assert type(got) is torch.Tensor and got.dtype == given.dtype and got.device == given.device
     np.testing.assert_array_equal(got.movedim(-3, -1).double().numpy(), want)
@@ -45,13 +45,13 @@ def same_tensor(got: torch.Tensor, given: torch.Tensor, want: np.ndarray) -> Non
 @pytest.mark.parametrize("dtype", [torch.uint8, *FLOATS])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("batch", [False, True])
-def test_tensors_come_back_in_kind(dtype, channels, batch):
+def test_tensors_give_tensors_of_the_same_dtype_and_axes(dtype, channels, batch):
     data = torch.from_numpy(PIXELS[..., :channels].copy()).permute(0, 3, 1, 2)
     data = (data if dtype == torch.uint8 else data / 255).to(dtype).contiguous()
     data = data if batch else data[0]
     before = data.clone()
     got = CROP(data)
-    same_tensor(got, data, cropped(data.movedim(-3, -1).double().numpy()))
+    assert_same_tensor(got, data, cropped(data.movedim(-3, -1).double().numpy()))
     assert data.equal(before) and got.is_contiguous()
 
 
@@ -72,20 +72,20 @@ STRIDED = {
 def test_tensors_with_any_strides(name):
     data = STRIDED[name]()
     before = data.clone()
-    same_tensor(CROP(data), data, cropped(data.movedim(-3, -1).double().numpy()))
+    assert_same_tensor(CROP(data), data, cropped(data.movedim(-3, -1).double().numpy()))
     assert data.equal(before)
 
 
 VIEWS = {
-    "as they lie": lambda images: images,
-    "columns left out": lambda images: images[..., 2:],
-    "rows left out": lambda images: images[:, :, 1:],
+    "contiguous": lambda images: images,
+    "without two columns": lambda images: images[..., 2:],
+    "without a row": lambda images: images[:, :, 1:],
     "every other row": lambda images: images[:, :, ::2],
     "every other column": lambda images: images[..., ::2],
-    "lying on the side": lambda images: images.transpose(-1, -2),
+    "transposed": lambda images: images.transpose(-1, -2),
     "every other channel": lambda images: images.repeat_interleave(2, 1)[:, ::2],
     "channels last": lambda images: images.contiguous(memory_format=torch.channels_last),
-    "one image again and again": lambda images: images[:1].expand(3, -1, -1, -1),
+    "one image expanded": lambda images: images[:1].expand(3, -1, -1, -1),
 }
 
 
@@ -97,19 +97,19 @@ VIEWS = {
     st.integers(2, 9) | st.integers(30, 40),
     st.integers(4, 9) | st.integers(30, 140),
 )
-def test_planes_become_packed_pixels(name, dtype, channels, n, height, width):
-    """With each instruction set, whatever lies between the planes."""
+def test_planar_images_are_packed(name, dtype, channels, n, height, width):
+    """With each instruction set, for any strides."""
     values = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (n, channels, height, width)))
     images = VIEWS[name](values.to(dtype))
-    wanted = images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).to(torch.uint8 if dtype == torch.uint8 else torch.float32)
+    want = images.permute(0, 2, 3, 1).expand(-1, -1, -1, 3).to(torch.uint8 if dtype == torch.uint8 else torch.float32)
     for isa in range(BEST_ISA + 1):
         with mock.patch.object(interop, "BEST_ISA", isa):
             packed = interop.open_images(images).images
-        assert packed.is_contiguous() and packed.dtype == wanted.dtype and torch.equal(packed, wanted)
+        assert packed.is_contiguous() and packed.dtype == want.dtype and torch.equal(packed, want)
 
 
-def test_a_default_device_is_not_where_pixels_go():
-    """torch makes what it is not told a device for elsewhere then."""
+def test_images_stay_on_their_device_under_another_default_device():
+    """torch makes tensors without a device argument on the default device."""
     images = torch.arange(2 * 3 * 5 * 7, dtype=torch.uint8).view(2, 3, 5, 7)
     with torch.device("meta"):
         packed = interop.open_images(images).images
@@ -123,7 +123,7 @@ def test_channels_last_batches_stay_channels_last():
     assert CROP(data.contiguous()).is_contiguous()
 
 
-def test_gradients_are_refused_rather_than_lost():
+def test_gradients_are_refused():
     data = torch.zeros(3, H, W, requires_grad=True)
     with pytest.raises(cuaug.TransformError, match="no gradient flows"):
         CROP(data)
@@ -132,7 +132,7 @@ def test_gradients_are_refused_rather_than_lost():
     assert not CROP(data.detach()).requires_grad
 
 
-def test_tensor_subclasses_and_parameters():
+def test_tensor_subclasses_are_accepted():
     class Picture(torch.Tensor):
         pass
 
@@ -144,7 +144,7 @@ def test_cuda_tensors_stay_on_their_device(device):
     data = torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2).contiguous().to(device)
     got = CROP(data)
     assert got.device == data.device
-    same_tensor(got.cpu(), data.cpu(), cropped(PIXELS))
+    assert_same_tensor(got.cpu(), data.cpu(), cropped(PIXELS))
 
 
 # --- NumPy -----------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_cuda_tensors_stay_on_their_device(device):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float16, np.float32, np.float64, ">f4"])
 @pytest.mark.parametrize("shape", ["HW", "HW1", "HWC", "NHWC", "NHW1"])
-def test_arrays_come_back_in_kind(dtype, shape):
+def test_arrays_give_arrays_of_the_same_dtype_and_axes(dtype, shape):
     data = {
         "HW": PIXELS[0, ..., 0],
         "HW1": PIXELS[0, ..., :1],
@@ -171,7 +171,7 @@ def test_arrays_come_back_in_kind(dtype, shape):
 
 @given(st.data())
 def test_arrays_with_any_strides(data):
-    """Any order of the axes in memory, steps, and directions."""
+    """Any order of axes in memory, any steps and directions."""
     batch = data.draw(st.booleans())
     axes = 4 if batch else 3
     pixels = PIXELS if batch else PIXELS[0]
@@ -193,8 +193,8 @@ def test_arrays_with_any_strides(data):
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2], ids=["one row", "one column", "gray"])
-def test_an_axis_of_length_one_may_run_backwards(axis):
-    """NumPy calls such an array contiguous all the same, and torch takes none with a negative stride."""
+def test_an_axis_of_length_one_may_have_a_negative_stride(axis):
+    """NumPy calls such an array contiguous; torch refuses negative strides."""
     pixels = PIXELS[0].take([0], axis)
     np.testing.assert_array_equal(F.vertical_flip(np.flip(pixels, axis)), pixels[::-1])
 
@@ -210,12 +210,12 @@ def test_read_only_arrays_give_no_warning():
         CROP(np.asfortranarray(pixels))
 
 
-# --- types that the chain changes ------------------------------------------------------------------------------------
+# --- dtypes that the chain changes -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("given", [np.uint8, np.float16, np.float32, np.float64])
-def test_the_chain_decides_the_type(dtype, given):
+def test_to_dtype_decides_the_dtype_of_the_result(dtype, given):
     pixels = PIXELS[0] if given == np.uint8 else (PIXELS[0] / 255).astype(given)
     got = T.ToDtype(dtype, scale=True)(pixels)
     assert torch.from_numpy(got).dtype == dtype
@@ -226,7 +226,7 @@ def test_the_chain_decides_the_type(dtype, given):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_normalize_keeps_a_float_type(dtype):
+def test_normalize_keeps_a_float_dtype(dtype):
     data = (torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2) / 255).to(dtype)
     got = T.Normalize([0.5, 0.4, 0.3], [0.5, 0.5, 0.5])(data)
     want = (data.double() - torch.tensor([0.5, 0.4, 0.3]).view(3, 1, 1)) / 0.5
@@ -234,12 +234,12 @@ def test_normalize_keeps_a_float_type(dtype):
     torch.testing.assert_close(got.double(), want.double(), atol=2 * FLOATS[dtype], rtol=0)
 
 
-def test_numpy_has_no_bfloat16():
+def test_a_bfloat16_result_of_an_array_is_refused():
     with pytest.raises(cuaug.TransformError, match="NumPy has no bfloat16"):
         T.ToDtype(torch.bfloat16, scale=True)(PIXELS)
 
 
-def test_gray_becomes_three_channels_and_back():
+def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
     gray = PIXELS[0, ..., 0]
     assert F.rgb_to_grayscale(gray, 3).shape == (H, W, 3) and F.rgb_to_grayscale(gray).shape == (H, W)
     assert F.rgb_to_grayscale(PIXELS).shape == (4, H, W, 1)
@@ -247,7 +247,7 @@ def test_gray_becomes_three_channels_and_back():
     assert F.rgb_to_grayscale(torch.zeros(1, H, W), 3).shape == (3, H, W)
 
 
-# --- what is refused, and what never happens -------------------------------------------------------------------------
+# --- refused inputs, and memory that is not shared -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_gray_becomes_three_channels_and_back():
         (lambda: None, "not builtins.NoneType"),
     ],
 )
-def test_what_is_no_image_is_refused(make, message):
+def test_unsupported_inputs_are_refused(make, message):
     with pytest.raises(cuaug.TransformError, match=message):
         CROP(make())
 
@@ -289,7 +289,7 @@ def test_what_is_no_image_is_refused(make, message):
 @pytest.mark.parametrize("chain", [[], [T.RandomHorizontalFlip(0.0)], [T.CenterCrop((H, W))], [T.Normalize([0], [1])]])
 @pytest.mark.parametrize("kind", ["uint8", "float32", "float64", "channels_last", "numpy", "PIL"])
 def test_the_result_never_shares_memory_with_the_input(chain, kind):
-    """Even where nothing was to be done."""
+    """Even if the chain changes nothing."""
     tensor = torch.from_numpy(PIXELS.copy()).permute(0, 3, 1, 2)
     tensor = tensor.contiguous() if kind != "channels_last" else tensor
     if kind.startswith("float"):
@@ -307,7 +307,7 @@ def test_the_result_never_shares_memory_with_the_input(chain, kind):
     assert (data == before).all()
 
 
-def test_functional_takes_what_compose_takes():
+def test_functional_takes_the_inputs_of_compose():
     want = F.horizontal_flip(PIXELS[0])
     np.testing.assert_array_equal(want, PIXELS[0][:, ::-1])
     np.testing.assert_array_equal(np.asarray(F.horizontal_flip(Image.fromarray(PIXELS[0]))), want)
@@ -315,24 +315,24 @@ def test_functional_takes_what_compose_takes():
     np.testing.assert_array_equal(F.horizontal_flip(tensor).permute(1, 2, 0).numpy(), want)
 
 
-def test_what_is_no_image_any_more():
-    """A Lambda at the end may make anything of a batch; of a PIL image, its only entry comes back."""
+def test_a_lambda_at_the_end_may_return_numbers():
+    """A PIL image or a single image gives the only entry of the batch."""
     chain = T.Compose([T.Resize(4), T.Lambda(lambda images: images.float().mean((1, 2, 3)))])
     image = Image.new("RGB", (6, 6), (30, 30, 30))
-    for one in (image, np.asarray(image), torch.full((3, 6, 6), 30, dtype=torch.uint8)):
-        assert float(chain(one)) == 30
+    for single in (image, np.asarray(image), torch.full((3, 6, 6), 30, dtype=torch.uint8)):
+        assert float(chain(single)) == 30
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages to ask for")
-def test_a_large_result_asks_for_huge_pages():
-    """As the system tells of its mappings: "hg" is advice that was taken."""
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages here")
+def test_a_large_result_has_huge_pages():
+    """The kernel marks the mapping with "hg": it took the advice."""
     size = 32 << 20
-    made = interop.empty((size // 4,), torch.float32, torch.device("cpu"))
-    assert made.shape == (size // 4,) and made.dtype == torch.float32
-    middle, inside, flags = made.data_ptr() + size // 2, False, []
+    result = interop.empty((size // 4,), torch.float32, torch.device("cpu"))
+    assert result.shape == (size // 4,) and result.dtype == torch.float32
+    middle, inside, flags = result.data_ptr() + size // 2, False, []
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
             inside = int(found[1], 16) <= middle < int(found[2], 16)

@@ -1,4 +1,4 @@
-"""PIL images as users have them: of every mode, and what becomes of them."""
+"""PIL images of every mode, and the kind of their results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.test_interop import CROP, FLOATS, PIXELS, H, W, cropped
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB"])
-def test_pil_images_come_back_as_pil_images(mode):
+def test_pil_images_give_pil_images(mode):
     rgb = Image.fromarray(PIXELS[0])
     image = (
         rgb.convert("RGB").convert("L").convert(mode)
@@ -26,15 +26,15 @@ def test_pil_images_come_back_as_pil_images(mode):
     )
     before = image.tobytes()
     got = CROP(image)
-    kept = "L" if mode in ("1", "L") else "RGB"
-    assert isinstance(got, Image.Image) and got.mode == kept and got.size == (6, 5)
-    want = np.asarray(image.convert(kept)).reshape(H, W, -1)
+    result_mode = "L" if mode in ("1", "L") else "RGB"
+    assert isinstance(got, Image.Image) and got.mode == result_mode and got.size == (6, 5)
+    want = np.asarray(image.convert(result_mode)).reshape(H, W, -1)
     np.testing.assert_array_equal(np.asarray(got).reshape(5, 6, -1), cropped(want))
     assert image.tobytes() == before
 
 
 def test_pil_images_of_16_bits_keep_their_range():
-    """As the loader's decoder does; Pillow's own convert("RGB") clips them to a white picture."""
+    """The loader's decoder does the same; Pillow's own convert("RGB") clips them to white."""
     levels = (PIXELS[0, ..., 0].astype(np.uint16) << 8) + 5
     got = CROP(Image.fromarray(levels))
     assert got.mode == "L"
@@ -48,7 +48,7 @@ def test_pil_images_without_a_range_are_refused(mode):
 
 
 def test_a_subclass_of_a_pil_image():
-    """As plugins outside Pillow make them."""
+    """Plugins outside Pillow make such classes."""
 
     class PluginFile(Image.Image):
         pass
@@ -58,7 +58,7 @@ def test_a_subclass_of_a_pil_image():
     np.testing.assert_array_equal(np.asarray(CROP(image)), cropped(PIXELS[0]))
 
 
-def test_a_pil_image_becomes_a_tensor_once_it_is_float():
+def test_a_float_result_of_a_pil_image_is_a_tensor():
     image = Image.fromarray(PIXELS[0])
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         got = T.ToDtype(dtype, scale=True)(image)
@@ -69,13 +69,13 @@ def test_a_pil_image_becomes_a_tensor_once_it_is_float():
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB"])
-def test_floats_of_a_pil_image_are_made_where_they_stay(mode):
-    """As planes: turned round by torch they took longer than all the rest, and on busy CPUs fifty times as long."""
-    opened = interop.open_images(Image.fromarray(PIXELS[0]).convert(mode))
-    (made,), _ = run_plan(opened, lambda plan: plan.to_float())
-    assert opened.finish(made).data_ptr() == made.data_ptr()
+def test_a_float_result_of_a_pil_image_is_written_as_planes(mode):
+    """A transposition by torch took longer than all the rest, on busy CPUs fifty times as long."""
+    inputs = interop.open_images(Image.fromarray(PIXELS[0]).convert(mode))
+    (result,), _ = run_plan(inputs, lambda plan: plan.to_float())
+    assert inputs.finish(result).data_ptr() == result.data_ptr()
 
 
-def test_gray_with_premultiplied_alpha():
+def test_gray_with_premultiplied_alpha_becomes_rgb():
     image = Image.new("LA", (6, 4), (200, 255)).convert("La")
     assert T.RandomHorizontalFlip(1)(image).getpixel((0, 0)) == (200, 200, 200)

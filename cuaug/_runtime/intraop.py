@@ -1,4 +1,4 @@
-"""How many threads share the images of a batch that is in hand."""
+"""The number of threads that share the images of a batch outside a loader."""
 
 from __future__ import annotations
 
@@ -6,25 +6,22 @@ import threading
 
 import torch
 
-__all__ = ["one_of_many", "threads_for"]
+__all__ = ["disable_intraop_threads", "threads_for"]
 
-_this = threading.local()
+_thread = threading.local()
 
-# A thread takes some 100 us to begin and to end; to read and write this much memory takes more.
-_BYTES_EACH = 1 << 21
+# Starting and ending a thread takes about 100 us; reading and writing this much memory takes longer.
+_BYTES_PER_THREAD = 1 << 21
 
 
-def one_of_many() -> None:
-    """Marks the calling thread as one of several that share the work already: a loader's."""
-    _this.is_one = True
+def disable_intraop_threads() -> None:
+    """Makes `threads_for` return 1 on the calling thread: a loader's thread pool uses the cores already."""
+    _thread.single = True
 
 
 def threads_for(size: int) -> int:
-    """As many as torch's own operators take, so one in a DataLoader's worker; one in a loader's thread as well.
+    """Threads for reading and writing `size` bytes: torch's number, fewer for little work.
 
-    For little work it is fewer.
-
-    Args:
-        size: of the memory that is read and written, in bytes.
+    It is 1 in a DataLoader's worker, whose torch has one thread, and in a loader's thread.
     """
-    return 1 if hasattr(_this, "is_one") else max(1, min(torch.get_num_threads(), size // _BYTES_EACH))
+    return 1 if hasattr(_thread, "single") else max(1, min(torch.get_num_threads(), size // _BYTES_PER_THREAD))

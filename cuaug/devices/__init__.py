@@ -1,11 +1,11 @@
-"""The devices that plans run on: the only place that launches a kernel.
+"""The devices that plans run on; the only package that launches kernels.
 
-host.py     the compiled kernels, one sample on the calling thread, or a stack on several
-cuda.py     the same kernels through NVRTC and CuPy
-nvrtc.py    how they are compiled for a GPU
-streams.py  CUDA streams that nobody else gets
-folding.py  what runs as one table instead of several operations
-stacks.py   where finished images go
+cpu.py         the compiled kernels, for one sample, several, or a stack on several threads
+cuda.py        the same kernels through NVRTC and CuPy
+nvrtc.py       compilation of the kernels for a GPU
+streams.py     CUDA streams that no other code uses
+lut_fusion.py  several point operations as one look-up table
+output.py      the tensors that finished images are written to
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from cuaug.plan import CompiledPlan
 __all__ = ["CpuExecutor", "OutputStacks", "first_size_mismatch", "fuse_luts", "run"]
 
 
-def run(tables: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: OutputStacks) -> None:
-    """Runs a plan on a stack of images, (N, H, W, 3), into `targets`, of the shapes of `stacks`, where the images are.
+def run(compiled: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: OutputStacks) -> None:
+    """Runs a plan on the device of its images.
 
     On CUDA the launches are queued on torch's current stream.
+
+    Args:
+        images: (N, H, W, 3) uint8 or float32.
+        targets: tensors of the shapes of `stacks`, on the same device.
     """
-    views, finals = stacks.count, stacks.addresses(targets)
+    views, addresses = stacks.count, stacks.addresses(targets)
     if images.is_cuda:
-        from cuaug.devices.cuda import CudaExecutor  # CuPy, and a context, only once there is a GPU to use
+        from cuaug.devices.cuda import CudaExecutor  # only here: it imports CuPy and makes a CUDA context
 
         step = np.uint64(images.stride(0) * images.element_size())
         sources = np.uint64(images.data_ptr()) + np.arange(len(images), dtype=np.uint64) * step
         with torch.cuda.device(images.device):
-            CudaExecutor(tables).run(sources.repeat(views), targets[0], finals=finals)
+            CudaExecutor(compiled).run(sources.repeat(views), targets[0], target_addresses=addresses)
         return
-    size = images.nbytes + sum(target.nbytes for target in targets)
-    CpuExecutor(tables).run_stack(images.numpy(), finals, views=views, threads=threads_for(size))
+    num_bytes = images.nbytes + sum(target.nbytes for target in targets)
+    CpuExecutor(compiled).run_stack(images.numpy(), addresses, views=views, threads=threads_for(num_bytes))

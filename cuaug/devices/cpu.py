@@ -1,4 +1,4 @@
-"""Runs plans on the CPU with the compiled kernels: some samples, for worker threads, or a stack in hand."""
+"""`CpuExecutor`: runs plans on the CPU with the compiled kernels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["CpuExecutor"]
 
 
 class CpuExecutor:
-    """The tables of a batch, ready to run on any thread.
+    """Runs a compiled plan on the CPU, on the calling thread.
 
     Args:
-        tables: what to do; kept alive and not written to.
-        isa: "baseline", "avx2" or "avx512"; None takes the widest that this processor has. All give the same bits.
-        tile: (rows, columns) of the output computed at a time, as on a GPU; None for the whole image. Same bits.
+        compiled: kept alive, read only.
+        isa: "baseline", "avx2" or "avx512"; None takes the widest that this processor has. The bits are the same.
+        tile: (rows, columns) of the output to compute at a time, as on a GPU; None for all. The bits are the same.
     """
 
-    def __init__(self, tables: CompiledPlan, *, isa: str | None = None, tile: tuple[int, int] | None = None) -> None:
-        self.tables = tables
-        self._rows = tables.rows.ctypes.data
-        self._ops = tables.ops.ctypes.data
-        self._luts = tables.luts.ctypes.data
-        self._passes, self._samples = tables.rows.shape
-        self._row_bytes = tables.rows.itemsize
+    def __init__(self, compiled: CompiledPlan, *, isa: str | None = None, tile: tuple[int, int] | None = None) -> None:
+        self.compiled = compiled
+        self._rows = compiled.rows.ctypes.data
+        self._ops = compiled.ops.ctypes.data
+        self._luts = compiled.luts.ctypes.data
+        self._passes, self._samples = compiled.rows.shape
+        self._row_bytes = compiled.rows.itemsize
         self._isa = BEST_ISA if isa is None else min(ISAS[isa], BEST_ISA)
         self._tile = tile or (0, 0)
 
@@ -37,9 +37,9 @@ class CpuExecutor:
 
         Args:
             sample: its number in the batch.
-            source: (H, W, 3) uint8 or float32, as the plan was made for; pixels packed, rows any distance apart.
-            target: address of the finished image, which has the type, layout and size that the tables give.
-            y, x: where in the image `source` begins, if only a region was decoded.
+            source: (H, W, 3) uint8 or float32, the plan's source type; packed pixels, any row stride.
+            target: address of the finished image, of the plan's type, layout and size.
+            y, x: position of `source` in the image, if only a region is decoded.
         """
         status = library.cuaug_run(
             self._isa,
@@ -59,17 +59,17 @@ class CpuExecutor:
         if status:
             raise MemoryError(f"no memory for the intermediate image of sample {sample} of the batch")
 
-    def run_some(self, some: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
-        """As `run`, several samples in turn, in one call, which takes the GIL once.
+    def run_samples(self, samples: Sequence[tuple[int, int, int, int, int, int]], *, max_pixels: int) -> list[int]:
+        """Runs every pass of several samples in one call, which takes the GIL once.
 
         Args:
-            some: of each the sample, its source's address and bytes from one row to the next, y, x and the target.
-            max_pixels: limit for each buffer of a sample, as pixels of three floats.
+            samples: (number in the batch, source address, source row stride in bytes, y, x, target address) of each.
+            max_pixels: limit of each intermediate buffer of a sample, in pixels of three floats.
 
         Returns:
-            the numbers of samples that need larger buffers, or more memory than there is; the others are finished.
+            numbers of the samples that need larger buffers, or more memory than there is; the others are finished.
         """
-        table = np.array(some, dtype=np.int64)
+        table = np.array(samples, dtype=np.int64)
         failed = np.empty(len(table), dtype=np.uint8)
         failures = library.cuaug_run_some(
             self._isa,
@@ -87,12 +87,12 @@ class CpuExecutor:
         return table[failed != 0, 0].tolist() if failures else []
 
     def run_stack(self, images: NDArray[np.generic], targets: NDArray[np.uint64], *, views: int, threads: int) -> None:
-        """Runs every pass of all samples.
+        """Runs every pass of all samples on several threads.
 
         Args:
-            images: (N, H, W, 3) as for `run`, any distance apart; each is that of `views` samples.
+            images: (N, H, W, 3) as for `run`, any image stride; each serves `views` consecutive samples.
             targets: (N * views,) addresses of the finished images.
-            threads: at most this many share the samples.
+            threads: the most threads that share the samples.
         """
         status = library.cuaug_run_stack(
             self._isa,

@@ -1,10 +1,10 @@
-"""Runs of per-channel operations become one look-up table each, where that is exact and saves time.
+"""Fusion of per-channel point operations into one look-up table.
 
-It is exact where each value is one of 256 levels: in a run that begins with a table, or that is first in its program
-while the pixels are still those of the source. The tables are made by running the operations, on the host, on all
-levels; so they hold the very bits that the operations would have made.
+Runs are fused where that is exact and saves time. It is exact on uint8 levels: for a run that begins with a look-up
+table, or a first run while the pixels are still the source's. The CPU runs the operations on all 256 levels, so the
+table holds their very bits.
 
-Passes of such operations alone, from bytes to bytes, are left as they are: cpu/uint8_path.h does the same.
+Passes of such operations alone from uint8 to uint8 stay as they are: cpu/uint8_path.h bakes their tables itself.
 """
 
 from __future__ import annotations
@@ -21,83 +21,84 @@ from cuaug.plan.layout import Neighbourhood, OpCode
 
 __all__ = ["fuse_luts"]
 
-# What an operation of one channel costs, in nanoseconds a pixel on one core with AVX2: benchmarks/operations.py. With
-# AVX-512 gamma costs as much as a table.
+# Nanoseconds per pixel of the per-channel operations on one core with AVX2 (benchmarks/operations.py). With AVX-512
+# gamma costs as much as a table.
 _COSTS = {OpCode.SCALE: 0.2, OpCode.POSTERIZE: 0.35, OpCode.SOLARIZE: 0.2, OpCode.LUT: 1.4, OpCode.GAMMA: 2.5}
 _COST = np.zeros(len(OpCode))
 _COST[list(_COSTS)] = list(_COSTS.values())
-# Nothing else costs more than a table.
-_MAY_BE_WORTH = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
-# Making a table, in nanoseconds: a small image is done before that.
+# A run without one of these costs less than a table.
+_IS_COSTLY = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
+# Nanoseconds to compute a table: too long for a small image.
 _TABLE_COST = 8_000.0
 
 
-def fuse_luts(tables: CompiledPlan) -> CompiledPlan:
-    """The same results from fewer operations."""
-    codes = tables.ops["code"]
-    if not _MAY_BE_WORTH[codes].any():
-        return tables
-    begins, ends, pixels = _runs(tables)
+def fuse_luts(compiled: CompiledPlan) -> CompiledPlan:
+    """A plan with the same results and fewer operations."""
+    codes = compiled.ops["code"]
+    if not _IS_COSTLY[codes].any():
+        return compiled
+    begins, ends, pixels = _find_runs(compiled)
     cost = np.concatenate([[0.0], np.cumsum(_COST[codes])])
     saving = (cost[ends] - cost[begins] - _COSTS[OpCode.LUT]) * pixels
     worth = saving > _TABLE_COST
     begins, ends = begins[worth], ends[worth]
     if len(begins) == 0:
-        return tables
+        return compiled
 
-    found: dict[bytes, int] = {}
+    numbers: dict[bytes, int] = {}  # equal runs share a table
     number = np.array(
         [
-            found.setdefault(tables.ops[begin:end].tobytes(), len(found))
+            numbers.setdefault(compiled.ops[begin:end].tobytes(), len(numbers))
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
     )
-    _, one_of_each = np.unique(number, return_index=True)
+    _, unique = np.unique(number, return_index=True)
     limits = np.full(len(begins), 255.0)
-    np.divide(255.0, tables.ops["a"][begins, 0], out=limits, where=codes[begins] == OpCode.LUT)
-    made = _made(tables, begins[one_of_each], ends[one_of_each], limits[one_of_each])
+    np.divide(255.0, compiled.ops["a"][begins, 0], out=limits, where=codes[begins] == OpCode.LUT)
+    tables = _compute_tables(compiled, begins[unique], ends[unique], limits[unique])
 
-    ops, rows = tables.ops.copy(), tables.rows.copy()
+    ops, rows = compiled.ops.copy(), compiled.rows.copy()
     for limit in np.unique(limits):
-        of = limits == limit
-        ops[begins[of]] = operations.look_up(int(of.sum()), limit, len(tables.luts) + number[of])
-    depth = np.zeros(len(ops) + 1, dtype=np.int64)  # within a run: 1 from its second operation on
+        same = limits == limit
+        ops[begins[same]] = operations.look_up(int(same.sum()), limit, len(compiled.luts) + number[same])
+    depth = np.zeros(len(ops) + 1, dtype=np.int64)  # 1 within a run, from its second operation on
     np.add.at(depth, begins + 1, 1)
     np.add.at(depth, ends, -1)
     kept = np.cumsum(depth)[:-1] == 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    rows["op_begin"], rows["op_end"] = before[rows["op_begin"]], before[rows["op_end"]]
-    return dataclasses.replace(tables, rows=rows, ops=ops[kept], luts=np.concatenate([tables.luts, made]))
+    new_index = np.concatenate([[0], np.cumsum(kept)])
+    rows["op_begin"], rows["op_end"] = new_index[rows["op_begin"]], new_index[rows["op_end"]]
+    luts = np.concatenate([compiled.luts, tables])
+    return dataclasses.replace(compiled, rows=rows, ops=ops[kept], luts=luts)
 
 
-def _runs(tables: CompiledPlan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """(K,) where each run that may become a table begins and ends, and how many pixels would gain by that."""
-    codes, rows = tables.ops["code"], tables.rows.reshape(-1)
+def _find_runs(compiled: CompiledPlan) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """(K,) begins, ends and pixel counts of runs that may become a table."""
+    codes, rows = compiled.ops["code"], compiled.rows.reshape(-1)
     busy = np.flatnonzero(rows["op_end"] > rows["op_begin"])
     busy = busy[np.argsort(rows["op_begin"][busy])]
     firsts, lasts = rows["op_begin"][busy].astype(np.int64), rows["op_end"][busy].astype(np.int64)
     program = np.repeat(np.arange(len(busy)), lasts - firsts)
     exact = np.zeros(len(codes), dtype=bool)
-    exact[firsts] = _shows_levels(rows)[busy]
+    exact[firsts] = _reads_levels(rows)[busy]
 
-    # Stretches of per-channel operations within one program; each one's run is what begins with its first exact place.
-    foldable = _COST[codes] > 0.0
-    same = np.concatenate([[False], (program[1:] == program[:-1]) & foldable[1:] & foldable[:-1]])
-    stretch = np.cumsum(~same)
-    may_begin = np.flatnonzero(foldable & (exact | (codes == OpCode.LUT)))
+    # Stretches of per-channel operations within a program; a run begins at the first exact operation of a stretch.
+    fusible = _COST[codes] > 0.0
+    continues = np.concatenate([[False], (program[1:] == program[:-1]) & fusible[1:] & fusible[:-1]])
+    stretch = np.cumsum(~continues)
+    may_begin = np.flatnonzero(fusible & (exact | (codes == OpCode.LUT)))
     _, first = np.unique(stretch[may_begin], return_index=True)
     begins = may_begin[first]
     ends = np.searchsorted(stretch, stretch[begins], side="right")
     own = program[begins]
     row = rows[busy[own]]
-    alone = (begins == firsts[own]) & (ends == lasts[own])
+    whole_program = (begins == firsts[own]) & (ends == lasts[own])
     packed = (row["target_type"] == Type.UINT8) & (row["target_layout"] == Layout.HWC) & (row["target_channels"] == 3)
     pixels = row["y"]["out"].astype(np.int64) * row["x"]["out"]
-    return begins, ends, np.where(alone & packed, 0, pixels)
+    return begins, ends, np.where(whole_program & packed, 0, pixels)
 
 
-def _shows_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether each pixel that the pass takes in is one of the source's, or a fill colour of whole levels."""
+def _reads_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether a pass reads nothing but uint8 levels: source pixels, and fill colours of whole levels."""
     plain = (rows["source_type"] == Type.UINT8) & (rows["neighbourhood"] == Neighbourhood.NONE)
     unscaled = (rows["warped"] == 0) & (rows["x"]["scale"] == 1.0) & (rows["y"]["scale"] == 1.0)
     unscaled &= (rows["x"]["offset"] == 0.0) & (rows["y"]["offset"] == 0.0)
@@ -107,16 +108,16 @@ def _shows_levels(rows: NDArray[Any]) -> NDArray[np.bool_]:
     return exact
 
 
-def _made(
-    tables: CompiledPlan, begins: NDArray[np.int64], ends: NDArray[np.int64], limits: NDArray[np.float64]
+def _compute_tables(
+    compiled: CompiledPlan, begins: NDArray[np.int64], ends: NDArray[np.int64], limits: NDArray[np.float64]
 ) -> NDArray[np.float32]:
-    """(K, 3, 256): what operations begins ... ends - 1 make of each level, where white is at `limits`."""
+    """(K, 3, 256) results of each run for all levels; `limits` is the value of white."""
     rows = Plan(np.ones(len(begins)), np.full(len(begins), 256), source_type=Type.FLOAT32).compile(Type.FLOAT32).rows
     rows["op_begin"], rows["op_end"] = begins, ends
-    program = CpuExecutor(dataclasses.replace(tables, rows=rows, statistics=0, target_type=Type.FLOAT32))
+    executor = CpuExecutor(dataclasses.replace(compiled, rows=rows, statistics=0, target_type=Type.FLOAT32))
     levels = np.arange(256, dtype=np.float32)[:, None].repeat(3, axis=1)[None]
     ramps = {limit: levels * np.float32(limit / 255.0) for limit in np.unique(limits).tolist()}
-    made = np.empty((len(begins), 3, 256), dtype=np.float32)
+    tables = np.empty((len(begins), 3, 256), dtype=np.float32)
     for i, limit in enumerate(limits.tolist()):
-        program.run(i, ramps[limit], made[i].ctypes.data)
-    return made
+        executor.run(i, ramps[limit], tables[i].ctypes.data)
+    return tables

@@ -1,4 +1,4 @@
-"""Where finished images go: into one stack, of views of several sizes into one for each size, or each by itself."""
+"""`OutputStacks`: the tensors that finished images are written to."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ __all__ = ["OutputStacks", "first_size_mismatch"]
 
 
 def first_size_mismatch(sizes: NDArray[np.int64], views: int) -> int | None:
-    """The first row whose image is of another size than the first image's same view; None: they make stacks.
+    """The first row whose size keeps images from stacking; None if they stack.
 
-    sizes: (2, N * views) heights and widths, each image's views in turn.
+    A view stacks with the same view of the other images. `sizes` is (2, N * views), the views of an image in turn.
     """
-    if (sizes == sizes[:, :1]).all():  # by far the most
+    if (sizes == sizes[:, :1]).all():  # the common case
         return None
-    each = sizes.reshape(2, -1, views)
-    unlike = (each != each[:, :1]).any(axis=0).ravel()
-    return int(unlike.argmax()) if unlike.any() else None
+    by_view = sizes.reshape(2, -1, views)
+    differs = (by_view != by_view[:, :1]).any(axis=0).ravel()
+    return int(differs.argmax()) if differs.any() else None
 
 
 @dataclass(frozen=True)
 class OutputStacks:
-    """The stacks that a plan's images make.
+    """The output tensors: a stack per size of view, or one tensor per image.
 
     Attributes:
-        shapes: of each: (N, ...), or of V views of each image (N, V, ...); where they are apart, of each image.
-        views: which of each image's views, in turn, are in each; None: the images are apart, and make no stacks.
+        shapes: of each tensor: (N, ...) for one view, (N, V, ...) for V views of equal size, or an image's alone.
+        views: numbers of the views in each stack; None if each image has its own tensor.
     """
 
     shapes: list[tuple[int, ...]]
@@ -40,14 +40,15 @@ class OutputStacks:
 
     @property
     def count(self) -> int:
-        """How many views each image has."""
+        """Number of views of an image."""
         return 1 if self.views is None else sum(map(len, self.views))
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> OutputStacks:
-        """Stacks of images of these sizes, without a size mismatch; sizes in the order of their first views.
+    def from_sizes(cls, sizes: NDArray[np.int64], views: int | None, channels: int, layout: Layout) -> OutputStacks:
+        """Stacks for images whose sizes match.
 
-        views: None: one each, which are to be apart.
+        sizes: (2, N * views) heights and widths; stacks are in the order of their first views.
+        views: None for a tensor of its own for each image.
         """
 
         def image(height: int, width: int) -> tuple[int, ...]:
@@ -56,21 +57,21 @@ class OutputStacks:
         if views is None:
             return cls([image(*size) for size in sizes.T.tolist()], None)
         n = sizes.shape[1] // views
-        found: dict[tuple[int, int], list[int]] = {}
+        by_size: dict[tuple[int, int], list[int]] = {}
         for view, (height, width) in enumerate(sizes[:, :views].T.tolist()):
-            found.setdefault((height, width), []).append(view)
+            by_size.setdefault((height, width), []).append(view)
         shapes: list[tuple[int, ...]] = []
-        for (height, width), several in found.items():
-            shapes.append((n, *image(height, width)) if views == 1 else (n, len(several), *image(height, width)))
-        return cls(shapes, list(found.values()))
+        for (height, width), numbers in by_size.items():
+            shapes.append((n, *image(height, width)) if views == 1 else (n, len(numbers), *image(height, width)))
+        return cls(shapes, list(by_size.values()))
 
     def addresses(self, stacks: Sequence[torch.Tensor]) -> NDArray[np.uint64]:
-        """(N * views,): where each row's image goes, in tensors of these shapes, contiguous."""
+        """(N * views,) address of each row's image in contiguous tensors of these shapes."""
         if self.views is None:
-            return np.array([one.data_ptr() for one in stacks], dtype=np.uint64)
-        made = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
+            return np.array([image.data_ptr() for image in stacks], dtype=np.uint64)
+        result = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)
         for views, stack in zip(self.views, stacks, strict=True):
             size = stack.stride(0) * stack.element_size() // len(views)
-            places = np.arange(len(made) * len(views), dtype=np.uint64) * np.uint64(size) + np.uint64(stack.data_ptr())
-            made[:, views] = places.reshape(-1, len(views))
-        return made.reshape(-1)
+            offsets = np.arange(len(result) * len(views), dtype=np.uint64) * np.uint64(size)
+            result[:, views] = (offsets + np.uint64(stack.data_ptr())).reshape(-1, len(views))
+        return result.reshape(-1)

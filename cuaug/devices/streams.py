@@ -1,7 +1,7 @@
-"""CUDA streams that nobody else gets.
+"""CUDA streams that no other code in the process uses.
 
-`torch.cuda.Stream()` makes none: it hands out one of 32, in turns. The 33rd that a process asks for, be it for a
-training step's side stream or to capture a graph, is one that a loader may be decoding on.
+`torch.cuda.Stream()` hands out one of 32 streams in turn. The 33rd request, be it for a training step's side stream or
+for a graph capture, may get the stream that a loader decodes on.
 """
 
 from __future__ import annotations
@@ -10,31 +10,31 @@ import torch
 
 from cuaug._runtime.finalizers import Gone, when_gone
 
-__all__ = ["take"]
+__all__ = ["acquire"]
 
-# By the device's number. A stream is never destroyed: torch's allocator keeps memory by the stream that used it.
+# By device index. Streams are never destroyed: torch's allocator keeps memory by the stream that used it.
 _unused: dict[int, list[Gone]] = {}
 
 
-def take(device: torch.device) -> torch.cuda.ExternalStream:
-    """A stream for the caller alone, for as long as it keeps it; then another one's, behind what is still queued on it.
+def acquire(device: torch.device) -> torch.cuda.ExternalStream:
+    """A stream for the caller alone while it holds the object.
 
-    It waits for no other, not even the default stream. Its priority is 0, the lowest that there is, which is also the
-    default stream's: no stream can stand back behind that. Training goes first where it runs on a stream of priority
-    -1 (docs/cuda.md).
+    A later caller gets the stream behind its queued work. It waits for no other stream, not even the default one. Its
+    priority is 0, the lowest, as is the default stream's: a stream cannot rank below that. Training goes first on a
+    stream of priority -1 (docs/cuda.md).
     """
     assert device.index is not None
     unused = _unused.setdefault(device.index, [])
     try:
         handle = unused.pop().number
     except IndexError:
-        handle = _made(device.index)
+        handle = _create(device.index)
     stream = torch.cuda.ExternalStream(handle, device=device)
     when_gone(stream, unused.append, handle)
     return stream
 
 
-def _made(device_id: int) -> int:
+def _create(device_id: int) -> int:
     from cupy.cuda import Device, runtime
 
     with Device(device_id):

@@ -1,8 +1,8 @@
-"""The operations with explicit parameters, on images in hand. Nothing here is random but `gaussian_noise`.
+"""The operations with explicit parameters, on images in memory. Only `gaussian_noise` is random.
 
-Each function takes and returns what `cuaug.transforms.Compose` does: a torch tensor, (C, H, W) or (N, C, H, W); a
-NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are torchvision's. An argument
-that does not fit is a `TransformError`, which names it and what was allowed.
+Each function takes the inputs of `cuaug.transforms.Compose` and returns the same kind: a torch tensor, (C, H, W) or
+(N, C, H, W); a NumPy or CuPy array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. Names and meaning are
+torchvision's. An invalid argument raises a `TransformError` that names it and the allowed values.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -94,7 +94,7 @@ __all__ = [
     "vertical_flip",
 ]
 
-if not TYPE_CHECKING:  # to which every name would be there
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
         raise no_such(__name__, name, FUNCTIONS)

@@ -1,4 +1,4 @@
-"""Operations on colours and values, with explicit parameters."""
+"""Colour operations with explicit parameters."""
 
 from __future__ import annotations
 
@@ -44,65 +44,76 @@ __all__ = [
 
 
 def adjust_brightness(image: ImageT, brightness_factor: float) -> ImageT:
-    """Values times the factor, 0 or more, saturated."""
+    """Multiplies values by a factor, 0 or more, and saturates."""
     factor = arguments.number("brightness_factor", brightness_factor, 0)
     return apply(image, lambda plan: plan.append(operations.brightness(len(plan), plan.limit, factor)))
 
 
 def adjust_contrast(image: ImageT, contrast_factor: float) -> ImageT:
-    """Blended with the image's mean gray level: a factor of 0 is that gray, 1 the image, 2 twice as far from it."""
+    """Blends with the image's mean gray level.
+
+    A factor of 0 gives that gray, 1 the image, 2 twice the contrast.
+    """
     factor = arguments.number("contrast_factor", contrast_factor, 0)
     return apply(image, lambda plan: plan.append(operations.contrast(len(plan), plan.limit, factor)))
 
 
 def adjust_saturation(image: ImageT, saturation_factor: float) -> ImageT:
-    """Blended with the gray image: a factor of 0 is gray, 1 the image, 2 twice as far from it. Gray images stay."""
+    """Blends with the gray image.
+
+    A factor of 0 gives gray, 1 the image, 2 twice the saturation. Gray images stay as they are.
+    """
     factor = arguments.number("saturation_factor", saturation_factor, 0)
     return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
 
 
 def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
-    """gain * v ** gamma with black as 0 and white as 1, saturated; both are 0 or more."""
+    """Computes gain * v ** gamma, saturated.
+
+    Black is 0 and white is 1; both arguments are 0 or more.
+    """
     power, factor = arguments.number("gamma", gamma, 0), arguments.number("gain", gain, 0)
     return apply(image, lambda plan: plan.append(operations.gamma(len(plan), plan.limit, power, factor)))
 
 
 def posterize(image: ImageT, bits: int) -> ImageT:
-    """The upper `bits` bits, 0 to 8, of each level; floats in [0, 1] become the lower end of each of 2**bits equal
-    steps."""
+    """Keeps the upper `bits` bits, 0 to 8, of each uint8 level.
+
+    Floats in [0, 1] are rounded down to a multiple of 2 ** -bits.
+    """
     transform = RandomPosterize(bits)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 def solarize(image: ImageT, threshold: float) -> ImageT:
-    """Values inverted from `threshold` on, which is in the image's units, up to white."""
+    """Inverts values from `threshold` to white; the threshold is in the image's units."""
     transform = RandomSolarize(threshold)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 def invert(image: ImageT) -> ImageT:
-    """The negative."""
+    """Inverts the image: white minus each value."""
     return apply(image, lambda plan: plan.append(operations.invert(len(plan), plan.limit)))
 
 
 def autocontrast(image: ImageT) -> ImageT:
-    """Each channel stretched from black to white."""
+    """Stretches each channel's range from black to white."""
     return apply(image, lambda plan: plan.append(operations.autocontrast(len(plan), plan.limit)))
 
 
 def equalize(image: ImageT) -> ImageT:
-    """Each channel's levels spread evenly, by Pillow's formula."""
+    """Equalizes each channel's histogram by Pillow's formula."""
     return apply(image, lambda plan: plan.append(operations.equalize(len(plan), plan.limit)))
 
 
 def clahe(image: ImageT, clip_limit: float = 4.0, tile_grid_size: Sequence[int] = (8, 8)) -> ImageT:
-    """Each channel equalized around each pixel; see `CLAHE`. A `clip_limit` of 0 limits nothing."""
+    """Equalizes each channel locally (CLAHE), see `CLAHE`; a `clip_limit` of 0 clips nothing."""
     limit, transform = arguments.number("clip_limit", clip_limit, 0), CLAHE(tile_grid_size=tile_grid_size)
     return apply(image, lambda plan: transform.write(plan, None, clip_limit=limit))
 
 
 def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
-    """Channel c of the result is channel permutation[c]; the permutation is of 0, 1 and 2, or (0,) of gray images."""
+    """Reorders channels: channel c becomes channel permutation[c]. For gray images it is (0,)."""
     order = arguments.values(permutation, arguments.index)
 
     def write(plan: Plan) -> None:
@@ -115,39 +126,46 @@ def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
 
 
 def adjust_hue(image: ImageT, hue_factor: float) -> ImageT:
-    """The hue turned by the factor, in parts of the full circle, [-0.5, 0.5]."""
+    """Rotates the hue by a fraction of the full circle, in [-0.5, 0.5]."""
     turn = arguments.number("hue_factor", hue_factor, -0.5, 0.5)
     return apply(image, lambda plan: plan.append(operations.hue(len(plan), plan.limit, turn)))
 
 
 def rgb_to_grayscale(image: ImageT, num_output_channels: int = 1) -> ImageT:
-    """Gray by ITU-R BT.601 luma, in 1 channel or 3. Gray images keep their values."""
+    """Converts to gray by ITU-R BT.601 luma.
+
+    The result has 1 channel or 3. Gray images keep their values.
+    """
     transform = Grayscale(num_output_channels)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 def convert_color(image: ImageT, source: str = "RGB", target: str = "YUV") -> ImageT:
-    """RGB to full-range BT.601 YUV, or back; see `ConvertColor`."""
+    """Converts RGB to full-range BT.601 YUV, or back; see `ConvertColor`."""
     transform = ConvertColor(source, target)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 def matrix(image: ImageT, values: ArrayLike) -> ImageT:
-    """values[:, :3] @ (r, g, b) + values[:, 3], saturated; `values` is (3, 4), in the image's units."""
+    """Computes values[:, :3] @ (r, g, b) + values[:, 3], saturated.
+
+    `values` is (3, 4), in the image's units.
+    """
     numbers = arguments.array("values", values, (3, 4))
     return apply(image, lambda plan: plan.append(operations.matrix(len(plan), plan.limit, numbers)))
 
 
 def lut(image: ImageT, table: ArrayLike) -> ImageT:
-    """Each level's entry in `table`, (256,) or (3, 256), in uint8 levels; see `LUT`."""
+    """Maps each uint8 level by a look-up table, (256,) or (3, 256); see `LUT`."""
     transform = LUT(table)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
 def normalize(image: Any, mean: float | Sequence[float], std: float | Sequence[float]) -> Any:
-    """(v - mean) / std for each channel, of values in [0, 1] (uint8 images are scaled to that); std is above 0.
+    """Computes (v - mean) / std for each channel.
 
-    uint8 images become float32, PIL images a float32 (C, H, W) tensor.
+    Values are in [0, 1], `std` is above 0. uint8 images are scaled to [0, 1] and become float32; PIL images become a
+    float32 (C, H, W) tensor.
     """
     transform = Normalize(mean, std)
     return apply(image, lambda plan: transform.write(plan, None))

@@ -1,4 +1,4 @@
-"""Blurs, noise, encoding and erasing, with explicit parameters."""
+"""Filters, noise, JPEG artefacts and erasing with explicit parameters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
-from cuaug.plan import LONGEST, Plan, operations
+from cuaug.plan import MAX_SIDE, Plan, operations
 from cuaug.plan.filters import MEDIAN_SIZES
 from cuaug.transforms import (
     GaussianBlur,
@@ -31,7 +31,10 @@ __all__ = [
 
 
 def adjust_sharpness(image: ImageT, sharpness_factor: float) -> ImageT:
-    """Blended with a smoothed image: a factor of 0 is that, 1 the image, 2 sharper. The outermost pixels stay."""
+    """Blends with a smoothed image.
+
+    A factor of 0 gives the smoothed image, 1 the image, 2 a sharper one. The outermost pixels stay as they are.
+    """
     transform = RandomAdjustSharpness(sharpness_factor)
     return apply(image, lambda plan: transform.write(plan, None))
 
@@ -39,9 +42,11 @@ def adjust_sharpness(image: ImageT, sharpness_factor: float) -> ImageT:
 def gaussian_blur(
     image: ImageT, kernel_size: int | Sequence[int], sigma: float | Sequence[float] | None = None
 ) -> ImageT:
-    """Blurred by a Gaussian; `kernel_size`, odd, and `sigma`, above 0, are numbers, or (x, y), in pixels.
+    """Applies a Gaussian blur.
 
-    A sigma of None is 0.15 * kernel_size + 0.35.
+    Args:
+        kernel_size: odd, in pixels; a number or (x, y).
+        sigma: standard deviation above 0, in pixels; a number or (x, y). None: 0.15 * kernel_size + 0.35.
     """
     sizes = GaussianBlur(kernel_size).kernel_size
     sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.values(sigma, float))
@@ -59,27 +64,30 @@ def motion_blur(
     padding_mode: str = "constant",
     interpolation: arguments.Interpolation = "nearest",
 ) -> ImageT:
-    """Blurred along a line of `kernel_size` pixels, odd and at least 3, at `angle` degrees; see `MotionBlur`.
+    """Blurs along a line; see `MotionBlur`.
 
-    `direction` is from -1 to 1.
+    Args:
+        kernel_size: length in pixels, odd and at least 3.
+        angle: of the line, in degrees.
+        direction: weight of its ends, from -1 to 1.
     """
-    one = {
+    params = {
         "size": arguments.whole("kernel_size", kernel_size, 3),
         "angle": arguments.number("angle", angle),
         "direction": arguments.number("direction", direction, -1, 1),
     }
-    if one["size"] % 2 == 0:
+    if params["size"] % 2 == 0:
         raise TransformError(f"kernel_size is an odd number, not {kernel_size!r}")
     transform = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
 
     def write(plan: Plan) -> None:
-        transform.write(plan, None, **{name: np.full(len(plan), value) for name, value in one.items()})
+        transform.write(plan, None, **{name: np.full(len(plan), value) for name, value in params.items()})
 
     return apply(image, write)
 
 
 def median_blur(image: ImageT, kernel_size: int) -> ImageT:
-    """The median of each channel in 3, 5 or 7 pixels on a side."""
+    """Takes medians of each channel over a square of 3, 5 or 7 pixels a side."""
     size = arguments.whole("kernel_size", kernel_size)
     if size not in MEDIAN_SIZES:
         raise TransformError(f"kernel_size is one of 3, 5 and 7, not {kernel_size!r}")
@@ -87,22 +95,28 @@ def median_blur(image: ImageT, kernel_size: int) -> ImageT:
 
 
 def jpeg(image: ImageT, quality: int) -> ImageT:
-    """Encoded as JPEG at a quality of 1 ... 100 (baseline, 4:2:0), and decoded again."""
+    """Encodes as JPEG (baseline, 4:2:0) at a quality of 1 to 100, and decodes."""
     number = arguments.whole("quality", quality, 1, 100)
     return apply(image, lambda plan: plan.jpeg(number))
 
 
 def gaussian_noise(image: ImageT, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> ImageT:
-    """A normal draw added to each pixel and channel; mean and sigma are parts of white. Torch's generator draws."""
+    """Adds normal noise to each pixel and channel.
+
+    `mean` and `sigma` are fractions of white. The noise comes from torch's default generator.
+    """
     return GaussianNoise(arguments.number("mean", mean), arguments.number("sigma", sigma, 0), clip)(image)
 
 
 def erase(
     image: ImageT, top: int, left: int, height: int, width: int, value: float | Sequence[float] | None = 0
 ) -> ImageT:
-    """`value`, a number or one per channel, in what of the rectangle lies in the image."""
-    y, x = (arguments.whole(name, place, -LONGEST, LONGEST) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 0, LONGEST) for name, side in (("height", height), ("width", width)))
+    """Fills a rectangle with `value`, a number or one per channel.
+
+    Parts of the rectangle outside the image are ignored.
+    """
+    y, x = (arguments.whole(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     color = arguments.color("value", value)
 
     def write(plan: Plan) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
 from cuaug.interop import disable_compile
-from cuaug.plan import LONGEST, Plan
+from cuaug.plan import MAX_SIDE, Plan
 from cuaug.transforms import (
     CenterCrop,
     RandomAffine,
@@ -46,20 +46,26 @@ def resize(
     max_size: int | None = None,
     antialias: bool | None = True,
 ) -> ImageT:
-    """Resizes to (height, width), or with one number to that shorter side, the longer in proportion, as `Resize`."""
+    """Resizes to (height, width); see `Resize`.
+
+    A single number is the shorter side; the longer one keeps the proportions.
+    """
     transform = Resize(size, interpolation, max_size, antialias)
     return apply(image, lambda plan: transform.write(plan, None, **transform.resized(*plan.sizes)))
 
 
 def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
-    """The window of height x width whose first pixel is (top, left). It must lie in the image."""
+    """Crops height x width pixels from (top, left) on.
+
+    The window must lie in the image.
+    """
     window = _window(top, left, height, width)
     return apply(image, lambda plan: plan.crop(*window))
 
 
 def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int, int]:
-    y, x = (arguments.whole(name, place, 0, LONGEST) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 1, LONGEST) for name, side in (("height", height), ("width", width)))
+    y, x = (arguments.whole(name, place, 0, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.whole(name, side, 1, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     return y, x, h, w
 
 
@@ -73,7 +79,10 @@ def resized_crop(
     interpolation: arguments.Interpolation = "bilinear",
     antialias: bool | None = True,
 ) -> ImageT:
-    """The window, as for `crop`, resized to `size`; sampling stops at the window's edge."""
+    """Crops a window and resizes it to `size`.
+
+    Sampling stops at the window's edge.
+    """
     window, (h, w) = _window(top, left, height, width), arguments.pair("size", size)
     filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
 
@@ -85,25 +94,31 @@ def resized_crop(
 
 
 def horizontal_flip(image: ImageT) -> ImageT:
-    """Left and right exchanged."""
+    """Mirrors left and right."""
     return apply(image, lambda plan: plan.flip())
 
 
 def vertical_flip(image: ImageT) -> ImageT:
-    """Top and bottom exchanged."""
+    """Mirrors top and bottom."""
     return apply(image, lambda plan: plan.flip(vertical=True))
 
 
 def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
-    """The pixels in the middle, (height, width) or one number for both; smaller images are padded with 0 first."""
+    """Crops the middle to (height, width), or one number for both.
+
+    Smaller images are padded with 0 first.
+    """
     transform = CenterCrop(output_size)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
-@disable_compile  # as a whole: torch 2.3's compiler cannot go on in its midst
+@disable_compile  # as a whole: torch 2.3's compiler cannot resume inside it
 def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
-    """The corners (upper left, upper right, lower left, lower right) and the middle: a tuple of five images of `size`,
-    which is at most the image's."""
+    """Crops the four corners and the middle.
+
+    Returns:
+        five images of `size`, at most the image's: upper left, upper right, lower left, lower right and the middle.
+    """
     height, width = arguments.pair("size", size)
 
     def corner(down: int, across: int) -> Any:
@@ -117,14 +132,17 @@ def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
 
 
 def ten_crop(image: ImageT, size: int | Sequence[int], vertical_flip: bool = False) -> tuple[ImageT, ...]:
-    """`five_crop` of the image and of its mirror image, left and right or with `vertical_flip` top and bottom: ten."""
+    """Returns `five_crop` of the image and of its mirror image.
+
+    With `vertical_flip` the mirror image is upside down.
+    """
     arguments.flag("vertical_flip", vertical_flip)
     mirrored = apply(image, lambda plan: plan.flip(vertical=vertical_flip))
     return five_crop(image, size) + five_crop(mirrored, size)
 
 
 def rot90(image: ImageT, k: int = 1) -> ImageT:
-    """Turned by `k` quarters of the circle, counter-clockwise, as `numpy.rot90`."""
+    """Rotates by `k` quarter turns, counter-clockwise, as `numpy.rot90`."""
     turns = arguments.whole("k", k) % 4
     return apply(image, lambda plan: plan.rot90(turns))
 
@@ -138,7 +156,10 @@ def rotate(
     fill: float | Sequence[float] | None = None,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Turned counter-clockwise by `angle` degrees; the arguments are those of `transforms.RandomRotation`."""
+    """Rotates counter-clockwise by `angle` degrees.
+
+    The other arguments are as in `transforms.RandomRotation`.
+    """
     angle = arguments.number("angle", angle)
     transform = RandomRotation((angle, angle), interpolation, expand, center, fill, padding_mode)
     return apply(image, lambda plan: transform.write(plan, None, angle=np.full(len(plan), angle)))
@@ -155,11 +176,17 @@ def affine(
     center: Sequence[float] | None = None,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Sheared by `shear` degrees along x, or (x, y), scaled, turned clockwise by `angle` degrees around `center`, and
-    shifted by `translate` (x, y) pixels; `center` is (x, y) in pixels from the upper left corner, None the middle."""
+    """Shears, scales, rotates and shifts the image.
+
+    Args:
+        angle: in degrees, clockwise around `center`.
+        translate: (x, y) in pixels.
+        shear: in degrees, along x or (x, y).
+        center: (x, y) in pixels from the upper left corner; None for the middle.
+    """
     angle, scale = arguments.number("angle", angle), arguments.number("scale", scale, 1e-6)
     shears: Any = arguments.values(shear, float) or shear
-    if isinstance(shears, tuple) and len(shears) == 1:  # as torchvision: a number is along x, a list of one along both
+    if isinstance(shears, tuple) and len(shears) == 1:  # as torchvision: a number shears x, a list of one both
         shears = (shears[0], shears[0] if isinstance(shear, Sequence) else 0.0)
     transform = RandomAffine((angle, angle), None, (scale, scale), None, interpolation, fill, center, padding_mode)
     moves = arguments.point("translate", translate), arguments.point("shear", shears)
@@ -181,9 +208,11 @@ def perspective(
     coefficients: Sequence[float] | None = None,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """The corners `startpoints`, four times (x, y), moved to `endpoints`; or torchvision's eight `coefficients`.
+    """Moves four corners, (x, y) each, from `startpoints` to `endpoints`.
 
-    Those lead back, from a new point (x, y) to ((a x + b y + c) / (g x + h y + 1), (d x + e y + f) / (g x + h y + 1)).
+    Args:
+        coefficients: torchvision's eight, a to h, instead of corners. They map a new point (x, y) to the old point
+            ((a x + b y + c) / (g x + h y + 1), (d x + e y + f) / (g x + h y + 1)).
 
     Raises:
         TransformError: not four corners, or three of them on a line.
@@ -208,8 +237,12 @@ def elastic(
     fill: float | Sequence[float] | None = None,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Each pixel shows what lies `displacement` away from it: (1, H, W, 2) for all images, or (N, H, W, 2), x before y,
-    in halves of the width and of the height, as torchvision has it."""
+    """Moves each pixel by a displacement, as torchvision does.
+
+    Args:
+        displacement: (1, H, W, 2) for all images or (N, H, W, 2): from a new pixel to the old one, (x, y), in halves of
+            the width and of the height.
+    """
     how = Warp(interpolation, fill, padding_mode).how
     moves = arguments.array("displacement", displacement)
 
@@ -217,7 +250,7 @@ def elastic(
         heights, widths = plan.sizes
         if moves.shape not in [(n, heights[0], widths[0], 2) for n in (1, len(plan))]:
             raise TransformError(f"displacement is (1, {heights[0]}, {widths[0]}, 2) here, not {moves.shape}")
-        # Nodes half a pixel apart: every other one is the centre of a pixel, which is all that is asked for.
+        # Nodes half a pixel apart: every other one is the centre of a pixel, and only centres are sampled.
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
         rows, columns = (np.minimum(own, own[-1] - 1) for own in nodes)
         field = moves[:, rows][:, :, columns, ::-1] * [heights[0] / 2.0, widths[0] / 2.0]
@@ -232,7 +265,9 @@ def pad(
     fill: float | Sequence[float] | None = 0,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Pixels added on the sides: one number, (left/right, top/bottom), or (left, top, right, bottom), 0 or more each;
-    see `Pad`."""
+    """Adds pixels on the sides; see `Pad`.
+
+    `padding` is one number, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each.
+    """
     sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))

@@ -111,7 +111,7 @@ class _CpuJob(Job):
                         # Of its first row: all of it has gaps where more than the region was decoded.
                         at, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
                         runs += [(row, at, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)]
-                    for row in program.run_some(runs, max_pixels=self.settings.max_pixels):
+                    for row in program.run_samples(runs, max_pixels=self.settings.max_pixels):
                         self.fail(int(good[row // views]), DecodeError(_NO_ROOM))
                     outcomes.clear()
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch, each_tensor
 from cuaug.codec import CudaDecoder, DecodedImage, EncodedImage, EncodedJpeg
 from cuaug.devices import streams
-from cuaug.devices.cuda import CudaExecutor, Workspace, forked
+from cuaug.devices.cuda import CudaExecutor, Workspace, fork_error
 from cuaug.errors import DecodeError, DeviceError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.decode_autotune import DecodeAutotuner
@@ -54,7 +54,7 @@ class CudaPipeline(Pipeline):
     """Starts jobs whose images are decoded and augmented on one GPU."""
 
     def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int, device: torch.device) -> None:
-        if reason := forked():
+        if reason := fork_error():
             raise DeviceError(reason)
         super().__init__(settings, recorder, threads)
         self.job = _CudaJob
@@ -125,7 +125,7 @@ class _Producer:
 
     def _prepare(self, images: int) -> None:
         torch.cuda.set_device(self.device)
-        self.stream = streams.take(self.device)
+        self.stream = streams.acquire(self.device)
         self._open_decoder(images)
         clock = CudaClock(self._recorder, self.stream)
         self._arenas = [_Arena(self.device, CudaEvents(clock)) for _ in range(_ARENAS)]
@@ -189,7 +189,7 @@ class _Producer:
                     CudaExecutor(tables).run(
                         addresses.repeat(views),
                         targets[0],
-                        finals=stacks.addresses(targets),
+                        target_addresses=stacks.addresses(targets),
                         pitches=parts.pitches.repeat(views),
                         skip=failed.repeat(views) if failed.any() else None,
                         workspace=arena.work,

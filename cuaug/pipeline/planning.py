@@ -121,7 +121,7 @@ def plan_samples(
     if stack and (k := first_size_mismatch(sizes, views)) is not None:
         of = "" if views == 1 else f"view {k % views} of "
         raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
-    stacks = OutputStacks.of(sizes, views if stack else None, plan.channels, layout)
+    stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
     return Planned(fuse_luts(tables), sources, stacks, plan.trace, targets)
 
 

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from cuaug._runtime.finalizers import libc
 from cuaug._runtime.fork import ForkSafeLock
-from cuaug._runtime.intraop import one_of_many
+from cuaug._runtime.intraop import disable_intraop_threads
 from cuaug._runtime.native import library
 from cuaug.errors import LoaderError
 from cuaug.profiling.recorder import Clock
@@ -201,7 +201,7 @@ class _Thread(threading.Thread):
         self.pool = pool
 
     def run(self) -> None:
-        one_of_many()
+        disable_intraop_threads()
         self.pool.work()
 
 

@@ -1,18 +1,30 @@
-"""What will be done to the images of a batch: one small program per sample, written by transforms, run by a device.
+"""`Plan`: the builder of one small program per sample.
 
-A `Plan` holds no pixel. Its methods are the vocabulary that transforms and `cuaug.functional` share; each acts on all
-samples, or on those where `where` is true, in one call for the whole batch. Units are those of the image as it stands
-at that point: levels 0 ... 255 for uint8, [0, 1] for float.
+Transforms and `cuaug.functional` call its methods; one call acts on a whole batch. A plan holds no pixels. Nothing runs
+until a device executes the plan that `compile` returns:
 
-What folds into one pass: any crops, pads and flips around one resize (or several of the same kind), then any number
-of pixel operations. A new pass begins only where it must: at an operation that needs the whole image first (contrast's
-mean, or a neighbourhood: filters.py), and where geometry follows operations it does not commute with (moves.py).
+    plan = Plan([375, 480], [500, 640])         # two uint8 images
+    plan.crop(0, 0, 300, 300)
+    plan.resize(224, 224)                       # folds: still one pass
+    plan.flip(where=np.array([True, False]))    # folds
+    plan.append(operations.brightness(2, plan.limit, [0.8, 1.2]))  # runs as the pixels are stored
+    plan.append(operations.contrast(2, plan.limit, 1.5))           # needs the image's mean: a second pass
+    compiled = plan.compile(Type.FLOAT32)       # compiled.launches == 2
+
+A pass reads each source pixel and writes each output pixel once; on a GPU it is one launch for the batch. Crops, pads,
+flips and quarter turns fold into it around one resampling, or several resizes of one kind; then come point operations.
+
+A new pass begins where folding would be wrong:
+    - before an operation that reads a statistic of the whole image, such as contrast's mean;
+    - before a filter, unless the pass so far is a plain crop;
+    - before a resampling that follows point operations, or another resampling that it cannot join;
+    - before any geometry that follows an operation at fixed positions, such as erasing.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,28 +32,35 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan import operations
-from cuaug.plan.filters import Filters
-from cuaug.plan.layout import OP, RAW_OP, Layout, Type, seen_as
-from cuaug.plan.moves import Moves
-from cuaug.plan.tables import CompiledPlan
-from cuaug.plan.trace import Trace, Where
+from cuaug.plan import filters, operations, spatial
+from cuaug.plan.boxes_keypoints import BoxesKeypoints, mirror, scaling, shift, swap
+from cuaug.plan.compiled_plan import CompiledPlan
+from cuaug.plan.displacement_field import DisplacementField
+from cuaug.plan.layout import Border, Filter, Layout, Type
+from cuaug.plan.pass_table import Indices, PassTable
+from cuaug.plan.trace import Trace, Where, check_params
 
-__all__ = ["Plan", "check_params"]
-
-_MEASURED = ("an operation needs to know the whole image before it",)
+__all__ = ["Plan"]
 
 
-class Plan(Moves, Filters):
-    """The plan of N images, open for writing.
+class Plan:
+    """Collects the operations of N images, one program per sample.
+
+    Methods act on the samples where `where`, (N,) bool, is true; None stands for all. Values are in the image's units
+    at that point of the chain: 0 to 255 while images are uint8, [0, 1] once they are float.
 
     Args:
         heights, widths: (N,) source sizes in pixels.
         source_type: `Type.UINT8`, or `Type.FLOAT32` for images in [0, 1].
-        channels: 3, or 1 for gray images (which the kernels see as three equal channels).
-        views: the rows are N / views images, each as often as this in a row.
-        record: of what transforms write.
-        normalized: the images come as floats that are not in [0, 1], which cannot become bytes.
+        channels: 3, or 1 for gray images. Kernels read gray as three equal channels.
+        views: consecutive rows that belong to one image; the batch has N / views images.
+        trace: records the parameters of each step.
+        normalized: float images are not in [0, 1], so they cannot become uint8.
+
+    Attributes:
+        is_float: the images are float at this point.
+        target_type: the type a transform asked for; None for uint8 or float32, as the images end up.
+        points: boxes and keypoints that move with the pixels, if any.
     """
 
     def __init__(
@@ -55,164 +74,326 @@ class Plan(Moves, Filters):
         trace: Trace | None = None,
         normalized: bool = False,
     ) -> None:
-        super().__init__(heights, widths, source_type, channels)
-        self._normalized = normalized
-        #: The type that the chain asks for; None: uint8 or float32, whichever the images are in the end.
+        sizes = np.empty((2, np.size(heights)), dtype=np.int64)
+        sizes[0], sizes[1] = heights, widths
+        self.channels, self.views = channels, views
+        self.is_float = source_type != Type.UINT8
         self.target_type: Type | None = None
-        self.views = views
-        self._views_apart = False
-        #: (N,) the samples that are still levels although `is_float`, until something next acts on them; None: none.
-        self._late: NDArray[np.bool_] | None = None
-        self._alone = False  # whether a member of `each_exclusively` is being planned
+        self.points: BoxesKeypoints | None = None
         self.trace = Trace() if trace is None else trace
-        #: Operations as they were written, and the place of each: its pass, times N, plus its sample.
-        self._written: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
+        self._normalized = normalized
+        self._table = PassTable(sizes, source_type)
+        self._all = np.arange(sizes.shape[1])
+        self._separate_views = False
+        self._is_exclusive = False  # while a member of `mutually_exclusive` is planned
+        #: (N,) samples that hold uint8 levels although `is_float`: their scaling waits for their next operation.
+        self._unscaled: NDArray[np.bool_] | None = None
 
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def limit(self) -> float:
+        """The value of white: 255 while images are uint8, 1 once they are float."""
+        return 1.0 if self.is_float else 255.0
+
+    @property
+    def sizes(self) -> tuple[Indices, Indices]:
+        """(N,) heights and (N,) widths at this point of the chain."""
+        height, width = self._table.sizes(self._all).copy()  # custom transforms may write to them
+        return height, width
+
+    @property
+    def passes(self) -> int:
+        """Number of passes so far."""
+        return self._table.passes
+
+    def check_channels(self, name: str, values: ArrayLike) -> None:
+        """Raises a TransformError if `values` has three channels but the images are gray."""
+        if self.channels == 1 and np.shape(values)[:1] == (3,):
+            raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
+
+    def _choose(self, where: Where) -> Indices:
+        """Numbers of the samples to act on, after their pending conversion to float."""
+        chosen = self._all if where is None else where.nonzero()[0]
+        if self._unscaled is not None and self.is_float and self._unscaled[chosen].any():
+            unscaled = self._unscaled.copy()
+            self._unscaled[chosen] = False
+            self.append(operations.scale(1, 1.0 / 255.0), unscaled & ~self._unscaled)
+        return chosen
+
+    # --- steps of a chain -------------------------------------------------------------------------------------------
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
-        """Has a transform write with these parameters, arrays of N rows, and notes that it did."""
+        """Records a step and lets the transform write it; params have N rows."""
         check_params(transform, params, len(self))
-        self._step = self.trace.next
-        step = self.trace.take(transform, where, params, len(self), self.views, self._views_apart)
+        self._table.step = self.trace.next
+        step = self.trace.record(transform, where, params, len(self), self.views, self._separate_views)
         transform.write(self, step.where, **step.params)
 
     @contextlib.contextmanager
-    def views_apart(self) -> Iterator[None]:
-        """What performs meanwhile has parameters of its own for each view of an image."""
-        self._views_apart = True
+    def separate_views(self) -> Iterator[None]:
+        """A context whose steps have parameters of their own per view."""
+        self._separate_views = True
         try:
             yield
         finally:
-            self._views_apart = False
+            self._separate_views = False
 
-    def each_exclusively(self, members: Iterable[Any]) -> Iterator[Any]:
-        """Gives back `members`, no two of which act on the same sample, each to be planned before the next is taken.
-
-        Each finds levels or floats as they are now, whatever those before it made of theirs.
-        """
-        began, ended, alone = (self.is_float, self._normalized), [], self._alone
+    def mutually_exclusive(self, members: Iterable[Any]) -> Iterator[Any]:
+        """Yields mutually exclusive members; each is planned from the same dtype."""
+        before, after, was_exclusive = (self.is_float, self._normalized), [], self._is_exclusive
         for member in members:
-            (self.is_float, self._normalized), self._alone = began, True
+            (self.is_float, self._normalized), self._is_exclusive = before, True
             yield member
-            ended.append((self.is_float, self._normalized))
-        (self.is_float, self._normalized), self._alone = map(any, zip(*ended, strict=True)), alone
+            after.append((self.is_float, self._normalized))
+        (self.is_float, self._normalized), self._is_exclusive = map(any, zip(*after, strict=True)), was_exclusive
 
-    def _choose(self, where: Where) -> NDArray[np.int64]:
-        chosen = super()._choose(where)
-        if self._late is not None and self.is_float and self._late[chosen].any():
-            late = self._late.copy()
-            self._late[chosen] = False
-            self.append(operations.scale(1, 1.0 / 255.0), late & ~self._late)
-        return chosen
+    # --- geometry ---------------------------------------------------------------------------------------------------
+    def crop(self, top: ArrayLike, left: ArrayLike, height: ArrayLike, width: ArrayLike, where: Where = None) -> None:
+        """Crops height x width pixels from (top, left) on, all in the image."""
+        chosen, table = self._choose(where), self._table
+        window = table.per_sample(chosen, top, left, height, width)
+        if not table.change(spatial.AFTER_POSITIONAL, library.cuaug_crop, chosen, address(window)):
+            raise spatial.crop_error(table, chosen, window)
+        self._move_points(chosen, lambda: shift(-window[1], -window[0]))
 
-    # --- pixel operations -------------------------------------------------------------------------------------------
+    def flip(self, *, vertical: bool = False, where: Where = None) -> None:
+        """Mirrors left and right, or with `vertical` top and bottom."""
+        chosen, table = self._choose(where), self._table
+        table.change(spatial.AFTER_POSITIONAL, library.cuaug_flip, chosen, vertical)
+        self._move_points(chosen, lambda: mirror(table.sizes(chosen)[0 if vertical else 1], vertical=vertical))
 
-    def append(self, ops: NDArray[Any], where: Where = None) -> None:
-        """Adds one pixel operation to each sample's program: `ops` is (N,) rows made by `cuaug.plan.operations`.
+    def transpose(self, where: Where = None) -> None:
+        """Exchanges rows and columns."""
+        chosen = self._choose(where)
+        self._table.change(spatial.AFTER_POSITIONAL, library.cuaug_transpose, chosen)
+        self._move_points(chosen, lambda: swap(len(chosen)))
 
-        Or (1,): then it is the same for all.
+    def rot90(self, turns: ArrayLike, where: Where = None) -> None:
+        """Turns by `turns` quarters of the circle, counter-clockwise: one number, or one per sample."""
+        turns = np.broadcast_to(np.asarray(turns, dtype=np.int64), len(self)) % 4
+        acts = np.ones(len(self), dtype=bool) if where is None else where
+        self.transpose(acts & (turns % 2 == 1))
+        self.flip(vertical=True, where=acts & ((turns == 1) | (turns == 2)))
+        self.flip(where=acts & (turns >= 2))
+
+    def pad(
+        self,
+        left: ArrayLike,
+        top: ArrayLike,
+        right: ArrayLike,
+        bottom: ArrayLike,
+        *,
+        border: Border = Border.CONSTANT,
+        fill: ArrayLike = 0.0,
+        where: Where = None,
+    ) -> None:
+        """Adds pixels, 0 or more, on each side; `fill` may be per channel."""
+        self.check_channels("fill", fill)
+        chosen = self._choose(where)
+        sides = self._table.per_sample(chosen, top, left, bottom, right)
+        if sides.min(initial=0) < 0:
+            raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
+        grows = (sides > 0).any(axis=0)
+        chosen, sides = chosen[grows], np.ascontiguousarray(sides[:, grows])
+        spatial.pad(self._table, chosen, sides, border, fill)
+        self._move_points(chosen, lambda: shift(sides[1], sides[0]))
+
+    def resize(
+        self,
+        height: ArrayLike,
+        width: ArrayLike,
+        *,
+        filter: Filter = Filter.BILINEAR,
+        antialias: bool = True,
+        where: Where = None,
+    ) -> None:
+        """Resamples to height x width pixels; images of that size stay as they are."""
+        chosen, table = self._choose(where), self._table
+        size = table.per_sample(chosen, height, width)
+        old = size if self.points is None else table.sizes(chosen)
+        options = filter, antialias, self._clamp(filter)
+        if not table.change(spatial.AFTER_RESAMPLING, library.cuaug_resize, chosen, address(size), *options):
+            raise spatial.size_error("resize", size)
+        if self.points is not None:
+            changed = (old != size).any(axis=0)
+            self._move_points(chosen[changed], lambda: scaling(*(size / old)[::-1, changed]))
+
+    def warp(
+        self,
+        matrix: ArrayLike,
+        height: ArrayLike,
+        width: ArrayLike,
+        *,
+        filter: Filter = Filter.BILINEAR,
+        border: Border = Border.CONSTANT,
+        fill: ArrayLike = 0.0,
+        field: NDArray[np.floating[Any]] | None = None,
+        nodes: tuple[ArrayLike, ArrayLike] | None = None,
+        where: Where = None,
+    ) -> None:
+        """Samples a new image at mapped points of the image so far.
+
+        Args:
+            matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The centre of pixel (0, 0) is
+                (0.5, 0.5). The result is divided by its third coordinate, so a matrix's scale is free.
+            height, width: size of the new image.
+            filter: sampled without antialiasing; use `resize` to shrink.
+            border: how to extend the image so far beyond its edges.
+            fill: colour of `Border.CONSTANT`: a number or one per channel.
+            field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels, added to new points
+                before `matrix` applies. The nodes span the new image from corner to corner; linear in between.
+            nodes: (rows, columns), numbers or (N,): how many of the first R and C a sample uses to span its image; None
+                for all.
+        """
+        self.check_channels("fill", fill)
+        chosen, table = self._choose(where), self._table
+        size = table.per_sample(chosen, height, width)
+        matrix = np.asarray(matrix, dtype=np.float64)
+        matrices, color = np.empty((len(chosen), 3, 3)), np.empty(3, dtype=np.float32)
+        matrices[:], color[:] = table.rows_of("matrix", matrix, chosen) if matrix.ndim == 3 else matrix, fill
+        options = address(matrices), filter, border, address(color), self._clamp(filter)
+        if not table.change(spatial.AFTER_RESAMPLING, library.cuaug_warp, chosen, address(size), *options):
+            raise spatial.size_error("warp", size)
+        displacement = None
+        if field is not None and len(chosen):
+            displacement = spatial.add_field(table, chosen, np.asarray(field, dtype=np.float32), nodes)
+        self._move_points(chosen, lambda: matrices, field=displacement, inverse=True)
+
+    def _clamp(self, filter: Filter) -> float:
+        """uint8 images clamp a cubic's overshoot; float images keep it, as in torchvision (-1)."""
+        return self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+
+    def _move_points(
+        self,
+        chosen: Indices,
+        matrix: Callable[[], NDArray[np.float64]],
+        *,
+        field: DisplacementField | None = None,
+        inverse: bool = False,
+    ) -> None:
+        """Moves the chosen samples' boxes and keypoints like their pixels; see `BoxesKeypoints.move`."""
+        if self.points is not None:
+            heights, widths = self._table.sizes(chosen)
+            self.points.move(chosen, matrix(), heights, widths, field=field, inverse=inverse)
+
+    # --- neighbourhoods ---------------------------------------------------------------------------------------------
+    def barrier(self, where: Where = None) -> None:
+        """Begins a new pass: later operations read the finished image so far."""
+        self._table.begin_pass(self._choose(where), "a barrier was requested")
+
+    def convolve(
+        self, down: ArrayLike, across: ArrayLike, *, border: Border = Border.REFLECT, where: Where = None
+    ) -> None:
+        """Weighted sums of neighbours along columns, then along rows.
+
+        Args:
+            down, across: (K,) or (N, K) weights, K odd: top to bottom, and left to right.
+            border: how to extend the image beyond its edges; constant means 0.
+        """
+        filters.convolve(self._table, self._choose(where), down, across, border)
+
+    def stencil(
+        self,
+        taps: ArrayLike,
+        *,
+        frame: int = 0,
+        saturate: bool = False,
+        border: Border = Border.CONSTANT,
+        where: Where = None,
+    ) -> None:
+        """A weighted sum of shifted images.
+
+        Args:
+            taps: (K, 3) or (N, K, 3) rows of (dy, dx, weight): the pixel dy rows below and dx columns to the right,
+                times the weight. Taps of weight 0 cost nothing.
+            frame: pixels nearer to the edge than this stay as they are.
+            saturate: clamp the sums to [0, `limit`].
+            border: how to extend the image beyond its edges; constant means 0.
         """
         chosen = self._choose(where)
+        filters.stencil(self._table, chosen, taps, frame, self.limit if saturate else -1.0, border)
+
+    def median(self, size: ArrayLike, *, where: Where = None) -> None:
+        """Medians over size x size pixels; a number or (N,) of `MEDIAN_SIZES`."""
+        filters.median(self._table, self._choose(where), size)
+
+    def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
+        """Encodes as baseline 4:2:0 JPEG and decodes; quality 1 to 100, or (N,)."""
+        if self._normalized:
+            raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
+        filters.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
+
+    # --- point operations -------------------------------------------------------------------------------------------
+    def append(self, ops: NDArray[Any], where: Where = None) -> None:
+        """Adds a point operation: `OP` rows, (N,) or one for all samples."""
+        chosen = self._choose(where)
         if len(ops) not in (1, len(self)):
-            raise ValueError(f"an operation has one row, or one for each of the {len(self)} samples, not {len(ops)}")
-        given = np.ascontiguousarray(ops.view(RAW_OP))
-        made, place = np.empty(len(chosen), dtype=RAW_OP), np.empty(len(chosen), dtype=np.int64)
-        to = address(given), len(given), self.limit, address(made), address(place)
-        self._change(_MEASURED, library.cuaug_append, chosen, *to)
-        self._written.append((place, made))
+            raise ValueError(f"ops has one row, or one for each of the {len(self)} samples, not {len(ops)}")
+        self._table.append(chosen, ops, self.limit)
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
-        """table[c][round(v)] in uint8 levels, in and out; `table` is (256,), (3, 256), or (N, 3, 256) per sample."""
+        """Looks uint8 levels up in a table, (256,), (3, 256) or (N, 3, 256)."""
         values = np.asarray(table, dtype=np.float32)
         per_sample = values.ndim == 3
         if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
             raise TransformError(f"a look-up table is (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}")
         if not per_sample:
             self.check_channels("the look-up table", values)
-        number = sum(map(len, self._luts)) + (self._everyone if per_sample else 0)
-        tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256))
-        self._luts.append(tables * np.float32(self.limit / 255.0))
+        tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256)) * np.float32(self.limit / 255.0)
+        number = self._table.add_luts(tables) + (self._all if per_sample else 0)
         self.append(operations.look_up(len(self), self.limit, number), where)
 
-    # --- value range ------------------------------------------------------------------------------------------------
-
+    # --- dtype and value range --------------------------------------------------------------------------------------
     def to_float(self, *, scale: bool = True) -> None:
-        """uint8 levels become float: [0, 1] with `scale`, else 0 ... 255 as they are."""
+        """Converts uint8 images to float; with `scale` to [0, 1]."""
         if self.is_float:
             return
-        if scale and self._alone:  # not all now: other members may still act on the others as levels
-            self._late = np.ones(len(self), dtype=bool) if self._late is None else self._late
+        if scale and self._is_exclusive:  # other members still act on their samples as uint8 levels
+            self._unscaled = np.ones(len(self), dtype=bool) if self._unscaled is None else self._unscaled
         elif scale:
             self.append(operations.scale(1, 1.0 / 255.0))
         self._normalized |= not scale
         self.is_float = True
 
     def to_uint8(self, *, scale: bool = True) -> None:
-        """Floats in [0, 1] become levels 0 ... 255 with `scale`, else stay as they are; either way they saturate."""
+        """Converts float images to uint8, saturated; with `scale` from [0, 1]."""
         if not self.is_float:
             return
         if self._normalized and scale:
             raise TransformError("normalized images are not in [0, 1]: they cannot become uint8")
         self.append(operations.scale(1, 255.0 if scale else 1.0, limit=255.0))
-        self.is_float, self._normalized, self._late = False, False, None
+        self.is_float, self._normalized, self._unscaled = False, False, None
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
-        """(v - mean) / std for each channel of images in [0, 1]; uint8 images become that first."""
+        """Computes (v - mean) / std of images scaled to [0, 1]."""
         mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
         self.check_channels("mean", mean)
         self.check_channels("std", std)
         if where is not None:
-            self.to_float()  # of everyone, not only of those that are normalized
+            self.to_float()  # all samples, also those that are not normalized
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
         self.is_float, self._normalized = True, True
         self.append(operations.scale(1, factor, -mean / std), where)
 
     def result_type(self) -> Type:
-        """What images are at the end of what has been written, unless `tables` is asked for another."""
+        """The images' type at this point of the chain."""
         if self.target_type is not None:
             return self.target_type
         return Type.FLOAT32 if self.is_float else Type.UINT8
 
+    # --- compilation ------------------------------------------------------------------------------------------------
     def compile(self, target_type: Type | None = None, layout: Layout = Layout.CHW) -> CompiledPlan:
-        """Closes the plan: images of `target_type` (None: `self.result_type()`) in `layout`.
+        """Finishes the plan: images of `target_type` (None: `result_type()`) in `layout`.
 
-        uint8 and float are scaled into each other by 255, as `ToDtype(scale=True)` does.
+        Float images and uint8 images convert into each other by a factor of 255, as `ToDtype(scale=True)` does.
         """
         target_type = self.result_type() if target_type is None else target_type
         if target_type == Type.UINT8:
             self.to_uint8()
         else:
             self.to_float()
-        self._choose(None)  # converts those that are still levels
+        self._choose(None)  # scales the samples that still hold uint8 levels
 
-        rows, words = self._rows.finished(target_type, layout, self.channels)
-        luts = np.concatenate(self._luts) if self._luts else np.zeros((1, 3, 256), np.float32)
-        return CompiledPlan(rows, self._ordered_ops(rows), luts, words, target_type)
-
-    def _ordered_ops(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """All operations, each (pass, sample)'s together and in the order they were written; sets the rows' ranges."""
-        if not self._written:
-            return np.zeros(1, dtype=OP)
-        places, ops = (np.concatenate(parts) for parts in zip(*self._written, strict=True))
-        ordered = np.empty(len(ops), dtype=RAW_OP)
-        given = address(ops), address(places), len(ops)
-        library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
-        return seen_as(OP, ordered)
-
-
-def check_params(transform: Any, params: Any, count: int) -> None:
-    """Raises a TransformError unless what `make_params` gave for `count` samples has a row for each of them.
-
-    Writing may do with less, but telling and doing again what was drawn for one sample does not.
-    """
-    if not isinstance(params, dict):
-        raise TransformError(f"{type(transform).__name__}.make_params gives a dict of arrays, not {params!r:.100}")
-    for name, values in params.items():
-        if isinstance(values, (list, tuple)):
-            params[name] = values = np.asarray(values)
-        shape = tuple(getattr(values, "shape", ()))
-        if shape[:1] != (count,):
-            raise TransformError(
-                f"{type(transform).__name__}.make_params gives arrays of {count} rows, one for each sample, not "
-                f"{name}{f' of shape {shape}' if shape else f'={values!r:.100}'}: what all have in common belongs in "
-                "__init__"
-            )
+        rows, ops, luts, words = self._table.finish(target_type, layout, self.channels)
+        return CompiledPlan(rows, ops, luts, words, target_type)

@@ -1,29 +1,26 @@
-"""Operations on neighbourhoods, as `Plan` has them: each begins a pass that filters the image instead of resampling it.
+"""The neighbourhood operations of `Plan`: separable filters, stencils, medians and JPEG.
 
-The pass reads the whole image that the chain has made so far. What comes before and is only a crop of the source folds
-into it, and so do crops, flips, quarter turns, pads and pixel operations that follow.
+Each runs as a pass that filters an image instead of resampling it. The pass reads the whole image so far; a plain crop
+of the source before it folds in. Later crops, flips, quarter turns, pads and point operations fold in too.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
-from cuaug.plan.geometry import packed_taps
+from cuaug.plan.geometry import pack_taps
 from cuaug.plan.layout import Border, Neighbourhood
-from cuaug.plan.passes import Passes
-from cuaug.plan.trace import Where
+from cuaug.plan.pass_table import Indices, PassTable
 
-__all__ = ["MEDIAN_SIZES", "Filters", "quantisation"]
+__all__ = ["MEDIAN_SIZES", "convolve", "jpeg", "median", "quantization_tables", "stencil"]
 
-#: Widths of the medians that the kernels have.
+#: Window sides of the median filters that the kernels have, in pixels.
 MEDIAN_SIZES = (3, 5, 7)
-_WHOLE = ("a filter sees the finished image before it",)
-# A pixel of a JPEG depends on its block of 16 x 16 and on the pixels beside that, whose chroma is blended in.
+_WHOLE_IMAGE = ("a filter reads the finished image before it",)
+# A JPEG's pixel depends on its block of 16 x 16 and on the pixels beside it: fancy upsampling blends their chroma in.
 _JPEG_REACH = 34
 
 # ITU-T T.81 tables K.1 and K.2, by rows.
@@ -43,105 +40,66 @@ _CHROMA_STEPS = np.full((8, 8), 99)
 _CHROMA_STEPS[:4, :4] = [[17, 18, 24, 47], [18, 21, 26, 66], [24, 26, 56, 99], [47, 66, 99, 99]]
 
 
-def quantisation(quality: ArrayLike) -> NDArray[np.int64]:
-    """(N, 2, 8, 8): libjpeg's quantisation steps of luma and chroma at qualities 1 ... 100."""
+def quantization_tables(quality: ArrayLike) -> NDArray[np.int64]:
+    """(N, 2, 8, 8) libjpeg's quantization steps of luma and chroma at qualities 1 to 100."""
     quality = np.atleast_1d(quality).astype(np.int64)[:, None, None, None]
     percent = np.where(quality < 50, 5000 // np.maximum(quality, 1), 200 - 2 * quality)
     return np.clip((np.stack([_LUMA_STEPS, _CHROMA_STEPS]) * percent + 50) // 100, 1, 255)
 
 
-class Filters(Passes):
-    """The part of `Plan` that looks at more than one pixel at a time."""
+def convolve(table: PassTable, chosen: Indices, down: ArrayLike, across: ArrayLike, border: Border) -> None:
+    """`Plan.convolve` of the chosen samples."""
+    kernels = []
+    for name, values in (("down", down), ("across", across)):
+        kernel = np.atleast_2d(np.asarray(values, dtype=np.float32))
+        if kernel.ndim != 2 or kernel.shape[1] % 2 == 0:
+            raise TransformError(f"{name} is (K,) or (N, K) weights, K odd, not {np.shape(values)}")
+        kernels.append(np.broadcast_to(kernel, (len(table), kernel.shape[1]))[chosen])
+    reach_down, reach_across = (kernel.shape[1] // 2 for kernel in kernels)
+    _set_filter(table, chosen, Neighbourhood.SEPARABLE, reach_down, reach_across, border)
+    table.current["weights"][chosen] = table.add_values(np.concatenate(kernels, axis=1))
 
-    def barrier(self, where: Where = None) -> None:
-        """What follows sees a finished image, and folds into nothing that was before."""
-        self._split(self._choose(where), "asked for")
 
-    def convolve(
-        self, down: ArrayLike, across: ArrayLike, *, border: Border = Border.REFLECT, where: Where = None
-    ) -> None:
-        """Weighted sums of neighbours, along columns and along rows.
+def stencil(table: PassTable, chosen: Indices, taps: ArrayLike, frame: int, clamp: float, border: Border) -> None:
+    """`Plan.stencil` of the chosen samples; sums are limited to [0, clamp] unless it is -1."""
+    rows = np.asarray(taps, dtype=np.float32)
+    if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
+        raise TransformError(f"taps are (K, 3) or (N, K, 3), (dy, dx, weight) each, not {rows.shape}")
+    rows = table.rows_of("taps", rows, chosen) if rows.ndim == 3 else rows[None]
+    rows, count, reach = pack_taps(rows)
+    _set_filter(table, chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
+    current = table.current
+    current["weights"][chosen] = table.add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
+    current["extent"][chosen], current["frame"][chosen], current["clamp"][chosen] = count, frame, clamp
 
-        Args:
-            down, across: (K,), or (N, K) per sample, K odd: weights from top to bottom, and from left to right.
-            border: what lies outside the image; constant is 0.
-        """
-        chosen = self._choose(where)
-        kernels = []
-        for name, values in (("down", down), ("across", across)):
-            kernel = np.atleast_2d(np.asarray(values, dtype=np.float32))
-            if kernel.ndim != 2 or kernel.shape[1] % 2 == 0:
-                raise TransformError(f"{name} is (K,) or (N, K) weights, K odd, not {np.shape(values)}")
-            kernels.append(np.broadcast_to(kernel, (len(self), kernel.shape[1]))[chosen])
-        reach = [kernel.shape[1] // 2 for kernel in kernels]
-        self._filter(chosen, Neighbourhood.SEPARABLE, reach[0], reach[1], border)
-        self._rows.now["weights"][chosen] = self._add_values(np.concatenate(kernels, axis=1))
 
-    def stencil(
-        self,
-        taps: ArrayLike,
-        *,
-        frame: int = 0,
-        saturate: bool = False,
-        border: Border = Border.CONSTANT,
-        where: Where = None,
-    ) -> None:
-        """A sum of shifted images.
+def median(table: PassTable, chosen: Indices, size: ArrayLike) -> None:
+    """`Plan.median` of the chosen samples; edge pixels repeat beyond the edge."""
+    (sizes,) = table.per_sample(chosen, size)
+    if not np.isin(sizes, MEDIAN_SIZES).all():
+        raise TransformError(f"a median's size is one of {MEDIAN_SIZES}, not {np.unique(sizes).tolist()}")
+    _set_filter(table, chosen, Neighbourhood.MEDIAN, sizes // 2, sizes // 2, Border.EDGE)
+    table.current["extent"][chosen] = sizes
 
-        Args:
-            taps: (K, 3), or (N, K, 3) per sample: rows (dy, dx, weight) take from each pixel the one dy rows below and
-                dx columns to the right, times the weight. Those of weight 0 cost nothing.
-            frame: pixels nearer to the edge than this stay as they are.
-            saturate: limit the sums to [0, `limit`].
-            border: what lies outside the image; constant is 0.
-        """
-        chosen = self._choose(where)
-        rows = np.asarray(taps, dtype=np.float32)
-        if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
-            raise TransformError(f"taps are (K, 3) or (N, K, 3): dy, dx and a weight each, not {rows.shape}")
-        rows = self._of_each("taps", rows, chosen) if rows.ndim == 3 else rows[None]
-        rows, count, reach = packed_taps(rows)
-        self._filter(chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
-        now = self._rows.now
-        now["weights"][chosen] = self._add_values(rows.reshape(len(rows), 3 * rows.shape[1]))
-        now["extent"][chosen], now["frame"][chosen] = count, frame
-        now["clamp"][chosen] = self.limit if saturate else -1.0
 
-    def median(self, size: ArrayLike, *, where: Where = None) -> None:
-        """The median of each channel's values in size x size pixels; beyond the edge its pixels repeat.
+def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) -> None:
+    """`Plan.jpeg` of the chosen samples, as libjpeg; `level` is the value of a uint8 level."""
+    (qualities,) = table.per_sample(chosen, quality)
+    if ((qualities < 1) | (qualities > 100)).any():
+        raise TransformError(f"quality is 1 to 100, not {np.unique(qualities).tolist()}")
+    _set_filter(table, chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
+    current = table.current
+    current["weights"][chosen] = table.add_values(quantization_tables(qualities).reshape(len(chosen), 128))
+    current["level"][chosen] = level
+    table.axes["taps"][:, chosen] = _JPEG_REACH
 
-        Args:
-            size: one of `MEDIAN_SIZES`, or (N,) per sample.
-        """
-        chosen = self._choose(where)
-        each = np.broadcast_to(np.asarray(size, dtype=np.int64), len(self))[chosen]
-        if not np.isin(each, MEDIAN_SIZES).all():
-            raise TransformError(f"a median's size is one of {MEDIAN_SIZES}, not {np.unique(each).tolist()}")
-        self._filter(chosen, Neighbourhood.MEDIAN, each // 2, each // 2, Border.EDGE)
-        self._rows.now["extent"][chosen] = each
 
-    def jpeg(self, quality: ArrayLike, *, where: Where = None) -> None:
-        """What encoding as JPEG (baseline, 4:2:0) and decoding leaves of the image, as libjpeg does both.
-
-        Args:
-            quality: 1 ... 100, or (N,) per sample.
-        """
-        if self._normalized:
-            raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
-        chosen = self._choose(where)
-        each = np.broadcast_to(np.asarray(quality, dtype=np.int64), len(self))[chosen]
-        if ((each < 1) | (each > 100)).any():
-            raise TransformError(f"quality is 1 to 100, not {np.unique(each).tolist()}")
-        self._filter(chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
-        now = self._rows.now
-        now["weights"][chosen] = self._add_values(quantisation(each).reshape(len(chosen), 128))
-        now["level"][chosen] = self.limit / 255.0
-        self._rows.axes["taps"][:, chosen] = _JPEG_REACH
-
-    def _filter(self, chosen: NDArray[np.int64], kind: Neighbourhood, down: Any, across: Any, border: Border) -> None:
-        """Begins a pass of this kind, unless what there is of it is a crop; `down`, `across`: how far it looks."""
-        now, i = self._rows.now, self._at(chosen)
-        reach = np.empty((2, len(chosen)), dtype=np.int64)
-        reach[0], reach[1] = down, across
-        self._change(_WHOLE, library.cuaug_set_filter, chosen, address(reach))
-        now["neighbourhood"][i], now["border_before"][i] = kind, border
+def _set_filter(
+    table: PassTable, chosen: Indices, kind: Neighbourhood, down: ArrayLike, across: ArrayLike, border: Border
+) -> None:
+    """Makes the current pass a filter, or begins one unless it is a plain crop."""
+    reach = np.empty((2, len(chosen)), dtype=np.int64)
+    reach[0], reach[1] = down, across
+    table.change(_WHOLE_IMAGE, library.cuaug_set_filter, chosen, address(reach))
+    index = table.index(chosen)
+    table.current["neighbourhood"][index], table.current["border_before"][index] = kind, border

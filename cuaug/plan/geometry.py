@@ -1,4 +1,4 @@
-"""What the library knows of geometry beside rows that are being written: core/geometry.h's arithmetic, mostly."""
+"""Geometry computed by the library: regions, sizes, filter taps, random windows, boxes."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.plan.layout import Border
 
-__all__ = ["first_holding", "first_window", "move_boxes", "packed_taps", "regions", "sizes_made"]
+__all__ = ["first_window", "first_window_with_box", "move_boxes", "output_sizes", "pack_taps", "regions"]
 
-Values = NDArray[np.int64]
+Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC
+_RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC, in pixels
 
 
-def regions(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """(N, 4): y0, x0, y1, x1 of what finished rows read: what a decoder has to decode, at least one pixel."""
-    found = np.empty((len(rows), 4), dtype=np.int64)
-    if library.cuaug_regions(address(rows), len(rows), address(found)):
-        found = np.where(rows["warped"][:, None] != 0, _warped_region(rows), found)
-    return found
+def regions(rows: NDArray[Any]) -> Indices:
+    """(N, 4) y0, x0, y1, x1 of the pixels that (N,) first rows read."""
+    result = np.empty((len(rows), 4), dtype=np.int64)
+    if library.cuaug_regions(address(rows), len(rows), address(result)):
+        result = np.where(rows["warped"][:, None] != 0, _warped_regions(rows), result)
+    return result
 
 
-def sizes_made(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """(2, N): heights and widths of what finished rows, (P, N), make in the end."""
-    found = np.empty((2, rows.shape[1]), dtype=np.int64)
-    library.cuaug_sizes_made(address(rows), *rows.shape, address(found))
-    return found
+def output_sizes(rows: NDArray[Any]) -> Indices:
+    """(2, N) heights and widths of the finished images of (P, N) rows."""
+    sizes = np.empty((2, rows.shape[1]), dtype=np.int64)
+    library.cuaug_sizes_made(address(rows), *rows.shape, address(sizes))
+    return sizes
 
 
-def packed_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Of (n, K, 3) taps (dy, dx, weight) those that weigh anything.
+def pack_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], Indices, Indices]:
+    """Moves the taps (dy, dx, weight) of non-zero weight to the front of (n, K, 3).
 
     Returns:
-        (n, k, 3) with these first, at least one; (n,) how many they are; (2, n) how far they look down and across.
+        (n, k, 3) taps, k at least 1; (n,) how many have a weight; (2, n) their reach down and across, in pixels.
     """
     taps = np.ascontiguousarray(taps)
     n, count, _ = taps.shape
@@ -46,90 +46,95 @@ def packed_taps(taps: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray
 
 
 def first_window(
-    share: Floats, log_ratio: Floats, place: Floats, heights: Values, widths: Values, *, margin: int = 0
-) -> tuple[Values, NDArray[np.bool_]]:
-    """The first of T random windows that fits, for each of N images.
+    share: Floats, log_ratio: Floats, place: Floats, heights: Indices, widths: Indices, *, margin: int = 0
+) -> tuple[Indices, NDArray[np.bool_]]:
+    """The first of T random windows that fits into its image.
 
     Args:
-        share: (N, T) of the image's area.
-        log_ratio: (N, T) logarithms of each window's width / height.
-        place: (N, 2) in [0, 1): where it lies, down and across.
-        heights, widths: (N,) of the images, in pixels.
-        margin: by how many pixels, at least, a window's height and width are below the image's.
+        share: (N, T) window area, as a fraction of the image's.
+        log_ratio: (N, T) logarithm of window width / height.
+        place: (N, 2) position in [0, 1), down and across.
+        heights, widths: (N,) image sizes in pixels.
+        margin: pixels by which a window is at least smaller than its image, down and across.
 
     Returns:
-        (4, N) int64 top, left, height and width, and (N,) whether any fits; where none does, the sides are 0.
+        (4, N) top, left, height and width, and (N,) bool whether any window fits; else its sides are 0.
     """
     window, found = np.empty((4, len(share))), np.empty(len(share), dtype=bool)
-    ratio = np.exp(log_ratio)  # NumPy's, of which the last bit may differ from the C library's
-    given = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
-    library.cuaug_first_window(*share.shape, *map(address, given), margin, address(window), address(found))
+    ratio = np.exp(log_ratio)  # by NumPy: the C library's last bit may differ
+    inputs = [np.ascontiguousarray(values) for values in (share, ratio, place, heights, widths)]
+    library.cuaug_first_window(*share.shape, *map(address, inputs), margin, address(window), address(found))
     return window.astype(np.int64), found
 
 
-def first_holding(
+def first_window_with_box(
     numbers: Floats,
-    heights: Values,
-    widths: Values,
-    least: Floats,
+    heights: Indices,
+    widths: Indices,
+    min_overlaps: Floats,
     boxes: Floats,
-    wanted: NDArray[np.bool_],
-    ends: Values,
+    selected: NDArray[np.bool_],
+    ends: Indices,
     shapes: Floats,
-) -> tuple[Values, NDArray[np.bool_]]:
-    """The first of T random windows that has a box's centre in it, and with such a box enough in common.
+) -> tuple[Indices, NDArray[np.bool_]]:
+    """The first of T random windows that overlaps a box enough.
+
+    The box's centre must lie in the window.
 
     Args:
-        numbers: (n, T, 4) in [0, 1): of width, height, left and top, for each of n images.
-        heights, widths: (n,) of the images, in pixels.
-        least: (n,) intersections over union.
-        boxes: (B, 4): x0, y0, x1, y1; `wanted` is (B,).
-        ends: (2, n): which boxes are each image's, from and up to.
-        shapes: (4,): bounds of a window's sides, in parts of the image's, and of its width / height.
+        numbers: (n, T, 4) random numbers in [0, 1) for a window's width, height, left and top.
+        heights, widths: (n,) image sizes in pixels.
+        min_overlaps: (n,) least intersection over union.
+        boxes: (B, 4) xyxy, pixels; `selected` is (B,).
+        ends: (2, n) first and end index of each image's boxes.
+        shapes: (4,) bounds of a window's sides, as fractions of the image's, and of its width / height.
 
     Returns:
-        (4, n) int64 top, left, height and width, and (n,) whether there is any.
+        (4, n) top, left, height and width, and (n,) bool whether there is such a window.
     """
     n, tries, _ = numbers.shape
     window, found = np.empty((4, n)), np.empty(n, dtype=bool)
-    given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
-    library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
+    arrays = (numbers, heights, widths, min_overlaps, boxes, selected, ends, shapes)
+    inputs = [np.ascontiguousarray(values) for values in arrays]
+    library.cuaug_first_holding(n, tries, *map(address, inputs), address(window), address(found))
     return window.astype(np.int64), found
 
 
-def move_boxes(corners: Floats, kept: Floats, of: Values, matrices: Floats, sizes: Floats) -> None:
-    """Moves boxes by affine maps, into images of other sizes; what leaves these is cut off.
+def move_boxes(corners: Floats, area_fraction: Floats, owner: Indices, matrices: Floats, sizes: Floats) -> None:
+    """Moves boxes by affine maps, in place, and clips them.
 
     Args:
-        corners: (B, 4, 2), changed; `kept`, (B,), the share of each box's area that is left, too.
-        of: (B,) by which of the maps; -1: not at all.
-        matrices, sizes: (n, 3, 3), and (n, 2) widths and heights.
+        corners: (B, 4, 2) x, y in pixels.
+        area_fraction: (B,) fraction of each box's area that is still visible.
+        owner: (B,) number of the map; -1 leaves the box alone.
+        matrices: (n, 3, 3) maps from old points to new ones.
+        sizes: (n, 2) widths and heights of the new images.
     """
     matrices = np.ascontiguousarray(matrices)
-    boxes = address(corners), address(kept), address(of), len(of)
+    boxes = address(corners), address(area_fraction), address(owner), len(owner)
     library.cuaug_move_boxes(*boxes, address(matrices), address(sizes))
 
 
-def _warped_region(rows: NDArray[Any]) -> NDArray[np.int64]:
-    """(N, 4): the inner source indices y0, x0, y1, x1 that warped samples can read, the ends excluded."""
+def _warped_regions(rows: NDArray[Any]) -> Indices:
+    """(N, 4) y0, x0, y1, x1 of the source pixels that warped samples can read."""
     matrix = rows["matrix"].reshape(-1, 3, 3)
     x, y = rows["x"], rows["y"]
     ends, ones = ("seen_low", "seen_high"), np.ones(len(rows))
-    corners = np.array([(x[a], y[b], ones) for a in ends for b in ends])  # (4, 3, N)
-    places = np.einsum("nij,kjn->nki", matrix, corners)
-    depth = places[..., 2]
-    # Beyond the horizon of a perspective, with a field, or with a border that leads back inside: everything.
+    corners = np.array([(x[a], y[b], ones) for a in ends for b in ends])  # [4, 3, N] x, y, 1 of the output
+    points = np.einsum("nij,kjn->nki", matrix, corners)
+    depth = points[..., 2]
+    # A horizon in the image, a displacement field or a border that leads back inside can reach every pixel.
     whole = (depth <= 0).any(axis=1) | (rows["field_rows"] > 0) | (rows["border_before"] > Border.EDGE)
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = places[..., :2] / depth[..., None]
-    places = np.nan_to_num(np.clip(places, -1e9, 1e9))
+        points = points[..., :2] / depth[..., None]
+    points = np.nan_to_num(np.clip(points, -1e9, 1e9))
     reach = _RADIUS[rows["filter"]] + 1
-    found = []
-    for number, axis in ((1, y), (0, x)):
-        low = np.floor(places[..., number].min(axis=1) - reach).astype(np.int64)
-        high = np.ceil(places[..., number].max(axis=1) + reach).astype(np.int64)
+    bounds = []
+    for coordinate, axis in ((1, y), (0, x)):
+        low = np.floor(points[..., coordinate].min(axis=1) - reach).astype(np.int64)
+        high = np.ceil(points[..., coordinate].max(axis=1) + reach).astype(np.int64)
         inner_low, inner_high = axis["inner_low"].astype(np.int64), axis["inner_high"].astype(np.int64)
-        found.append(np.where(whole, inner_low, np.clip(low, inner_low, inner_high - 1)))
-        found.append(np.where(whole, inner_high, np.clip(high, inner_low + 1, inner_high)))
-    y0, y1, x0, x1 = found
+        bounds.append(np.where(whole, inner_low, np.clip(low, inner_low, inner_high - 1)))
+        bounds.append(np.where(whole, inner_high, np.clip(high, inner_low + 1, inner_high)))
+    y0, y1, x0, x1 = bounds
     return np.stack([y0, x0, y1, x1], axis=1)

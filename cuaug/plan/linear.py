@@ -1,7 +1,7 @@
-"""Products and adjugates of small matrices, term by term.
+"""Products and adjugates of small matrices, equal bits on every processor.
 
-BLAS and LAPACK add up in the order, and with the fused steps, that suit the processor: the last bits would depend on
-it, and with them what a sample looks like.
+BLAS and LAPACK choose the order of additions and the fused steps by processor, so their last bits differ. These bits
+decide what a sample looks like.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ __all__ = ["adjugate", "product"]
 
 Floats = NDArray[np.float64]
 
-# The rows, or columns, that follow each of three, and those that follow these.
+# For each of three rows, or columns: the two that follow it in cyclic order.
 _NEXT, _LAST = [1, 2, 0], [2, 0, 1]
 
 
 def product(left: Floats, right: Floats) -> Floats:
-    """(..., R, P): left @ right, of (..., R, Q) and (..., Q, P)."""
+    """(..., R, P) left @ right, of (..., R, Q) and (..., Q, P)."""
     terms = [left[..., :, k, None] * right[..., k, None, :] for k in range(left.shape[-1])]
     return functools.reduce(np.add, terms)
 
 
 def adjugate(matrices: Floats) -> Floats:
-    """(..., 3, 3): the inverse times the determinant; a perspective's inverse as it is, for its scale is free."""
-    one, other = matrices[..., _NEXT, :], matrices[..., _LAST, :]
-    minors = one[..., _NEXT] * other[..., _LAST] - one[..., _LAST] * other[..., _NEXT]
+    """The inverse of (..., 3, 3) times the determinant; as a perspective map it is the inverse."""
+    first, second = matrices[..., _NEXT, :], matrices[..., _LAST, :]
+    minors = first[..., _NEXT] * second[..., _LAST] - first[..., _LAST] * second[..., _NEXT]
     return minors.swapaxes(-1, -2)

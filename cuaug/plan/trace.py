@@ -1,7 +1,7 @@
-"""What was drawn for each sample: noted as transforms write it into a plan, told as plain data, and done again.
+"""The recorded parameters of a chain, as plain data, and their replay.
 
-A chain makes the same steps in the same order whatever it draws; a step that leaves a sample alone is not among that
-sample's. So a step's number finds it again.
+A chain makes the same steps in the same order whatever it draws, so a step's number identifies it. A sample's record
+leaves out the steps that did not act on it.
 """
 
 from __future__ import annotations
@@ -14,172 +14,187 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Replay", "Step", "Trace", "Where", "is_told"]
+__all__ = ["Replay", "Step", "Trace", "Where", "check_params", "is_recorded_step"]
 
-#: Of N samples those that are meant, (N,); None: all.
+#: (N,) bool, the samples to act on; None for all.
 Where = NDArray[np.bool_] | None
+
+_OTHER_CHAIN = "replay with the chain that drew the parameters"
 
 
 class Step(NamedTuple):
-    """One transform's turn.
+    """One call of a transform's `write`.
 
     Attributes:
-        where: (N,) on which rows of the plan it acted; None: all.
+        where: (N,) rows of the plan it acted on; None for all.
         params: its parameters, (N, ...) each.
-        views: so many rows in turn are one image.
-        apart: whether its views have parameters of their own.
+        views: consecutive rows that belong to one image.
+        per_view: each view has its own parameters.
     """
 
     transform: str
     where: Where
     params: Mapping[str, NDArray[Any]]
     views: int = 1
-    apart: bool = False
+    per_view: bool = False
 
 
 class Trace:
     """The steps of a chain, in order.
 
     Args:
-        script: what is to be done instead of what is drawn.
-        first: the first step's number.
+        replay: steps that take the place of the drawn ones.
+        first: number of the first step.
     """
 
-    def __init__(self, script: Replay | None = None, *, first: int = 0) -> None:
+    def __init__(self, replay: Replay | None = None, *, first: int = 0) -> None:
         self.steps: list[Step] = []
         self.first = first
-        self._script = script
+        self._replay = replay
 
     @property
     def next(self) -> int:
-        """The next step's number."""
+        """Number of the next step."""
         return self.first + len(self.steps)
 
-    def take(
+    def record(
         self,
         transform: Any,
         where: Where,
         params: Mapping[str, NDArray[Any]],
         count: int,
         views: int = 1,
-        apart: bool = False,
+        per_view: bool = False,
     ) -> Step:
-        """Notes the next step, of `count` rows, which is what was drawn or what the script says."""
-        step = Step(type(transform).__name__, where, params, views, apart)
-        if self._script is not None:
-            step = self._script.replace(self.next, step, count)
+        """Adds the next step, of `count` rows: the drawn one, or the one to replay."""
+        step = Step(type(transform).__name__, where, params, views, per_view)
+        if self._replay is not None:
+            step = self._replay.replace(self.next, step, count)
         self.steps.append(step)
         return step
 
     def params(self, count: int) -> list[list[dict[str, Any]]]:
-        """For each of the first `count` images its steps: {"step", "transform", "params"}, of numbers and lists.
+        """The steps of each of the first `count` images, as plain numbers and lists.
 
-        Those of `MultiView` also say which "view" they are of.
+        A step is {"step", "transform", "params"}; steps of `MultiView` also have "view".
         """
-        told: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+        images: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         for number, step in enumerate(self.steps, self.first):
-            views = step.views if step.apart else 1
-            some = slice(0, count * step.views, 1 if step.apart else step.views)
-            columns = {name: values[some].tolist() for name, values in step.params.items()}
-            for k in range(count * views) if step.where is None else np.flatnonzero(step.where[some]).tolist():
+            views = step.views if step.per_view else 1
+            rows = slice(0, count * step.views, 1 if step.per_view else step.views)
+            columns = {name: values[rows].tolist() for name, values in step.params.items()}
+            for k in range(count * views) if step.where is None else np.flatnonzero(step.where[rows]).tolist():
                 image, view = divmod(k, views)
-                which = {"view": view} if step.apart else {}
+                which = {"view": view} if step.per_view else {}
                 params = {name: values[k] for name, values in columns.items()}
-                told[image].append({"step": number, **which, "transform": step.transform, "params": params})
-        return told
+                images[image].append({"step": number, **which, "transform": step.transform, "params": params})
+        return images
 
     def check_end(self) -> None:
-        """Raises a TransformError if the script has more steps than there were."""
-        if self._script is not None:
-            self._script.check_end(self.next)
+        """Raises a TransformError if the replay has more steps than the chain."""
+        if self._replay is not None:
+            self._replay.check_end(self.next)
 
 
-def is_told(step: Any) -> bool:
-    """Whether this is a step as `Trace.params` tells it."""
+class Replay:
+    """Recorded steps that take the place of drawn ones.
+
+    Args:
+        recorded: each sample's steps, as `Trace.params` returns them.
+    """
+
+    def __init__(self, recorded: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+        self._steps: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
+        for image, steps in enumerate(recorded):
+            for step in steps:
+                self._steps.setdefault(step["step"], []).append((image, step))
+        self._last = max(self._steps, default=-1)
+
+    def replace(self, number: int, drawn: Step, count: int) -> Step:
+        """The recorded step of this number, with the dtypes and shapes of the drawn one.
+
+        Raises:
+            TransformError: another transform had this number, or a parameter is of another kind.
+        """
+        recorded = self._steps.get(number, [])
+        where = np.zeros(count, dtype=bool)
+        params = dict(drawn.params)
+        for image, step in recorded:
+            if step["transform"] != drawn.transform or set(step["params"]) != set(params):
+                raise TransformError(
+                    f"params: step {number} of image {image} was a {step['transform']} with {sorted(step['params'])}, "
+                    f"but is a {drawn.transform} with {sorted(params)} here: {_OTHER_CHAIN}"
+                )
+            if ("view" in step) != drawn.per_view or not 0 <= step.get("view", 0) < drawn.views:
+                views = f"view {step['view']}" if "view" in step else "all views"
+                raise TransformError(
+                    f"params: step {number} of image {image} is recorded for {views}, but here are {drawn.views} views "
+                    f"that draw {'separately' if drawn.per_view else 'together'}: {_OTHER_CHAIN}"
+                )
+            where[_rows(image, step, drawn.views)] = True
+        for name, values in drawn.params.items():
+            rows = {k: step["params"][name] for image, step in recorded for k in _rows(image, step, drawn.views)}
+            params[name] = _with_rows(values, rows, f"step {number}: {name} of {drawn.transform}")
+        # A step with a `where` stays one even if it acts on all: Normalize chooses its operations by that.
+        acts_on_all = drawn.where is None and bool(where.all())
+        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views, drawn.per_view)
+
+    def check_end(self, count: int) -> None:
+        """Raises a TransformError if steps are left after a chain of `count` steps."""
+        if self._last >= count:
+            raise TransformError(f"params have a step {self._last}, but the chain only {count} steps: {_OTHER_CHAIN}")
+
+
+def check_params(transform: Any, params: Any, count: int) -> None:
+    """Raises a TransformError unless `make_params` gave a dict of arrays with `count` rows.
+
+    Some `write` methods could do with less, but traces and replays need a row per sample.
+    """
+    if not isinstance(params, dict):
+        raise TransformError(f"{type(transform).__name__}.make_params gives a dict of arrays, not {params!r:.100}")
+    for name, values in params.items():
+        if isinstance(values, (list, tuple)):
+            params[name] = values = np.asarray(values)
+        shape = tuple(getattr(values, "shape", ()))
+        if shape[:1] != (count,):
+            raise TransformError(
+                f"{type(transform).__name__}.make_params gives arrays of {count} rows, one for each sample, not "
+                f"{name}{f' of shape {shape}' if shape else f'={values!r:.100}'}: values that all samples share belong "
+                "in __init__"
+            )
+
+
+def is_recorded_step(step: Any) -> bool:
+    """Whether `step` has the form that `Trace.params` returns."""
     if not isinstance(step, Mapping) or not {"step", "transform", "params"} <= step.keys():
         return False
     numbers = step["step"], step.get("view", 0)
     return all(isinstance(number, int) for number in numbers) and isinstance(step["params"], Mapping)
 
 
-class Replay:
-    """Steps to do again, instead of what is drawn.
-
-    Args:
-        told: as `Trace.params` gives it, for each sample.
-    """
-
-    def __init__(self, told: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        self._steps: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
-        for i, steps in enumerate(told):
-            for step in steps:
-                self._steps.setdefault(step["step"], []).append((i, step))
-        self._last = max(self._steps, default=-1)
-
-    def replace(self, number: int, drawn: Step, count: int) -> Step:
-        """The step of this number as it was told; `drawn` says what kinds of parameters it has.
-
-        Raises:
-            TransformError: another transform stood there, or a parameter is of another kind.
-        """
-        told = self._steps.get(number, [])
-        where = np.zeros(count, dtype=bool)
-        params = dict(drawn.params)
-        for i, step in told:
-            if step["transform"] != drawn.transform or set(step["params"]) != set(params):
-                raise TransformError(
-                    f"step {number} of image {i} was a {step['transform']} with {sorted(step['params'])}, but is a "
-                    f"{drawn.transform} with {sorted(params)} here: replay with the chain that drew the parameters"
-                )
-            if ("view" in step) != drawn.apart or not 0 <= step.get("view", 0) < drawn.views:
-                of = f"view {step['view']}" if "view" in step else "all views"
-                raise TransformError(
-                    f"step {number} of image {i} is told of {of}, but here are {drawn.views} views of an image that "
-                    f"draw {'apart' if drawn.apart else 'together'}: replay with the chain that drew the parameters"
-                )
-            where[_rows(i, step, drawn.views)] = True
-        for name, values in drawn.params.items():
-            rows = {k: step["params"][name] for i, step in told for k in _rows(i, step, drawn.views)}
-            params[name] = _put(values, rows, f"step {number}: {name} of {drawn.transform}")
-        # What might have left some alone is not written as what acts on all: Normalize takes other operations for it.
-        acts_on_all = drawn.where is None and bool(where.all())
-        return Step(drawn.transform, None if acts_on_all else where, params, drawn.views, drawn.apart)
-
-    def check_end(self, count: int) -> None:
-        """Raises a TransformError if there are steps that a chain of `count` steps does not have."""
-        if self._last >= count:
-            raise TransformError(
-                f"the parameters have a step {self._last}, but the chain only {count} steps: replay with the chain "
-                "that drew them"
-            )
-
-
 def _rows(image: int, step: Mapping[str, Any], views: int) -> range:
+    """The plan's rows that a recorded step of an image fills."""
     first, count = (step["view"], 1) if "view" in step else (0, views)
     return range(image * views + first, image * views + first + count)
 
 
-def _put(values: NDArray[Any], rows: Mapping[int, Any], what: str) -> NDArray[Any]:
-    """A copy of `values` with other rows; a row that is smaller than another, along any axis, fills its first part.
-
-    Raises:
-        TransformError: a row is not like those of `values`, which are `what`.
-    """
-    arrays = {i: _as_row(row, values, what) for i, row in rows.items()}
+def _with_rows(values: NDArray[Any], rows: Mapping[int, Any], name: str) -> NDArray[Any]:
+    """A copy with some rows replaced; shorter rows fill the first part."""
+    arrays = {i: _as_row(row, values, name) for i, row in rows.items()}
     shapes = [values.shape[1:], *(array.shape for array in arrays.values())]
-    whole = np.zeros((len(values), *np.max(shapes, axis=0).astype(int)), dtype=values.dtype)
-    whole[tuple(map(slice, values.shape))] = values
+    result = np.zeros((len(values), *np.max(shapes, axis=0).astype(int)), dtype=values.dtype)
+    result[tuple(map(slice, values.shape))] = values
     for i, array in arrays.items():
         place: Any = (i, *map(slice, array.shape))
-        whole[place] = array
-    return whole
+        result[place] = array
+    return result
 
 
-def _as_row(row: Any, values: NDArray[Any], what: str) -> NDArray[Any]:
+def _as_row(row: Any, values: NDArray[Any], name: str) -> NDArray[Any]:
     try:
         array = np.asarray(row, dtype=values.dtype)
     except (TypeError, ValueError, OverflowError):
         array = None
     if array is None or array.ndim != values.ndim - 1:
-        raise TransformError(f"{what} is like {values[0].tolist()!r:.100}, not {row!r:.100}")
+        raise TransformError(f"{name} is like {values[0].tolist()!r:.100}, not {row!r:.100}")
     return array

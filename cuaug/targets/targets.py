@@ -116,7 +116,7 @@ class Targets:
         keypoint_of = self._place(keypoints, [len(field.places) for _, field in keypoints])
         points = BoxesKeypoints(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
-        points.kept[points.kept > 0] = 1.0
+        points.area_fraction[points.area_fraction > 0] = 1.0
         plan.points = self._points = points
 
     def _place(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
@@ -135,7 +135,7 @@ class Targets:
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
         masks = MaskProgram(tables) if self._all(Masks) else None
 
-        sorted_out = set(points.box_of[~points.wanted].tolist())  # images that have lost boxes: mostly few or none
+        sorted_out = set(points.box_of[~points.selected].tolist())  # images that have lost boxes: mostly few or none
 
         def target(i: int) -> Any:
             group = self._groups[i]
@@ -146,7 +146,7 @@ class Targets:
             def kept(group: Group) -> NDArray[np.bool_] | None:
                 if group.boxes is None or i not in sorted_out:
                     return None
-                return points.wanted[self._rows[id(group.boxes)]]
+                return points.selected[self._rows[id(group.boxes)]]
 
             def moved(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):

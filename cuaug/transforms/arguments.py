@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import LONGEST, Border, Filter
+from cuaug.plan import MAX_SIDE, Border, Filter
 
 __all__ = [
-    "LONGEST",
+    "MAX_SIDE",
     "Interpolation",
     "InterpolationMode",
     "ShownByName",
@@ -135,18 +135,18 @@ def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64
 def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
     numbers = values(value, index)
-    if len(numbers) not in (1, 2) or not 1 <= min(numbers) <= max(numbers) <= LONGEST:
-        raise TransformError(f"{name} is an integer{_bounds(1, LONGEST)}, or (height, width) of two, not {value!r}")
+    if len(numbers) not in (1, 2) or not 1 <= min(numbers) <= max(numbers) <= MAX_SIDE:
+        raise TransformError(f"{name} is an integer{_bounds(1, MAX_SIDE)}, or (height, width) of two, not {value!r}")
     return numbers[0], numbers[-1]
 
 
 def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
     numbers = values(padding, index)
-    if len(numbers) not in (1, 2, 4) or not 0 <= min(numbers) <= max(numbers) <= LONGEST:
+    if len(numbers) not in (1, 2, 4) or not 0 <= min(numbers) <= max(numbers) <= MAX_SIDE:
         raise TransformError(
             "padding is one integer, (left/right, top/bottom) or (left, top, right, bottom),"
-            f"{_bounds(0, LONGEST)} each, not {padding!r}"
+            f"{_bounds(0, MAX_SIDE)} each, not {padding!r}"
         )
     left, top, right, bottom = (numbers * 4)[:4]
     return left, top, right, bottom

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace, Where
-from cuaug.plan.builder import check_params
+from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
 
 __all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
@@ -133,7 +133,7 @@ class BatchTransform(Transform):
         heights, widths = (np.full(n, side) for side in images.shape[-2:])
         params = self.make_params(rng, heights, widths)
         check_params(self, params, n)
-        step = trace.take(self, where, params, n)
+        step = trace.record(self, where, params, n)
         given = None if targets is None else targets[: n + self.partners]
         more = target_format if self.reads_targets else {}
         made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BoxesKeypoints, Plan
-from cuaug.plan.geometry import first_holding
+from cuaug.plan.geometry import first_window_with_box
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
@@ -46,8 +46,8 @@ class SanitizeBoundingBoxes(Transform):
         boxes = points.boxes()
         size = boxes[:, 2:] - boxes[:, :2]
         good = (size >= self.min_size).all(axis=1) & (size.prod(axis=1) >= self.min_area)
-        good &= points.kept >= self.min_visibility
-        points.wanted &= good if where is None else good | ~where[points.box_of]
+        good &= points.area_fraction >= self.min_visibility
+        points.selected &= good if where is None else good | ~where[points.box_of]
 
 
 class RandomIoUCrop(Transform):
@@ -98,7 +98,7 @@ class RandomIoUCrop(Transform):
         rng.next_transform()
         if plan.points is None:
             raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or have labels with boxes")
-        acts = np.bincount(plan.points.box_of[plan.points.wanted], minlength=len(plan)) > 0
+        acts = np.bincount(plan.points.box_of[plan.points.selected], minlength=len(plan)) > 0
         acts &= True if where is None else where
         found, params = self._windows(rng, plan.points, *plan.sizes, acts)
         plan.perform(self, found, params)
@@ -124,8 +124,8 @@ class RandomIoUCrop(Transform):
             looks = np.flatnonzero(least < 1.0)
             of = rows[looks]
             ends = np.stack([np.searchsorted(points.box_of, of, side) for side in ("left", "right")])
-            chosen, hit = first_holding(
-                numbers[looks], heights[of], widths[of], least[looks], boxes, points.wanted, ends, self._shapes
+            chosen, hit = first_window_with_box(
+                numbers[looks], heights[of], widths[of], least[looks], boxes, points.selected, ends, self._shapes
             )
             window[:, of[hit]], found[of[hit]] = chosen[:, hit], True
             again = looks[~hit]

@@ -14,7 +14,7 @@ import torch
 from cuaug.errors import TransformError
 from cuaug.interop import disable_compile
 from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
-from cuaug.plan.trace import is_told
+from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, members
@@ -152,7 +152,7 @@ class Compose(Transform):
             TransformError: parameters of another chain, of another kind, or for another number of images.
         """
         told: Sequence[Any] = params if np.ndim(image) == 4 else [params]
-        if not all(isinstance(steps, Sequence) and all(map(is_told, steps)) for steps in told):
+        if not all(isinstance(steps, Sequence) and all(map(is_recorded_step, steps)) for steps in told):
             raise TransformError(
                 "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
             )

@@ -112,7 +112,7 @@ class RandomChoice(_Choice):
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform()
-        for transform, acts in plan.each_exclusively(self._turns(rng)):
+        for transform, acts in plan.mutually_exclusive(self._turns(rng)):
             transform.plan(plan, rng, acts if where is None else acts & where)
 
 

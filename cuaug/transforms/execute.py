@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
-from cuaug.interop import Opened, dtype_of, open_images
+from cuaug.interop import InputImages, dtype_of, open_images
 from cuaug.plan import Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets.parse import may_move
@@ -135,7 +135,7 @@ def run_stages(
 
 def _run_planned(
     stage: Transform,
-    opened: Opened,
+    opened: InputImages,
     targets: list[Any] | None,
     target_format: How,
     rng: SampleRNG,

@@ -23,13 +23,13 @@ class _Watched(Plan):
         self.does: list[dict[str, str]] = [{}]
 
     def perform(self, transform: Any, where: Where, params: dict[str, Any]) -> None:
-        name, written, had = type(transform).__name__, len(self._written), self.passes
+        name, written, had = type(transform).__name__, len(self._table.appended), self.passes
         super().perform(transform, where, params)
         self.does += [{} for _ in range(had, self.passes)]
-        touched = [place // len(self) for place, _ in self._written[written:]] or [self._rows.number]
+        touched = [place // len(self) for place, _ in self._table.appended[written:]] or [self._table.pass_number]
         for number in np.unique(np.concatenate(touched)):
             does = self.does[number]
-            if len(self._written) > written:
+            if len(self._table.appended) > written:
                 does[name] = "pixel operations"
             elif any(what.startswith("geometry") for what in does.values()):
                 does.setdefault(name, "geometry, folded into the same sampling step")
@@ -40,9 +40,9 @@ class _Watched(Plan):
         """Why launch `number` is not the last, for how many images."""
         names = [step.transform for step in self.trace.steps]
         why: Counter[tuple[str, str]] = Counter()
-        for barrier in self.barriers:
+        for barrier in self._table.barriers:
             if number < len(barrier.samples) and barrier.samples[number]:
-                why[names[barrier.step], barrier.why] += int(barrier.samples[number])
+                why[names[barrier.step], barrier.reason] += int(barrier.samples[number])
         return [
             f"  ends at {name} for {count} images of {len(self)}: {reason}" for (name, reason), count in why.items()
         ]

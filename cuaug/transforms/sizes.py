@@ -58,7 +58,7 @@ class Resize(_Resizes):
         self.size: int | tuple[int, int] | None = None if size is None else arguments.pair("size", size)
         if self.size is not None and len(arguments.values(size, int)) == 1:
             self.size = self.size[0]
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
+        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.MAX_SIDE)
         if self.max_size is None:
             if self.size is None:
                 raise TransformError("size is None: then max_size must be given")
@@ -105,8 +105,8 @@ class RandomResize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = arguments.whole("min_size", min_size, 1, arguments.LONGEST)
-        self.max_size = arguments.whole("max_size", max_size, self.min_size + 1, arguments.LONGEST)
+        self.min_size = arguments.whole("min_size", min_size, 1, arguments.MAX_SIDE)
+        self.max_size = arguments.whole("max_size", max_size, self.min_size + 1, arguments.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = rng.integers(self.min_size, self.max_size - 1)
@@ -137,9 +137,9 @@ class RandomShortestSize(_Resizes):
     ) -> None:
         super().__init__(interpolation, antialias)
         self.min_size = list(arguments.values(min_size, arguments.index))
-        if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.LONGEST:
-            raise TransformError(f"min_size is a length from 1 to {arguments.LONGEST}, or several, not {min_size!r}")
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.LONGEST)
+        if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.MAX_SIDE:
+            raise TransformError(f"min_size is a length from 1 to {arguments.MAX_SIDE}, or several, not {min_size!r}")
+        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = np.array(self.min_size)[rng.integers(0, len(self.min_size) - 1)]

@@ -95,9 +95,9 @@ class MultiView(Transform):
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         _check_views(self, plan)
         view = np.arange(len(plan)) % self.views
-        with plan.views_apart():
+        with plan.separate_views():
             # The same one for several views is planned once; others may equal it, as data classes do, or not hash.
-            for transform in plan.each_exclusively({id(one): one for one in self.transforms}.values()):
+            for transform in plan.mutually_exclusive({id(one): one for one in self.transforms}.values()):
                 acts = np.array([transform is one for one in self.transforms])[view]
                 transform.plan(plan, rng.for_view(view), None if acts.all() else acts)
 

@@ -49,13 +49,13 @@ inline void flip(Axis& axis) {
 }
 
 // The longest that rows and columns may be, and the farthest that they may reach.
-constexpr int64 LONGEST = 2147483647;
+constexpr int64 MAX_SIDE = 2147483647;
 
 inline bool can_pad(const Axis& axis, int64 before, int64 after) {
     const Range shown(axis);
     const int64 longer = most(before, after);
-    if (longer > LONGEST || axis.out + before + after > LONGEST) return false;
-    return most(-shown.low, shown.high) + longer <= LONGEST;
+    if (longer > MAX_SIDE || axis.out + before + after > MAX_SIDE) return false;
+    return most(-shown.low, shown.high) + longer <= MAX_SIDE;
 }
 
 // Padding continues what is visible now: pixels that a crop has cut off do not come back.

@@ -141,7 +141,7 @@ inline int64 transpose(const Some& some) {
 
 inline bool are_sizes(int64 n, const int64* height, const int64* width) {
     for (int64 i = 0; i < n; ++i)
-        if (least(height[i], width[i]) < 1 || most(height[i], width[i]) > LONGEST) return false;
+        if (least(height[i], width[i]) < 1 || most(height[i], width[i]) > MAX_SIDE) return false;
     return true;
 }
 

@@ -1,10 +1,10 @@
-"""Runs the GPU kernels for compute-sanitizer, which watches each access: the plans that the host's sanitizers run.
+"""Runs the GPU kernels under compute-sanitizer, with the plans that the CPU's sanitizers run.
 
     compute-sanitizer --tool memcheck  --error-exitcode 99 python -m tests.cuda.sanitize_driver
     compute-sanitizer --tool racecheck --error-exitcode 99 python -m tests.cuda.sanitize_driver --every 4
 
-`--mistake` plants one, which the tool must report: "bounds" for memcheck, "race" for racecheck. Results are compared
-with the host's as well.
+`--mistake` plants an error that the tool must report: "bounds" for memcheck, "race" for racecheck. Results are compared
+with the CPU's as well.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from tests.support.sanitizer_plans import ALWAYS, BYTES, SIZES, geometries, imag
 DEVICE = "cuda"
 
 
-def in_whole_words(source: np.ndarray) -> tuple[torch.Tensor, int]:
-    """The picture at the end of device memory that holds words of 4 bytes, and its address.
+def to_device_words(source: np.ndarray) -> tuple[torch.Tensor, int]:
+    """Device memory of whole 4-byte words that ends with the image, and the image's address.
 
-    The kernels load the words that its bytes lie in. What is read beyond its end is then beyond the memory's.
+    Kernels load the words around the image's bytes. A read beyond its last byte is then out of bounds.
     """
     pixels = torch.from_numpy(source.reshape(-1).view(np.uint8))
-    beside = -len(pixels) % 4
-    memory = torch.zeros(beside + len(pixels), dtype=torch.uint8, device=DEVICE)
-    memory[beside:] = pixels
-    return memory, memory.data_ptr() + beside
+    padding = -len(pixels) % 4
+    memory = torch.zeros(padding + len(pixels), dtype=torch.uint8, device=DEVICE)
+    memory[padding:] = pixels
+    return memory, memory.data_ptr() + padding
 
 
 def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, tile, short: int) -> bool:
-    """Whether the GPU's result has the host's bits."""
+    """Whether the GPU's result has the CPU's bits; the GPU's target lacks its last `short` bytes."""
     plan = Plan([source.shape[0]], [source.shape[1]], source_type=kind)
     write(plan)
-    tables = plan.compile(target, layout)
-    (h,), (w,) = tables.sizes()
+    compiled = plan.compile(target, layout)
+    (h,), (w,) = compiled.sizes()
     want = np.empty(int(h * w) * 3 * BYTES[target], dtype=np.uint8)
-    CpuExecutor(tables).run(0, source, want.ctypes.data)
-    memory, address = in_whole_words(source)
+    CpuExecutor(compiled).run(0, source, want.ctypes.data)
+    memory, address = to_device_words(source)
     got = torch.empty((1, len(want) - short), dtype=torch.uint8, device=memory.device)
-    CudaExecutor(tables, tile=tile).run(np.array([address], dtype=np.uint64), got)
+    CudaExecutor(compiled, tile=tile).run(np.array([address], dtype=np.uint64), got)
     return bool((got.cpu().numpy()[0] == want[: got.shape[1]]).all())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=1, help="run each so manieth plan")
+    parser.add_argument("--every", type=int, default=1, help="run every N-th plan")
     parser.add_argument("--mistake", choices=["bounds", "race"])
     args = parser.parse_args()
-    # Every tensor is an allocation of exactly its size: one byte too many is out of bounds.
+    # Every tensor is an allocation of exactly its size, so one byte too many is out of bounds.
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     if args.mistake == "race":
         text, headers = nvrtc.sources()
@@ -64,7 +64,7 @@ def main() -> None:
         assert wrong != headers
         nvrtc.sources = lambda: (text, wrong)
     outputs = itertools.cycle(itertools.product(Type, Layout, (None, (7, 13), (2, 64))))
-    count = off = 0
+    count = failures = 0
     for number, ((h, w), kind) in enumerate(itertools.product(SIZES, (Type.UINT8, Type.FLOAT32))):
         source = image(h, w, kind)
         plans = [*geometries(h, w), *warps(h, w), *ALWAYS.items()][number % args.every :: args.every]
@@ -72,14 +72,14 @@ def main() -> None:
             target, layout, tile = next(outputs)
             same = run(write, source, kind, target, layout, tile, short=int(args.mistake == "bounds"))
             if not same:
-                off += 1
+                failures += 1
                 print(
-                    f"{name} of {h} x {w} {kind.name} to {target.name} {layout.name}, tile {tile}: not the host's bits"
+                    f"{name} of {h} x {w} {kind.name} to {target.name} {layout.name}, tile {tile}: not the CPU's bits"
                 )
             count += 1
     torch.cuda.synchronize()
-    print(f"{count} plans, {off} of them off")
-    raise SystemExit(bool(off) and not args.mistake)
+    print(f"{count} plans, {failures} of them differ")
+    raise SystemExit(bool(failures) and not args.mistake)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`Compose` on images that are on the GPU already: torch tensors and CuPy arrays, on whatever stream."""
+"""`Compose` on images in GPU memory: torch tensors and CuPy arrays, on any stream."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ ALL = [
     pytest.param(transform, id=f"{name}-{k}") for name, cases in CASES.items() for k, (transform, _) in enumerate(cases)
 ]
 CHAIN = T.Compose([T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.4, 0.4, 0.4, 0.1)])
-# Each image comes out with a size of its own: no batch of several.
-OF_MANY_SIZES = (
+# Output sizes differ between images, so these transforms take one image at a time.
+SIZE_CHANGING = (
     T.D4,
     T.RandomResize,
     T.RandomRot90,
@@ -27,7 +27,7 @@ OF_MANY_SIZES = (
     T.RandomZoomOut,
     T.ScaleJitter,
 )
-NOISE_LEVELS = 1 / 255  # noise may fall to the other side of a rounding boundary
+NOISE_TOLERANCE = 1 / 255  # noise may round to the other side of a boundary
 
 
 def stack(dtype: torch.dtype = torch.uint8) -> torch.Tensor:
@@ -36,16 +36,16 @@ def stack(dtype: torch.dtype = torch.uint8) -> torch.Tensor:
     return images if dtype == torch.uint8 else (images.float() / 255).to(dtype)
 
 
-def same(transform: T.Transform, images: torch.Tensor) -> None:
+def assert_same_as_cpu(transform: T.Transform, images: torch.Tensor) -> None:
     results = []
-    for given in (images.cuda(), images):
+    for batch in (images.cuda(), images):
         torch.manual_seed(3)
-        results.append(transform(given))
+        results.append(transform(batch))
     got, want = results
     assert got.device.type == "cuda" and got.dtype == want.dtype and got.stride() == want.stride()
     if "random" in repr(transform):
-        off = (got.cpu().double() - want.double()).abs().max().item()
-        assert off <= NOISE_LEVELS * (255 if want.dtype == torch.uint8 else 1)
+        error = (got.cpu().double() - want.double()).abs().max().item()
+        assert error <= NOISE_TOLERANCE * (255 if want.dtype == torch.uint8 else 1)
     else:
         assert torch.equal(got.cpu(), want)
 
@@ -54,20 +54,20 @@ def same(transform: T.Transform, images: torch.Tensor) -> None:
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32], ids=str)
 def test_every_transform_equals_the_cpu(transform, dtype):
     if dtype != torch.uint8 and isinstance(transform, (T.LUT, T.ConvertColor, T.RandomSolarize)):
-        pytest.skip("uint8 tables, or levels of uint8")
+        pytest.skip("works on uint8 levels only")
     images = stack(dtype)
-    for some in images if isinstance(transform, OF_MANY_SIZES) else [images]:
-        same(transform, some)
+    for batch in images if isinstance(transform, SIZE_CHANGING) else [images]:
+        assert_same_as_cpu(transform, batch)
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
-def test_tensors_as_users_have_them(dtype):
+def test_tensors_with_any_strides_and_channels(dtype):
     images = stack(dtype)
-    same(CHAIN, images)
-    same(CHAIN, images[3])
-    same(CHAIN, images.to(memory_format=torch.channels_last))
-    same(CHAIN, images[::2, :, 5:, ::3])
-    same(CHAIN, images[:, :1])
+    assert_same_as_cpu(CHAIN, images)
+    assert_same_as_cpu(CHAIN, images[3])
+    assert_same_as_cpu(CHAIN, images.to(memory_format=torch.channels_last))
+    assert_same_as_cpu(CHAIN, images[::2, :, 5:, ::3])
+    assert_same_as_cpu(CHAIN, images[:, :1])
 
 
 def test_cupy_arrays():
@@ -76,15 +76,15 @@ def test_cupy_arrays():
     array = stack().permute(0, 2, 3, 1).contiguous().numpy()
     for images in (array, array[0], array[0, :, :, 0], array[:, ::-1, ::2], array.astype(np.float32) / 255):
         results = []
-        for given in (cupy.asarray(images), images):
+        for array_or_copy in (cupy.asarray(images), images):
             torch.manual_seed(5)
-            results.append(CHAIN(given))
+            results.append(CHAIN(array_or_copy))
         assert isinstance(results[0], cupy.ndarray) and isinstance(results[1], np.ndarray)
         np.testing.assert_array_equal(cupy.asnumpy(results[0]), results[1])
 
 
-def test_cupys_own_stream():
-    """CuPy's current stream writes the images late and reads the result; torch's stream is in between."""
+def test_cupy_streams_are_ordered_with_torchs():
+    """CuPy's current stream writes the images late and reads the result; torch's stream runs in between."""
     import cupy
 
     images = stack().permute(0, 2, 3, 1).contiguous()
@@ -105,8 +105,8 @@ def test_cupys_own_stream():
     np.testing.assert_array_equal(cupy.asnumpy(got), want)
 
 
-def test_torchs_side_stream():
-    """The images are written late on the stream that is current, and overwritten right after the call."""
+def test_the_current_torch_stream_is_used():
+    """It writes the images late, and overwrites them right after the call."""
     images = stack()
     torch.manual_seed(7)
     want = CHAIN(images)
@@ -123,8 +123,8 @@ def test_torchs_side_stream():
     assert torch.equal(got.cpu(), want)
 
 
-def test_threads_at_once():
-    """Each thread with a stream of its own, and a first use of the kernel from all of them."""
+def test_several_threads_load_and_launch_the_kernels_at_once():
+    """Each thread has its own stream, and all of them use the kernels for the first time."""
     from concurrent.futures import ThreadPoolExecutor
 
     from cuaug.devices import cuda
@@ -132,7 +132,7 @@ def test_threads_at_once():
     images = stack()
     chain = T.Compose([T.CenterCrop(30), T.Resize(20), T.Normalize(0.5, 0.2)])
     want = chain(images)
-    torch.cuda.synchronize()  # nothing of the one that goes may be queued
+    torch.cuda.synchronize()  # unloading the kernels must not meet queued launches
     cuda._kernels.clear()
 
     def work(_: int) -> bool:
@@ -146,5 +146,5 @@ def test_threads_at_once():
 def test_a_chain_that_draws_from_a_generator_on_the_gpu_is_pickled():
     chain = T.Compose([T.RandomCrop(9)], generator=torch.Generator("cuda").manual_seed(5))
     images = stack().cuda()
-    again = pickle.loads(pickle.dumps(chain))
-    assert again.generator.device.type == "cuda" and torch.equal(again(images), chain(images))
+    copy = pickle.loads(pickle.dumps(chain))
+    assert copy.generator.device.type == "cuda" and torch.equal(copy(images), chain(images))

@@ -1,4 +1,4 @@
-"""nvImageCodec on the GPU against Pillow, which is libjpeg-turbo."""
+"""nvImageCodec on the GPU against Pillow, which uses libjpeg-turbo."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.loader.pictures import Bytes, photo
 
 pytestmark = pytest.mark.cuda
 
-# The engines' inverse DCT, chroma filter and colour conversion round differently: a few levels, seldom.
-MOST_LEVELS, MEAN_LEVELS = 8, 0.6
+# The engines' inverse DCT, chroma filter and colour conversion round differently: rarely, by a few levels.
+MAX_LEVELS, MEAN_LEVELS = 8, 0.6
 
 
 def jpeg(image: np.ndarray, **options) -> bytes:
@@ -28,33 +28,35 @@ def jpeg(image: np.ndarray, **options) -> bytes:
 
 
 def decoded(*data: bytes, **options) -> list[np.ndarray]:
-    """Each alone in a batch, since sizes differ."""
+    """The files, decoded in a batch each because sizes differ."""
     with Loader(Bytes(*data), device="cuda", **options) as loader:
         return [images[0].permute(1, 2, 0).cpu().numpy() for images, _ in loader]
 
 
-def too_far(got: np.ndarray, want: np.ndarray, name: str) -> str:
-    """How far one is from the other; empty where that is near enough."""
+def difference(got: np.ndarray, want: np.ndarray, name: str) -> str:
+    """A description of the difference; empty if it is within the tolerance."""
     if got.shape != want.shape:
         return f"{name}: {got.shape} instead of {want.shape}"
-    off = np.abs(got.astype(int) - want)
-    near = off.max() <= MOST_LEVELS and off.mean() <= MEAN_LEVELS
-    return "" if near else f"{name}: most {off.max()}, mean {off.mean():.3f}"
+    error = np.abs(got.astype(int) - want)
+    is_close = error.max() <= MAX_LEVELS and error.mean() <= MEAN_LEVELS
+    return "" if is_close else f"{name}: max {error.max()}, mean {error.mean():.3f}"
 
 
-def assert_near(got: np.ndarray, want: np.ndarray, name: str) -> None:
-    far = too_far(got, want, name)
-    assert not far, far
+def assert_close(got: np.ndarray, want: np.ndarray, name: str) -> None:
+    error = difference(got, want, name)
+    assert not error, error
 
 
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0"])
 @pytest.mark.parametrize("progressive", [False, True])
-def test_jpeg(subsampling, progressive):
+def test_jpegs_decode_as_pillow_does(subsampling, progressive):
     sizes = [(1, 1), (7, 9), (16, 16), (33, 31), (375, 500), (501, 333), (1080, 1920)]
     files = [jpeg(photo(h, w, h), subsampling=subsampling, progressive=progressive) for h, w in sizes]
-    wanted = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
-    far = [too_far(got, want, str(size)) for size, want, got in zip(sizes, wanted, decoded(*files), strict=True)]
-    assert not any(far), far  # of all sizes at once
+    expected = [np.asarray(Image.open(io.BytesIO(data)).convert("RGB")) for data in files]
+    errors = [
+        difference(got, want, str(size)) for size, want, got in zip(sizes, expected, decoded(*files), strict=True)
+    ]
+    assert not any(errors), errors  # of all sizes
 
 
 def test_gray_and_channel_order():
@@ -66,20 +68,20 @@ def test_gray_and_channel_order():
 
 
 @pytest.mark.parametrize("value", range(1, 9))
-def test_exif(value):
+def test_exif_orientation_is_applied(value):
     image = Image.fromarray(photo(48, 80))
     exif = Image.Exif()
     exif[0x0112] = value
     out = io.BytesIO()
     image.save(out, "JPEG", exif=exif, quality=92, subsampling="4:4:4")
     want = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))))
-    assert_near(decoded(out.getvalue())[0], want, f"orientation {value}")
+    assert_close(decoded(out.getvalue())[0], want, f"orientation {value}")
 
 
 @pytest.mark.parametrize("value", [1, 6, 7])
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:0"])
-def test_parts_of_files_with_restart_markers(value, subsampling):
-    """Only what holds the crop is decoded; `load_hint` has it done by the one and by the other."""
+def test_crops_of_jpegs_with_restart_markers(value, subsampling):
+    """Only the intervals of the crop are decoded, by CUDA kernels or by the hardware engine (`load_hint`)."""
     image = Image.fromarray(photo(375, 500))
     exif = Image.Exif()
     exif[0x0112] = value
@@ -90,8 +92,8 @@ def test_parts_of_files_with_restart_markers(value, subsampling):
     want = np.asarray(whole)[top : top + 70, left : left + 90]
     for load_hint in (0.0, 1.0):
         got = decoded(*[out.getvalue()] * 3, transforms=[CenterCrop((70, 90))], load_hint=load_hint)
-        for one in got:
-            assert_near(one, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
+        for image in got:
+            assert_close(image, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
 
 
 def test_png_is_exact():
@@ -101,8 +103,8 @@ def test_png_is_exact():
     np.testing.assert_array_equal(decoded(out.getvalue())[0], image)
 
 
-def test_neighbours_matter_little():
-    """The hardware engine takes a share of each batch and CUDA kernels the rest: a file meets both."""
+def test_other_files_of_the_batch_matter_little():
+    """The hardware engine decodes a share of each batch and CUDA kernels the rest; a file meets both."""
     data = jpeg(photo(375, 500))
     others = [jpeg(photo(375, 500, seed)) for seed in range(1, 32)]
     seen = []
@@ -111,12 +113,12 @@ def test_neighbours_matter_little():
         with Loader(Bytes(*files), batch_size=32, device="cuda") as loader:
             seen.append(next(iter(loader))[0][place].short())
     spread = torch.stack(seen).amax(0) - torch.stack(seen).amin(0)
-    assert spread.max().item() <= MOST_LEVELS and spread.float().mean().item() <= MEAN_LEVELS
+    assert spread.max().item() <= MAX_LEVELS and spread.float().mean().item() <= MEAN_LEVELS
 
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
-def test_with_one_decoder_pixels_are_the_files_alone(load_hint):
-    """Whatever the batch, and however small the first one was that the decoder was given."""
+def test_one_decoder_gives_a_file_the_same_pixels_in_every_batch(load_hint):
+    """Even if the decoder's first batch was small."""
     data = jpeg(photo(375, 500))
     header, others = read_header(data), [read_header(jpeg(photo(375, 500, seed))) for seed in range(1, 32)]
     decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
@@ -130,11 +132,11 @@ def test_with_one_decoder_pixels_are_the_files_alone(load_hint):
         assert decoder.decode(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
         stream.synchronize()
         seen.append(memory[place].clone())
-    assert all(torch.equal(one, seen[0]) for one in seen)
+    assert all(torch.equal(pixels, seen[0]) for pixels in seen)
 
 
 def damaged(data: bytes, seed: int) -> bytes:
-    """With some bits flipped in the second half of its last scan, where no marker tells."""
+    """Flips some bits in the second half of the last scan, where no marker reveals it."""
     rng = np.random.default_rng(seed)
     bits = np.frombuffer(data, np.uint8).copy()
     scan = data.rfind(b"\xff\xda") + 14
@@ -145,8 +147,8 @@ def damaged(data: bytes, seed: int) -> bytes:
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
 @pytest.mark.parametrize("kind", [{"subsampling": "4:2:0"}, {"subsampling": "4:4:4"}, {"progressive": True}], ids=str)
-def test_damaged_scans_leave_nothing_of_the_picture_before(kind, load_hint):
-    """A slot that the decoder leaves as it was, and calls decoded, would give the last batch's picture a new label."""
+def test_damaged_scans_keep_nothing_of_the_previous_image(kind, load_hint):
+    """A slot that the decoder reports as decoded but does not write would give an old image a new label."""
     whole = [jpeg(photo(375, 500, seed), **kind) for seed in range(8)]
     files = [data for i in range(64) for data in (damaged(whole[i % 8], i), whole[i % 8])]
     headers = [read_header(data) for data in files]
@@ -166,11 +168,11 @@ def test_damaged_scans_leave_nothing_of_the_picture_before(kind, load_hint):
         got = array.view(375, 500, 3).cpu().numpy() if outcome is None else outcome
         kept = (got == before.numpy()).all(axis=(1, 2)).sum()
         if kept:
-            wrong.append(f"{name}: {kept} rows are as they were before")
+            wrong.append(f"{name}: {kept} rows are still of the previous image")
         want = np.asarray(Image.open(io.BytesIO(whole[i // 2 % 8])))
         if i % 2:
-            wrong += filter(None, [too_far(got, want, name)])
-        elif "progressive" not in kind:  # of which a later scan refines all rows
-            off = np.abs(got[:100].astype(int) - want[:100]).mean()
-            wrong += [f"{name}: the rows before the damage are off by {off:.1f} levels"] * bool(off > 3)
+            wrong += filter(None, [difference(got, want, name)])
+        elif "progressive" not in kind:  # a later scan of a progressive JPEG refines all rows
+            error = np.abs(got[:100].astype(int) - want[:100]).mean()
+            wrong += [f"{name}: the rows before the damage differ by {error:.1f} levels"] * bool(error > 3)
     assert not wrong, wrong

@@ -1,4 +1,4 @@
-"""What needs a process of its own: exits, forks, a cold cache, several GPUs."""
+"""Tests in processes of their own: exits, forks, a cold cache, several GPUs."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def ready():
 """
 
 
-class Replay:
-    """A program, from the line "ready" on."""
+class Script:
+    """A Python program in a process of its own."""
 
     def __init__(self, body: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -48,7 +48,7 @@ class Replay:
             pytest.fail(f"still running after {seconds:.0f} s\n{out}\n{error}")
         return self.process.returncode, out, error
 
-    def wait_since_ready(self, seconds: float = 8.0, stop: bool = False) -> tuple[int, str, str]:
+    def wait_after_ready(self, seconds: float = 8.0, stop: bool = False) -> tuple[int, str, str]:
         assert self.process.stdout is not None and self.process.stderr is not None
         assert self.process.stdout.readline() == "ready\n", self.process.stderr.read()
         if stop:
@@ -63,26 +63,26 @@ loader = Loader(Memory(100_000), [T.CenterCrop(4)], batch_size=64, device="cuda"
 
 
 @pytest.mark.parametrize("keep", ["batches = iter(loader); next(batches)", "for batch in loader: break"])
-def test_an_exit_without_close(keep):
-    status, _, error = Replay(f"{LOADER}\n{keep}\nready()").wait_since_ready()
+def test_a_loader_need_not_be_closed_before_exit(keep):
+    status, _, error = Script(f"{LOADER}\n{keep}\nready()").wait_after_ready()
     assert (status, error) == (0, "")
 
 
 def test_an_exception_ends_the_process_with_its_traceback():
-    status, _, error = Replay(
+    status, _, error = Script(
         f"{LOADER}\nfor batch in loader:\n    ready()\n    raise KeyError('mine')"
-    ).wait_since_ready()
+    ).wait_after_ready()
     assert status == 1 and error.rstrip().endswith("KeyError: 'mine'") and error.count("Traceback") == 1
 
 
-def test_ctrl_c():
+def test_ctrl_c_ends_the_process():
     body = f"{LOADER}\nready()\nfor batch in loader:\n    time.sleep(0.001)"
-    status, _, error = Replay(body).wait_since_ready(stop=True)
+    status, _, error = Script(body).wait_after_ready(stop=True)
     assert status == -signal.SIGINT and "KeyboardInterrupt" in error
 
 
 def test_a_fork_after_cuda_was_used():
-    """In the child: one clear error for a loader of its own, and for the parent's."""
+    """The child gets one clear error for its own GPU loader and for the parent's; a CPU loader works."""
     body = f"""
 {LOADER}
 next(iter(loader))
@@ -98,7 +98,7 @@ if os.fork() == 0:
 print("status", os.wait()[1])
 loader.close()
 """
-    status, out, error = Replay(body).wait()
+    status, out, error = Script(body).wait()
     assert status == 0, error
     lines = out.splitlines()
     assert len(lines) == 4 and lines[2] == f"child: [{list(range(8))}]" and lines[3] == "status 0", out
@@ -110,20 +110,20 @@ def test_cold_processes_share_one_kernel_cache(tmp_path):
 x = torch.arange(3 * 64 * 64, device="cuda").remainder(251).to(torch.uint8).reshape(3, 64, 64)
 print(T.Compose([T.CenterCrop(50), T.Resize(30)])(x).long().sum().item())
 """
-    scripts = [Replay(body, CUAUG_CACHE_DIR=str(tmp_path)) for _ in range(16)]
+    scripts = [Script(body, CUAUG_CACHE_DIR=str(tmp_path)) for _ in range(16)]
     results = [script.wait(240) for script in scripts]
     assert {status for status, _, _ in results} == {0}, results
     assert len({out for _, out, _ in results}) == 1
     assert [path.suffix for path in tmp_path.iterdir()] == [".cubin"]
 
 
-def test_a_cache_that_cannot_be_made_costs_time_alone(tmp_path):
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path):
     body = "print(T.CenterCrop(5)(torch.ones(3, 9, 9, device='cuda')).sum().item())"
     (tmp_path / "file").write_text("")
-    assert Replay(body, CUAUG_CACHE_DIR=str(tmp_path / "file" / "below")).wait()[:2] == (0, "75.0\n")
+    assert Script(body, CUAUG_CACHE_DIR=str(tmp_path / "file" / "below")).wait()[:2] == (0, "75.0\n")
 
 
-def test_rank_1_leaves_nothing_on_gpu_0():
+def test_rank_1_makes_no_context_on_gpu_0():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs 2 GPUs")
     body = """
@@ -144,5 +144,5 @@ print(active(0), active(1))
         ("os.environ['LOCAL_RANK'] = '1'", "cuda"),
         ("os.environ['LOCAL_RANK'] = '1'", None),
     ):
-        status, out, error = Replay(body.format(choose=choose, device=device), CUAUG_DEVICE="").wait()
+        status, out, error = Script(body.format(choose=choose, device=device), CUAUG_DEVICE="").wait()
         assert (status, out) == (0, "0 1\n"), error

@@ -178,7 +178,7 @@ def test_a_stuck_producer_is_reported(loader_on, pictures, monkeypatch, stuck_in
 
 def test_a_forked_process_is_told_so(fake, loader_on, pictures):
     fake.torch.cuda._is_in_bad_fork = lambda: True
-    assert "forked" in cuda.unavailable(torch.device("cuda"))
+    assert "forked" in cuda.availability_error(torch.device("cuda"))
     with pytest.raises(DeviceError, match="spawn"):
         loader_on(True, pictures, CHAIN)
 

@@ -44,7 +44,7 @@ BARRIERS = [
 @pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
 def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
     """Nothing pinned is asked for, and of the device just each batch's images, from torch's allocator."""
-    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", 4 << 10)
+    monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", 4 << 10)
     files = DecodeResult(pictures) if decoded else pictures
     loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
     for _ in range(12):  # five batches each: so that every batch has been in both arenas
@@ -86,7 +86,7 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
 
         return run
 
-    monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
+    monkeypatch.setattr(cuda.Workspace, "copy_to_pinned", checked("upload", cuda.Workspace.copy_to_pinned))
     monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
     loader = loader_on(True, pictures, CHAIN, batch_size=8)

@@ -79,7 +79,7 @@ def test_a_sample_left_out_is_not_touched(fake):
 
 
 def test_batches_larger_than_the_grid(fake, monkeypatch):
-    monkeypatch.setattr(cuda, "_MOST_SAMPLES", 4)
+    monkeypatch.setattr(cuda, "_MAX_SAMPLES", 4)
     image = np.arange(9 * 9 * 3, dtype=np.uint8).reshape(9, 9, 3)
     plan = plan_for(*[image] * 10)
     plan.crop(np.arange(10) % 5, 0, 3, 3)
@@ -144,12 +144,12 @@ def test_threads_at_once_load_one_kernel(monkeypatch):
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
 def test_statistics_begin_at_zero(fake, monkeypatch, most):
     """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
-    monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", most)
+    monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", most)
     batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
     plan = plan_for(*batch)
     T.Compose([T.ColorJitter(contrast=0.5), T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(3)))
     tables = plan.compile(Type.UINT8, Layout.HWC)
-    assert tables.statistics and cuda.fills(tables) == (most == 0)
+    assert tables.statistics and cuda.count_fills(tables) == (most == 0)
     workspace = cuda.Workspace(torch.device("cpu"))
     addresses = np.array([image.ctypes.data for image in batch], dtype=np.uint64)
     for _ in range(2):
@@ -159,13 +159,13 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
             want = np.empty(image.size, np.uint8)
             run_plans.CpuExecutor(tables).run(i, image, want.ctypes.data)
             assert_same(target[i].numpy().reshape(-1), want)
-        for kept in (workspace._tables, workspace._statistics, workspace._between, workspace._pinned):
-            kept.hold(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
+        for kept in (workspace._tables, workspace._statistics, workspace._intermediates, workspace._pinned):
+            kept.get(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
 
 
 def test_what_measures_nothing_needs_no_zeros(fake):
     tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
-    assert tables.statistics == cuda.fills(tables) == 0
+    assert tables.statistics == cuda.count_fills(tables) == 0
     run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
     assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
 
@@ -173,13 +173,13 @@ def test_what_measures_nothing_needs_no_zeros(fake):
 def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
     workspace = cuda.Workspace(torch.device("cpu"))
     for size in (1000, 900, 1100, 1150, 2):
-        workspace.between(size)
+        workspace.intermediate_memory(size)
     assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
     for _ in range(100):
-        workspace.between(320)
+        workspace.intermediate_memory(320)
     assert len(fake.torch.asked) == 2
     for _ in range(100):
-        workspace.between(200)
+        workspace.intermediate_memory(200)
     assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
 
 

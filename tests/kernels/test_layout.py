@@ -12,7 +12,7 @@ import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY, library
 from cuaug.plan import layout
-from cuaug.plan.pass_table import Writing
+from cuaug.plan.pass_table import PassTablePointers
 
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
@@ -83,7 +83,7 @@ def test_the_built_library_has_these_sizes():
 
 
 def test_the_built_library_has_the_fields_of_a_plan_that_is_written():
-    assert library.cuaug_writing_size() == ctypes.sizeof(Writing)
+    assert library.cuaug_writing_size() == ctypes.sizeof(PassTablePointers)
 
 
 def test_another_order_or_type_is_noticed(compiled):

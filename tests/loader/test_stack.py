@@ -127,7 +127,7 @@ def test_what_needs_a_stack_is_refused(behind):
     st.sampled_from([Layout.CHW, Layout.HWC]),
 )
 def test_each_image_has_an_address_of_its_own(sizes, layout):
-    stacks = OutputStacks.of(np.array(sizes).T, None, 3, layout)
+    stacks = OutputStacks.from_sizes(np.array(sizes).T, None, 3, layout)
     assert stacks.views is None and stacks.count == 1
     assert stacks.shapes == [(3, *size) if layout == Layout.CHW else (*size, 3) for size in sizes]
     made = [torch.empty(shape) for shape in stacks.shapes]

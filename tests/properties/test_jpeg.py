@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cuaug import TransformError
 from cuaug._runtime.native import ISAS
 from cuaug.plan import Border, Layout, Type, operations
-from cuaug.plan.filters import quantisation
+from cuaug.plan.filters import quantization_tables
 from tests.references import jpeg as reference
 from tests.references import sampling
 from tests.support.run_plans import assert_same, plan_for, run, run_one
@@ -74,7 +74,7 @@ def test_is_near_the_standard_in_real_numbers(quality):
 
 def test_steps_are_those_in_pillows_header():
     for quality in range(1, 101):
-        np.testing.assert_array_equal(quantisation(quality)[0], reference.steps(quality))
+        np.testing.assert_array_equal(quantization_tables(quality)[0], reference.steps(quality))
 
 
 @settings(max_examples=50)

@@ -112,8 +112,8 @@ def test_moves_by_whole_pixels_are_exact(data, image, filter, border):
     dy, dx = data.draw(st.integers(-5, 5)), data.draw(st.integers(-5, 5))
     plan = plan_for(image)
     plan.warp([[1, 0, dx], [0, 1, dy], [0, 0, 1]], h, w, filter=filter, border=border)
-    rows = [reference.continued(y + dy, h, border.name.lower()) for y in range(h)]
-    columns = [reference.continued(x + dx, w, border.name.lower()) for x in range(w)]
+    rows = [reference.border_index(y + dy, h, border.name.lower()) for y in range(h)]
+    columns = [reference.border_index(x + dx, w, border.name.lower()) for x in range(w)]
     want = image[rows][:, columns].copy()
     want[np.array(rows) < 0] = 0
     want[:, np.array(columns) < 0] = 0
@@ -282,7 +282,7 @@ def test_each_sample_has_nodes_of_its_own(shared):
     ("arguments", "message"),
     [
         ({"height": 0}, "warp to 0 x 3"),
-        ({"field": np.zeros((1, 3, 2), np.float32)}, r"a field is \(R, C, 2\).*not \(1, 3, 2\)"),
+        ({"field": np.zeros((1, 3, 2), np.float32)}, r"field is \(R, C, 2\).*not \(1, 3, 2\)"),
         ({"field": np.zeros((4, 3, 2), np.float32), "nodes": (5, 3)}, r"nodes are from 2 to .*\(4, 3\), not \(5, 3\)"),
         ({"field": np.zeros((4, 3, 2), np.float32), "nodes": (2, 1)}, r"nodes are from 2 to .*\(4, 3\), not \(2, 1\)"),
     ],

@@ -1,6 +1,6 @@
-"""Plain NumPy versions of everything the kernels compute, written to be read, not to be fast.
+"""Plain NumPy references of the kernels, written to be read, not to be fast.
 
-`OPERATIONS` names the reference of each pixel operation, so that a test can see that none is missing.
+`OPERATIONS` maps each point operation to its reference; a test fails if one is missing.
 """
 
 from __future__ import annotations

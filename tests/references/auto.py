@@ -1,4 +1,4 @@
-"""What automatic augmentation does, on (H, W, 3) float64 arrays: torchvision's `_apply_image_or_video_transform`."""
+"""Automatic augmentation on (H, W, 3) float64 arrays: torchvision's `_apply_image_or_video_transform`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.references import color, filters, statistics, warp
 def step(
     image: np.ndarray, name: str, magnitude: float, filter: str = "nearest", fill: Any = 0.0, limit: float = 255.0
 ) -> np.ndarray:
-    """`name` by `magnitude`; `limit` is the value of white."""
+    """Applies operation `name` with `magnitude`; `limit` is the value of white."""
     h, w, _ = image.shape
     factor, shear = 1.0 + magnitude, math.degrees(math.atan(magnitude))
 
@@ -52,8 +52,8 @@ def step(
     return image
 
 
-def steps(image: np.ndarray, operation: Sequence[str], magnitude: Sequence[float], **how: Any) -> np.ndarray:
-    """One after the other, rounded nowhere between."""
+def steps(image: np.ndarray, operation: Sequence[str], magnitude: Sequence[float], **options: Any) -> np.ndarray:
+    """Applies operations one after the other, without rounding in between."""
     for name, amount in zip(operation, magnitude, strict=True):
-        image = step(image, name, amount, **how)
+        image = step(image, name, amount, **options)
     return image

@@ -1,4 +1,4 @@
-"""Pixel operations on (H, W, 3) float64 arrays, in torchvision's definitions; `limit` is the value of white."""
+"""Point operations on (H, W, 3) float64 arrays, as torchvision defines them; `limit` is the value of white."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def saturate(image: np.ndarray, limit: float) -> np.ndarray:
 
 
 def gray(image: np.ndarray) -> np.ndarray:
-    """(H, W) luma: torchvision's rgb_to_grayscale before it rounds."""
+    """(H, W) luma: torchvision's rgb_to_grayscale before rounding."""
     return 0.2989 * image[..., 0] + 0.587 * image[..., 1] + 0.114 * image[..., 2]
 
 
@@ -39,7 +39,7 @@ def grayscale(image: np.ndarray) -> np.ndarray:
 
 
 def matrix(image: np.ndarray, values: np.ndarray, limit: float) -> np.ndarray:
-    """values: (3, 4), the last column added."""
+    """values: (3, 4); the last column is added."""
     result = np.empty_like(image)
     for i in range(3):
         result[..., i] = sum(values[i][c] * image[..., c] for c in range(3)) + values[i][3]
@@ -84,7 +84,7 @@ def hsv_to_rgb(h: float, s: float, v: float) -> tuple[float, float, float]:
 
 
 def levels(image: np.ndarray) -> np.ndarray:
-    """Rounded to uint8, halves up."""
+    """Rounds to uint8, halves up."""
     return np.floor(np.clip(image, 0, 255) + 0.5).astype(np.uint8)
 
 
@@ -93,16 +93,16 @@ def invert(image: np.ndarray, limit: float) -> np.ndarray:
 
 
 def posterize(image: np.ndarray, bits: int, limit: float) -> np.ndarray:
-    """torchvision's posterize: the upper bits of whole levels, or 2**bits steps of a float."""
+    """torchvision's posterize: the upper bits of uint8 levels, or 2**bits steps of a float."""
     if limit == 255.0:
         return (levels(image) & (((1 << bits) - 1) << (8 - bits))).astype(np.float64)
     return np.clip(np.floor(image * 2**bits), 0, 2**bits - 1) / 2**bits
 
 
 def solarize(image: np.ndarray, threshold: float, limit: float) -> np.ndarray:
-    """torchvision's solarize; uint8 images are compared as whole levels."""
-    known = levels(image) if limit == 255.0 else image
-    return np.where(known >= threshold, limit - image, image)
+    """torchvision's solarize; uint8 images are compared as rounded levels."""
+    rounded = levels(image) if limit == 255.0 else image
+    return np.where(rounded >= threshold, limit - image, image)
 
 
 def gamma(image: np.ndarray, gamma: float, gain: float, limit: float) -> np.ndarray:

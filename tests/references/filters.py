@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from tests.references.warp import continued
+from tests.references.warp import border_index
 
 
 def correlate(image: np.ndarray, kernel: np.ndarray, border: str) -> np.ndarray:
-    """The sum of each pixel's surroundings times the kernel, (K, L) both odd, which is not turned round."""
+    """Correlation with a kernel, (K, L) both odd, without flipping it."""
     h, w, _ = image.shape
     down, across = kernel.shape[0] // 2, kernel.shape[1] // 2
-    rows = [continued(y, h, border) for y in range(-down, h + down)]
-    columns = [continued(x, w, border) for x in range(-across, w + across)]
+    rows = [border_index(y, h, border) for y in range(-down, h + down)]
+    columns = [border_index(x, w, border) for x in range(-across, w + across)]
     padded = image.astype(np.float64)[rows][:, columns]
     padded[np.array(rows) < 0] = 0.0
     padded[:, np.array(columns) < 0] = 0.0
@@ -37,7 +37,7 @@ def gaussian_blur(image: np.ndarray, kernel_size: tuple[int, int], sigma: float)
 
 
 def adjust_sharpness(image: np.ndarray, factor: float, limit: float) -> np.ndarray:
-    """torchvision's adjust_sharpness, before it rounds: the outermost pixels are not smoothed."""
+    """torchvision's adjust_sharpness before rounding: the outermost pixels are not smoothed."""
     h, w, _ = image.shape
     smooth = image.astype(np.float64)
     if min(h, w) > 2:
@@ -47,7 +47,7 @@ def adjust_sharpness(image: np.ndarray, factor: float, limit: float) -> np.ndarr
 
 
 def motion_kernel(size: int, angle_degrees: float, direction: float, filter: str = "nearest") -> np.ndarray:
-    """Kornia's get_motion_kernel2d: a row of weights from (d + 1) / 2 to (1 - d) / 2, turned counter-clockwise."""
+    """Kornia's get_motion_kernel2d: a row of weights from (d + 1) / 2 to (1 - d) / 2, rotated counter-clockwise."""
     half, start = size // 2, (direction + 1) / 2
     line = [start + (1 - 2 * start) * k / (size - 1) for k in range(size)]
     cos, sin = math.cos(math.radians(angle_degrees)), math.sin(math.radians(angle_degrees))

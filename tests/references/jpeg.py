@@ -1,7 +1,7 @@
-"""JPEG as its standards have it, in real numbers: ITU-T T.81's DCT and quantisation, JFIF's colours, 4:2:0.
+"""JPEG by its standards, in real numbers: ITU-T T.81's DCT and quantization, JFIF's colours, 4:2:0.
 
-libjpeg computes the same with integers of a few bits, so that a coefficient beside the middle between two steps may
-fall to the other: `levels` are not what it gives, but near. What it gives itself, Pillow says.
+libjpeg computes with integers of a few bits, so a coefficient near the middle between two steps may round to the other.
+Its results are close to `jpeg`, not equal; `by_pillow` gives them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ DCT = np.array(
 
 
 def steps(quality: int) -> list[np.ndarray]:
-    """Luma's and chroma's (8, 8) quantisation steps, out of the header that Pillow writes."""
+    """(8, 8) quantization steps of luma and of chroma, from the header that Pillow writes."""
     with Image.open(io.BytesIO(encoded(np.zeros((8, 8, 3), np.uint8), quality))) as image:
-        # Since Pillow 8.3 by rows, not in zigzag order.
+        # By rows since Pillow 8.3; in zigzag order before.
         return [np.array(image.quantization[k]).reshape(8, 8) for k in (0, 1)]
 
 
@@ -35,19 +35,19 @@ def encoded(image: np.ndarray, quality: int) -> bytes:
 
 
 def by_pillow(image: np.ndarray, quality: int) -> np.ndarray:
-    """(H, W, 3) uint8, saved and loaded."""
+    """(H, W, 3) uint8 image, saved and loaded by Pillow."""
     with Image.open(io.BytesIO(encoded(image, quality))) as decoded:
         return np.asarray(decoded.convert("RGB"))
 
 
-def coded(plane: np.ndarray, quantisation: np.ndarray) -> np.ndarray:
-    """A plane after the DCT, its quantisation and the way back; the last row and column repeat to whole blocks."""
+def quantized(plane: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """A plane after DCT, quantization and inverse DCT; the last row and column repeat to whole blocks."""
     h, w = plane.shape
     padded = np.pad(plane, ((0, -h % 8), (0, -w % 8)), mode="edge") - 128
     for y in range(0, h, 8):
         for x in range(0, w, 8):
             block = DCT @ padded[y : y + 8, x : x + 8] @ DCT.T
-            block = np.round(block / quantisation) * quantisation
+            block = np.round(block / steps) * steps
             padded[y : y + 8, x : x + 8] = DCT.T @ block @ DCT
     return np.clip(padded[:h, :w] + 128, 0, 255)
 
@@ -59,7 +59,7 @@ def halved(plane: np.ndarray) -> np.ndarray:
 
 
 def doubled(plane: np.ndarray, axis: int) -> np.ndarray:
-    """Three quarters of the nearest sample, one of the next."""
+    """Fancy upsampling: three quarters of the nearest sample, one quarter of the next."""
     plane = np.moveaxis(plane, axis, 0)
     before, after = np.concatenate([plane[:1], plane[:-1]]), np.concatenate([plane[1:], plane[-1:]])
     both = np.stack([0.75 * plane + 0.25 * before, 0.75 * plane + 0.25 * after], axis=1)
@@ -67,13 +67,13 @@ def doubled(plane: np.ndarray, axis: int) -> np.ndarray:
 
 
 def jpeg(image: np.ndarray, quality: int) -> np.ndarray:
-    """`image` in uint8 levels, coded and decoded, in real numbers."""
+    """Encodes and decodes an image of uint8 levels, in real numbers."""
     h, w, _ = image.shape
     ycc = image.astype(np.float64) @ TO_YCC.T + (0, 128, 128)
     luma, chroma = steps(quality)
-    planes = [coded(ycc[..., 0], luma)]
+    planes = [quantized(ycc[..., 0], luma)]
     for k in (1, 2):
-        plane = coded(halved(ycc[..., k]), chroma)
+        plane = quantized(halved(ycc[..., k]), chroma)
         if plane.shape[1] > 2:
             planes.append(doubled(doubled(plane, 0), 1)[:h, :w])
         else:  # libjpeg's rule for narrow images

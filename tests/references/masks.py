@@ -1,4 +1,4 @@
-"""Operations that know where a pixel stands, on (H, W, 3) arrays."""
+"""Operations that depend on pixel positions, on (H, W, 3) arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.references.philox import pixel_words
 
 
 def inside(h: int, w: int, rectangle) -> np.ndarray:
-    """(H, W): rows y0 ... y1 - 1 and columns x0 ... x1 - 1."""
+    """(H, W) bool: rows y0 ... y1 - 1 and columns x0 ... x1 - 1."""
     y0, x0, y1, x1 = rectangle
     y, x = np.mgrid[:h, :w]
     return (y >= y0) & (y < y1) & (x >= x0) & (x < x1)
@@ -21,12 +21,12 @@ def erase(image: np.ndarray, rectangle, value) -> np.ndarray:
 
 
 def uniform(words: np.ndarray) -> np.ndarray:
-    """The upper 24 bits, as a fraction."""
+    """The upper 24 bits as a fraction of 1."""
     return (words >> np.uint32(8)) / 2.0**24
 
 
 def normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Box and Muller's transform of two words."""
+    """The Box-Muller transform of two words."""
     radius = np.sqrt(-2 * np.log(uniform(first) + 0.5 / 2**24))
     return radius * np.cos(2 * np.pi * uniform(second))
 
@@ -47,7 +47,7 @@ def mask(image: np.ndarray, ratio: float, key, fill) -> np.ndarray:
 
 
 def grid(image: np.ndarray, tile: float, ratio: float, angle: float, shift, fill) -> np.ndarray:
-    """Each pixel's centre, turned by `angle` radians, in tiles: hidden where both fractions are below the ratio."""
+    """Fills pixels whose centre, rotated by `angle` radians, has both tile fractions below `ratio`."""
     h, w, _ = image.shape
     y, x = np.mgrid[:h, :w] + 0.5
     down, across = np.cos(angle) * y + np.sin(angle) * x, np.cos(angle) * x - np.sin(angle) * y

@@ -11,7 +11,7 @@ from tests.references.philox import pixel_words
 
 
 def normals(h: int, w: int, key) -> np.ndarray:
-    """(H, W, 3): a standard normal draw for each pixel and channel."""
+    """(H, W, 3) standard normal numbers, one per pixel and channel."""
     a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
     pairs = [(a[..., 0], a[..., 1]), (a[..., 2], a[..., 3]), (b[..., 0], b[..., 1])]
     return np.stack([normal(*pair) for pair in pairs], axis=-1)
@@ -22,19 +22,19 @@ def add_noise(image: np.ndarray, key, mean: float, std: float) -> np.ndarray:
 
 
 def poisson(mean: float, first: np.uint32, second: np.uint32) -> int:
-    """The draw that two words make: the smallest count whose cumulative probability exceeds the first's fraction."""
+    """A Poisson number from two words: the least count whose cumulative probability exceeds the first's fraction."""
     if mean >= 12.0:
         z, deviation = float(normal(first, second)), math.sqrt(mean - 1 / 12)
         return max(math.floor(mean + deviation * z + (z * z - 1) / 6 + (z - z**3) / (72 * deviation) + 0.5), 0)
-    wanted, count, total = float(uniform(first)), 0, math.exp(-mean)
-    while wanted >= total and count < mean + 6 * math.sqrt(mean) + 12:
+    fraction, count, total = float(uniform(first)), 0, math.exp(-mean)
+    while fraction >= total and count < mean + 6 * math.sqrt(mean) + 12:
         count += 1
         total += math.exp(-mean) * mean**count / math.factorial(count)
     return count
 
 
 def shot_noise(image: np.ndarray, key, scale: float, limit: float) -> np.ndarray:
-    """Linear light, v ** 2.2, in photons of `scale`."""
+    """Photon noise of linear light, v ** 2.2, in photons of `scale`."""
     h, w, _ = image.shape
     a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
     result = np.empty_like(image)

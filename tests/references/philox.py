@@ -1,10 +1,10 @@
-"""Philox4x32-10 and what cuaug.sampling.rng makes of it, in Python integers and NumPy."""
+"""Philox4x32-10 and the numbers of cuaug.sampling.rng, in Python integers and NumPy."""
 
 from __future__ import annotations
 
 import numpy as np
 
-#: (counter, key, result): Random123's file kat_vectors, philox4x32 with 10 rounds.
+#: (counter, key, result) from Random123's file kat_vectors, philox4x32 with 10 rounds.
 KNOWN_ANSWERS = [
     ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
     ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
@@ -17,7 +17,7 @@ KNOWN_ANSWERS = [
 
 
 def philox(counter, key) -> np.ndarray:
-    """(..., 4) uint32 words from (..., 4) counters and a (2,) key: section 4.3 of Salmon et al. 2011."""
+    """(..., 4) uint32 words of (..., 4) counters and a (2,) key: section 4.3 of Salmon et al. 2011."""
     c0, c1, c2, c3 = np.moveaxis(np.asarray(counter, dtype=np.uint64), -1, 0)
     k0, k1 = (int(word) for word in key)
     low = np.uint64(0xFFFFFFFF)
@@ -30,13 +30,13 @@ def philox(counter, key) -> np.ndarray:
 
 
 def pixel_words(h: int, w: int, key, third: int = 0) -> np.ndarray:
-    """(H, W, 4): the words of each pixel's own generator, counter (x, y, third, 0)."""
+    """(H, W, 4) words of each pixel's own generator, counter (x, y, third, 0)."""
     y, x = np.mgrid[:h, :w]
     return philox(np.stack([x, y, np.full_like(x, third), np.zeros_like(x)], axis=-1), key)
 
 
 def split_mix(value: int) -> int:
-    """One output of SplitMix64 whose state was `value`."""
+    """One output of SplitMix64 from state `value`."""
     z = (value + 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
@@ -49,7 +49,7 @@ def key_of(seed: int, epoch: int) -> tuple[int, int]:
 
 
 def rng(seed: int, epoch: int, indices, position: int, first: int, count: int) -> np.ndarray:
-    """(N, count): numbers first ... first + count - 1 of the transform at `position`, for each sample index."""
+    """(N, count) numbers first ... first + count - 1 of the transform at `position`, for each sample index."""
     result = np.empty((len(indices), count))
     for i, index in enumerate(indices):
         index = int(index) % 2**64

@@ -22,7 +22,7 @@ def cubic(x: float, a: float) -> float:
 
 
 def nearest_matrix(old: int, new: int) -> np.ndarray:
-    """Output i shows input floor(i * old / new), with OpenCV's rounding of the quotient."""
+    """Output i is input floor(i * old / new), with OpenCV's rounding of the quotient."""
     matrix = np.zeros((new, old))
     for i in range(new):
         matrix[i, min(math.floor(i * (1.0 / (new / old))), old - 1)] = 1
@@ -30,7 +30,7 @@ def nearest_matrix(old: int, new: int) -> np.ndarray:
 
 
 def interpolation_matrix(old: int, new: int, filter: str) -> np.ndarray:
-    """2 or 4 neighbours of the centre; beyond the ends, the end again."""
+    """2 or 4 neighbours of the centre; the end pixel repeats beyond the ends."""
     matrix = np.zeros((new, old))
     for i in range(new):
         centre = (i + 0.5) * old / new - 0.5
@@ -44,7 +44,7 @@ def interpolation_matrix(old: int, new: int, filter: str) -> np.ndarray:
 
 
 def antialias_matrix(old: int, new: int, filter: str) -> np.ndarray:
-    """The filter stretched by the reduction, centred on each output, cut at the ends and normalised."""
+    """The filter, stretched by the reduction, centred on each output, cut at the ends and normalised."""
     stretch = max(1.0, old / new)
     matrix = np.zeros((new, old))
     for i in range(new):
@@ -76,26 +76,26 @@ def flip(image: np.ndarray, vertical: bool) -> np.ndarray:
     return image[::-1] if vertical else image[:, ::-1]
 
 
-def continued(n: int, before: int, after: int, border: str) -> np.ndarray:
-    """A row of the indices 0 to n - 1 continued beyond its ends: what np.pad makes of it, from NumPy 2 on.
+def border_indices(n: int, before: int, after: int, border: str) -> np.ndarray:
+    """Indices 0 to n - 1 padded by a border, as np.pad does from NumPy 2 on.
 
-    Before, it repeats rows wrongly that are much shorter than the padding.
+    NumPy 1 repeats a row wrongly if it is much shorter than the padding.
     """
     i = np.arange(-before, n + after)
     if border == "edge":
         return i.clip(0, n - 1)
     if border == "wrap":
         return i % n
-    last = {"symmetric": 2 * n - 1, "reflect": 2 * n - 2}[border]  # there and back
+    last = {"symmetric": 2 * n - 1, "reflect": 2 * n - 2}[border]
     i %= max(1, last + (border == "symmetric"))
     return np.minimum(i, last - i)
 
 
 def pad(image: np.ndarray, left: int, top: int, right: int, bottom: int, border: str, fill=0.0) -> np.ndarray:
-    """border: "constant", "edge", "reflect", "symmetric" or "wrap", as np.pad understands them."""
+    """border: "constant", "edge", "reflect", "symmetric" or "wrap", as in np.pad."""
     h, w, _ = image.shape
     if border != "constant":
-        return image[continued(h, top, bottom, border)][:, continued(w, left, right, border)]
+        return image[border_indices(h, top, bottom, border)][:, border_indices(w, left, right, border)]
     padded = np.empty((top + h + bottom, left + w + right, 3), dtype=image.dtype)
     padded[:] = fill
     padded[top : top + h, left : left + w] = image

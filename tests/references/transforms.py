@@ -1,6 +1,6 @@
-"""What each transform does to one image, written in plain NumPy, for given arguments of the transform.
+"""NumPy references of the transforms: functions of a transform's arguments that return a reference.
 
-A reference takes an (H, W, 3) float64 image in levels 0 ... 255 and the parameters that were drawn for it.
+A reference takes an (H, W, 3) float64 image in levels 0 ... 255 and the parameters drawn for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def resize(filter: str = "bilinear", antialias: bool = True) -> Reference:
 
 
 def center_crop(height: int, width: int) -> Reference:
-    """torchvision's center_crop: padding, the smaller half first, then a window at round((h - height) / 2)."""
+    """torchvision's center_crop: padding, smaller half first, then a crop at round((h - height) / 2)."""
 
     def run(image: Image) -> Image:
         h, w, _ = image.shape
@@ -127,51 +127,51 @@ def mirrored(vertical: bool) -> Reference:
     return lambda image: sampling.flip(image, vertical)
 
 
-def rotation(filter: str = "nearest", expand: bool = False, center: Any = None, **how: Any) -> Reference:
+def rotation(filter: str = "nearest", expand: bool = False, center: Any = None, **options: Any) -> Reference:
     def run(image: Image, angle: float) -> Image:
         h, w, _ = image.shape
         size = warping.expanded_size(h, w, angle) if expand else (h, w)
         matrix = warping.affine(h, w, -angle, (0, 0), 1.0, (0, 0), None if expand else center, size)
-        return warping.warp(image, matrix, *size, filter, **how)
+        return warping.warp(image, matrix, *size, filter, **options)
 
     return run
 
 
-def affine(filter: str = "nearest", center: Any = None, **how: Any) -> Reference:
+def affine(filter: str = "nearest", center: Any = None, **options: Any) -> Reference:
     def run(image: Image, **params: Any) -> Image:
         h, w, _ = image.shape
-        return warping.warp(image, warping.affine(h, w, **params, center=center), h, w, filter, **how)
+        return warping.warp(image, warping.affine(h, w, **params, center=center), h, w, filter, **options)
 
     return run
 
 
-def perspective(filter: str = "bilinear", **how: Any) -> Reference:
+def perspective(filter: str = "bilinear", **options: Any) -> Reference:
     def run(image: Image, startpoints: np.ndarray, endpoints: np.ndarray) -> Image:
-        return warping.warp(image, warping.perspective(startpoints, endpoints), *image.shape[:2], filter, **how)
+        return warping.warp(image, warping.perspective(startpoints, endpoints), *image.shape[:2], filter, **options)
 
     return run
 
 
-def elastic(filter: str = "bilinear", **how: Any) -> Reference:
+def elastic(filter: str = "bilinear", **options: Any) -> Reference:
     def run(image: Image, field: np.ndarray, rows: int, columns: int) -> Image:
-        return warping.warp(image, np.eye(3), *image.shape[:2], filter, field=field[:rows, :columns], **how)
+        return warping.warp(image, np.eye(3), *image.shape[:2], filter, field=field[:rows, :columns], **options)
 
     return run
 
 
-def grid_distortion(filter: str = "bilinear", **how: Any) -> Reference:
-    """Where a cell's border lies in the new image, and what it shows of the old one; linear between."""
+def grid_distortion(filter: str = "bilinear", **options: Any) -> Reference:
+    """Maps cell borders of the new image to the old one; linear in between."""
 
     def run(image: Image, steps_y: np.ndarray, steps_x: np.ndarray) -> Image:
-        shown = []
+        places = []
         for size, steps in zip(image.shape[:2], (steps_y, steps_x), strict=True):
             cell = size / len(steps)
-            shown.append(
+            places.append(
                 np.interp(
                     np.arange(size) + 0.5, cell * np.arange(len(steps) + 1), cell * np.append(0, np.cumsum(steps))
                 )
             )
-        return warping.remap(image, np.stack(np.meshgrid(*shown, indexing="ij"), axis=-1), filter, **how)
+        return warping.remap(image, np.stack(np.meshgrid(*places, indexing="ij"), axis=-1), filter, **options)
 
     return run
 
@@ -186,21 +186,21 @@ def zoom_out(fill: Any = 0.0) -> Reference:
 
 
 def single(name: str) -> Reference:
-    """One of ColorJitter's changes."""
+    """One operation of ColorJitter."""
     return lambda image, factor: getattr(color, name)(image, factor, 255.0)
 
 
 def distort(image: Image, acts: Any, contrast_before: bool, permutation: Any, **factors: float) -> Image:
     """torchvision's RandomPhotometricDistort."""
     does = dict(zip(["brightness", "contrast", "saturation", "hue", "permutation"], acts, strict=True))
-    for name, now in (
+    for name, due in (
         ("brightness", True),
         ("contrast", contrast_before),
         ("saturation", True),
         ("hue", True),
         ("contrast", not contrast_before),
     ):
-        if does[name] and now:
+        if does[name] and due:
             image = getattr(color, name)(image, factors[name], 255.0)
     return color.permutation(image, permutation) if does["permutation"] else image
 

@@ -1,4 +1,4 @@
-"""General geometry on (H, W, 3) arrays: where each output pixel comes from, one pixel at a time in float64."""
+"""General geometry on (H, W, 3) arrays, one output pixel at a time in float64."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tests.references.sampling import cubic, triangle
 
 
 @functools.cache
-def continued(i: int, n: int, border: str) -> int:
-    """Index i of a row of n pixels, continued beyond its ends; -1 for the constant."""
+def border_index(i: int, n: int, border: str) -> int:
+    """The pixel that index i of a row of n reads beyond its ends; -1 for a constant border."""
     if 0 <= i < n:
         return i
     if border == "constant":
         return -1
     far = abs(i) + n
-    return int(sampling.continued(n, far, far, border)[i + far])
+    return int(sampling.border_indices(n, far, far, border)[i + far])
 
 
 def displacement(field: np.ndarray, y: float, x: float, height: int, width: int) -> tuple[float, float]:
-    """(dy, dx) at a point of the output, linear between the nodes."""
+    """(dy, dx) at a point of the output, by linear interpolation between nodes."""
     rows, columns = field.shape[:2]
     down, across = y / height * (rows - 1), x / width * (columns - 1)
     i, j = min(int(down), rows - 2), min(int(across), columns - 2)
@@ -34,14 +34,14 @@ def displacement(field: np.ndarray, y: float, x: float, height: int, width: int)
 
 
 def remap(image: np.ndarray, places: np.ndarray, filter: str, border: str = "constant", fill=0.0) -> np.ndarray:
-    """Each pixel from its own place, (H, W, 2): y and x in pixels, the first centre at 0.5. Saturates nothing."""
+    """Samples each pixel at `places`, (H, W, 2) y and x in pixels, the first centre at 0.5; without saturation."""
     h, w, _ = image.shape
-    filling = np.broadcast_to(np.asarray(fill, dtype=np.float64), 3)
+    color = np.broadcast_to(np.asarray(fill, dtype=np.float64), 3)
     out = np.empty((*places.shape[:2], 3))
 
     def pixel(y: int, x: int) -> np.ndarray:
-        y, x = continued(y, h, border), continued(x, w, border)
-        return filling if y < 0 or x < 0 else image[y, x].astype(np.float64)
+        y, x = border_index(y, h, border), border_index(x, w, border)
+        return color if y < 0 or x < 0 else image[y, x].astype(np.float64)
 
     for row, column in np.ndindex(out.shape[:2]):
         down, across = places[row, column]
@@ -72,7 +72,7 @@ def warp(
     fill=0.0,
     field: np.ndarray | None = None,
 ) -> np.ndarray:
-    """As `Plan.warp` says. Saturates nothing."""
+    """The reference of `Plan.warp`, without saturation."""
     places = np.empty((height, width, 2))
     for row, column in np.ndindex(height, width):
         y, x = row + 0.5, column + 0.5
@@ -88,7 +88,7 @@ def warp(
 
 
 def inverse_affine(center, angle: float, translate, scale: float, shear) -> np.ndarray:
-    """_get_inverse_affine_matrix, (3, 3): points and center relative to the middle of the image."""
+    """_get_inverse_affine_matrix, (3, 3), for points and a center relative to the middle of the image."""
     rot, sx, sy = math.radians(angle), math.radians(shear[0]), math.radians(shear[1])
     (cx, cy), (tx, ty) = center, translate
     a = math.cos(rot - sy) / math.cos(sy)
@@ -102,9 +102,9 @@ def inverse_affine(center, angle: float, translate, scale: float, shear) -> np.n
 
 
 def affine(h: int, w: int, angle: float, translate, scale: float, shear, center=None, size=None) -> np.ndarray:
-    """What functional.affine does, (3, 3): from points of an image of `size` (None: h x w) to those of one of h x w.
+    """functional.affine as (3, 3): maps points of the new image, of `size` (None: h x w), to points of the old, h x w.
 
-    Rotation is the same with -angle.
+    functional.rotate is the same with -angle.
     """
     center = (0.0, 0.0) if center is None else (center[0] - w * 0.5, center[1] - h * 0.5)
     new_h, new_w = (h, w) if size is None else size
@@ -114,7 +114,7 @@ def affine(h: int, w: int, angle: float, translate, scale: float, shear, center=
 
 
 def expanded_size(h: int, w: int, angle: float) -> tuple[int, int]:
-    """(height, width) by rotate's way past the quarter turns and _compute_affine_output_size."""
+    """(height, width) by _compute_affine_output_size, and by rotate's own rule for quarter turns."""
     if angle % 90 == 0:
         return (h, w) if angle % 180 == 0 else (w, h)
     matrix = inverse_affine((0, 0), -angle, (0, 0), 1.0, (0, 0))
@@ -127,21 +127,21 @@ def expanded_size(h: int, w: int, angle: float) -> tuple[int, int]:
 
 def perspective(startpoints: np.ndarray, endpoints: np.ndarray) -> np.ndarray:
     """_get_perspective_coeffs, (3, 3): least squares for eight coefficients, the ninth 1."""
-    system, wanted = np.zeros((8, 8)), np.asarray(startpoints, dtype=np.float64).reshape(8)
+    system, right = np.zeros((8, 8)), np.asarray(startpoints, dtype=np.float64).reshape(8)
     for i, ((x, y), (u, v)) in enumerate(zip(endpoints, startpoints, strict=True)):
         system[2 * i] = x, y, 1, 0, 0, 0, -u * x, -u * y
         system[2 * i + 1] = 0, 0, 0, x, y, 1, -v * x, -v * y
-    return np.append(np.linalg.lstsq(system, wanted, rcond=None)[0], 1.0).reshape(3, 3)
+    return np.append(np.linalg.lstsq(system, right, rcond=None)[0], 1.0).reshape(3, 3)
 
 
 def elastic_noise(h: int, w: int, sigma_x: float, sigma_y: float, rng: np.random.Generator, count: int) -> np.ndarray:
-    """(count, h, w): what ElasticTransform scales: uniform noise in [-1, 1], blurred, with mirrored borders."""
+    """(count, h, w) ElasticTransform's noise before scaling: uniform in [-1, 1], blurred, mirrored at borders."""
     noise = rng.uniform(-1.0, 1.0, (count, h, w))
     for axis, sigma in ((1, sigma_y), (2, sigma_x)):
         size = int(8 * sigma + 1) // 2 * 2 + 1
         x = np.linspace(-(size - 1) / 2, (size - 1) / 2, size)
         kernel = np.exp(-0.5 * (x / sigma) ** 2)
         kernel /= kernel.sum()
-        padded = np.take(noise, sampling.continued(noise.shape[axis], size // 2, size // 2, "reflect"), axis)
+        padded = np.take(noise, sampling.border_indices(noise.shape[axis], size // 2, size // 2, "reflect"), axis)
         noise = sum(weight * np.take(padded, range(k, k + noise.shape[axis]), axis) for k, weight in enumerate(kernel))
     return noise

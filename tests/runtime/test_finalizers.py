@@ -106,7 +106,7 @@ def test_nothing_in_python_runs_when_a_loader_is_let_go(tmp_path, made):
 def test_streams_that_are_let_go_are_used_again(monkeypatch):
     made = []
     monkeypatch.setattr(streams, "_unused", {})
-    monkeypatch.setattr(streams, "_made", lambda device_id: made.append(device_id) or 100 * device_id + len(made))
+    monkeypatch.setattr(streams, "_create", lambda device_id: made.append(device_id) or 100 * device_id + len(made))
 
     class Stream:
         def __init__(self, handle, device):
@@ -114,8 +114,8 @@ def test_streams_that_are_let_go_are_used_again(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "ExternalStream", Stream)
     devices = [torch.device("cuda", index) for index in (0, 1)]
-    first, second, other = streams.take(devices[0]), streams.take(devices[0]), streams.take(devices[1])
+    first, second, other = streams.acquire(devices[0]), streams.acquire(devices[0]), streams.acquire(devices[1])
     assert [stream.cuda_stream for stream in (first, second, other)] == [1, 2, 103]
     del first, other
-    third, fourth = streams.take(devices[0]), streams.take(devices[0])
-    assert [third.cuda_stream, fourth.cuda_stream, streams.take(devices[1]).cuda_stream] == [1, 4, 103]
+    third, fourth = streams.acquire(devices[0]), streams.acquire(devices[0])
+    assert [third.cuda_stream, fourth.cuda_stream, streams.acquire(devices[1]).cuda_stream] == [1, 4, 103]

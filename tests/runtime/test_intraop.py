@@ -1,4 +1,4 @@
-"""A batch in hand is shared among as many threads as torch takes, with the bits of one image after the other."""
+"""A batch in memory uses as many threads as torch, with the bits of one image after the other."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ SIZE = (21, 34)
 
 
 @given(st.data(), st.sampled_from(list(Type)), st.integers(1, 5), st.integers(1, 7), st.sampled_from([1, 2]))
-def test_a_stack_is_as_its_images(data, dtype, count, several, views):
-    """With more threads than images and with fewer; each image is that of some rows; nothing between is written."""
+def test_a_stack_gives_the_bits_of_its_images(data, dtype, count, several, views):
+    """With more threads than images and with fewer, for several views; gaps between targets stay unwritten."""
     stack = np.stack([data.draw(images(SIZE)) for _ in range(count)])
     chain = data.draw(chains(SIZE)).steps
-    of_rows = stack.repeat(views, axis=0)
-    wanted = run_plans.run(write(run_plans.plan_for(*of_rows), chain), of_rows, dtype)
+    by_row = stack.repeat(views, axis=0)
+    expected = run_plans.run(write(run_plans.plan_for(*by_row), chain), by_row, dtype)
 
-    tables = write(run_plans.plan_for(*of_rows), chain).compile(dtype, Layout.HWC)
-    (size,) = {one.nbytes for one in wanted}
-    got = np.full((len(of_rows), size + 5), 0xA5, dtype=np.uint8)
-    apart = np.zeros((count, SIZE[0] + 1, SIZE[1] + 2, 3), dtype=np.uint8)
-    apart[:, :-1, :-2] = stack
-    program = CpuExecutor(tables)
+    compiled = write(run_plans.plan_for(*by_row), chain).compile(dtype, Layout.HWC)
+    (size,) = {image.nbytes for image in expected}
+    got = np.full((len(by_row), size + 5), 0xA5, dtype=np.uint8)
+    strided = np.zeros((count, SIZE[0] + 1, SIZE[1] + 2, 3), dtype=np.uint8)
+    strided[:, :-1, :-2] = stack
+    executor = CpuExecutor(compiled)
     targets = np.array([row.ctypes.data for row in got], dtype=np.uint64)
-    program.run_stack(apart[:, :-1, :-2], targets, views=views, threads=several)
-    for row, one in zip(got, wanted, strict=True):
-        np.testing.assert_array_equal(row[:size], one.reshape(-1).view(np.uint8))
+    executor.run_stack(strided[:, :-1, :-2], targets, views=views, threads=several)
+    for row, image in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(row[:size], image.reshape(-1).view(np.uint8))
         assert (row[size:] == 0xA5).all()
 
 
@@ -76,7 +76,7 @@ def several(request):
     torch.set_num_threads(before)
 
 
-def test_as_many_threads_as_torch_takes(several):
+def test_threads_follow_torch_and_the_amount_of_work(several):
     assert intraop.threads_for(1 << 30) == several
     assert intraop.threads_for(0) == intraop.threads_for(1 << 20) == 1
 
@@ -87,7 +87,7 @@ def test_as_many_threads_as_torch_takes(several):
     assert [call.kwargs["threads"] for call in run_stack.call_args_list] == [several, 1]
 
 
-class _Counting(torch.utils.data.Dataset):
+class _ThreadCounts(torch.utils.data.Dataset):
     def __len__(self):
         return 2
 
@@ -96,13 +96,13 @@ class _Counting(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_worker_of_a_data_loader_takes_one(context):
+def test_a_data_loader_worker_uses_one_thread(context):
     with mock.patch.dict("os.environ", OMP_NUM_THREADS="4"):
-        loader = torch.utils.data.DataLoader(_Counting(), num_workers=2, multiprocessing_context=context)
+        loader = torch.utils.data.DataLoader(_ThreadCounts(), num_workers=2, multiprocessing_context=context)
         assert [int(batch) for batch in loader] == [1, 1]
 
 
-def in_a_process(script: str, **limits: int) -> str:
+def run_script(script: str, **limits: int) -> str:
     def limit() -> None:
         for name, value in limits.items():
             kind = getattr(resource, name)
@@ -144,26 +144,26 @@ except MemoryError as error:
 """
 
 
-def test_without_more_threads_the_callers_own_does_all():
-    """Every new thread is to have a stack of 16 terabytes, which the system refuses."""
-    assert in_a_process(NO_THREADS, RLIMIT_STACK=1 << 44) == "done\n"
+def test_the_calling_thread_does_all_work_if_no_thread_can_start():
+    """A stack of 16 TB per thread makes the system refuse every new one."""
+    assert run_script(NO_THREADS, RLIMIT_STACK=1 << 44) == "done\n"
 
 
-def test_memory_that_runs_out_in_a_thread_is_told():
-    assert "no memory for the intermediate images of a batch of 4" in in_a_process(NO_MEMORY)
+def test_running_out_of_memory_in_a_thread_raises_memory_error():
+    assert "no memory for the intermediate images of a batch of 4" in run_script(NO_MEMORY)
 
 
-def test_a_loaders_workers_take_one_each(monkeypatch):
-    """They are as many as `threads` says already."""
-    taken = []
+def test_a_loaders_worker_threads_use_one_thread_each(monkeypatch):
+    """The loader's `threads` argument already sets their number."""
+    calls = []
     run_stack = CpuExecutor.run_stack
 
-    def noted(self, *arguments, threads, **more):
-        taken.append((threading.current_thread() is threading.main_thread(), threads))
-        return run_stack(self, *arguments, threads=threads, **more)
+    def record(self, *args, threads, **kwargs):
+        calls.append((threading.current_thread() is threading.main_thread(), threads))
+        return run_stack(self, *args, threads=threads, **kwargs)
 
-    monkeypatch.setattr(CpuExecutor, "run_stack", noted)
+    monkeypatch.setattr(CpuExecutor, "run_stack", record)
     chain = [T.MixUp(num_classes=9), T.RandomRotation(10)]
     with Loader(Bytes(*[png(k, 400, 500) for k in range(8)]), chain, batch_size=8, threads=1, device="cpu") as loader:
         list(loader)
-    assert taken == [(False, 1)]
+    assert calls == [(False, 1)]

@@ -222,7 +222,7 @@ def replace_cuda(replace: Callable[[Any, str, Any], None], stand_in: FakeTorch |
     FakeDecoder.made.clear()
     FakeDecoder.shared.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
-    replace(streams, "take", lambda device: FakeStream())
+    replace(streams, "acquire", lambda device: FakeStream())
     replace(torch.Tensor, "record_stream", lambda self, stream: stream.told.append(self.data_ptr()))
     replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
     replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)

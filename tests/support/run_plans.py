@@ -1,4 +1,4 @@
-"""Runs plans on the shipped kernels, and compares what comes out."""
+"""Runs plans on the shipped kernels and compares the results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cuaug.devices import CpuExecutor, fuse_luts
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from tests.support.tolerances import EXACT, NOISE, RARE_NOISE, Tolerance
 
-#: Where `run` runs plans: the `device` fixture sets it for each test of tests/properties.
+#: Device of `run`; a fixture sets it for each test of tests/properties.
 current_device = "cpu"
-#: NumPy has no bfloat16: its bits.
+#: NumPy has no bfloat16; uint16 holds its bits.
 DTYPES = {Type.UINT8: np.uint8, Type.FLOAT16: np.float16, Type.BFLOAT16: np.uint16, Type.FLOAT32: np.float32}
 _GUARD = 64
 
@@ -43,21 +43,23 @@ def run(
     only_regions: bool = False,
     fold: bool = False,
 ) -> list[Image]:
-    """The finished images: (H, W, C) or (C, H, W) each.
+    """Runs a plan; fails if a kernel writes outside its target.
 
-    With `fold` what can be is made a table first, as `cuaug.devices.folded` does.
+    Args:
+        only_regions: the kernels get a copy of just the region that the plan reads.
+        fold: fuse point operations into tables first, by `fuse_luts`.
 
-    With `only_regions` the kernels get of each image a copy of just the region that the plan says it reads. Bytes
-    around each target are checked: a kernel that writes outside of it fails here.
+    Returns:
+        the finished images, (H, W, C) or (C, H, W) each.
     """
-    tables = plan.compile(dtype, layout)
-    tables = fuse_luts(tables) if fold else tables
+    compiled = plan.compile(dtype, layout)
+    compiled = fuse_luts(compiled) if fold else compiled
     if current_device == "cuda":
-        return _run_cuda(tables, images, dtype, layout, plan.channels, tile)
-    program = CpuExecutor(tables, isa=isa, tile=tile)
-    regions = tables.regions()
+        return _run_cuda(compiled, images, dtype, layout, plan.channels, tile)
+    executor = CpuExecutor(compiled, isa=isa, tile=tile)
+    regions = compiled.regions()
     results = []
-    for i, (image, h, w) in enumerate(zip(images, *tables.sizes(), strict=True)):
+    for i, (image, h, w) in enumerate(zip(images, *compiled.sizes(), strict=True)):
         assert image.shape[2:] == (3,) and image[0].flags.c_contiguous
         shape = (h, w, plan.channels) if layout == Layout.HWC else (plan.channels, h, w)
         size = int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize
@@ -66,37 +68,37 @@ def run(
         if only_regions:
             y0, x0, y1, x1 = (int(v) for v in regions[i])
             assert 0 <= y0 < y1 <= image.shape[0] and 0 <= x0 < x1 <= image.shape[1], "the region is not in the image"
-            program.run(i, image[y0:y1, x0:x1].copy(), target.ctypes.data, y=y0, x=x0)
+            executor.run(i, image[y0:y1, x0:x1].copy(), target.ctypes.data, y=y0, x=x0)
         else:
-            program.run(i, image, target.ctypes.data)
+            executor.run(i, image, target.ctypes.data)
         assert (memory[:_GUARD] == 0xA5).all() and (memory[_GUARD + size :] == 0xA5).all(), "written out of bounds"
         results.append(target.view(DTYPES[dtype]).reshape(shape))
     return results
 
 
 def _run_cuda(
-    tables: CompiledPlan,
+    compiled: CompiledPlan,
     images: Sequence[Image],
     dtype: Type,
     layout: Layout,
     channels: int,
     tile: tuple[int, int] | None,
 ) -> list[Image]:
-    """`run` on the GPU, the whole batch at once. It gets whole images; a tile that is too large is not insisted on."""
+    """`run` on the GPU, for whole images; a tile whose scratch memory does not fit is ignored."""
     import torch
 
     from cuaug.devices.cuda import CudaExecutor, scratch_bytes
 
-    if tile and max(scratch_bytes(rows[rows["active"] != 0], *tile) for rows in tables.rows) > 48 << 10:
+    if tile and max(scratch_bytes(rows[rows["active"] != 0], *tile) for rows in compiled.rows) > 48 << 10:
         tile = None
     sources = [torch.from_numpy(np.array(image, order="C")).cuda() for image in images]
     shapes = [
-        (h, w, channels) if layout == Layout.HWC else (channels, h, w) for h, w in zip(*tables.sizes(), strict=True)
+        (h, w, channels) if layout == Layout.HWC else (channels, h, w) for h, w in zip(*compiled.sizes(), strict=True)
     ]
     sizes = [int(np.prod(shape)) * np.dtype(DTYPES[dtype]).itemsize for shape in shapes]
     room = -(-max(sizes) // 256) * 256 + 256
     target = torch.full((len(images), room), 0xA5, dtype=torch.uint8, device="cuda")
-    CudaExecutor(tables, tile=tile).run(np.array([s.data_ptr() for s in sources], dtype=np.uint64), target)
+    CudaExecutor(compiled, tile=tile).run(np.array([s.data_ptr() for s in sources], dtype=np.uint64), target)
     results = []
     for row, shape, size in zip(target.cpu().numpy(), shapes, sizes, strict=True):
         assert (row[size:] == 0xA5).all(), "written out of bounds"
@@ -109,29 +111,29 @@ def run_one(plan: Plan, image: Image, dtype: Type = Type.FLOAT32, layout: Layout
 
 
 def assert_close(got: Any, want: Any, tolerance: Tolerance) -> None:
-    """`got` has the shape of `want`, NaNs in the same places, and is nowhere further from it than `tolerance`."""
+    """Asserts equal shapes, NaNs in the same places, and differences of at most `tolerance`."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.shape == want.shape, f"shape {got.shape}, wanted {want.shape}"
     a, b = got.astype(np.float64), want.astype(np.float64)
     assert (np.isnan(a) == np.isnan(b)).all(), "NaNs in different places"
     with np.errstate(invalid="ignore"):
-        far = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
-    if far.size and far.max() > tolerance.most:
-        at = np.unravel_index(np.argmax(far), far.shape)
+        error = np.where((a == b) | np.isnan(a), 0.0, np.abs(a - b))
+    if error.size and error.max() > tolerance.most:
+        at = np.unravel_index(np.argmax(error), error.shape)
         raise AssertionError(
-            f"{(far > tolerance.most).sum()} of {far.size} values differ by more than {tolerance.most} "
+            f"{(error > tolerance.most).sum()} of {error.size} values differ by more than {tolerance.most} "
             f"({tolerance.reason}); the most at {tuple(map(int, at))}: {got[at]}, wanted {want[at]}"
         )
 
 
 def assert_same_noise(got: Any, want: Any) -> None:
-    """In units of its deviation: one value in a million may be further off than the others."""
+    """Asserts equal noise, in units of its deviation; one value in 10,000 may differ by RARE_NOISE."""
     assert_close(got, want, RARE_NOISE)
     assert (np.abs(got - want) > NOISE.most).sum() <= 1 + np.size(got) / 10_000
 
 
 def assert_same(got: Any, want: Any) -> None:
-    """The same type, shape and values."""
+    """Asserts equal dtypes, shapes and values."""
     got, want = np.asarray(got), np.asarray(want)
     assert got.dtype == want.dtype, f"{got.dtype}, wanted {want.dtype}"
     assert_close(got, want, EXACT)

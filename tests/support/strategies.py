@@ -1,4 +1,4 @@
-"""Hypothesis strategies: sizes, images, and chains of steps that know what they do to a size."""
+"""Hypothesis strategies: sizes, images, and chains of `Plan` calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ small_sides = st.integers(1, 40)
 
 @st.composite
 def sizes(draw, largest: int = 60_000) -> tuple[int, int]:
-    """(height, width), at least 1 x 1; the other side is shortened where one is long."""
+    """(height, width), at least 1 x 1 and at most `largest` pixels."""
     h, w = draw(sides), draw(sides)
     if h * w > largest:
         h = max(1, largest // w)
@@ -29,15 +29,15 @@ def sizes(draw, largest: int = 60_000) -> tuple[int, int]:
 
 @st.composite
 def images(draw, size: Any = None, dtype: type = np.uint8) -> np.ndarray:
-    """(H, W, 3): noise, black and white only, a slope, or one colour; float32 images are in [0, 1]."""
+    """(H, W, 3) noise, black and white, a gradient, or one colour; float32 images are in [0, 1]."""
     h, w = draw(sizes()) if size is None else draw(size) if isinstance(size, st.SearchStrategy) else size
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    kind = draw(st.sampled_from(["noise", "extremes", "slope", "flat"]))
+    kind = draw(st.sampled_from(["noise", "extremes", "gradient", "flat"]))
     if kind == "noise":
         image = rng.integers(0, 256, (h, w, 3))
     elif kind == "extremes":
         image = rng.integers(0, 2, (h, w, 3)) * 255
-    elif kind == "slope":
+    elif kind == "gradient":
         y, x, c = np.ogrid[:h, :w, :3]
         image = (3 * y + 5 * x + 70 * c) % 256
     else:
@@ -54,13 +54,13 @@ def boxes(draw, h: int, w: int) -> tuple[int, int, int, int]:
 
 
 GEOMETRY = ("crop", "flip", "pad", "resize")
-#: Operations that make a jump of a difference in the last bit.
+#: Discontinuous operations: they turn a difference in the last bit into a large one.
 JUMPING = ("lut", "posterize", "solarize", "autocontrast", "equalize", "shot_noise", "clahe")
 POINTWISE = ("brightness", "contrast", "saturation", "hue", "grayscale", "matrix", "gamma", *JUMPING[:-2])
 POSITIONAL = ("erase", "noise", "mask", "grid", "add_noise", "shot_noise", "clahe")
 
 NEIGHBOURHOODS = ("convolve", "stencil", "median", "jpeg")
-#: Geometry whose folded result is not to the last bit that of one step after the other.
+#: Geometry whose folded result may differ in the last bit from step-by-step results.
 TURNS = ("transpose", "rot90", "warp")
 
 _NAMES = {"noise": operations.erase_with_noise, "add_noise": operations.noise}
@@ -126,12 +126,12 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
         if draw(st.booleans()):  # a perspective, its horizon outside the image
             matrix[2, :2] = rng.uniform(-0.4, 0.4, 2) / (width, height)
         field = rng.normal(0, 2, (*rng.integers(2, 5, 2), 2)).astype(np.float32) if draw(st.booleans()) else None
-        how = {"filter": draw(FILTERS), "border": draw(BORDERS), "fill": draw(_levels), "field": field}
-        return Step(name, {"matrix": matrix, "height": height, "width": width, **how}), height, width
+        options = {"filter": draw(FILTERS), "border": draw(BORDERS), "fill": draw(_levels), "field": field}
+        return Step(name, {"matrix": matrix, "height": height, "width": width, **options}), height, width
     if name == "resize":
         height, width = draw(small_sides), draw(small_sides)
-        how = {"filter": draw(FILTERS), "antialias": draw(st.booleans())}
-        return Step(name, {"height": height, "width": width, **how}), height, width
+        options = {"filter": draw(FILTERS), "antialias": draw(st.booleans())}
+        return Step(name, {"height": height, "width": width, **options}), height, width
     if name in ("brightness", "contrast", "saturation"):
         return Step(name, {"factor": draw(st.floats(0, 2))}), h, w
     if name == "hue":
@@ -144,8 +144,8 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
     if name == "stencil":
         rng, count = np.random.default_rng(draw(_words)), draw(st.integers(1, 9))
         taps = np.concatenate([rng.integers(-4, 5, (count, 2)), rng.normal(0, 1 / count, (count, 1))], axis=1)
-        how = {"frame": draw(st.integers(0, 2)), "saturate": draw(st.booleans()), "border": draw(BORDERS)}
-        return Step(name, {"taps": taps, **how}), h, w
+        options = {"frame": draw(st.integers(0, 2)), "saturate": draw(st.booleans()), "border": draw(BORDERS)}
+        return Step(name, {"taps": taps, **options}), h, w
     if name == "median":
         return Step(name, {"size": draw(st.sampled_from([3, 5, 7]))}), h, w
     if name == "jpeg":
@@ -184,7 +184,7 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
 
 @dataclass
 class Chain:
-    """Steps, and whether running them one by one must give the same bits as running them folded."""
+    """Steps, and whether folding them must give the bits of running them one by one."""
 
     steps: list[Step]
     exact: bool
@@ -192,12 +192,10 @@ class Chain:
 
 @st.composite
 def chains(draw, size: tuple[int, int], longest: int = 7, turns: bool = False) -> Chain:
-    """Random steps, without a second resize that would fold into the first (that is one interpolation, not two).
+    """Random steps, without a second resize that would fold into the first: one interpolation differs from two.
 
-    With `turns` those of `TURNS` are among them, and no chain is exact.
-
-    A flip before a smooth resize makes the folded result differ in the last bits. Such chains have no operation that
-    makes more of that.
+    With `turns`, steps of `TURNS` are included and no chain is exact. A flip before a smooth resize changes the last
+    bits of the folded result; such chains have no discontinuous operation.
     """
     moves = list(GEOMETRY + TURNS) if turns else list(GEOMETRY)
     names = [*moves, *POINTWISE, *POSITIONAL, *NEIGHBOURHOODS]
@@ -205,16 +203,16 @@ def chains(draw, size: tuple[int, int], longest: int = 7, turns: bool = False) -
         names = [name for name in names if name not in (*JUMPING, "jpeg")]
     (h, w), chain, flipped, kind = size, [], False, None
     for _ in range(draw(st.integers(1, longest))):
-        # Geometry is what folds: half of the steps.
+        # Half of the steps are geometry: only that folds.
         name = draw(st.sampled_from(draw(st.sampled_from([moves, names]))))
         if flipped and not mirrored and name == "resize":
             continue
         step, new_h, new_w = draw(steps(name, h, w))
         if name == "resize":
-            this = step.arguments["filter"], step.arguments["antialias"]
-            if this == kind and (new_h, new_w) != (h, w):
+            options = step.arguments["filter"], step.arguments["antialias"]
+            if options == kind and (new_h, new_w) != (h, w):
                 continue
-            kind = this if (new_h, new_w) != (h, w) else kind
+            kind = options if (new_h, new_w) != (h, w) else kind
         elif name not in moves or name == "warp":
             kind = None
         flipped |= name == "flip"

@@ -1,4 +1,4 @@
-"""What other tests rest on: comparisons that reject what is wrong, and the device of loaders that are given none."""
+"""Tests of the test helpers: comparisons reject wrong results, and loaders run on the CPU by default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.tolerances import COLOR, COLOR_LEVELS, EXACT
 IMAGE = np.random.default_rng(0).integers(2, 250, (5, 7, 3), dtype=np.uint8)
 
 
-def changed(value, at=(3, 2, 1)):
+def with_value(value, at=(3, 2, 1)):
     image = IMAGE.astype(np.result_type(IMAGE, value))
     image[at] = value
     return image
@@ -31,20 +31,20 @@ def changed(value, at=(3, 2, 1)):
         IMAGE[:4],
         IMAGE.transpose(2, 0, 1),
         IMAGE + np.uint8(2),
-        changed(IMAGE[3, 2, 1] + 2),
-        changed(np.float32(np.nan)),
-        changed(np.float32(np.inf)),
+        with_value(IMAGE[3, 2, 1] + 2),
+        with_value(np.float32(np.nan)),
+        with_value(np.float32(np.inf)),
         np.zeros_like(IMAGE),
     ],
 )
-def test_close_rejects(wrong):
+def test_comparisons_reject_wrong_images(wrong):
     with pytest.raises(AssertionError):
         assert_close(wrong, IMAGE, COLOR_LEVELS)
     with pytest.raises(AssertionError):
         assert_same(wrong, IMAGE)
 
 
-def test_close_accepts_what_is_close():
+def test_assert_close_accepts_differences_within_the_tolerance():
     assert_close(IMAGE, IMAGE.astype(float), EXACT)
     assert_close(IMAGE + np.uint8(1), IMAGE, COLOR_LEVELS)
     assert_close([np.nan, np.inf, 0.5], [np.nan, np.inf, 0.5 + COLOR.most / 2], COLOR)
@@ -55,7 +55,7 @@ def test_unsigned_differences_do_not_wrap():
         assert_close(np.array([0], np.uint8), np.array([255], np.uint8), COLOR_LEVELS)
 
 
-def test_same_rejects_another_type_and_one_step():
+def test_assert_same_rejects_another_dtype_and_the_next_float():
     assert_same(IMAGE, IMAGE.copy())
     with pytest.raises(AssertionError):
         assert_same(IMAGE.astype(np.int16), IMAGE)
@@ -73,14 +73,14 @@ def test_run_notices_a_write_out_of_bounds(monkeypatch):
 
 
 @pytest.mark.parametrize("border", ["edge", "reflect", "symmetric", "wrap"])
-def test_the_references_borders_are_numpys(border):
+def test_reference_borders_equal_numpys(border):
     for n, before, after in itertools.product(range(1, 8), range(25), range(25)):
-        if max(before, after) < n or int(np.__version__.split(".")[0]) >= 2:  # NumPy 1 is wrong far outside
+        if max(before, after) < n or int(np.__version__.split(".")[0]) >= 2:  # NumPy 1 is wrong far beyond the ends
             want = np.pad(np.arange(n), (before, after), mode=border)
-            assert sampling.continued(n, before, after, border).tolist() == want.tolist(), (n, before, after)
+            assert sampling.border_indices(n, before, after, border).tolist() == want.tolist(), (n, before, after)
 
 
-def test_loaders_that_are_given_no_device_are_on_the_cpu_beside_a_gpu_too(monkeypatch):
-    """But those of tests/loader, which sets it. Elsewhere tests read their batches with NumPy."""
+def test_loaders_without_a_device_run_on_the_cpu_even_if_there_is_a_gpu(monkeypatch):
+    """Tests outside tests/loader read their batches with NumPy; tests/loader sets the device."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert Loader(["a.jpg"]).device.type == "cpu"

@@ -1,4 +1,7 @@
-"""How far a result may be from an independent one, and why. In uint8 levels, or in the units of a float image."""
+"""Allowed differences from independent results, and their reasons.
+
+They are in uint8 levels, or in the units of a float image.
+"""
 
 from __future__ import annotations
 

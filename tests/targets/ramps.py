@@ -62,7 +62,7 @@ def folds(step: Step) -> bool:
     for i in range(rows - 1):
         for j in range(columns - 1):
             inside = (np.array([[j, i], [j + 1, i], [j, i + 1], [j + 1, i + 1]]) * 0.9998 + 1e-4) * cells
-            _, slopes = bends._displaced(inside, np.zeros(4, int), np.broadcast_to(size, (4, 2)))
+            _, slopes = bends._displace(inside, np.zeros(4, int), np.broadcast_to(size, (4, 2)))
             if np.linalg.det(slopes).min() < 0.05:
                 return True
     return False

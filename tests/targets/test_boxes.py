@@ -188,7 +188,7 @@ def test_only_what_happened_before_it_counts():
 def test_where_limits_what_is_dropped():
     boxes = [np.array([[0.0, 0, 0.5, 0.5], [0, 0, 5, 5]])] * 4
     plan = planned(T.SanitizeBoundingBoxes(), boxes, 9, 9, where=np.array([True, False, True, False]))
-    assert plan.points.wanted.tolist() == [False, True, True, True] * 2
+    assert plan.points.selected.tolist() == [False, True, True, True] * 2
 
 
 def test_without_targets_it_does_nothing():

@@ -106,7 +106,7 @@ def test_boxes_of_whole_pixels_are_exact(data):
     points = points_of(plan, boxes=[x0, y0, x1, y1])
     rows, columns = np.nonzero(run_one(write(plan, chain), image)[..., 0])
     share = len(rows) / ((y1 - y0) * (x1 - x0))
-    assert points.kept[0] == pytest.approx(share, abs=1e-12)
+    assert points.area_fraction[0] == pytest.approx(share, abs=1e-12)
     if len(rows):
         enclosing = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
         np.testing.assert_array_equal(points.boxes()[0], enclosing)
@@ -126,8 +126,8 @@ def test_a_box_encloses_its_corners(case):
     write(plan, chain)
     boxes, (height,), (width,) = points.boxes(), *plan.sizes
     assert (boxes[:, :2] >= -1e-5).all() and (boxes[:, 2:] <= np.array([width, height]) + 1e-5).all()
-    assert (boxes[:, :2] <= boxes[:, 2:]).all() and ((points.kept >= 0) & (points.kept <= 1)).all()
-    whole = points.kept == 1.0
+    assert (boxes[:, :2] <= boxes[:, 2:]).all() and ((points.area_fraction >= 0) & (points.area_fraction <= 1)).all()
+    whole = points.area_fraction == 1.0
     moved = points.keypoints.reshape(-1, 4, 2)[whole]
     enclosing = np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1)
     np.testing.assert_allclose(boxes[whole], enclosing, atol=1e-5)
@@ -151,9 +151,9 @@ def test_images_of_a_batch_move_alone(case, n):
     last = everyone == n - 1
     np.testing.assert_array_equal(plan.points.keypoints[last], one.keypoints)
     np.testing.assert_array_equal(plan.points.boxes()[last], one.boxes())
-    np.testing.assert_array_equal(plan.points.kept[last], one.kept)
+    np.testing.assert_array_equal(plan.points.area_fraction[last], one.area_fraction)
     np.testing.assert_array_equal(plan.points.keypoints[~last], np.tile(keypoints, (n - 1, 1)))
-    assert (plan.points.kept[~last] == 1).all()
+    assert (plan.points.area_fraction[~last] == 1).all()
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -178,7 +178,7 @@ def test_what_the_horizon_of_a_perspective_cuts(seed):
     if len(rows):
         assert (box <= np.array([columns.min(), rows.min(), width, height]) + 0.5 + 1e-6).all()
         assert (box[2:] >= np.array([columns.max(), rows.max()]) + 0.5 - 1e-6).all()
-        assert points.kept[0] > 0
+        assert points.area_fraction[0] > 0
     if len(rows) > 30:  # the edges of a well seen box are at most some pixels from its outermost centres
         inverse = np.linalg.inv(matrix)
         ends = np.array([[x, y, 1] for x in (first[0], last[0]) for y in (first[1], last[1])]) @ inverse.T
@@ -196,7 +196,7 @@ def test_points_move_by_any_multiple_of_a_matrix(times, last):
         found.append(points_of(plan, [[20, 20]], [8, 9, 25, 30]))
         plan.warp(each, 40, 40)
     one, other = found
-    assert one.visible[0] and other.visible[0] and other.kept[0] == pytest.approx(one.kept[0])
+    assert one.visible[0] and other.visible[0] and other.area_fraction[0] == pytest.approx(one.area_fraction[0])
     np.testing.assert_allclose(other.keypoints, one.keypoints)
     np.testing.assert_allclose(other.boxes(), one.boxes())
 
@@ -205,7 +205,7 @@ def test_a_matrix_that_flattens_the_image_loses_everything():
     plan = Plan([9], [9])
     points = points_of(plan, [[3, 3]], [1, 1, 8, 8])
     plan.warp(np.array([[1.0, 0, 0], [1.0, 0, 0], [0, 0, 1]]), 9, 9)
-    assert points.kept[0] == 0 and not points.visible[0]
+    assert points.area_fraction[0] == 0 and not points.visible[0]
     np.testing.assert_array_equal(points.boxes(), [[0, 0, 0, 0]])
 
 
@@ -222,5 +222,5 @@ def test_undoing_a_field_is_exact_where_it_does_not_fold(seed, steepness):
     bends = DisplacementField(field[None], np.array([cells[1] + 1]), np.array([cells[0] + 1]))
     places = rng.uniform(0, size, (50, 2))
     at, sizes = np.zeros(50, int), np.broadcast_to(size, (50, 2))
-    moved, _ = bends._displaced(places, at, sizes)
+    moved, _ = bends._displace(places, at, sizes)
     np.testing.assert_allclose(bends.undo(moved, at, sizes), places, atol=1e-3)

@@ -230,7 +230,7 @@ def test_labels_of_one_batch_may_be_of_different_kinds():
 
 def drop_first(plan: Plan) -> None:
     assert plan.points is not None
-    plan.points.wanted[0] = False
+    plan.points.selected[0] = False
 
 
 def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():

@@ -121,7 +121,7 @@ def test_the_largest_padding():
 
 def test_fields_beyond_what_offsets_reach():
     plan = Plan([8, 8], [8, 8])
-    plan._luts.append(np.broadcast_to(np.float32(0), (2**31 // 768, 3, 256)))  # as if earlier fields took 8.6 GB
+    plan._table.luts.append(np.broadcast_to(np.float32(0), (2**31 // 768, 3, 256)))  # as if earlier fields took 8.6 GB
     with pytest.raises(TransformError, match=r"fields and filters .* 2147483647 floats.* smaller batches"):
         plan.warp(np.eye(3), 8, 8, field=np.zeros((2, 30, 30, 2), np.float32))
 

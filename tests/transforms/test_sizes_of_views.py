@@ -49,7 +49,7 @@ def test_each_view_is_what_its_chain_makes_in_the_stack_of_its_size(drawn, n, da
     st.sampled_from([torch.uint8, torch.float16, torch.float32]),
 )
 def test_each_row_has_the_address_of_its_image(sizes, n, layout, dtype):
-    stacks = OutputStacks.of(np.array(sizes * n).T, len(sizes), 3, layout)
+    stacks = OutputStacks.from_sizes(np.array(sizes * n).T, len(sizes), 3, layout)
     made = [torch.empty(shape, dtype=dtype) for shape in stacks.shapes]
     addresses = stacks.addresses(made).reshape(n, len(sizes))
     groups = grouped(sizes)

@@ -250,11 +250,11 @@ def test_what_is_told_of_other_views_is_refused():
     images = stack(1)[0]
     two, three = (T.Compose([T.MultiView([T.RandomCrop(8)] * count)]) for count in (2, 3))
     _, told = two.trace(images)
-    with pytest.raises(TransformError, match="told of view 2, but here are 2 views"):
+    with pytest.raises(TransformError, match="recorded for view 2, but here are 2 views"):
         two.replay(three.trace(images)[1], images)
-    with pytest.raises(TransformError, match="told of view 0, but here are 1 views of an image that draw together"):
+    with pytest.raises(TransformError, match="recorded for view 0, but here are 1 views that draw together"):
         T.Compose([T.RandomCrop(8)]).replay(told, images)
     for step in told:
         del step["view"]
-    with pytest.raises(TransformError, match="told of all views, but here are 2 views of an image that draw apart"):
+    with pytest.raises(TransformError, match="recorded for all views, but here are 2 views that draw separately"):
         two.replay(told, images)

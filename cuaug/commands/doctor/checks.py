@@ -152,9 +152,9 @@ def _kernel_chain(images: Any) -> Any:
 
 def _gpu_kernels() -> str:
     torch = _first(_usable_torch)
-    from cuaug.devices.cuda import unavailable
+    from cuaug.devices.cuda import availability_error
 
-    if reason := unavailable(torch.device("cuda")):
+    if reason := availability_error(torch.device("cuda")):
         raise Broken(reason, _extra())
     images = torch.randint(0, 256, (4, 3, 61, 83), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     got, want = _kernel_chain(images.cuda()).cpu(), _kernel_chain(images)

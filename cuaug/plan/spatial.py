@@ -1,0 +1,84 @@
+"""Padding and displacement fields of `Plan`, which take several library calls."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cuaug._runtime.native import address, library
+from cuaug.errors import TransformError
+from cuaug.plan.displacement_field import DisplacementField
+from cuaug.plan.layout import Border, Neighbourhood
+from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
+
+__all__ = ["AFTER_POSITIONAL", "AFTER_RESAMPLING", "MAX_SIDE", "add_field", "crop_error", "pad", "size_error"]
+
+#: The longest side of an image, in pixels: kernels/core/geometry.h.
+MAX_SIDE = 2**31 - 1
+#: Why a crop, flip or transposition begins a pass, and why a resampling does.
+AFTER_POSITIONAL = ("an operation that depends on pixel positions comes before geometry",)
+AFTER_RESAMPLING = ("point operations come before a resampling", "a second resampling of another kind")
+
+
+def size_error(name: str, size: Indices) -> TransformError:
+    """The error for the first invalid size in (2, n) heights and widths."""
+    height, width = size[:, ((size < 1) | (size > MAX_SIDE)).any(axis=0).argmax()]
+    return TransformError(f"{name} to {height} x {width}: both sides are from 1 to {MAX_SIDE} pixels")
+
+
+def crop_error(table: PassTable, chosen: Indices, window: Indices) -> TransformError:
+    """The error for the first of the chosen samples whose window, (4, n), leaves its image."""
+    worst = table.first_misfit(chosen, window)
+    (top, left, height, width), (image_height, image_width) = window[:, worst], table.sizes(chosen)[:, worst]
+    which = f"; image {chosen[worst]} of the batch" if len(table) > 1 else ""
+    return TransformError(
+        f"crop of {height} x {width} at row {top}, column {left} does not fit "
+        f"an image of {image_height} x {image_width} (height x width{which})"
+    )
+
+
+def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill: ArrayLike) -> None:
+    """Pads the chosen samples by `sides`, (4, n): top, left, bottom and right, in pixels."""
+    color = np.broadcast_to(np.asarray(fill, dtype=np.float32), (3,))
+    current, op_kind = table.current, table.op_kind[chosen]
+    table.begin_pass(chosen[op_kind == POSITIONAL], *AFTER_POSITIONAL)
+    if border == Border.CONSTANT:
+        table.begin_pass(chosen[op_kind == POINTWISE], "point operations come before a border of constant colour")
+    if border == Border.WRAP:
+        # A tile of a JPEG pass has room for neighbouring blocks only, not for blocks of the opposite edge.
+        is_jpeg = current["neighbourhood"][chosen] == Neighbourhood.JPEG
+        table.begin_pass(chosen[is_jpeg], "a border that wraps comes after a JPEG")
+    padded, has_source = table.padding_visible(chosen)
+    same = (current["border_after"][chosen] == border) & (border <= Border.EDGE)
+    same &= (border == Border.EDGE) | (current["fill_after"][chosen] == color).all(axis=1)
+    table.begin_pass(chosen[padded & ~(same & has_source)], "a border of another kind comes after the first")
+
+    index = table.index(chosen)
+    current["border_after"][index], current["fill_after"][index] = border, color
+    if not table.change((), library.cuaug_pad, chosen, address(sides)):
+        raise TransformError(f"padding by up to {sides.max()}: an image cannot reach beyond {MAX_SIDE} pixels")
+
+
+def add_field(
+    table: PassTable, chosen: Indices, field: NDArray[np.float32], nodes: tuple[ArrayLike, ArrayLike] | None
+) -> DisplacementField:
+    """Stores the field of `Plan.warp` for the chosen samples."""
+    if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
+        raise TransformError(f"field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
+    fields = table.rows_of("field", field, chosen) if field.ndim == 4 else field[None]
+    rows, columns = table.per_sample(chosen, *(field.shape[-3:-1] if nodes is None else nodes))
+    if (min(rows.min(), columns.min()) < 2) | (rows > field.shape[-3]).any() | (columns > field.shape[-2]).any():
+        raise TransformError(f"nodes are from 2 to the field's own, {field.shape[-3:-1]}, not {nodes}")
+    packed = fields
+    if (columns != field.shape[-2]).any():
+        # Each sample's own nodes, row after row without gaps.
+        place = np.arange(fields[0].size // 2)
+        row, column = np.divmod(place, columns[:, None])
+        place = np.minimum(row * field.shape[-2] + column, place[-1])
+        packed = np.broadcast_to(fields, (len(chosen), *fields.shape[1:])).reshape(len(chosen), -1, 2)
+        packed = np.take_along_axis(packed, place[:, :, None], axis=1)
+    current = table.current
+    current["field"][chosen] = table.add_values(packed.reshape(len(packed), -1))
+    current["field_rows"][chosen], current["field_columns"][chosen] = rows, columns
+    current["field_height"][chosen], current["field_width"][chosen] = table.sizes(chosen)
+    return DisplacementField(np.broadcast_to(fields, (len(chosen), *fields.shape[1:])), rows, columns)
