@@ -142,7 +142,7 @@ def test_what_was_skipped_before_the_end_is_told():
         on_error="skip",
         error_callback=lambda error: told.append(error.index),
     ) as loader:
-        with pytest.raises(LoaderError, match="in a row that were to show the shape of an empty batch are damaged"):
+        with pytest.raises(LoaderError, match="replacements in a row for the shape of an empty batch are damaged"):
             list(loader)
         assert told == [0, 1]
     with (
