@@ -120,7 +120,7 @@ def test_a_batch_in_which_every_sample_fails(caplog):
 def test_nothing_can_be_decoded():
     with (
         Loader(Memory(4, damaged=range(4)), batch_size=4, on_error="skip") as loader,
-        pytest.raises(LoaderError, match=r"100 samples in a row.*damaged themselves; the last: cannot decode \(sample"),
+        pytest.raises(LoaderError, match=r"100 replacements in a row .* are damaged, too; .* cannot decode \(sample"),
     ):
         list(loader)
 

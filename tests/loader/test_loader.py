@@ -257,7 +257,7 @@ def test_stats():
         assert min(stats.seconds[stage] for stage in ("parse", "plan", "decode", "augment", "finish")) > 0
         assert "19 samples in 4 batches, 1 failed" in str(stats) and "decode" in str(stats)
         assert stats.begun >= 20 and stats.decoded_by == {"cpu": 19} and sum(stats.ready) == 3
-        assert str(stats).startswith(stats.bottleneck)
+        assert str(stats).startswith(f"bottleneck: {stats.bottleneck}\n")
         list(loader)
         assert loader.stats().batches == 8 and stats.batches == 4, "stats() is a snapshot of the totals"
 
