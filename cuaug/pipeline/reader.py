@@ -278,6 +278,5 @@ def _check_result(result: Any, index: int) -> tuple[Any, Any]:
             memoryview(result[0])  # any object with the buffer protocol
             return result[0], result[1]
     raise LoaderError(
-        f"source: read({index}) gave {result!r:.200}; it must return (data, label), where data is a path, encoded bytes "
-        "or a uint8 array"
+        f"source: read({index}) gave {result!r:.200}, not (data, label); data is a path, encoded bytes or a uint8 array"
     )
