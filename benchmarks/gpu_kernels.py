@@ -1,10 +1,9 @@
 """The fused kernel on a GPU: 256 images of 500 x 375 to 224 x 224, against a device copy measured in the same run.
 
-Three things are timed, each as the median over repetitions: the kernel alone (launched again with the arguments that a
-batch was given, after flushing the L2 cache), a whole `CudaExecutor.run` on the device (upload and launch), and the CPU
-time that it takes to queue. GB/s count each byte of the regions read and of the results once. Targets, for the first
-chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain is run by both entry points of
-cuda/augment.cu: as shipped by `resample`, and by `augment`.
+Measures three medians: the kernel alone (a repeated launch of one batch, with a cold L2 cache), `CudaExecutor.run` on
+the device (upload and launch), and the CPU time to queue it. GB/s count each byte of the input regions and of the
+output once. Targets for the first chain on an H200: under 0.15 ms, and over half of a copy's bandwidth. That chain runs
+with both entry points of cuda/augment.cu: `resample`, as shipped, and `augment`.
 
     python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
 """
@@ -41,18 +40,18 @@ CHAINS = {
     "resize, normalise": [T.Resize((SIZE, SIZE)), NORMALIZE],
     "centre crop, normalise": [T.CenterCrop(SIZE), NORMALIZE],
 }
-# What the first chain is to reach, on an H200.
-MOST_MILLISECONDS, LEAST_OF_COPY = 0.15, 0.5
-# Long enough for the CPU to queue what is to be timed while the device still waits.
+# Targets for the first chain on an H200.
+MAX_MILLISECONDS, MIN_COPY_SHARE = 0.15, 0.5
+# Long enough for the CPU to queue the timed work while the device still waits.
 _WAIT_CYCLES = 4_000_000
-# An idle device's clock is a fraction of its full one: so long it is kept busy before it is timed.
+# Work before timing: an idle device runs at a fraction of its full clock.
 _WARM_UP_SECONDS = 0.2
 
 
 def milliseconds(work: Callable[[], Any], repetitions: int) -> list[float]:
-    """Device time of `work`, queued while the device is kept busy, with a cold L2 cache.
+    """Device time of `work`, queued while the device is busy, with a cold L2 cache.
 
-    The cache is full of what was written: writing that back, which is timed, makes up for what `work` leaves in it.
+    The cache is full of written data. Writing it back is timed, and offsets the data that `work` leaves in the cache.
     """
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
 
@@ -66,7 +65,7 @@ def milliseconds(work: Callable[[], Any], repetitions: int) -> list[float]:
         end.synchronize()
         return begin.elapsed_time(end)
 
-    once()  # what is loaded or allocated at first does not warm the device up
+    once()  # first loads and allocations do not warm the device up
     until = time.perf_counter() + _WARM_UP_SECONDS
     while time.perf_counter() < until:
         once()
@@ -74,20 +73,20 @@ def milliseconds(work: Callable[[], Any], repetitions: int) -> list[float]:
 
 
 def copy_gigabytes_per_second(repetitions: int) -> float:
-    """What a device-to-device copy moves, bytes read and bytes written both counted."""
+    """Bandwidth of a device-to-device copy; counts bytes read and bytes written."""
     source = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.nelement() / statistics.median(milliseconds(lambda: target.copy_(source), repetitions)) / 1e6
 
 
 class Batch:
-    """A planned batch in device memory, and what its launches were given."""
+    """A planned batch in device memory."""
 
     def __init__(self, chain: list[Any], dtype: Type, layout: Layout, tile: tuple[int, int] | None = None) -> None:
         plan = Plan(np.full(N, HEIGHT), np.full(N, WIDTH))
         T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(N)))
         self.tables: CompiledPlan = plan.compile(dtype, layout)
-        self.program = cuda.CudaExecutor(self.tables, tile=tile)
+        self.executor = cuda.CudaExecutor(self.tables, tile=tile)
         noise = torch.randint(0, 256, (N, HEIGHT, WIDTH, 3), dtype=torch.uint8, device="cuda")
         self.images = noise
         self.addresses = np.array([image.data_ptr() for image in noise], dtype=np.uint64)
@@ -97,44 +96,44 @@ class Batch:
         self.bytes = int(((y1 - y0) * (x1 - x0)).sum()) * 3 + self.target.nelement() * self.target.element_size()
 
     def run(self) -> None:
-        """Upload and launches, each time in memory of its own: nothing waits for the run before."""
-        self.program.run(self.addresses, self.target)
+        """Uploads and launches in new memory, so that no run waits for another."""
+        self.executor.run(self.addresses, self.target)
 
     def launches(self) -> Callable[[], None]:
-        """The launches of one run, to be made again."""
-        made = []
+        """A function that repeats the launches of one run."""
+        launches = []
 
         class Recording:
             def __init__(self, function: Any) -> None:
                 self.function, self.ptr = function, function.ptr
 
             def __call__(self, *arguments: Any, **options: Any) -> None:
-                made.append((self.function, arguments, options))
+                launches.append((self.function, arguments, options))
                 self.function(*arguments, **options)
 
         recording = cuda.Kernels(*map(Recording, cuda.kernels(self.target.device.index)))
         self.workspace = cuda.Workspace(self.target.device)  # the memory that the arguments point to
         with mock.patch.object(cuda, "kernels", lambda index: recording):
-            self.program.run(self.addresses, self.target, workspace=self.workspace)
-        return lambda: [function(*arguments, **options) for function, arguments, options in made] and None
+            self.executor.run(self.addresses, self.target, workspace=self.workspace)
+        return lambda: [function(*arguments, **options) for function, arguments, options in launches] and None
 
 
 def measure(batch: Batch, repetitions: int, copy: float) -> dict[str, Any]:
     kernel = statistics.median(milliseconds(batch.launches(), repetitions))
     whole = statistics.median(milliseconds(batch.run, repetitions))
     torch.cuda.synchronize()
-    queued = []
+    cpu_times = []
     for _ in range(repetitions):
         start = time.perf_counter()
         batch.run()
-        queued.append(1e3 * (time.perf_counter() - start))
+        cpu_times.append(1e3 * (time.perf_counter() - start))
         torch.cuda.synchronize()
     rate = batch.bytes / kernel / 1e6
     return {
         "launches": batch.tables.launches,
         "kernel_ms": round(kernel, 4),
         "upload_and_kernel_ms": round(whole, 4),
-        "cpu_ms": round(statistics.median(queued), 4),
+        "cpu_ms": round(statistics.median(cpu_times), 4),
         "gigabytes_per_second": round(rate, 1),
         "fraction_of_copy": round(rate / copy, 3),
     }
@@ -143,7 +142,7 @@ def measure(batch: Batch, repetitions: int, copy: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--require-targets", action="store_true", help="fail where the first chain misses a target")
+    parser.add_argument("--require-targets", action="store_true", help="fail if the first chain misses a target")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     copy = copy_gigabytes_per_second(args.repetitions)
@@ -174,10 +173,10 @@ def main() -> None:
         )
         if len(result["cases"]) == 1:
             result["targets"] = {
-                f"under {MOST_MILLISECONDS} ms": row["kernel_ms"] < MOST_MILLISECONDS,
-                f"over {LEAST_OF_COPY:.0%} of a copy's bandwidth": row["fraction_of_copy"] > LEAST_OF_COPY,
+                f"under {MAX_MILLISECONDS} ms": row["kernel_ms"] < MAX_MILLISECONDS,
+                f"over {MIN_COPY_SHARE:.0%} of a copy's bandwidth": row["fraction_of_copy"] > MIN_COPY_SHARE,
             }
-        if args.out:  # after each case: a run that is cut short leaves what it has
+        if args.out:  # after each case, in case the run is interrupted
             write_json(args.out, result)
 
     for name, make in cases.items():
@@ -196,7 +195,7 @@ def main() -> None:
 
 
 def by_augment(chain: list[Any], record: Callable[[str, Callable[[], Batch]], None]) -> None:
-    """The chain by the entry point that does whatever a pass may ask for; and that it computes the same."""
+    """Measures the chain with the general entry point, and checks that it computes the same."""
     batch = Batch(chain, Type.FLOAT16, Layout.CHW)
     batch.run()
     want = batch.target.clone()
@@ -205,7 +204,7 @@ def by_augment(chain: list[Any], record: Callable[[str, Callable[[], Batch]], No
         batch.target.zero_()
         batch.run()
         if not torch.equal(batch.target.view(torch.uint8), want.view(torch.uint8)):
-            raise SystemExit("augment computes something else than resample")
+            raise SystemExit("augment and resample compute different images")
         record("by `augment`", lambda: batch)
 
 

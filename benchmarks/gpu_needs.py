@@ -1,4 +1,4 @@
-"""Tells what `gpu.sh` would miss on this machine, and for what, before minutes go by; fails if a step would fail.
+"""Lists the packages that `gpu.sh` misses on this machine; exits with 1 if a step would fail.
 
 python benchmarks/gpu_needs.py
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
-PHOTOS = "the photos of the benchmarks of images a second, training and Python"
-#: Where a step fails without it.
-NEEDED = {
+PHOTOS = "the photos for the benchmarks of images a second, training and Python"
+#: Module -> its purpose; a step fails without it.
+REQUIRED = {
     "PIL": "everything",
     "cupy": "the GPU",
     "nvidia.nvimgcodec": "decoding",
@@ -21,10 +21,10 @@ NEEDED = {
     "psutil": "tests",
     "skimage": f"tests, and {PHOTOS}",
     "sklearn": PHOTOS,
-    "matplotlib": "the plot of the training step, which fails once its JSON is written",
+    "matplotlib": "the plot of the training step, which fails after it has written its JSON",
 }
-#: What is left out without it.
-LEFT_OUT = {
+#: Module -> the part that is skipped without it.
+OPTIONAL = {
     "torchvision": "as a peer",
     "kornia": "as a peer",
     "nvidia.dali": "as a peer",
@@ -33,28 +33,28 @@ LEFT_OUT = {
     "pycocotools": "in tests",
     "fsspec": "in tests",
     "aiohttp": "in tests",
-    "pytest_timeout": "so a test that hangs takes its step's time",
-    "xdist": "so tests take turns",
+    "pytest_timeout": "so a hanging test takes its step's time",
+    "xdist": "so tests run one after the other",
 }
 
 
-def found(module: str) -> bool:
+def is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ImportError:  # nor is there what it would be in
+    except ImportError:  # its parent package is missing
         return False
 
 
 def main() -> None:
-    for module, where in LEFT_OUT.items():
-        if not found(module):
-            print(f"{module} is left out {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")
-    lacking = {module: what for module, what in NEEDED.items() if not found(module)}
+    for module, where in OPTIONAL.items():
+        if not is_installed(module):
+            print(f"{module} is skipped {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")
+    missing = {module: purpose for module, purpose in REQUIRED.items() if not is_installed(module)}
     if shutil.which("compute-sanitizer") is None:
-        lacking["compute-sanitizer"] = "memcheck and racecheck"
-    for what, purpose in lacking.items():
-        print(f"MISSING: {what}, for {purpose}")
-    raise SystemExit(bool(lacking))
+        missing["compute-sanitizer"] = "memcheck and racecheck"
+    for name, purpose in missing.items():
+        print(f"MISSING: {name}, for {purpose}")
+    raise SystemExit(bool(missing))
 
 
 if __name__ == "__main__":
