@@ -241,7 +241,7 @@ class _Producer:
             arena.shrunken = self._fill_cache(entries, images) if entries else {}
             for i, image in arena.shrunken.items():
                 addresses[i] = image.data_ptr()
-        self._recorder.count_decoded(decoded_by)
+        self._recorder.add({("decoded_by", name): count for name, count in decoded_by.items() if count})
         return addresses, failed
 
     def _decode(self, headers: list[EncodedImage], slots: list[_Slot]) -> list[NDArray[np.uint8] | DecodeError | None]:

@@ -104,23 +104,20 @@ class ThreadPool:
         """
         _block_at_exit()
         try:
-            self._submit(task, priority)
+            with self._lock:
+                if self._closed:
+                    raise LoaderError("the loader is closed")
+                workers = self._workers
+                if workers is None or workers.process != os.getpid():
+                    self._clocks.clear()
+                    workers = self._workers = _Workers(self._clocks)
+                    workers.pool = weakref.ref(self, workers.wakeups.put)
+                workers.start(self.threads, self._name)
+                workers.put(task, priority)
         except RuntimeError as error:
             if "shutdown" in str(error) and threading.current_thread().daemon:
                 _block_forever()
             raise
-
-    def _submit(self, task: Task, priority: int) -> None:
-        with self._lock:
-            if self._closed:
-                raise LoaderError("the loader is closed")
-            workers = self._workers
-            if workers is None or workers.process != os.getpid():
-                self._clocks.clear()
-                workers = self._workers = _Workers(self._clocks)
-                workers.pool = weakref.ref(self, workers.wakeups.put)
-            workers.start(self.threads, self._name)
-            workers.put(task, priority)
 
     def close(self) -> None:
         """Drops queued tasks, and waits for running ones: at most 1 s for reads, 2 s for others."""

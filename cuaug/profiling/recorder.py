@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -55,20 +55,6 @@ class Clock:
         stage: None for time that is not counted.
         since: start of the stage, by `time.perf_counter_ns`.
     """
-
-    __slots__ = (
-        "_entered",
-        "_lane",
-        "_listener",
-        "_numbers",
-        "_ranges",
-        "_recorder",
-        "_sample",
-        "_samples",
-        "batch",
-        "since",
-        "stage",
-    )
 
     def __init__(
         self, recorder: Recorder, stage: str | None, batch: int | None, lane: str | None, sample: int | None
@@ -176,12 +162,7 @@ class Recorder:
         self._lock = ForkSafeLock()
 
     def at(
-        self,
-        stage: str | None = None,
-        batch: int | None = None,
-        *,
-        lane: str | None = None,
-        sample: int | None = None,
+        self, stage: str | None = None, batch: int | None = None, *, lane: str | None = None, sample: int | None = None
     ) -> Clock:
         """A clock for the calling thread, started at a stage. `lane` defaults to the thread's name."""
         return Clock(self, stage, batch, lane, sample)
@@ -210,10 +191,6 @@ class Recorder:
         self.add({("ready", ready): 1})
         if self.listener is not None:
             self.listener.on_next(ready)
-
-    def count_decoded(self, decoders: Mapping[str, int]) -> None:
-        """Adds the number of samples that each decoder decoded."""
-        self.add({("decoded_by", name): number for name, number in decoders.items() if number})
 
     def stats(self) -> Stats:
         self._sum_up()

@@ -42,18 +42,10 @@ def chrome_trace(
         events.append({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
         for event in lane_events:
             arguments = {"batch": event.batch, "sample": event.sample}
-            events.append(
-                {
-                    "ph": "X",
-                    "name": event.stage,
-                    "cat": "cuaug",
-                    "ts": event.start / 1e3,
-                    "dur": (event.end - event.start) / 1e3,
-                    "pid": pid,
-                    "tid": tid,
-                    "args": {name: value for name, value in arguments.items() if value is not None},
-                }
-            )
+            arguments = {name: value for name, value in arguments.items() if value is not None}
+            times = {"ts": event.start / 1e3, "dur": (event.end - event.start) / 1e3}
+            event_type = {"ph": "X", "name": event.stage, "cat": "cuaug", "pid": pid, "tid": tid}
+            events.append(event_type | times | {"args": arguments})
     events += [
         {"ph": "C", "name": "batches ready", "ts": moment / 1e3, "pid": pid, "tid": 0, "args": {"ready": ready}}
         for moment, ready in queue
