@@ -177,9 +177,7 @@ def measure(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="directory of the photo sets; made if missing"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--out", type=Path, help="write decode.json and a plot for each set into this folder")

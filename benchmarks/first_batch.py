@@ -78,9 +78,7 @@ def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, f
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="directory of the photo sets; made if missing"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--repetitions", type=int, default=5)

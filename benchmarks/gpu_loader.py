@@ -237,9 +237,7 @@ def against_dali(paths: list[str], args: argparse.Namespace, best: dict[str, Any
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="directory of the photos; made if missing"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--files", type=int, default=2048)
     parser.add_argument("--passes", type=int, default=4, help="uses of each file per epoch")
     parser.add_argument("--batch-size", type=int, default=256)

@@ -52,9 +52,7 @@ def epochs(task: Task) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="directory of the photo sets; made if missing"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--limit", type=int, help="use only this many files")

@@ -189,9 +189,7 @@ def measure(task: Task, kinds: dict[str, type[Contender]], device: str, repetiti
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="directory of the photo sets; made if missing"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=2, help="threads of a loader, or worker processes")
     parser.add_argument("--batch-size", type=int, help="default: 64, with a GPU 256")

@@ -337,7 +337,7 @@ class Job:
         Args:
             images: of the samples at `positions`, some of which may have failed since planning.
         """
-        wanted = np.arange(len(self.indices))
+        required = np.arange(len(self.indices))  # the positions of the finished batch
         if self.errors and self._on_error == "raise":
             self._end()
             return
@@ -345,12 +345,12 @@ class Job:
             decoded = np.flatnonzero([int(k) not in self.errors for k in positions])
             images, positions = images.select(decoded), positions[decoded]
         if self.errors and self._on_error == "skip" and len(positions):
-            wanted = positions
-        if images is not None and len(positions) == len(wanted):
-            self._finish(images, wanted if self.rank_slice.kept else wanted[:0])
+            required = positions
+        if images is not None and len(positions) == len(required):
+            self._finish(images, required)
         else:
             self._partial = None if images is None or not len(positions) else (images, positions)
-            self._fill(np.setdiff1d(wanted, positions) if self._on_error == "replace" else wanted[:1])
+            self._fill(np.setdiff1d(required, positions) if self._on_error == "replace" else required[:1])
 
     def _fill(self, positions: NDArray[np.int64]) -> None:
         """Starts a child job for replacements, which calls `_finish_filling`.
@@ -378,8 +378,7 @@ class Job:
             own_images, own_positions = self._partial
             images = own_images.merge(own_positions, images, positions, self.config.layout, self._name_at)
             self._partial = None
-        wanted = np.arange(len(self.indices))
-        self._finish(images, wanted if self.rank_slice.kept and self._on_error == "replace" else wanted[:0])
+        self._finish(images, np.arange(len(self.indices) if self._on_error == "replace" else 0))
 
     def _finish(self, images: Images, positions: NDArray[np.int64]) -> None:
         """Finishes the batch of `images` at `positions`; if empty, `images` only give the shape."""
@@ -388,6 +387,8 @@ class Job:
             self._parent = None  # the parent has ended, or continues alone
             self._end()
             return
+        if not self.rank_slice.kept:
+            positions = positions[:0]
         with self._recorder.at("finish", self.number):
             self._batch = self._samples.make_batch(images, positions, self.config)
             self._record_ready()

@@ -44,7 +44,7 @@ def loader_on(fake, monkeypatch):
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def image_files(tmp_path):
     """Image files of many sizes: PNG, and BMP, which Pillow decodes."""
     rng = np.random.default_rng(0)
     paths = []

@@ -14,8 +14,8 @@ from tests.loader.test_profile import check_trace
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 
 
-def test_a_profile_has_the_gpus_lane(loader_on, pictures, fake, tmp_path):
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
     with loader.profile() as profile:
         list(loader)
@@ -38,22 +38,22 @@ def test_a_profile_has_the_gpus_lane(loader_on, pictures, fake, tmp_path):
     assert len(ranges.closed) == closed, "no ranges without a profile"
 
 
-def test_batches_do_not_overlap_with_rounded_cuda_times(loader_on, pictures, monkeypatch):
+def test_batches_do_not_overlap_with_rounded_cuda_times(loader_on, image_files, monkeypatch):
     """CUDA reports float32 milliseconds, which are rough for an event an hour ago."""
     exact = FakeEvent.elapsed_time
     monkeypatch.setattr(FakeEvent, "elapsed_time", lambda self, other: float(math.ceil(exact(self, other))))
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     with loader.profile() as profile:
         for _ in range(3):
             list(loader)
     assert [lane for lane in profile.lanes() if lane.startswith("GPU")] == ["GPU"]
 
 
-def test_gpu_times_are_read_without_waiting(loader_on, pictures, monkeypatch):
+def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch):
     """The producer waits only for each arena, and once when a profile begins."""
     waits: list[FakeEvent] = []
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waits.append(self))
-    loader = loader_on(True, pictures, CHAIN, batch_size=4, load_hint=0.5)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4, load_hint=0.5)
     list(loader)
     assert len(waits) == 10 and not any(event.timed for event in waits)
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_gpu_times_are_read_without_waiting(loader_on, pictures, monkeypatch):
     assert "the producer thread" in str(stats) and "the GPU" in str(stats)
 
 
-def test_slow_decoding_is_the_bottleneck(loader_on, pictures, monkeypatch):
+def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
     decode = FakeDecoder.decode
 
     def decode_slowly(*arguments):
@@ -75,13 +75,13 @@ def test_slow_decoding_is_the_bottleneck(loader_on, pictures, monkeypatch):
         return decode(*arguments)
 
     monkeypatch.setattr(FakeDecoder, "decode", decode_slowly)
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
     assert loader.stats().bottleneck.startswith("decoding ("), loader.stats()
 
 
-def test_a_failed_batch_has_no_gpu_times(loader_on, pictures, monkeypatch):
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+def test_a_failed_batch_has_no_gpu_times(loader_on, image_files, monkeypatch):
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     with monkeypatch.context() as patch:
         patch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):

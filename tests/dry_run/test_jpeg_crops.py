@@ -31,8 +31,8 @@ def jpegs(tmp_path):
         data = encode(image, "JPEG", subsampling=i % 2 * 2, **options)
         data = data[:2] + app1(tiff_block(i % 8 + 1)) + data[2:]
         data = {5: encode(image, "PNG"), 7: encode(image, "BMP")}.get(i, data)
-        paths.append(str(tmp_path / f"{i}.picture"))
-        (tmp_path / f"{i}.picture").write_bytes(data)
+        paths.append(str(tmp_path / f"{i}.image"))
+        (tmp_path / f"{i}.image").write_bytes(data)
     return paths
 
 

@@ -42,10 +42,10 @@ BARRIERS = [
 
 @pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
 @pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
-def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
+def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, monkeypatch, chain, decoded):
     """No pinned memory is allocated; on the device, only each batch's images."""
     monkeypatch.setattr(cuda, "_MOST_ZEROS_BYTES", 4 << 10)
-    files = PixelSource(pictures) if decoded else pictures
+    files = PixelSource(image_files) if decoded else image_files
     loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
     for _ in range(12):  # five batches per epoch: each batch has been in both arenas
         list(loader)
@@ -68,7 +68,7 @@ class PendingEvent(FakeEvent):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_memory_is_reused_only_after_its_event(loader_on, pictures, fake, monkeypatch, waits):
+def test_memory_is_reused_only_after_its_event(loader_on, image_files, fake, monkeypatch, waits):
     """Memory of uploads and slots; the event follows the last launch. Without the wait, the check fails."""
     fake.torch.cuda.Event = PendingEvent
     if not waits:
@@ -89,7 +89,7 @@ def test_memory_is_reused_only_after_its_event(loader_on, pictures, fake, monkey
     monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
     monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
-    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8)
     if not waits:
         with pytest.raises(AssertionError, match="memory that is still in use"):
             list(loader)
@@ -99,24 +99,24 @@ def test_memory_is_reused_only_after_its_event(loader_on, pictures, fake, monkey
     assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
 
 
-def test_a_failed_batchs_memory_has_an_event(loader_on, pictures, fake, monkeypatch):
+def test_a_failed_batchs_memory_has_an_event(loader_on, image_files, fake, monkeypatch):
     """Its decoding may still run."""
     fake.torch.cuda.Event = PendingEvent
     monkeypatch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
-    loader = loader_on(True, pictures[:8], CHAIN, batch_size=8)  # one batch: a later one would reuse the memory
+    loader = loader_on(True, image_files[:8], CHAIN, batch_size=8)  # one batch: a later one would reuse the memory
     with pytest.raises(ZeroDivisionError):
         list(loader)
     assert loader._pipeline.producer._arenas[0].free.pending
 
 
-def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, pictures, monkeypatch):
+def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
     """Work on the stream may still use memory from torch's allocator, and the decoder may not wait for it."""
     new, decoded = [], []
     reallocate, decode = pipeline._Slot.reallocate, FakeDecoder.decode
     monkeypatch.setattr(pipeline._Slot, "reallocate", lambda self, *a: (new.append(self), reallocate(self, *a))[1])
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
     monkeypatch.setattr(FakeDecoder, "decode", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
-    list(loader_on(True, pictures, CHAIN, batch_size=8))
+    list(loader_on(True, image_files, CHAIN, batch_size=8))
     assert decoded == [0] * 5
 
 
@@ -140,12 +140,12 @@ def test_after_a_failed_allocation_no_slot_uses_freed_memory(loader_on, tmp_path
     assert [batch.images[0, 2, 0, 0].item() for batch in loader] == [100, 101]
 
 
-def test_one_upload_per_batch(loader_on, pictures, fake, monkeypatch):
+def test_one_upload_per_batch(loader_on, image_files, fake, monkeypatch):
     """One upload of tables, and one more of all images that arrive decoded."""
     copies = []
     copy = torch.Tensor.copy_
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
-    png = [path for path in pictures if path.endswith("png")]
+    png = [path for path in image_files if path.endswith("png")]
     for files, uploads in ((png[:16], 1), (PixelSource(png[:16]), 2)):
         loader = loader_on(True, files, CHAIN, batch_size=8)
         copies.clear()
@@ -184,9 +184,9 @@ def test_a_cache_on_the_gpu_offers_only_finished_copies(fake, monkeypatch):
     assert found == [None] and store.get(0) is not None
 
 
-def test_close_synchronises_the_stream_before_freeing_it(loader_on, pictures, fake, monkeypatch):
+def test_close_synchronises_the_stream_before_freeing_it(loader_on, image_files, fake, monkeypatch):
     """The decoder may not heed the stream that frees memory."""
-    loaders = [loader_on(True, pictures, CHAIN, batch_size=8) for _ in range(2)]
+    loaders = [loader_on(True, image_files, CHAIN, batch_size=8) for _ in range(2)]
     for loader in loaders:
         list(loader)
     streams = [weakref.ref(loader._pipeline.producer.stream) for loader in loaders]

@@ -17,16 +17,16 @@ from tests.support.run_plans import assert_same
     ("options", "want"),
     [({}, (0.65, 2)), ({"load_hint": 0.9}, (0.9, 2)), ({"load_hint": 0, "decode_threads": 5}, (0.0, 5))],
 )
-def test_a_given_split_is_the_same_in_every_run(loader_on, pictures, options, want):
+def test_a_given_split_is_the_same_in_every_run(loader_on, image_files, options, want):
     for _ in range(2):
-        list(loader_on(True, pictures, CHAIN, batch_size=8, **options))
+        list(loader_on(True, image_files, CHAIN, batch_size=8, **options))
     assert FakeDecoder.created == [want] * 2
-    loader = loader_on(True, pictures, CHAIN, batch_size=8, **options)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8, **options)
     because = "as given" if options else "default"
     assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
 
 
-def test_the_split_is_autotuned_in_the_first_batches(loader_on, pictures, monkeypatch):
+def test_the_split_is_autotuned_in_the_first_batches(loader_on, image_files, monkeypatch):
     """Each candidate decodes batches, with the same pixels; the fastest one is kept."""
     clock, decode = [0.0], FakeDecoder.decode
 
@@ -46,7 +46,7 @@ def test_the_split_is_autotuned_in_the_first_batches(loader_on, pictures, monkey
     monkeypatch.setattr(FakeDecoder, "decode", timed)
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
     options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
-    gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
+    gpu, cpu = (loader_on(device, image_files, CHAIN, **options) for device in (True, False))
     epochs = 0
     assert gpu.stats().setup.split_because == "autotuning"
     while gpu.stats().setup.split_because != "autotuned" and epochs < 50:
@@ -61,15 +61,15 @@ def test_the_split_is_autotuned_in_the_first_batches(loader_on, pictures, monkey
     assert len(decoders) == count
 
 
-def test_the_engines_share_refers_to_a_whole_batch(loader_on, pictures):
+def test_the_engines_share_refers_to_a_whole_batch(loader_on, image_files):
     """nvImageCodec fixes the share at a decoder's first call, even if the loader's first batch is partial."""
-    loader = loader_on(True, pictures, CHAIN, batch_size=8, prefetch=1)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8, prefetch=1)
     batches = iter(loader)
     for _ in range(4):
         next(batches)
     state = loader.state_dict()
     FakeDecoder.first_calls.clear()
-    resumed = loader_on(True, pictures, CHAIN, batch_size=8)
+    resumed = loader_on(True, image_files, CHAIN, batch_size=8)
     resumed.load_state_dict(state)
     assert [len(batch.images) for batch in resumed] == [5]
     for _ in range(2):
@@ -77,15 +77,15 @@ def test_the_engines_share_refers_to_a_whole_batch(loader_on, pictures):
     assert FakeDecoder.first_calls == [8]
 
 
-def test_every_candidates_share_refers_to_a_whole_batch(loader_on, pictures):
+def test_every_candidates_share_refers_to_a_whole_batch(loader_on, image_files):
     """Even if its first batch is an epoch's last."""
-    loader = loader_on(True, pictures, CHAIN, batch_size=8, load_hint="auto", decode_threads=3)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8, load_hint="auto", decode_threads=3)
     for _ in range(3):
         list(loader)
     assert len(FakeDecoder.first_calls) > 3 and set(FakeDecoder.first_calls) == {8}
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "fast", True, float("nan")])
-def test_an_invalid_load_hint(loader_on, pictures, wrong):
+def test_an_invalid_load_hint(loader_on, image_files, wrong):
     with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
-        loader_on(True, pictures, CHAIN, load_hint=wrong)
+        loader_on(True, image_files, CHAIN, load_hint=wrong)

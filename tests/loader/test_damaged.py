@@ -217,7 +217,7 @@ def test_too_many_open_files_are_no_damage(on_error, checked, no_more_files, tmp
     with Loader(source, [T.Resize((8, 8))], batch_size=3, on_error=on_error) as loader:
         assert [len(images) for images, _ in loader] == [3, 3]
         no_more_files()
-        with pytest.raises(LoaderError, match=r"\.jpg' \(sample \d\): Too many open files, which is no damage"):
+        with pytest.raises(LoaderError, match=r"\.jpg' \(sample \d\): Too many open files; the sample is not damaged"):
             list(loader)
     assert not loader.stats().failed
 
