@@ -92,7 +92,7 @@ def test_replacing_never_leaves_what_the_sampler_gives():
 def test_nothing_to_replace_with():
     with (
         Loader(Memory(6, damaged=range(6)), batch_size=2, on_error="replace") as loader,
-        pytest.raises(LoaderError, match=r"100 samples in a row .* the last: cannot decode \(sample \d\)"),
+        pytest.raises(LoaderError, match=r"100 replacements in a row .* the last: cannot decode \(sample \d\)"),
     ):
         next(iter(loader))
 
