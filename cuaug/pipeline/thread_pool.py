@@ -222,7 +222,7 @@ def _running_threads() -> list[_Thread]:
 
 
 def _block_forever() -> NoReturn:
-    """Blocks a daemon thread until the interpreter's end; nobody could receive its exception."""
+    """Blocks a daemon thread until the interpreter's end: no caller could receive its exception."""
     while True:
         threading.Event().wait()
 

@@ -82,7 +82,7 @@ class Stats:
     Attributes:
         samples, batches: number yielded.
         failed: samples that could not be read or decoded, and were skipped or replaced.
-        begun: samples that were read, including those of batches that nobody took.
+        begun: samples that were read, including prefetched batches that were never taken.
         seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers. "plan".
             "decode". "augment": the kernels; on CUDA the time to queue them. "targets": boxes, masks and keypoints.
             "finish": batch transforms and collating. "wait_for_first_batch" and "wait_for_data": the consumer waited

@@ -18,7 +18,7 @@ from cuaug.profiling.bottleneck import RuntimeConfig, Stats, stages_of
 
 __all__ = ["Clock", "Listener", "Recorder"]
 
-# The recorder sums up after this many additions, even if nobody asks for totals.
+# The recorder sums up after this many additions, even without a call of `stats`.
 _MAX_PENDING = 1000
 
 # The stages as a timeout's error names them.

@@ -1,4 +1,4 @@
-"""The Loader on a GPU: correct pixels and labels, memory that nobody overwrites, and no growth."""
+"""The Loader on a GPU: correct pixels and labels, batches that stay unchanged, and no growth of memory."""
 
 from __future__ import annotations
 
