@@ -1,11 +1,10 @@
-"""How long until the first batch: what a notebook waits for, a resumed job, or a test.
+"""Seconds to the first batch, as for a notebook, a resumed job or a test.
 
-Each measurement is a fresh process. "from start" counts from launching the interpreter; "from construction" from
-building the loader, with torch and the loader's module imported before. What a library imports only when it is used
-(nvImageCodec, in cuaug) counts as construction. The classification chain of end_to_end.py, batches of 128 at 500 x 375,
-two threads or workers; the `DataLoader` with spawned workers, as in the other benchmarks, and with forked ones, which
-start sooner but must not be forked from a process that has threads or CUDA. Modules are compiled to bytecode before,
-as pip does when it installs.
+Each measurement is a new process. "from start" counts from launching the interpreter. "from construction" counts from
+building the loader, after importing torch and the loader's module; later imports, such as cuaug's of nvImageCodec,
+count as construction. The chain is the classification chain of end_to_end.py, in batches of 128 at 500 x 375, with two
+threads or workers. The `DataLoader` has spawned workers, as in the other benchmarks, and forked workers, which start
+sooner but must not be forked from a process with threads or CUDA. Modules are compiled to bytecode first, as by pip.
 
     python benchmarks/first_batch.py --out benchmarks/results
 """
@@ -32,7 +31,7 @@ from torch.utils.data import DataLoader
 
 
 class Forked(Pillow):
-    """With the start method that was Linux's default until Python 3.14."""
+    """Forked workers, Linux's default until Python 3.14."""
 
     def __init__(self, task: Task) -> None:
         Contender.__init__(self, task)
@@ -48,7 +47,7 @@ STARTERS["pillow, forked"] = Forked
 
 
 def child(name: str, task: Task) -> None:
-    """Print when construction began and when the first batch was there, on the clock that all processes share."""
+    """Prints when construction began and when the first batch arrived, on the clock of all processes."""
     kind = STARTERS[name]
     importlib.import_module(kind.module)
     begun = time.monotonic()
@@ -64,24 +63,22 @@ def child(name: str, task: Task) -> None:
 
 
 def measure(name: str, folder: Path, args: argparse.Namespace) -> tuple[float, float]:
-    """Seconds from the start of a process, and from construction, to its first batch."""
+    """Seconds to the first batch of a new process: from its start, and from construction."""
     options = ["--data", str(folder), "--threads", str(args.threads), "--batch-size", str(args.batch_size)]
-    # Where container images have Python keep no bytecode, a checkout would be compiled anew in each process.
+    # Container images may disable bytecode files; each process would then compile the checkout again.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [sys.executable, __file__, "--child", name, *options]
     launched = time.monotonic()
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if ended.returncode:
-        raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
-    moments = json.loads(ended.stdout)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if finished.returncode:
+        raise RuntimeError(f"{name} ended with {finished.returncode}:\n{finished.stderr}")
+    moments = json.loads(finished.stdout)
     return moments["done"] - launched, moments["done"] - moments["begun"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--data", type=Path, default=Path("bench-data"), help="where the photo set is or goes; of a child, the set"
-    )
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -98,20 +95,20 @@ def main() -> None:
     reasons = {name: kind.missing() for name, kind in STARTERS.items()}
     for name in [name for name, why in reasons.items() if why]:
         print(f"  {name} is left out: {reasons[name]}")
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name, why in reasons.items() if not why}
-    result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in seen)])
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name, why in reasons.items() if not why}
+    result: dict[str, Any] = circumstances(["torch", *(STARTERS[name].package for name in times)])
     result["settings"] = {key: getattr(args, key) for key in ("threads", "batch_size", "repetitions")}
-    for name in seen:
-        measure(name, folder, args)  # which compiles
+    for name in times:
+        measure(name, folder, args)  # compiles the modules
     for repetition in range(args.repetitions):
-        for name, times in seen.items():
-            times.append(measure(name, folder, args))
-        line = ", ".join(f"{name} {times[-1][0]:.1f} ({times[-1][1]:.1f})" for name, times in seen.items())
+        for name, pairs in times.items():
+            pairs.append(measure(name, folder, args))
+        line = ", ".join(f"{name} {pairs[-1][0]:.1f} ({pairs[-1][1]:.1f})" for name, pairs in times.items())
         print(f"  {repetition + 1}/{args.repetitions}: {line}", flush=True)
     print(f"  {'seconds to the first batch':28}{'from start':>12}{'from construction':>20}")
     result["seconds"] = {}
-    for name, times in seen.items():
-        whole, construction = (spread(list(column)) for column in zip(*times, strict=True))
+    for name, pairs in times.items():
+        whole, construction = (spread(list(column)) for column in zip(*pairs, strict=True))
         result["seconds"][name] = {"from_start": whole, "from_construction": construction}
         print(f"  {name:28}{whole['median']:12.2f}{construction['median']:20.2f}")
     if args.out:

@@ -1,31 +1,34 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in one run of at most 20 minutes: doctor, tests, compute-sanitizer, benchmarks.
+# All checks that need a GPU, in one run of at most 20 minutes: doctor, tests, compute-sanitizer, benchmarks.
 #
 #   benchmarks/gpu.sh OUT [WHEELS]
 #
-# OUT: directory for results: log.txt, which also has what the step under way says, failures.txt with each test's failure as
-# soon as it is known, summary.json, and a JSON of each benchmark. WHEELS: directory of wheels to install first, without an
-# index, into a directory of their own: nvidia-nvimgcodec-cu12 and nvidia-nvjpeg-cu12 where they are missing. Uses `python3`
-# (or $PYTHON) with the torch, CuPy, NVRTC, pytest and so on that it has; what is missing is told first. One failing step
-# does not stop the others; the most telling come first, the summary last, with what the benchmarks found, and the exit
-# status is 0 if every step passed.
+# OUT: directory for results: log.txt (with the running step's output), failures.txt (each failing test at once),
+#   summary.json, and a JSON per benchmark.
+# WHEELS: directory of wheels to install first, without an index, into a directory of their own: nvidia-nvimgcodec-cu12
+#   and nvidia-nvjpeg-cu12, if they are missing.
 #
-# SECONDS_IN_ALL (default 1200) limits all: steps that find no time left say so. STEPS, a regular expression, chooses some
-# by their names, beside those that install. Where a call may take ten minutes and bring back eight files, three of them,
-# each with SECONDS_IN_ALL=560 and an OUT of its own, do what one does; all that has a target is in the first two:
+# The script uses `python3` (or $PYTHON) with its torch, CuPy, NVRTC, pytest and so on; it reports missing packages first.
+# A failing step does not stop the others. The most informative steps come first. The summary with the benchmarks' figures
+# comes last. The exit status is 0 if every step passed.
+#
+# Environment:
+#   SECONDS_IN_ALL (default 1200)   limit for the whole run; steps without time left report so
+#   STEPS                           regular expression that selects steps by name; installing steps always run
+#   CUAUG_CACHE_DIR                 absolute path of the compiled kernels (default: a new directory)
+#   CUAUG_COMMIT                    the commit's name, for a copy without git history
+#
+# If a call may take ten minutes and return eight files, three calls replace one. Give each SECONDS_IN_ALL=560 and its own
+# OUT; the first two contain all targets:
 #
 #   STEPS="smi|doctor|kernel|decoder"     STEPS="images|training|batches"     STEPS="CUDA|loader|check|rest|Python|launches|CPU"
 #
-# `benchmarks/gpu_summary.py OUT OUT OUT` then has what they found in one table. Where cuaug's library loads, it is not
-# installed: a cuaug/_host.so that was built elsewhere from the same sources saves a minute of each call.
+# `benchmarks/gpu_summary.py OUT OUT OUT` prints their figures in one table. If cuaug's library loads, the script does not
+# install it: a cuaug/_host.so built elsewhere from the same sources saves a minute per call.
 #
-# CUAUG_CACHE_DIR (an absolute path; default: a new directory) keeps the compiled kernels: where all calls are given the
-# same one, only the first compiles. Nor does that where another machine with the same version of NVRTC, which needs no GPU,
-# has filled it:
+# Calls with the same CUAUG_CACHE_DIR compile kernels once. A machine without a GPU, with the same NVRTC, can fill it:
 #
-#   CUAUG_CACHE_DIR=DIR python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"      # 90: an H100's or H200's
-#
-# CUAUG_COMMIT names the commit where there is no git history to ask.
+#   CUAUG_CACHE_DIR=DIR python3 -c "from cuaug.devices import nvrtc; nvrtc.cached(90)"      # 90: H100 and H200
 set -uo pipefail
 
 OUT=$(mkdir -p "${1:?usage: benchmarks/gpu.sh OUT [WHEELS]}" && cd "$1" && pwd)
@@ -36,7 +39,7 @@ LIMIT=${SECONDS_IN_ALL:-1200}
 LOG=$OUT/log.txt
 rm -f "$OUT/failures.txt"
 : >"$LOG"
-export COLUMNS=200  # where pytest cuts reasons off
+export COLUMNS=200  # or else pytest truncates reasons
 export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1 HYPOTHESIS_PROFILE=ci
 CUAUG_CACHE_DIR=${CUAUG_CACHE_DIR:-$(mktemp -d)}
 export CUAUG_CACHE_DIR
@@ -50,9 +53,9 @@ LIMITED=()
 
 NAMES=() CODES=() TIMES=()
 
-# step NAME SECONDS WANTED COMMAND...: runs it with a limit; it passes if its exit status is WANTED.
+# step NAME SECONDS EXPECTED COMMAND...: runs a command with a time limit; it passes if its exit status is EXPECTED.
 step() {
-    local name=$1 seconds=$2 wanted=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code from
+    local name=$1 seconds=$2 expected=$3 left=$((LIMIT - SECONDS)) begin=$SECONDS code from
     shift 3
     [[ $name =~ ^(needs|install) || $name =~ ${STEPS:-.} ]] || return 0
     ((left < seconds)) && seconds=$left
@@ -65,15 +68,15 @@ step() {
         timeout --kill-after=5 "$seconds" "$@" >>"$LOG" 2>&1
         code=$?
     fi
-    tail -c "+$from" "$LOG" | tail -n "$( ((code == wanted)) && echo "${SHOW:-3}" || echo 25)"
+    tail -c "+$from" "$LOG" | tail -n "$( ((code == expected)) && echo "${SHOW:-3}" || echo 25)"
     NAMES+=("$name") TIMES+=($((SECONDS - begin)))
-    if ((code == wanted)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $wanted"); else CODES+=("$code"); fi
+    if ((code == expected)); then CODES+=(0); elif ((code == 0)); then CODES+=("0 instead of $expected"); else CODES+=("$code"); fi
 }
 
 SHOW=12 step "nvidia-smi" 30 0 nvidia-smi
 if [[ -n $WHEELS ]]; then
-    # shellcheck disable=SC2016  # the other shell expands it
-    # Where another package owns the name `nvidia`, the wheels are found only beside it.
+    # shellcheck disable=SC2016  # the inner shell expands it
+    # If another package owns the name `nvidia`, Python finds the wheels only beside that package.
     step "install wheels" 60 0 bash -c '
         pip="$0 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade"
         $pip --target "$1" "${@:2}" && "$0" -c "import nvidia.nvimgcodec" || $pip "${@:2}"' "$PYTHON" "$SITE" "$WHEELS"/*.whl
@@ -82,7 +85,7 @@ SHOW=20 step "needs" 30 0 "$PYTHON" benchmarks/gpu_needs.py
 "$PYTHON" -c 'import cuaug._runtime.native' 2>/dev/null ||
     step "install cuaug" 120 0 "$PYTHON" -m pip install --no-deps --no-build-isolation --no-cache-dir -e .
 SHOW=30 step "doctor" 150 0 "$PYTHON" -m cuaug doctor --require-cuda
-# The GPU's part of the suite, room by room: the lowest layer first, so that what it says comes even if all breaks.
+# The GPU's tests, room by room, the lowest layer first: its results arrive even if all later steps fail.
 TEST=("$PYTHON" -m pytest -p no:cacheprovider --continue-on-collection-errors --tb=short -r fE)
 # room NAME PATH...
 room() {
@@ -104,7 +107,7 @@ DATA=$(dirname "$SITE")/bench-data
 SHOW=40 step "benchmark: fused kernel, targets" 120 0 "$PYTHON" benchmarks/gpu_kernels.py --require-targets \
     --out "$OUT/gpu_kernels.json"
 SHOW=70 step "benchmark: images a second, DALI" 300 0 "$PYTHON" benchmarks/gpu_loader.py --data "$DATA" --out "$OUT/gpu_loader.json"
-TRAINING=$(mktemp -d)  # its plot, which the JSON holds as well, would be one file too many
+TRAINING=$(mktemp -d)  # keeps its plot out of OUT, as the JSON has the same figures
 SHOW=20 step "benchmark: training step" 240 0 "$PYTHON" benchmarks/training_step.py --device cuda --threads 6 \
     --data "$DATA" --out "$TRAINING"
 cp "$TRAINING"/*.json "$OUT" 2>/dev/null

@@ -1,4 +1,4 @@
-"""Lists the software that `gpu.sh` would miss on this machine. Exit status 1 if a step would fail.
+"""Lists the packages that `gpu.sh` misses on this machine; exits with 1 if a step would fail.
 
 python benchmarks/gpu_needs.py
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
-PHOTOS = "photos of the loader, training and Python benchmarks"
-#: Module -> the steps that fail without it.
+PHOTOS = "the photos for the benchmarks of images a second, training and Python"
+#: Module -> its purpose; a step fails without it.
 REQUIRED = {
     "PIL": "everything",
     "cupy": "the GPU",
@@ -21,20 +21,20 @@ REQUIRED = {
     "psutil": "tests",
     "skimage": f"tests, and {PHOTOS}",
     "sklearn": PHOTOS,
-    "matplotlib": "the plot of the training step, written after its JSON",
+    "matplotlib": "the plot of the training step, which fails after it has written its JSON",
 }
-#: Module -> the effect of its absence.
+#: Module -> the part that is skipped without it.
 OPTIONAL = {
-    "torchvision": "this peer is left out",
-    "kornia": "this peer is left out",
-    "nvidia.dali": "this peer is left out",
-    "lmdb": "its tests are skipped",
-    "h5py": "its tests are skipped",
-    "pycocotools": "its tests are skipped",
-    "fsspec": "its tests are skipped",
-    "aiohttp": "its tests are skipped",
-    "pytest_timeout": "a test that hangs uses up its step's time",
-    "xdist": "tests run one after the other",
+    "torchvision": "as a peer",
+    "kornia": "as a peer",
+    "nvidia.dali": "as a peer",
+    "lmdb": "in tests",
+    "h5py": "in tests",
+    "pycocotools": "in tests",
+    "fsspec": "in tests",
+    "aiohttp": "in tests",
+    "pytest_timeout": "so a hanging test takes its step's time",
+    "xdist": "so tests run one after the other",
 }
 
 
@@ -46,9 +46,9 @@ def is_installed(module: str) -> bool:
 
 
 def main() -> None:
-    for module, effect in OPTIONAL.items():
+    for module, where in OPTIONAL.items():
         if not is_installed(module):
-            print(f"no {module}: {effect}")
+            print(f"{module} is skipped {where}" if where.startswith(("as", "in")) else f"no {module}, {where}")
     missing = {module: purpose for module, purpose in REQUIRED.items() if not is_installed(module)}
     if shutil.which("compute-sanitizer") is None:
         missing["compute-sanitizer"] = "memcheck and racecheck"

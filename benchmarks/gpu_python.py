@@ -1,15 +1,15 @@
-"""The Python that a sample costs on the CUDA path, in microseconds by stage, without a GPU: all of CUDA is stubbed.
+"""Python's processor time per sample on the CUDA path, in microseconds by stage, without a GPU.
 
-The pipeline is the loader's own: reading and parsing, planning, filling slots, tables and addresses, queueing,
-collating. In place of the driver, of nvImageCodec's decoding and of the kernel stand functions that do nothing (memory
-is the host's). All runs on one thread, and processor time is counted. From memory, that is what the interpreter is held
-for: "free" is not in it, which is work during which other threads run (walking over JPEGs' scans, opening them for
-nvImageCodec); taking nvImageCodec's streams down is, in "rest". From files, the system's calls are in it, during which
-they run too.
+The pipeline is the loader's own: reading, parsing, planning, filling slots, tables and addresses, queueing, collating.
+Stubs replace the driver, nvImageCodec's decoding and the kernel; memory is host memory. Everything runs on one thread.
+
+From memory, the time is how long the GIL is held. "free" is extra: it does not hold the GIL (scanning JPEGs, opening
+them for nvImageCodec). "rest" includes closing nvImageCodec's streams. From files, the time also includes system
+calls, which release the GIL.
 
 RandomResizedCrop(224), flip, normalise to float16, over JPEG files of about 500 x 375. Medians over batches.
 
-    python benchmarks/gpu_python.py --out benchmarks/results/gpu_python.json    # --profile: what takes the time
+    python benchmarks/gpu_python.py --out benchmarks/results/gpu_python.json    # --profile prints a profile instead
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ CHAINS = {
         T.Normalize(0.5, 0.2),
     ],
 }
-#: Stage: what does its work.
-PLACES: list[tuple[str, tuple[Any, str]]] = [
+#: (stage, its function).
+FUNCTIONS: list[tuple[str, tuple[Any, str]]] = [
     ("read", (Reader, "fetch")),
     ("read", (Reader, "read_files")),
     ("parse", (Reader, "parse")),
     ("plan", (job, "plan_samples")),
-    ("decode", (pipeline._Producer, "_pictures")),
+    ("decode", (pipeline._Producer, "_decode_batch")),
     ("launch", (CudaExecutor, "run")),
-    ("finish", (Samples, "batch")),
+    ("finish", (Samples, "make_batch")),
 ]
-STAGES = list(dict.fromkeys(name for name, _ in PLACES))
-#: What lets other threads run while it works, within "parse".
+STAGES = list(dict.fromkeys(name for name, _ in FUNCTIONS))
+#: Functions within "parse" that release the GIL.
 FREE = [(library, "cuaug_jpeg_headers"), (encoded_image, "open_streams")]
 TURNS = 5
 
 
 class Memory:
-    """The files' bytes."""
+    """A source of the files' bytes."""
 
     def __init__(self, paths: list[str]) -> None:
         self._data = [Path(path).read_bytes() for path in paths]
@@ -95,8 +95,8 @@ class Slot:
         self.shape: Any = None
 
 
-class IdleDecoder(CudaDecoder):
-    """The decoder, around a decoding that does nothing."""
+class StubDecoder(CudaDecoder):
+    """The CUDA decoder, with a decoding function that does nothing."""
 
     stub_seconds = 0.0
 
@@ -110,22 +110,22 @@ class IdleDecoder(CudaDecoder):
         start = time.thread_time()
         for stream, image in zip(streams, images, strict=True):
             image.shape = (stream.height, stream.width, 3)
-        IdleDecoder.stub_seconds += time.thread_time() - start
+        StubDecoder.stub_seconds += time.thread_time() - start
         return images
 
     def wrap(self, array: Any, stream: int) -> Slot:
         return Slot(array.nbytes)
 
 
-class Inline:
-    """Workers that work at once, on the thread that asks; their tasks are as large as those of six threads."""
+class InlinePool:
+    """In place of ThreadPool: runs tasks at once, on the calling thread; tasks are as large as for six threads."""
 
     stopping, threads = False, 6
 
-    def submit(self, task: Callable[[], None], turn: int = 0) -> None:
+    def submit(self, task: Callable[[], None], priority: int = 0) -> None:
         task()
 
-    def doing(self, *arguments: Any) -> None: ...
+    def track(self, *arguments: Any) -> None: ...
 
     def activities(self) -> list[Any]:
         return []
@@ -138,7 +138,7 @@ class Inline:
 def timed(
     totals: dict[str, float], name: str, work: Callable[..., Any], calls: dict[str, int] | None = None
 ) -> Callable[..., Any]:
-    """`work`, whose seconds of processor time are added up under that name."""
+    """Wraps `work`: adds its seconds of processor time to `totals`, and its calls to `calls`."""
 
     def run(*arguments: Any, **options: Any) -> Any:
         start = time.thread_time()
@@ -157,31 +157,31 @@ def loader_of(source: Any, chain: list[Any], batch_size: int) -> cuaug.Loader:
         loader = cuaug.Loader(
             source, chain, batch_size=batch_size, shuffle=True, last_batch="drop", dtype=torch.float16, prefetch=1
         )
-    loader._pipeline.workers = loader._pipeline.producer_thread = Inline()  # type: ignore[attr-defined,assignment]
+    loader._pipeline.workers = loader._pipeline.producer_thread = InlinePool()  # type: ignore[attr-defined,assignment]
     return loader
 
 
 class Clocks:
-    """Puts clocks around functions while it is entered.
+    """A context manager that times functions.
 
     Attributes:
-        inside: seconds that a clock adds to what it measures.
-        around: seconds that it takes in all.
+        inside: seconds that a clock adds to its own measurement.
+        around: seconds that a clock takes in all.
     """
 
-    def __init__(self, places: list[tuple[str, tuple[Any, str]]]) -> None:
-        self._places = places
+    def __init__(self, functions: list[tuple[str, tuple[Any, str]]]) -> None:
+        self._functions = functions
         self.totals, self.calls = defaultdict(float), defaultdict(int)  # type: ignore[var-annotated]
-        nothing = timed(self.totals, "nothing", lambda: None)
+        empty = timed(self.totals, "empty", lambda: None)
         start = time.thread_time()
         for _ in range(20_000):
-            nothing()
+            empty()
         self.around = (time.thread_time() - start) / 20_000
-        self.inside = self.totals["nothing"] / 20_000
+        self.inside = self.totals["empty"] / 20_000
 
     def __enter__(self) -> Clocks:
         self._stack = ExitStack()
-        for name, (owner, function) in self._places:
+        for name, (owner, function) in self._functions:
             work = timed(self.totals, name, getattr(owner, function), self.calls)
             self._stack.enter_context(mock.patch.object(owner, function, work))
         return self
@@ -190,40 +190,40 @@ class Clocks:
         self._stack.close()
 
     def take(self) -> dict[str, tuple[float, float]]:
-        """Since the last time: the seconds of each function's own, and those that it takes because of its clock too."""
-        taken = {
+        """Returns and resets the seconds of each function: without its clock, and with all of its clock."""
+        seconds = {
             name: (
                 self.totals[name] - self.inside * self.calls[name],
                 self.totals[name] + (self.around - self.inside) * self.calls[name],
             )
-            for name, _ in self._places
+            for name, _ in self._functions
         }
         self.totals.clear()
         self.calls.clear()
-        return taken
+        return seconds
 
 
 def batches_of(loader: cuaug.Loader, count: int, clocks: Clocks) -> Iterator[float]:
-    """Seconds that each of so many batches takes, once all is warm; decoding's stub is taken out."""
+    """Seconds of each batch after a warm-up, without the decoding stub."""
     if len(loader) < 3:
         raise SystemExit(f"an epoch of {len(loader)} batches is too short: give at least three times as many files")
-    seen = -3
-    while seen < count:
-        running = iter(loader)
-        next(running)  # and the one that is prefetched: from here on, one is begun for each that is taken
-        for _ in range(min(len(loader) - 2, count - seen)):
+    measured = -3  # three batches warm up
+    while measured < count:
+        batches = iter(loader)
+        next(batches)  # it also starts the prefetched one; from now on each `next` starts one batch
+        for _ in range(min(len(loader) - 2, count - measured)):
             clocks.take()
-            IdleDecoder.stub_seconds, start = 0.0, time.thread_time()
-            next(running)
-            taken = time.thread_time() - start - IdleDecoder.stub_seconds
-            seen += 1
-            if seen > 0:
-                yield taken
-        running.close()
+            StubDecoder.stub_seconds, start = 0.0, time.thread_time()
+            next(batches)
+            seconds = time.thread_time() - start - StubDecoder.stub_seconds
+            measured += 1
+            if measured > 0:
+                yield seconds
+        batches.close()
 
 
 def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dict[str, dict[str, float]]:
-    """Microseconds a sample, by stage; all of it in runs of its own, without the clocks of the stages, in turns."""
+    """Microseconds a sample by stage; the total comes from separate runs without stage clocks, in turns."""
     free = [("free", place) for place in FREE]
     rows: dict[str, list[float]] = {name: [] for name in (*STAGES, "free", "all")}
     with loader_of(source, chain, batch_size) as loader:
@@ -231,12 +231,12 @@ def measure(source: Any, chain: list[Any], batch_size: int, batches: int) -> dic
             with Clocks(free) as clocks:
                 for seconds in batches_of(loader, -(-batches // TURNS), clocks):
                     rows["all"].append(seconds - clocks.take()["free"][1])
-            with Clocks([*PLACES, *free]) as clocks:
+            with Clocks([*FUNCTIONS, *free]) as clocks:
                 for _ in batches_of(loader, -(-batches // TURNS), clocks):
                     taken = clocks.take()
                     for name in (*STAGES, "free"):
                         rows[name].append(taken[name][0])
-                    rows["decode"][-1] -= IdleDecoder.stub_seconds
+                    rows["decode"][-1] -= StubDecoder.stub_seconds
                     rows["parse"][-1] -= taken["free"][1]
     found = {name: spread([1e6 * value / batch_size for value in values]) for name, values in rows.items()}
     stages = sum(found[name]["median"] for name in STAGES)
@@ -255,18 +255,18 @@ def profile(source: Any, chain: list[Any], batch_size: int, lines: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photos are or go")
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--files", type=int, default=2048)
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--batches", type=int, default=40)
-    parser.add_argument("--profile", type=int, nargs="?", const=25, help="print so many lines of a profile instead")
+    parser.add_argument("--profile", type=int, nargs="?", const=25, help="print this many lines of a profile instead")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
     folder = write_photos(args.data / f"500x375-{args.files}", args.files, 375, 500)
     paths = [str(path) for path in sorted(folder.glob("*.jpg"))]
     sources = {"files": [(path, i) for i, path in enumerate(paths)], "memory": Memory(paths)}
     fake = replace_cuda(setattr)
-    pipeline.CudaDecoder = IdleDecoder  # type: ignore[misc]
+    pipeline.CudaDecoder = StubDecoder  # type: ignore[misc]
     fake.kernel = lambda *arguments, **options: None
     torch.Tensor.copy_ = lambda self, *arguments, **options: self  # type: ignore[method-assign,assignment]
     if args.profile:

@@ -1,6 +1,6 @@
-"""What the GPU benchmarks found, in one place: the fused kernel, images a second, and how much a training step slows.
+"""Prints the GPU benchmarks' figures: the fused kernel, images a second, and the slowdown of a training step.
 
-Reads the JSONs that `gpu.sh` left in one directory or, where it was run part by part, in several.
+Reads the JSON files of `gpu.sh` from one directory, or from several if it ran in parts.
 
     python benchmarks/gpu_summary.py OUT [OUT...]
 """
@@ -19,17 +19,17 @@ from typing import Any
 
 
 def figures(folders: list[Path]) -> list[tuple[str, str]]:
-    """(what, how much) for all that there are results of."""
+    """(name, figure) of all results."""
     readers = {"gpu_kernels": kernel, "gpu_loader": loader, "training_step_cuda": training}
-    found = []
+    rows = []
     for name, read in readers.items():
         for path in (folder / f"{name}.json" for folder in folders):
             try:
-                found += read(json.loads(path.read_text()))
-            except (OSError, ValueError, KeyError, IndexError) as error:  # not run, or cut short
+                rows += read(json.loads(path.read_text()))
+            except (OSError, ValueError, KeyError, IndexError) as error:  # missing, or incomplete
                 if path.exists():
-                    found.append((f"{name}.json", f"is not whole: {error!r}"))
-    return found
+                    rows.append((f"{name}.json", f"is incomplete: {error!r}"))
+    return rows
 
 
 def kernel(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -61,8 +61,8 @@ def loader(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def training(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, row in result["step"].items():
-        how_much = f"{row['ms']['median']:.1f} ms, {row['images_per_second']['median']:.0f} images/s"
-        yield f"training step, {name}", f"{how_much}, slowed by {spread(row['slower_percent'])} %"
+        times = f"{row['ms']['median']:.1f} ms, {row['images_per_second']['median']:.0f} images/s"
+        yield f"training step, {name}", f"{times}, slowed by {spread(row['slower_percent'])} %"
 
 
 def split(row: dict[str, Any], threads: str) -> str:
@@ -77,8 +77,8 @@ def spread(values: dict[str, float]) -> str:
     return f"{values['median']:.2f} ({values['min']:.2f} to {values['max']:.2f})"
 
 
-def said(*command: str) -> str | None:
-    """What a command prints; None where it is missing or fails."""
+def output_of(*command: str) -> str | None:
+    """The output of a command; None if it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except OSError:
@@ -95,17 +95,17 @@ def main() -> None:
         help="write summary.json, with the steps (name, seconds, status; tabs) from stdin",
     )
     args = parser.parse_args()
-    found = figures(args.folders)
-    for what, how_much in found:
-        print(f"{what:64} {how_much}")
+    rows = figures(args.folders)
+    for name, figure in rows:
+        print(f"{name:64} {figure}")
     if args.steps:
-        rows = [line.rstrip("\n").split("\t") for line in sys.stdin]
+        steps = [line.rstrip("\n").split("\t") for line in sys.stdin]
         result = {
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "commit": said("git", "rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
-            "device": said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
-            "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in rows],
-            "figures": dict(found),
+            "commit": output_of("git", "rev-parse", "HEAD") or os.environ.get("CUAUG_COMMIT"),
+            "device": output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"),
+            "steps": [{"name": name, "seconds": int(seconds), "status": code} for name, seconds, code in steps],
+            "figures": dict(rows),
         }
         (args.folders[0] / "summary.json").write_text(json.dumps(result, indent=2) + "\n")
 

@@ -1,8 +1,8 @@
-"""What the index of JPEGs gains and costs, epoch by epoch, against the same loader without it (`index_bytes=0`).
+"""Gain and cost of the JPEG index by epoch, against the same loader without it (`index_bytes=0`).
 
-The index notes where the rows of a file's blocks begin when the file comes for the second time, or at once where that
-pays; so from the third epoch on all crops decode alone. Chains, pictures and threads are those of end_to_end.py. Each
-repetition makes two new loaders, one with the index that it has by default and one without, whose epochs take turns.
+The loader indexes a file when it is read for the second time, or at once for small crops. From the third epoch on, all
+crops are decoded from part of the file. Chains, images and threads are those of end_to_end.py. Each repetition makes
+two new loaders, one with the default index and one without; their epochs are measured in turns.
 
     python benchmarks/index.py --out benchmarks/results/index.json
 """
@@ -25,7 +25,7 @@ EPOCHS = 5
 
 
 def epochs(task: Task) -> dict[str, list[float]]:
-    """Images per second of each epoch, with and without."""
+    """Images per second of each epoch, with and without the index."""
     loaders = {
         name: cuaug.Loader(
             list(task.samples),
@@ -52,7 +52,7 @@ def epochs(task: Task) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photo sets are or go")
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--limit", type=int, help="use only this many files")
@@ -68,7 +68,7 @@ def main() -> None:
         limit = args.limit or suite.limit
         task = prepare(args.data, suite.pictures, suite.batch_size, args.threads, limit, suite.chain, suite.size)
         turns = [epochs(task) for _ in range(args.repetitions)]
-        print(f"  {name}: images/s of epochs 1 to {EPOCHS} with the index, and how many times as fast as without it")
+        print(f"  {name}: images/s of epochs 1 to {EPOCHS} with the index, and the ratio to no index")
         rows = []
         for epoch in range(EPOCHS):
             ratios = [turn["with"][epoch] / turn["without"][epoch] for turn in turns]

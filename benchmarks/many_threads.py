@@ -1,12 +1,11 @@
-"""Samples a second that the CPU loader's Python lets through where threads are many, on a machine with few cores.
+"""The CPU loader's samples a second with many threads, as limited by the GIL; measured on few cores.
 
-What needs no Python, which is decoding, the kernels and cutting parts out of JPEGs, is replaced by sleeping as long as
-it takes on a core: so 16 threads are at work here as they are on 16 cores. What is left is real: Python, the system's
-calls, the copying of files, and the threads' waiting for the interpreter. All of it shares the cores that there are, so
-that more of them would do better; the processor time a sample is what it takes.
+Sleeping replaces the work without Python (decoding, kernels, cutting JPEG crops), for as long as it takes on one core.
+So 16 threads run here as on 16 cores. Everything else is real: Python, system calls, copying files, and waiting for the
+GIL. It shares the machine's few cores, so more cores would be faster; processor time per sample is also reported.
 
-RandomResizedCrop(224), flip, Normalize, batches of 128, JPEGs of about 500 x 375 from files, after the epochs in which
-they are indexed. The numbers of threads take turns.
+RandomResizedCrop(224), flip, Normalize, batches of 128, JPEGs of about 500 x 375 from files, after the epochs that make
+the JPEG index. Thread counts are measured in turns.
 
     python benchmarks/many_threads.py --out benchmarks/results/many_threads.json
 """
@@ -30,27 +29,27 @@ from cuaug import transforms as T
 from cuaug._runtime.native import library
 from cuaug.codec._nvimgcodec_c import FROM_PART
 
-#: Seconds a sample, as on a core of an EPYC of 2.4 GHz with AVX2.
+#: Seconds per sample on one core of an EPYC at 2.4 GHz with AVX2.
 CUT, DECODE, AUGMENT = 0.00008, 0.0009, 0.0003
 THREADS = (2, 4, 8, 16, 32)
 CHAIN = [T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.Normalize(0.5, 0.25)]
 EPOCHS = 2
 
 
-def decoded(decoder: int, wanted: int, count: int, index: int | None, done: int, *text: int) -> None:
-    """As if of each a part had been cut out."""
+def sleep_decode(decoder: int, requests: int, count: int, index: int | None, results: int, *text: int) -> None:
+    """Reports a JPEG crop for each sample."""
     time.sleep((CUT + DECODE) * count)
-    ctypes.memset(done, FROM_PART, count)
-    ctypes.memset(text[-1], 0, 8 * count)  # nothing was printed
+    ctypes.memset(results, FROM_PART, count)
+    ctypes.memset(text[-1], 0, 8 * count)  # no messages
 
 
-def ran(isa: int, some: int, count: int, *others: Any) -> int:
+def sleep_run(isa: int, samples: int, count: int, *others: Any) -> int:
     time.sleep(AUGMENT * count)
-    return -1
+    return 0  # failures
 
 
 def epoch(loader: cuaug.Loader) -> tuple[float, float]:
-    """Samples a second, and microseconds of processor time for each."""
+    """Samples a second, and microseconds of processor time per sample."""
     start, processor = time.perf_counter(), time.process_time()
     count = sum(len(batch.valid) for _ in range(EPOCHS) for batch in loader)
     return count / (time.perf_counter() - start), (time.process_time() - processor) * 1e6 / count
@@ -61,21 +60,21 @@ def main() -> None:
     folder = write_photos(Path("bench-data") / f"500x375-{arguments.files}", arguments.files, 375, 500)
     files = [str(path) for path in sorted(folder.glob("*.jpg"))]
     options = {"batch_size": 128, "shuffle": True, "last_batch": "drop", "device": "cpu", "dtype": torch.float32}
-    library.cuaug_decode, library.cuaug_run_some = decoded, ran
+    library.cuaug_decode, library.cuaug_run_some = sleep_decode, sleep_run
     loaders = {threads: cuaug.Loader(files, CHAIN, threads=threads, **options) for threads in THREADS}  # type: ignore[arg-type]
     measured: dict[int, list[tuple[float, float]]] = {threads: [] for threads in THREADS}
     for _ in range(arguments.repetitions + 1):
         for threads, loader in loaders.items():
             measured[threads].append(epoch(loader))
-    found = {}
+    results = {}
     for threads, turns in measured.items():
         speeds, costs = zip(*turns[1:], strict=True)  # the first turn warms up
-        found[f"{threads} threads: samples/s"] = spread(list(speeds))
-        found[f"{threads} threads: us of processor time a sample"] = spread(list(costs))
+        results[f"{threads} threads: samples/s"] = spread(list(speeds))
+        results[f"{threads} threads: us of processor time a sample"] = spread(list(costs))
     print(f"a thread that never waits: {1 / (CUT + DECODE + AUGMENT):.0f} samples/s")
-    print_spreads(found)
+    print_spreads(results)
     if arguments.out:
-        write_json(arguments.out, circumstances(["torch", "nvidia-nvimgcodec-cu12"]) | {"found": found})
+        write_json(arguments.out, circumstances(["torch", "nvidia-nvimgcodec-cu12"]) | {"found": results})
 
 
 if __name__ == "__main__":

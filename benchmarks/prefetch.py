@@ -1,6 +1,6 @@
-"""Images a second of the CPU loader against the batches it makes ahead, for small and for large batches.
+"""The CPU loader's images a second by `prefetch`, for small and large batches.
 
-JPEGs of 500 x 375 from memory to 224 x 224 float32, an epoch for each setting in turn; the consumer does nothing.
+JPEGs of 500 x 375 from memory to 224 x 224 float32, one epoch per setting in turns; the consumer does nothing.
 "chosen" is `prefetch=None`. Ratios are to prefetch=2, within a turn.
 
     python benchmarks/prefetch.py --out benchmarks/results/prefetch.json
@@ -24,8 +24,8 @@ BATCH_SIZES = (1, 4, 16, 64)
 PREFETCH = (1, 2, 8, None)
 
 
-class Same:
-    """One photo, again and again."""
+class RepeatedPhoto:
+    """A source that repeats one photo."""
 
     def __init__(self, count: int) -> None:
         pixels = np.random.default_rng(0).integers(0, 256, (24, 32, 3), dtype=np.uint8)
@@ -42,11 +42,12 @@ class Same:
 
 def main() -> None:
     arguments = parse(__doc__, images=256, repetitions=9, threads=2)
-    found, chosen = {}, {}
+    ratios, chosen = {}, {}
     for batch_size in BATCH_SIZES:
         options = {"batch_size": batch_size, "threads": arguments.threads, "device": "cpu", "dtype": torch.float32}
         loaders = {
-            prefetch: cuaug.Loader(Same(arguments.images), CHAIN, prefetch=prefetch, **options) for prefetch in PREFETCH
+            prefetch: cuaug.Loader(RepeatedPhoto(arguments.images), CHAIN, prefetch=prefetch, **options)
+            for prefetch in PREFETCH
         }
         chosen[batch_size] = loaders[None].prefetch
         seconds: dict[int | None, list[float]] = {prefetch: [] for prefetch in PREFETCH}
@@ -60,12 +61,12 @@ def main() -> None:
             loader.close()
             name = f"batches of {batch_size}, prefetch " + (str(prefetch) if prefetch else f"chosen: {loader.prefetch}")
             pairs = zip(seconds[2][1:], seconds[prefetch][1:], strict=True)  # the first turn warms up
-            found[name] = spread([two / this for two, this in pairs])
+            ratios[name] = spread([reference / own for reference, own in pairs])
     print("images a second against prefetch=2: median, range")
-    print_spreads(found)
+    print_spreads(ratios)
     if arguments.out:
         write_json(
-            arguments.out, circumstances(["numpy", "torch"]) | {"speed_against_prefetch_2": found, "chosen": chosen}
+            arguments.out, circumstances(["numpy", "torch"]) | {"speed_against_prefetch_2": ratios, "chosen": chosen}
         )
 
 

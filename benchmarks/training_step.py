@@ -1,11 +1,14 @@
-"""How much a loader slows training: a step on batches from memory, and the same step fed by loaders.
+"""How much a loader slows training: a step on batches from memory, and the same step with loaders.
 
-With a GPU: ResNet-50 (written out below; torchvision is not needed), mixed precision, fed by cuaug on the GPU, by the
-same where only the hardware engine decodes (`load_hint=1`), which leaves the multiprocessors to training, and by cuaug
-on the CPU. Without: a small convolutional network on the CPU, fed by cuaug and its peers; there the step and the loader
-share the same cores, so what is shown is the processor time that a loader takes from training, and the step from memory
-is a bound that no loader can reach. The classification chain at 500 x 375. With a GPU an epoch has each file so often
-that it is as long as two turns: it begins, with nothing made ahead, before steps that are not timed.
+With a GPU: ResNet-50 (defined below, without torchvision) in mixed precision, with batches from three loaders: cuaug on
+the GPU; the same with `load_hint=1`, whose hardware engine decodes alone and leaves the multiprocessors to training;
+and cuaug on the CPU.
+
+Without a GPU: a small convolutional network on the CPU, with batches from cuaug and its peers. The step and the loader
+share the same cores, so the slowdown shows a loader's processor time; no loader can reach the step from memory.
+
+All use the classification chain at 500 x 375. With a GPU an epoch repeats the files until it lasts two turns, so that
+its start, without prefetched batches, falls before the timed steps.
 
     python benchmarks/training_step.py --out benchmarks/results
 """
@@ -28,7 +31,7 @@ from report import Bar, bar_plot, circumstances, spread, write_json
 from torch import Tensor, nn
 
 CLASSES = 1000
-PASSES = 16  # with a GPU, how often an epoch has each file
+PASSES = 16  # uses of each file per epoch, with a GPU
 MEMORY = "in memory"
 
 
@@ -38,7 +41,7 @@ def convolution(width_in: int, width: int, kernel: int, stride: int = 1, relu: b
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3 (which strides), 1 x 1 to four times the width, and the way around them."""
+    """Convolutions 1 x 1, 3 x 3 (strided), 1 x 1 to four times the width, and a shortcut."""
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -48,10 +51,12 @@ class Bottleneck(nn.Module):
             *convolution(width, 4 * width, 1, relu=False),
         )
         same = stride == 1 and width_in == 4 * width
-        self.around = nn.Identity() if same else nn.Sequential(*convolution(width_in, 4 * width, 1, stride, relu=False))
+        self.shortcut = (
+            nn.Identity() if same else nn.Sequential(*convolution(width_in, 4 * width, 1, stride, relu=False))
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.block(x) + self.around(x))
+        return torch.relu(self.block(x) + self.shortcut(x))
 
 
 def resnet50() -> nn.Module:
@@ -66,7 +71,7 @@ def resnet50() -> nn.Module:
 
 
 def small_network() -> nn.Module:
-    """Four strided convolutions: about 0.35 GFLOP for a step, per image."""
+    """Four strided convolutions: about 0.35 GFLOP per image and step."""
     widths = (3, 32, 64, 128, 256)
     layers = [*convolution(3, 32, 7, 4)]
     for width_in, width in itertools.pairwise(widths[1:]):
@@ -75,9 +80,9 @@ def small_network() -> nn.Module:
 
 
 def trainer(device: str) -> Callable[[Tensor, Tensor], Tensor]:
-    """One step of stochastic gradient descent; its loss stays on the device, so that nothing waits for it."""
+    """A step of stochastic gradient descent, whose loss stays on the device."""
     cuda = device == "cuda"
-    torch.backends.cudnn.benchmark = cuda  # as training does where shapes stay; the warm-up pays for it
+    torch.backends.cudnn.benchmark = cuda  # usual for training with constant shapes; the warm-up pays for it
     model = (resnet50() if cuda else small_network()).to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler(device, enabled=cuda)
@@ -97,7 +102,7 @@ def trainer(device: str) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class InMemory(Contender):
-    """The same batch again and again, where the training is."""
+    """The same batch each time, on the training device."""
 
     name, package, module = MEMORY, "torch", "torch"
     device: ClassVar[str] = "cpu"
@@ -123,7 +128,7 @@ class CuaugByEngine(CuaugOnGpu):
     load_hint = 1.0
 
 
-def entrants(device: str) -> dict[str, type[Contender]]:
+def contenders_on(device: str) -> dict[str, type[Contender]]:
     if device == "cuda":
         return {MEMORY: InGpuMemory, "cuaug, CUDA": CuaugOnGpu, "cuaug, engine": CuaugByEngine, "cuaug, CPU": Cuaug}
     return {MEMORY: InMemory} | {name: CONTENDERS[name] for name in ("cuaug", "dali", "pillow", "opencv")}
@@ -148,32 +153,34 @@ def seconds_per_step(
 
 
 def measure(task: Task, kinds: dict[str, type[Contender]], device: str, repetitions: int, steps: int) -> dict[str, Any]:
-    """Seconds per step, one turn after the other; each loader runs on from where its last turn ended."""
+    """Seconds per step, in turns; each loader continues where its last turn ended."""
     step = trainer(device)
-    seen: dict[str, list[float]] = {name: [] for name in kinds}
+    times: dict[str, list[float]] = {name: [] for name in kinds}
     contenders: dict[str, Contender] = {}
     try:
         for name, kind in kinds.items():
             contenders[name] = kind(task)
         feeds = {
-            name: itertools.chain.from_iterable(map(lambda _, one=one: one.epoch(), itertools.count()))
-            for name, one in contenders.items()
+            name: itertools.chain.from_iterable(
+                map(lambda _, contender=contender: contender.epoch(), itertools.count())
+            )
+            for name, contender in contenders.items()
         }
         for repetition in range(repetitions + 1):
             for name, batches in feeds.items():
                 value = seconds_per_step(step, batches, contenders[name].ahead + 1, steps, device == "cuda")
-                if repetition:  # the first is the warm-up
-                    seen[name].append(value)
+                if repetition:  # the first turn warms up
+                    times[name].append(value)
             if repetition:
-                line = ", ".join(f"{name} {1e3 * values[-1]:.0f}" for name, values in seen.items())
+                line = ", ".join(f"{name} {1e3 * values[-1]:.0f}" for name, values in times.items())
                 print(f"  {repetition}/{repetitions}: ms per step: {line}", flush=True)
         feeds.clear()
     finally:
         for contender in contenders.values():
             contender.close()
     rows = {}
-    for name, values in seen.items():
-        slower = [100 * (value / base - 1) for value, base in zip(values, seen[MEMORY], strict=True)]
+    for name, values in times.items():
+        slower = [100 * (value / base - 1) for value, base in zip(values, times[MEMORY], strict=True)]
         rates = [task.batch_size / value for value in values]
         rows[name] = {"ms": spread([1e3 * value for value in values]), "slower_percent": spread(slower)}
         rows[name]["images_per_second"] = spread(rates)
@@ -182,7 +189,7 @@ def measure(task: Task, kinds: dict[str, type[Contender]], device: str, repetiti
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photo set is or goes")
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=2, help="threads of a loader, or worker processes")
     parser.add_argument("--batch-size", type=int, help="default: 64, with a GPU 256")
@@ -200,7 +207,7 @@ def main() -> None:
     task = prepare(args.data, "500x375", batch_size, args.threads, None)
     if cuda:
         task = replace(task, samples=PASSES * task.samples)
-    rows = result["step"] = measure(task, entrants(args.device), args.device, args.repetitions, steps)
+    rows = result["step"] = measure(task, contenders_on(args.device), args.device, args.repetitions, steps)
     print(f"  {'':14}{'ms per step':>12}{'images/s':>10}{'slower by':>11}{'min - max':>17}")
     for name, row in rows.items():
         slower = row["slower_percent"]

@@ -21,16 +21,16 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.interop import type_of
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
-from cuaug.pipeline.config import choose
+from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.prefetch import prefetch_in_order
 from cuaug.pipeline.reader import Reader
-from cuaug.pipeline.settings import BatchConfig
 from cuaug.plan import Layout
+from cuaug.profiling.bottleneck import Stats
 from cuaug.profiling.profile import Profile
-from cuaug.profiling.recorder import Recorder, Stats
+from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import LAST_BATCH, Epoch, Order, RankSlice, SamplerView, Steps, open_sampler, order_of, state
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
@@ -193,7 +193,7 @@ class Loader:
             decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
             prefetch=self.prefetch,
             max_pixels=max_pixels,
-            most_images=self.batch_size + self.transforms.partners,
+            max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
         )
@@ -310,26 +310,26 @@ class Loader:
         def start_job(share: RankSlice) -> Job:
             return self._pipeline.start(epoch, share)
 
-        def asked(under_way: Iterable[Job]) -> None:
-            recorder.asked(sum(job.ready for job in under_way))
+        def on_next(under_way: Iterable[Job]) -> None:
+            recorder.on_next(sum(job.ready for job in under_way))
 
         try:
             with recorder.at("wait_for_first_batch", lane="consumer") as clock:
-                for job in prefetch_in_order(steps, start_job, self.prefetch, asked):
+                for job in prefetch_in_order(steps, start_job, self.prefetch, on_next):
                     clock.batch = job.number
                     job.wait(self.timeout_seconds)
                     self._report(job)
                     job.check()
-                    self._consumed, self._order = (number, job.share.end), epoch
+                    self._consumed, self._order = (number, job.rank_slice.end), epoch
                     clock.count("batches")
-                    clock.count("samples", job.yields)
+                    clock.count("samples", job.sample_count)
                     clock.at("wait_for_consumer")
                     clock.flush()
                     yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
                     clock.at("wait_for_data")
             self._consumed = number + 1, 0
         finally:
-            self._pipeline.rest()
+            self._pipeline.end_iteration()
 
     def _begin(self) -> None:
         """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""

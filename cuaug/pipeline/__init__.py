@@ -1,19 +1,14 @@
 """From sample indices to finished batches.
 
-pipeline.py   what the batches of one device share
-job.py        one batch: read, plan, run, and what becomes of damaged samples
-host.py       ... decode and augment on the CPU
-cuda.py       ... decode and augment on a GPU, and hand over
-samples.py    which samples those are, and how they become one batch
-images.py     what became of them, in stacks or each by itself
-planning.py   their plan
-reading.py    samples' bytes, headers and labels
-settings.py   what all batches of a loader have in common
-workers.py    threads
-choices.py    how many of them, and how many batches ahead
-tuning.py     how a GPU shares its JPEGs out, found by trying
-memory.py     memory of batches, used again
-stats.py      what was done and how long it took: stages.py names what, gpu_times.py tells when the GPU was at it
-profile.py    the same for a while, as a timeline (timeline.py)
-verdict.py    what of all that holds back training
+pipeline.py         what the batches of one device share
+job.py              one batch: its states, and its damaged samples
+cpu.py, cuda.py     decoding and augmentation on each device
+reader.py           samples' bytes, headers and labels
+samples.py          a batch's samples and images, and how they become a `Batch`
+planning.py         a batch's plan
+config.py           settings of a loader; the default number of threads and of prefetched batches
+thread_pool.py      worker threads
+prefetch.py         batches in progress ahead of the consumer
+buffer_pool.py      memory of batches, reused
+decode_autotune.py  how a GPU splits JPEG decoding, found by measuring
 """

@@ -1,7 +1,7 @@
-"""Memory of finished batches, used again once nobody holds it.
+"""Memory of batches, reused once the consumer has released it.
 
-Fresh memory for a batch costs more than writing the batch: the system maps and clears every page on first touch
-(benchmarks/cpu_kernels.py measures both: a factor of four to twelve, by the machine).
+New memory for a batch costs four to twelve times as much as writing the batch, by machine: the system maps and clears
+each page on first touch (benchmarks/cpu_kernels.py measures both).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from cuaug._runtime.huge_pages import pages
 
 __all__ = ["BufferPool"]
 
-_ALIGN = 64  # a line of the cache
+_ALIGN = 64  # bytes of a cache line
 
 
 class BufferPool:
-    """Hands out host tensors, over memory that it handed out before where no tensor over that is left.
+    """Allocates CPU tensors, in blocks whose earlier tensors no longer exist.
 
-    It looks for such memory when it is asked for the next tensor. Nothing runs when a tensor goes: that would be in the
-    consumer's thread, where a Ctrl-C that meets Python code of a finaliser is lost.
+    The pool looks for a free block at the next allocation, without callbacks: a finalizer would run in the consumer's
+    thread, where Python drops a Ctrl-C.
 
     Args:
-        keep: how many of the blocks handed out last may be used again: as many as are in use at once.
+        keep: number of blocks that may be reused: as many as are in use at once.
     """
 
     def __init__(self, keep: int) -> None:
-        self._lent: deque[tuple[list[weakref.ref[NDArray[np.uint8]]], NDArray[np.uint8]]] = deque(maxlen=keep)
+        self._blocks: deque[tuple[list[weakref.ref[NDArray[np.uint8]]], NDArray[np.uint8]]] = deque(maxlen=keep)
         self._lock = threading.Lock()
 
     def empty(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
@@ -43,21 +43,20 @@ class BufferPool:
         sizes = [math.prod(shape) * dtype.itemsize for shape in shapes]
         *starts, size = itertools.accumulate((-(-size // _ALIGN) * _ALIGN for size in sizes), initial=0)
         with self._lock:
-            block = self._block(size)
-            # Views of their own for every use: torch keeps each alive as long as any tensor or array shares its memory.
-            # And one for each tensor, with which no other's memory is saved then.
+            block = self._take_block(size)
+            # New views at each use: torch keeps a view alive as long as any tensor or array shares its memory.
+            # One view per tensor: saving a tensor then does not save the memory of the others.
             views = [block[start : start + size] for start, size in zip(starts, sizes, strict=True)]
-            self._lent.append(([weakref.ref(view) for view in views], block))
+            self._blocks.append(([weakref.ref(view) for view in views], block))
         return [torch.from_numpy(view).view(dtype).view(shape) for view, shape in zip(views, shapes, strict=True)]
 
     def clear(self) -> None:
-        """Keeps nothing of what was handed out; it goes with the last tensor over it."""
-        self._lent = deque(maxlen=self._lent.maxlen)  # no lock: a fork's copy of it may be held for ever
+        """Forgets all blocks; each lives as long as its tensors."""
+        self._blocks = deque(maxlen=self._blocks.maxlen)  # without the lock, which a fork may have copied locked
 
-    def _block(self, size: int) -> NDArray[np.uint8]:
-        for i, (views, block) in enumerate(self._lent):
+    def _take_block(self, size: int) -> NDArray[np.uint8]:
+        for i, (views, block) in enumerate(self._blocks):
             if all(view() is None for view in views):
-                del self._lent[i]
-                # One that is too small, or far too large, is let go.
+                del self._blocks[i]
                 return block if size <= len(block) <= 4 * size else pages(size)
         return pages(size)

@@ -1,4 +1,4 @@
-"""Batches on the CPU: each worker decodes its samples and runs their plans straight into their slots of the batch."""
+"""Batches on the CPU: worker threads decode samples and run their plans, straight into the batch's memory."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from cuaug.devices import CpuExecutor
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
 from cuaug.pipeline.buffer_pool import BufferPool
-from cuaug.pipeline.config import SAMPLES_PER_TASK
-from cuaug.pipeline.images import Images
+from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig
 from cuaug.pipeline.job import Job
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.planning import Planned
 from cuaug.pipeline.reader import Item, PendingCacheEntry
-from cuaug.pipeline.settings import BatchConfig
+from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 
 __all__ = ["CpuPipeline"]
 
 _per_thread = threading.local()
-# Beside those made ready: a batch in the consumer's hands, the one it let go last, and one to spare.
-_BLOCKS_BESIDE_PREFETCH = 3
-_INDEX_SHARE = 64  # one part of so many of the memory that is available
-_NO_ROOM = "the transforms need more memory for it than there is, or than pictures of max_pixels take"
-_PIXELS_PER_TASK = 1 << 21  # one picture of 1920 x 1080, eight of 500 x 375: 13 ms of decoding
+# Buffers besides the prefetched batches': the consumer's batch, the one that it released last, and a spare.
+_EXTRA_BUFFERS = 3
+_INDEX_MEMORY_DIVISOR = 64  # the JPEG index may take 1/64 of the available memory
+_TOO_MUCH_MEMORY = "the transforms need more memory for it than is available, or than images of max_pixels take"
+_PIXELS_PER_TASK = 1 << 21  # one image of 1920 x 1080, or eight of 500 x 375: 13 ms of decoding
 
 
 def _samples_per_task(items: Sequence[Item]) -> int:
-    """Fewer where pictures are large: at an epoch's end one thread waits for the last task of another."""
+    """Fewer samples if images are large: at an epoch's end a thread waits for the last task of another."""
     pixels = sum(item.height * item.width for item in items)
     return max(1, min(SAMPLES_PER_TASK, _PIXELS_PER_TASK * len(items) // pixels))
 
 
-def _decoder(fancy_upsampling: bool) -> CpuDecoder:
-    """This thread's own decoder: one shared by two threads corrupts the heap."""
+def _thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
+    """The calling thread's decoder: sharing one between threads corrupts the heap."""
     decoders: dict[bool, CpuDecoder] = _per_thread.__dict__.setdefault("decoders", {})
     if fancy_upsampling not in decoders:
         decoders[fancy_upsampling] = CpuDecoder(fancy_upsampling=fancy_upsampling)
@@ -51,25 +50,25 @@ def _decoder(fancy_upsampling: bool) -> CpuDecoder:
 
 
 class CpuPipeline(Pipeline):
-    """Starts jobs on worker threads that read, plan, decode and augment."""
+    """Its worker threads read, plan, decode and augment."""
 
-    def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int) -> None:
-        super().__init__(settings, recorder, threads)
-        self.job = _CpuJob
-        self.memory = BufferPool(keep=settings.prefetch + _BLOCKS_BESIDE_PREFETCH)
-        limit = own_memory() // _INDEX_SHARE if settings.index_bytes is None else settings.index_bytes
-        self.index: JpegIndex | None = JpegIndex(limit, len(settings.reader.source)) if limit else None
+    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int) -> None:
+        super().__init__(config, recorder, threads)
+        self.job_type = _CpuJob
+        self.buffer_pool = BufferPool(keep=config.prefetch + _EXTRA_BUFFERS)
+        limit = own_memory() // _INDEX_MEMORY_DIVISOR if config.index_bytes is None else config.index_bytes
+        self.index: JpegIndex | None = JpegIndex(limit, len(config.reader.source)) if limit else None
 
-    def start(self, epoch: Epoch, share: RankSlice) -> Job:
-        load_codec()  # and not in the workers, who would all wait for it
-        return super().start(epoch, share)
+    def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
+        load_codec()  # here, or else all workers would wait for it
+        return super().start(epoch, rank_slice)
 
-    def rest(self) -> None:
-        self.memory.clear()
+    def end_iteration(self) -> None:
+        self.buffer_pool.clear()
 
     def close(self) -> None:
         super().close()
-        self.index = None  # a thread that still uses it keeps it alive
+        self.index = None  # a thread that still uses the index keeps it alive
 
 
 class _CpuJob(Job):
@@ -77,70 +76,76 @@ class _CpuJob(Job):
 
     pipeline: CpuPipeline
 
-    def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
+    def _run(self, positions: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         with self._recorder.at("plan", self.number):
             tables, views = planned.tables, planned.stacks.count
-            memory = self.pipeline.memory.empty(planned.stacks.shapes, dtype_of(tables.target_type))
-            images = Images(memory, planned.stacks.views)
-            program = CpuExecutor(tables)
+            outputs = self.pipeline.buffer_pool.empty(planned.stacks.shapes, dtype_of(tables.target_type))
+            images = Images(outputs, planned.stacks.views)
+            executor = CpuExecutor(tables)
             regions = cast(list[Region], planned.regions().tolist())
-            addresses = planned.stacks.addresses(memory).tolist()
+            addresses = planned.stacks.addresses(outputs).tolist()
 
-        def decode_and_run(part: range) -> None:
-            decoder = _decoder(self.settings.fancy_upsampling)
+        def decode_and_augment(task: range) -> None:
+            decoder = _thread_decoder(self.config.fancy_upsampling)
             with self._recorder.at(batch=self.number) as clock:
-                self._workers.doing(clock)
-                for some in self._together(part, items):
+                self._workers.track(clock)
+                for rows in self._decode_groups(task, items):
                     if self.cancelled:
                         return
-                    places = good[some.start : some.stop].tolist()
-                    indices = self.indices[places].tolist()
-                    clock.among("decode", indices)
-                    outcomes = self._decode(decoder, [items[i] for i in some], [regions[i] for i in some])
-                    for place, lines in decoder.messages.items():
-                        self.warn(places[place], lines)
-                    clock.among("augment", indices)
+                    group = positions[rows.start : rows.stop].tolist()
+                    indices = self.indices[group].tolist()
+                    clock.at_samples("decode", indices)
+                    results = self._decode(decoder, [items[i] for i in rows], [regions[i] for i in rows])
+                    for i, lines in decoder.messages.items():
+                        self.warn(group[i], lines)
+                    clock.at_samples("augment", indices)
                     runs = []
-                    for i, k, outcome in zip(some, places, outcomes, strict=True):
-                        if isinstance(outcome, DecodeError):
-                            self.fail(k, outcome)
+                    for i, k, result in zip(rows, group, results, strict=True):
+                        if isinstance(result, DecodeError):
+                            self.add_error(k, result)
                             continue
-                        pixels, by, in_part = outcome
+                        pixels, decoded_by, in_part = result
                         clock.count("parts", in_part)
-                        clock.count(("decoded_by", self.given if isinstance(items[i], DecodedImage) else by))
-                        # Of its first row: all of it has gaps where more than the region was decoded.
-                        at, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
-                        runs += [(row, at, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)]
-                    for row in program.run_samples(runs, max_pixels=self.settings.max_pixels):
-                        self.fail(int(good[row // views]), DecodeError(_NO_ROOM))
-                    outcomes.clear()
+                        if isinstance(items[i], DecodedImage):
+                            decoded_by = self.config.reader.origin_of_decoded
+                        clock.count(("decoded_by", decoded_by))
+                        # The first row's address: `pixels` has gaps if the decoder decoded more than the region.
+                        source, pitch, (y, x, _, _) = address(pixels[0]), pixels.strides[0], regions[i]
+                        runs += [
+                            (row, source, pitch, y, x, addresses[row]) for row in range(i * views, (i + 1) * views)
+                        ]
+                    for row in executor.run_samples(runs, max_pixels=self.config.max_pixels):
+                        self.add_error(int(positions[row // views]), DecodeError(_TOO_MUCH_MEMORY))
+                    results.clear()
 
-        self._each_part(len(items), decode_and_run, lambda: self.ran(images, good), _samples_per_task(items))
+        self._submit_tasks(
+            len(items), decode_and_augment, lambda: self.finish_run(images, positions), _samples_per_task(items)
+        )
 
-    def _together(self, part: range, items: Sequence[Item]) -> list[range]:
-        """Which samples of a task are decoded in one call, and then augmented in one.
+    def _decode_groups(self, task: range, items: Sequence[Item]) -> list[range]:
+        """Splits a task into groups that are decoded in one call, and then augmented in one call.
 
-        For all of them a thread waits once for its turn at the interpreter, which is long where threads are many. Where
-        they are few, it is better that the kernels find the pixels in the cache.
+        A thread waits for the GIL once per group, which takes long with many threads. With few threads, small groups
+        are faster: the kernels find the pixels in the processor's cache.
         """
-        most = min(len(part), self._workers.threads)
-        if any(isinstance(items[i], PendingCacheEntry) for i in part):
-            most = 1  # such pixels may be in the decoder's memory until it decodes again
-        return [part[begin : begin + most] for begin in range(0, len(part), most)]
+        size = min(len(task), self._workers.threads)
+        if any(isinstance(items[i], PendingCacheEntry) for i in task):
+            size = 1  # its pixels may be in the decoder's memory until the next call
+        return [task[begin : begin + size] for begin in range(0, len(task), size)]
 
     def _decode(
         self, decoder: CpuDecoder, items: Sequence[Item], regions: Sequence[Region]
     ) -> list[DecodeResult | DecodeError]:
-        """The pixels of the regions of these samples; of what goes into a cache, of one alone."""
+        """Decodes the regions of a group; a PendingCacheEntry is a group of its own."""
         (first, *others) = items
         if not isinstance(first, PendingCacheEntry):
             return decoder.decode_each(
                 cast(Sequence[EncodedImage | DecodedImage], items), regions, index=self.pipeline.index
             )
-        assert self.settings.reader.decoded is not None and not others
+        assert self.config.reader.decoded is not None and not others
         y0, x0, y1, x1 = regions[0]
         try:
-            pixels = first.decode(decoder, self.settings.reader.decoded)
+            pixels = first.decode(decoder, self.config.reader.decoded)
         except DecodeError as error:
             return [error]
         return [DecodeResult(pixels[y0:y1, x0:x1], decoder.decoded_by)]

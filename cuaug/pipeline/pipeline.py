@@ -1,4 +1,4 @@
-"""What the batches of one device share: threads, counters, and the kind of its jobs."""
+"""The threads, counters and settings that the batches of one device share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from cuaug._runtime.finalizers import release_freed_memory
 from cuaug.codec import MessageLog
+from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.job import Job
-from cuaug.pipeline.settings import BatchConfig
 from cuaug.pipeline.thread_pool import ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
@@ -17,32 +17,31 @@ __all__ = ["Pipeline"]
 
 
 class Pipeline:
-    """What the jobs of one device share. Each device adds what it needs, and `job`, the kind of its jobs."""
+    """Base of the pipelines; each device adds its resources, and `job_type`."""
 
-    job: type[Job]
-    #: What a profile marks stages with beside its own events, as torch.cuda.nvtx.
+    job_type: type[Job]
+    #: Receives profiling ranges, as torch.cuda.nvtx.
     ranges: Any = None
 
-    def __init__(self, settings: BatchConfig, recorder: Recorder, threads: int) -> None:
-        self.settings = settings
+    def __init__(self, config: BatchConfig, recorder: Recorder, threads: int) -> None:
+        self.config = config
         self.recorder = recorder
         self.workers = ThreadPool(threads)
-        self.numbers = itertools.count()
+        self.batch_numbers = itertools.count()
         self.messages = MessageLog()
 
-    def start(self, epoch: Epoch, share: RankSlice) -> Job:
-        return self.job(self, epoch, share).start()
+    def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
+        return self.job_type(self, epoch, rank_slice).start()
 
     @property
     def pools(self) -> list[ThreadPool]:
-        """All threads that work on batches."""
         return [self.workers]
 
-    def rest(self) -> None:
-        """Called when an iteration ends: what is kept for its next batch is let go."""
+    def end_iteration(self) -> None:
+        """Frees the memory that is kept for the next batch of an iteration."""
 
     def close(self) -> None:
         for pool in self.pools:
             pool.close()
-        self.rest()
+        self.end_iteration()
         release_freed_memory()

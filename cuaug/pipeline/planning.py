@@ -1,4 +1,4 @@
-"""From the sizes of a batch's samples to its plan, with errors that name the sample."""
+"""Plans a batch from its samples' sizes; errors name the sample."""
 
 from __future__ import annotations
 
@@ -17,31 +17,32 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from cuaug.transforms import Compose
 
-__all__ = ["Planned", "UnfitSamplesError", "different_sizes", "plan_samples"]
+__all__ = ["Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
 
 
 class UnfitSamplesError(TransformError):
-    """The chain cannot be planned for some samples, whatever the others are.
+    """The chain cannot be planned for some samples, alone or in a batch.
 
     Attributes:
-        causes: by the samples' places in the batch. Where they find no room in memory together, it is the largest.
+        causes: by row of the plan. If the samples only together need too much memory, it has the largest one.
     """
 
     def __init__(self, causes: dict[int, Exception], name: Callable[[int], str]) -> None:
         self.causes = causes
-        first, cause = next(iter(causes.items()))
-        super().__init__(f"{name(first)}: {cause}")
+        row, cause = next(iter(causes.items()))
+        super().__init__(f"{name(row)}: {cause}")
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The plan of N samples, each of which may become several images.
+    """The plan of N samples, each with one or several views.
 
     Attributes:
+        tables: the compiled plan; its rows are sample-major, views within a sample.
         sources: (2, N) heights and widths of the samples' images.
-        stacks: where the finished images go; the tables have as many rows for each sample, in turn, as it has views.
-        record: what was drawn.
-        targets: the samples' labels, in which something may have to be moved.
+        stacks: the output images.
+        trace: the recorded parameters.
+        targets: the samples' labels, which may hold boxes, masks and keypoints.
     """
 
     tables: CompiledPlan
@@ -51,12 +52,12 @@ class Planned:
     targets: Targets
 
     def regions(self) -> NDArray[np.int64]:
-        """(N, 4): y0, x0, y1, x1 of the pixels that any view of each sample reads."""
+        """(N, 4) y0, x0, y1, x1: the region of each sample that its views read."""
         regions, views = self.tables.regions(), self.stacks.count
         if views == 1:
             return regions
-        each = regions.reshape(-1, views, 4)
-        return np.concatenate([each[..., :2].min(axis=1), each[..., 2:].max(axis=1)], axis=1)
+        by_view = regions.reshape(-1, views, 4)
+        return np.concatenate([by_view[..., :2].min(axis=1), by_view[..., 2:].max(axis=1)], axis=1)
 
 
 def plan_samples(
@@ -71,62 +72,62 @@ def plan_samples(
     stack: bool = True,
     max_pixels: int = DEFAULT_MAX_PIXELS,
 ) -> Planned:
-    """The plan of a chain's first stage.
+    """Plans a chain's first stage for N samples.
 
     Args:
-        items: N of them, with `height` and `width`.
-        labels: theirs.
-        draws: of those N.
-        name: what to call the i-th of them.
-        stack: whether all images, or the same view of all, must have one size.
+        items: N items with `height` and `width`.
+        labels: N labels.
+        rng: of the N samples.
+        name: the name of the i-th sample, for errors.
+        stack: whether all images, or the same view of all images, must have one size.
         max_pixels: limit for each image that a pass makes.
 
     Raises:
-        UnfitSamplesError: a transform raises a TransformError for some samples, or makes too large an image of them.
-        TransformError: the images would have different sizes.
+        UnfitSamplesError: a transform raises a TransformError for some samples, or an image exceeds `max_pixels`.
+        TransformError: the output images have different sizes.
     """
     keys = rng.indices
     views = chain.stages[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
 
-    def each_view(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    def repeat_views(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views == 1 else np.repeat(values, views)
 
-    def plan_some(some: slice) -> tuple[Plan, CompiledPlan, Targets]:
-        heights, widths = sources[:, some]
-        targets = Targets(labels[some], heights, widths, **chain.target_format)
-        plan = Plan(each_view(heights), each_view(widths), views=views)
+    def plan_rows(rows: slice) -> tuple[Plan, CompiledPlan, Targets]:
+        heights, widths = sources[:, rows]
+        targets = Targets(labels[rows], heights, widths, **chain.target_format)
+        plan = Plan(repeat_views(heights), repeat_views(widths), views=views)
         targets.attach(plan)
-        chain.stages[0].plan(plan, rng.of(each_view(keys[some])))
+        chain.stages[0].plan(plan, rng.of(repeat_views(keys[rows])))
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
         return plan, tables, targets
 
     try:
-        plan, tables, targets = plan_some(slice(None))
-    except (TransformError, MemoryError) as whole:
+        plan, tables, targets = plan_rows(slice(None))
+    except (TransformError, MemoryError) as batch_error:
         causes: dict[int, Exception] = {}
-        for i in range(len(items)):  # on its own, each draws what it draws in the batch
+        for i in range(len(items)):  # each sample draws alone as it draws in the batch
             try:
-                plan_some(slice(i, i + 1))
+                plan_rows(slice(i, i + 1))
             except (TransformError, MemoryError) as error:
                 causes[i] = error
-        if not causes and isinstance(whole, MemoryError):
-            causes[int(sources.max(axis=0).argmax())] = whole
+        if not causes and isinstance(batch_error, MemoryError):
+            causes[int(sources.max(axis=0).argmax())] = batch_error
         if not causes:
             raise
         raise UnfitSamplesError(causes, name) from next(iter(causes.values()))
     sizes = tables.sizes()
     if stack and (k := first_size_mismatch(sizes, views)) is not None:
-        of = "" if views == 1 else f"view {k % views} of "
-        raise different_sizes(*((f"{of}{name(j // views)}", *sizes[:, j]) for j in (k % views, k)))
+        prefix = "" if views == 1 else f"view {k % views} of "
+        raise size_mismatch(*((f"{prefix}{name(row // views)}", *sizes[:, row]) for row in (k % views, k)))
     stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
     return Planned(fuse_luts(tables), sources, stacks, plan.trace, targets)
 
 
 def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:
-    """Refuses images, finished or between two passes, that are larger than any picture may be."""
+    """Checks the size of each image that a pass makes."""
     rows = tables.rows
     heights, widths = rows["y"]["out"], rows["x"]["out"]
     pixels = heights.astype(np.int64) * widths * (rows["active"] != 0)
@@ -138,11 +139,11 @@ def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:
         )
 
 
-def different_sizes(*some: tuple[str, Any, Any]) -> TransformError:
-    """`some` are samples' names, with the heights and widths that they come out with."""
-    which = ", ".join(f"{name} is {height} x {width}" for name, height, width in some)
+def size_mismatch(*images: tuple[str, Any, Any]) -> TransformError:
+    """The error for images of different sizes, given as (name, height, width)."""
+    sizes = ", ".join(f"{name} is {height} x {width}" for name, height, width in images)
     return TransformError(
-        f"the transforms leave images of different sizes, which cannot be one batch: {which} (height x width); "
-        "end the chain with a transform that gives one size, such as RandomResizedCrop, CenterCrop or "
-        "Resize((height, width)), or give stack=False for a list of images"
+        f"transforms: the images of a batch come out with different sizes: {sizes} (height x width); end the chain "
+        "with a transform that makes one size, such as RandomResizedCrop, CenterCrop or Resize((height, width)), or "
+        "pass stack=False to get a list of images"
     )

@@ -1,4 +1,4 @@
-"""Keeps batches under way ahead of the consumer, and ends cleanly however the consumer stops."""
+"""Keeps batches in progress ahead of the consumer, and cancels them when the iteration ends."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ I = TypeVar("I")  # noqa: E741
 
 
 def prefetch_in_order(
-    items: Iterable[I], start: Callable[[I], J], depth: int, asked: Callable[[Iterable[J]], None]
+    items: Iterable[I], start: Callable[[I], J], depth: int, on_next: Callable[[Iterable[J]], None]
 ) -> Iterator[J]:
-    """start(item) for each item, yielded in order, `depth` of them begun ahead of the one that is being consumed.
+    """Yields start(item) for each item, in order; up to `depth` jobs run ahead of the consumer.
 
-    Whenever one after the first is asked for, `asked` is called with all that are under way.
+    The end of the iteration, also by `break` or an exception, cancels all jobs that were not yielded.
 
-    What was begun and never yielded is cancelled when the iteration ends: at its end, at a `break`, at an exception.
+    Args:
+        on_next: called with the jobs in progress at each request except the first.
     """
-    under_way: deque[J] = deque()
-    waiting = iter(items)
+    in_progress: deque[J] = deque()
     try:
-        for item in waiting:
-            under_way.append(start(item))
-            if len(under_way) > depth:
-                yield under_way.popleft()
-                asked(under_way)
-        while under_way:
-            yield under_way.popleft()
-            if under_way:
-                asked(under_way)
+        for item in items:
+            in_progress.append(start(item))
+            if len(in_progress) > depth:
+                yield in_progress.popleft()
+                on_next(in_progress)
+        while in_progress:
+            yield in_progress.popleft()
+            if in_progress:
+                on_next(in_progress)
     finally:
-        for job in under_way:
+        for job in in_progress:
             job.cancel()

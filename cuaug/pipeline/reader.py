@@ -1,4 +1,4 @@
-"""Samples from their source or a cache: what can be decoded, or its pixels, and its label."""
+"""Reads samples from a source or a cache, and parses their headers."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, read_header, rea
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_bytes
-from cuaug.pipeline.config import SAMPLES_PER_TASK
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
 from cuaug.sources._bytes import cause_of, read_bytes, read_files, too_many_open
 
-__all__ = ["Item", "PendingCacheEntry", "Reader", "shrinking"]
+__all__ = ["Item", "PendingCacheEntry", "Reader", "plan_shrinking"]
 
-# What most sources give, which needs no look inside.
-_AS_GIVEN = bytes, np.ndarray
-# How many paths, of the samples read last, are kept for errors where the source itself cannot tell them.
-_NOTED = 4096
+# Files that are open at once.
+_FILES_AT_ONCE = 8
+# Data that needs no further check.
+_COMMON_TYPES = bytes, np.ndarray
+# The reader keeps the paths of the last samples, for errors, if the source cannot name them.
+_MAX_RECENT_PATHS = 4096
 
 
 class PendingCacheEntry:
-    """A sample that goes into the decoded cache once it is decoded, and is planned at the size it has there.
+    """A sample for the decoded cache, planned at its size in the cache.
 
-    Whether it fits then or not, the same pixels are augmented.
+    The sample looks the same whether the cache has room for it or not.
 
     Attributes:
-        index: the sample.
-        encoded: what is decoded.
-        height, width: in pixels, in the cache.
+        index: the sample's index.
+        encoded: the image to decode.
+        height, width: size in the cache, in pixels.
     """
 
     __slots__ = ("encoded", "height", "index", "width")
@@ -54,35 +55,35 @@ class PendingCacheEntry:
         return (self.height, self.width) != (self.encoded.height, self.encoded.width)
 
     def decode(self, decoder: CpuDecoder, cache: DecodedCache) -> NDArray[np.uint8]:
-        """The pixels as they are cached, (height, width, 3) uint8; valid until the decoder's next `decode`."""
+        """Decodes, shrinks and caches the image: (height, width, 3) uint8, valid until the decoder's next call."""
         pixels = decoder.decode(self.encoded)
         if self.shrinks:
             try:
                 small = np.empty((self.height, self.width, 3), dtype=np.uint8)
-                CpuExecutor(shrinking([self])).run(0, pixels, small.ctypes.data)
+                CpuExecutor(plan_shrinking([self])).run(0, pixels, small.ctypes.data)
             except MemoryError as error:
-                raise DecodeError(f"there is no memory to scale it down for the cache: {error}") from error
+                raise DecodeError(f"not enough memory to scale it down for the cache: {error}") from error
             pixels = small
         kept = cache.put(self.index, pixels)
         return pixels if kept is None else kept
 
 
-#: A sample that can be decoded, or is.
+#: A sample that can be planned.
 Item = EncodedImage | DecodedImage | PendingCacheEntry | DeviceImage
 
 
-def shrinking(samples: list[PendingCacheEntry]) -> CompiledPlan:
-    """What scales decoded samples to the size that they have in the cache, as (height, width, 3) uint8."""
+def plan_shrinking(samples: list[PendingCacheEntry]) -> CompiledPlan:
+    """The plan that scales decoded samples to their cached sizes, (height, width, 3) uint8."""
     plan = Plan([sample.encoded.height for sample in samples], [sample.encoded.width for sample in samples])
     plan.resize([sample.height for sample in samples], [sample.width for sample in samples])
     return plan.compile(Type.UINT8, Layout.HWC)
 
 
 class Reader:
-    """Reads samples, from a cache where they are in one.
+    """Reads samples from a cache, or from the source.
 
     Args:
-        opened: whether nvImageCodec opens JPEGs as they are read, as a GPU wants them; else, it does when it has to.
+        opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
     """
 
     def __init__(
@@ -102,14 +103,20 @@ class Reader:
         self._max_bytes = max_bytes
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
-        self._noted = deque[tuple[int, str]](maxlen=_NOTED if optional_method(source, "path") is None else 0)
+        has_path = optional_method(source, "path") is not None
+        self._recent_paths = deque[tuple[int, str]](maxlen=0 if has_path else _MAX_RECENT_PATHS)
+
+    @property
+    def origin_of_decoded(self) -> str:
+        """The origin of samples that arrive decoded, as a key of `Stats.decoded_by`."""
+        return "source" if self.decoded is None else "cache"
 
     def fetch(self, index: int) -> tuple[Any, Any]:
-        """(what was read, label) of a sample; or (path, label), of a file that `read_files` reads.
+        """Reads a sample as (data, label), or as (path, label) for `read_files`.
 
         Raises:
-            DecodeError: it cannot be read.
-            LoaderError: the source gave something else, or no more files can be opened.
+            DecodeError: the sample cannot be read.
+            LoaderError: the source returned something else, or too many files are open.
         """
         try:
             if self.decoded is not None and (pixels := self.decoded.get(index)) is not None:
@@ -118,110 +125,109 @@ class Reader:
                 return entry
             if self._encoded_size is not None:
                 check_bytes(self._encoded_size(index), self._max_bytes)
-            given = self.source.read(index)
-            if type(given) is not tuple or len(given) != 2 or type(given[0]) not in _AS_GIVEN:  # most are so
-                given = _checked(given, index)
-            data, label = given
+            result = self.source.read(index)
+            if type(result) is not tuple or len(result) != 2 or type(result[0]) not in _COMMON_TYPES:
+                result = _check_result(result, index)
+            data, label = result
             if type(data) is bytes:
                 check_bytes(len(data), self._max_bytes)
             elif isinstance(data, (str, os.PathLike)):
                 data = str(os.fsdecode(data))
-                self._noted.append((index, data))
+                self._recent_paths.append((index, data))
         except OSError as error:
-            raise self._unread(error, index, None) from error
+            raise self._read_error(error, index, None) from error
         except MemoryError as error:
-            raise DecodeError(f"it finds no room in memory: {error}") from error
-        except Exception as error:  # a source may raise anything, and of a million samples it is one
+            raise DecodeError(f"not enough memory: {error}") from error
+        except Exception as error:  # a user's source may raise anything: name the sample
             if sys.version_info >= (3, 11):
                 error.add_note(f"while reading sample {index}")
             raise
         return data, label
 
     def read_files(
-        self, indices: Sequence[int], fetched: list[Any], clock: Clock, cancelled: Callable[[], bool]
+        self, indices: Sequence[int], data: list[Any], clock: Clock, cancelled: Callable[[], bool]
     ) -> dict[int, DecodeError]:
-        """Puts what is in the files of some samples in place of the paths that `fetch` gave, until `cancelled()`.
+        """Replaces the paths in `data` by the files' bytes, or None, until `cancelled()`.
 
         Returns:
-            by their places why some cannot be read; None is put there.
+            errors of files that cannot be read, by position in `data`.
 
         Raises:
-            LoaderError: no more files can be opened.
+            LoaderError: too many files are open.
         """
         errors: dict[int, DecodeError] = {}
-        places = [i for i, data in enumerate(fetched) if isinstance(data, str)]
-        for begin in range(0, len(places), SAMPLES_PER_TASK):  # so many files are open at once
+        paths = [i for i, value in enumerate(data) if isinstance(value, str)]
+        for begin in range(0, len(paths), _FILES_AT_ONCE):
             if cancelled():
                 break
-            some = places[begin : begin + SAMPLES_PER_TASK]
-            at = ctypes.c_int64()
-            clock.among("read", [indices[i] for i in some], at)
-            files = read_files([fetched[i] for i in some], at, self._max_bytes)
-            for number, (i, data) in enumerate(zip(some, files, strict=True)):
-                if data is None:
-                    at.value = number
+            group = paths[begin : begin + _FILES_AT_ONCE]
+            progress = ctypes.c_int64()
+            clock.at_samples("read", [indices[i] for i in group], progress)
+            files = read_files([data[i] for i in group], progress, self._max_bytes)
+            for number, (i, content) in enumerate(zip(group, files, strict=True)):
+                if content is None:
+                    progress.value = number
                     try:
-                        data = read_bytes(fetched[i], self._max_bytes)
+                        content = read_bytes(data[i], self._max_bytes)
                     except DecodeError as error:
                         errors[i] = error.with_traceback(None)
                     except OSError as error:
-                        errors[i] = self._unread(error, indices[i], fetched[i])
+                        errors[i] = self._read_error(error, indices[i], data[i])
                         errors[i].__cause__ = error
-                fetched[i] = data
+                data[i] = content
         return errors
 
-    def _unread(self, error: OSError, index: int, path: str | None) -> DecodeError:
-        """What to say of an error that came while a sample was read, or the file at `path`.
+    def _read_error(self, error: OSError, index: int, path: str | None) -> DecodeError:
+        """The error for a sample, or its file, that cannot be read.
 
         Raises:
-            LoaderError: no more files can be opened.
+            LoaderError: too many files are open.
         """
         if too_many_open(error):
             name = self.path(index) if path is None else path
-            which = "" if name is None else f" {name!r}"
+            file = "" if name is None else f" {name!r}"
             raise LoaderError(
-                f"cannot open{which} (sample {index}): {cause_of(error)}, which is no damage that on_error is for; "
-                "close some, or raise the limit (ulimit -n)"
+                f"cannot open{file} (sample {index}): {cause_of(error)}; the sample is not damaged, so on_error does "
+                "not apply: close files, or raise the limit (ulimit -n)"
             ) from error
-        elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
-        return DecodeError(cause_of(error) + elsewhere, path=path)
+        other_file = f": {error.filename!r}" if path is None and error.filename else ""
+        return DecodeError(cause_of(error) + other_file, path=path)
 
     def parse(
         self,
         indices: Sequence[int],
-        fetched: Sequence[Any],
+        data: Sequence[Any],
         labels: Sequence[Any],
         clock: Clock,
         errors: dict[int, DecodeError],
     ) -> list[Item | None]:
-        """What was read of some samples, as the decoders take it; None where there is nothing.
+        """Parses the headers of some samples; None for a sample without data.
 
-        The headers of common JPEGs are read together, which is why there are several. What has a header goes into the
-        cache of files.
+        One call parses the headers of all common JPEGs. Samples with a header enter the encoded cache.
 
         Args:
-            fetched: what was read of each, or None.
-            errors: is told, by their places, why some are no pictures, or too large ones.
+            data: each sample's data, or None.
+            errors: receives errors by position: not an image, or too large.
         """
-        files = [data if type(data) is bytes else b"" for data in fetched]
+        files = [value if type(value) is bytes else b"" for value in data]
         headers = read_jpeg_headers(
             files, apply_exif=self._apply_exif, max_pixels=self._max_pixels, opened=self._opened
         )
         if self._encoded is None and self.decoded is None and self._picture_size is None and all(headers):
             return cast(list[Item | None], headers)
         items: list[Item | None] = []
-        for i, (index, data, label, header) in enumerate(zip(indices, fetched, labels, headers, strict=True)):
+        for i, (index, value, label, header) in enumerate(zip(indices, data, labels, headers, strict=True)):
             item: Item | None = None
             try:
-                item = None if data is None else self._item(index, data, label, header, clock)
+                item = None if value is None else self._make_item(index, value, label, header, clock)
             except DecodeError as error:
-                errors[i] = error.with_traceback(None)  # this frame is in it, which holds the error
+                errors[i] = error.with_traceback(None)  # the traceback has this frame, which holds the error
             except MemoryError as error:
-                errors[i] = DecodeError(f"it finds no room in memory: {error}")
+                errors[i] = DecodeError(f"not enough memory: {error}")
             items.append(item)
         return items
 
-    def _item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
+    def _make_item(self, index: int, data: Any, label: Any, header: EncodedImage | None, clock: Clock) -> Item:
         item: EncodedImage | DecodedImage | None = header
         if item is None:
             clock.at("parse", index)
@@ -232,7 +238,7 @@ class Reader:
             else:
                 if type(data) is not bytes:
                     check_bytes(memoryview(data).nbytes, self._max_bytes)
-                read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` has looked at them
+                read = read_other_header if type(data) is bytes else read_header  # bytes: `parse` tried JPEG
                 item = read(data, apply_exif=self._apply_exif, max_pixels=self._max_pixels)
         if self._picture_size is not None:
             self._check_size(index, item)
@@ -240,37 +246,37 @@ class Reader:
             self._encoded.put(index, data, label)
         return item if self.decoded is None else PendingCacheEntry(index, item, self.decoded.short_side)
 
-    def _check_size(self, index: int, picture: EncodedImage | DecodedImage) -> None:
-        """Refuses a picture that is not of the size that its label is of; where a side is 0, that is not known."""
+    def _check_size(self, index: int, image: EncodedImage | DecodedImage) -> None:
+        """Checks the image's size against its annotations'; a side of 0 is unknown."""
         height, width = self._picture_size(index)
-        if 0 not in (height, width) and (picture.height, picture.width) != (height, width):
-            turned = (picture.width, picture.height) == (height, width) and self._apply_exif
-            hint = "; the annotations may be of the picture before its EXIF turn: apply_exif=False" if turned else ""
+        if 0 not in (height, width) and (image.height, image.width) != (height, width):
+            turned = (image.width, image.height) == (height, width) and self._apply_exif
+            hint = "; they may be for the image without its EXIF orientation: try apply_exif=False" if turned else ""
             raise DecodeError(
-                f"the picture is {picture.height} x {picture.width} pixels (height x width), its annotations are of "
+                f"the image is {image.height} x {image.width} pixels (height x width), but its annotations are of "
                 f"{height} x {width}{hint}"
             )
 
     def path(self, index: int) -> str | None:
-        """The sample's name, where the source knows one, or the path that it gave."""
-        named = optional_method(self.source, "path")
-        if named is not None:
-            return os.fspath(named(index))
-        return dict(self._noted.copy()).get(index)
+        """The sample's name from the source, or its path if it was read recently."""
+        path_of = optional_method(self.source, "path")
+        if path_of is not None:
+            return os.fspath(path_of(index))
+        return dict(self._recent_paths.copy()).get(index)
 
     def _label(self, index: int) -> Any:
-        """Of a sample whose pixels are cached: a source that can tell it without reading the picture has `label`."""
+        """The label of a cached sample; a source with `label` need not read the image."""
         label = optional_method(self.source, "label")
-        return _checked(self.source.read(index), index)[1] if label is None else label(index)
+        return _check_result(self.source.read(index), index)[1] if label is None else label(index)
 
 
-def _checked(given: Any, index: int) -> tuple[Any, Any]:
-    if isinstance(given, (tuple, list)) and len(given) == 2:
-        if isinstance(given[0], (str, bytes, os.PathLike)):
-            return given[0], given[1]
+def _check_result(result: Any, index: int) -> tuple[Any, Any]:
+    if isinstance(result, (tuple, list)) and len(result) == 2:
+        if isinstance(result[0], (str, bytes, os.PathLike)):
+            return result[0], result[1]
         with contextlib.suppress(TypeError, ValueError):
-            memoryview(given[0])  # bytes, an array, or anything that lends them
-            return given[0], given[1]
+            memoryview(result[0])  # any object with the buffer protocol
+            return result[0], result[1]
     raise LoaderError(
-        f"a source's read(i) returns (path, encoded bytes or uint8 array, label); read({index}) gave {given!r:.200}"
+        f"source: read({index}) gave {result!r:.200}, not (data, label); data is a path, encoded bytes or a uint8 array"
     )

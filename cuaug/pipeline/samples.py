@@ -1,8 +1,9 @@
-"""The samples of a batch: which they are, what belongs to each, and how they become one batch."""
+"""The samples of a batch, their images, and how they become a `Batch`."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,103 +11,179 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch, none_of
-from cuaug.pipeline.images import Images
-from cuaug.pipeline.settings import BatchConfig
+from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.planning import size_mismatch
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import run_stages
 
-__all__ = ["Drawn", "Samples"]
+__all__ = ["Images", "Samples"]
 
 
-class Drawn(NamedTuple):
-    """What was drawn for so many images."""
+class Images(NamedTuple):
+    """The images of some samples, as one stack or several, or as a list.
+
+    Attributes:
+        tensors: stacks (N, ...), one for each size of views; or N images.
+        views: the numbers of the views in each stack; None for a list of N images of any size.
+    """
+
+    tensors: list[torch.Tensor]
+    views: list[list[int]] | None
+
+    @property
+    def batch_images(self) -> Any:
+        """`Batch.images`: a tensor, a tuple of tensors, or a list of N images."""
+        if self.views is None:
+            return self.tensors
+        return self.tensors[0] if len(self.tensors) == 1 else tuple(self.tensors)
+
+    def first(self, count: int) -> Images:
+        """The images of the first `count` samples."""
+        if self.views is None:
+            return self._replace(tensors=self.tensors[:count])
+        return self._replace(tensors=[stack[:count] for stack in self.tensors])
+
+    def select(self, rows: NDArray[np.int64]) -> Images:
+        """The images of these rows; copies, if they are stacks."""
+        if self.views is None:
+            return self._replace(tensors=[self.tensors[i] for i in rows.tolist()])
+        return self._replace(tensors=[stack[torch.from_numpy(rows).to(stack.device)] for stack in self.tensors])
+
+    def merge(
+        self,
+        positions: NDArray[np.int64],
+        other: Images,
+        other_positions: NDArray[np.int64],
+        layout: Layout,
+        name: Callable[[int], str],
+    ) -> Images:
+        """Merges two sets of images, in the order of their positions in the batch.
+
+        Args:
+            name: the name of the sample at a position, for errors.
+
+        Raises:
+            TransformError: stacks of different sizes.
+        """
+        if self.views is None:
+            tensors = self.tensors + other.tensors
+        else:
+            sizes, other_sizes = self._sizes(layout), other._sizes(layout)
+            for view, size in sizes.items():
+                if size != other_sizes[view]:
+                    prefix = "" if len(sizes) == 1 else f"view {view} of "
+                    raise size_mismatch(
+                        (f"{prefix}{name(int(positions[0]))}", *size),
+                        (f"{prefix}{name(int(other_positions[0]))}", *other_sizes[view]),
+                    )
+            tensors = [torch.cat(pair) for pair in zip(self.tensors, other.tensors, strict=True)]
+        order = np.argsort(np.concatenate([positions, other_positions]), kind="stable")
+        return self._replace(tensors=tensors).select(order)
+
+    def _sizes(self, layout: Layout) -> dict[int, tuple[int, int]]:
+        """(height, width) of each view's images."""
+        side = slice(-2, None) if layout == Layout.CHW else slice(-3, -1)
+        sizes: dict[int, tuple[int, int]] = {}
+        for views, stack in zip(self.views or [], self.tensors, strict=True):
+            height, width = stack.shape[side]
+            sizes |= dict.fromkeys(views, (height, width))
+        return sizes
+
+
+class _PlanTrace(NamedTuple):
+    """The trace of one plan, and its number of samples."""
 
     trace: Trace
-    images: int
+    samples: int
 
 
 class Samples:
-    """The samples of one share, and then those that are only partners of these.
+    """The samples of one rank slice, followed by the partners that batch transforms need.
 
     Args:
-        partners: how many of those that follow in the epoch's order.
+        partners: number of partners, the next samples in epoch order.
 
     Attributes:
-        own: how many are the share's.
-        positions: (n,) places in the epoch's order.
-        indices: (n,) which samples of the source they are.
-        keys: (n,) what they draw under.
-        valid: (n,) False where a sample fills a place that is not its own.
-        labels: n of them; None until they are known.
-        drawn, rows: where to find what was drawn for each of the n, and which of the images there it is.
+        own: number of samples of the rank slice.
+        order_positions: (n,) positions in the epoch's order.
+        indices: (n,) indices in the source.
+        keys: (n,) random keys.
+        valid: (n,) False for padding and replacements.
+        labels: n labels; None until they are read.
     """
 
-    def __init__(self, epoch: Epoch, share: RankSlice, partners: int) -> None:
+    def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:
         self.epoch = epoch
-        self.own = len(share.positions)
-        self.positions = epoch.followed(share.positions, partners)
-        self.indices = epoch.indices[self.positions]
-        self.keys = epoch.keys(self.positions)
-        self.valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])
+        self.own = len(rank_slice.positions)
+        self.order_positions = epoch.followed(rank_slice.positions, partners)
+        self.indices = epoch.indices[self.order_positions]
+        self.keys = epoch.keys(self.order_positions)
+        self.valid = np.concatenate([rank_slice.valid, np.zeros(partners, dtype=bool)])
         self.labels: list[Any] = [None] * len(self.indices)
-        self.drawn: list[Drawn | None] = [None] * len(self.indices)
-        self.rows = np.zeros(len(self.indices), dtype=np.int64)
+        # Each sample's plan trace, and its row there.
+        self._traces: list[_PlanTrace | None] = [None] * len(self.indices)
+        self._trace_rows = np.zeros(len(self.indices), dtype=np.int64)
 
-    def rng(self, which: NDArray[np.int64]) -> SampleRNG:
-        return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[which])
+    def rng(self, positions: NDArray[np.int64]) -> SampleRNG:
+        return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions])
 
-    def drew(self, trace: Trace, which: NDArray[np.int64]) -> None:
-        """Notes that a record has what was drawn for those at `which`, in turn."""
-        drawn = Drawn(trace, len(which))
-        for k in which.tolist():
-            self.drawn[k] = drawn
-        self.rows[which] = np.arange(len(which))
+    def set_trace(self, trace: Trace, positions: NDArray[np.int64]) -> None:
+        """Stores the trace of a plan of the samples at these positions, in this order."""
+        plan_trace = _PlanTrace(trace, len(positions))
+        for k in positions.tolist():
+            self._traces[k] = plan_trace
+        self._trace_rows[positions] = np.arange(len(positions))
 
-    def put(self, places: NDArray[np.int64], others: Samples) -> None:
-        """Others stand in at some places."""
-        for i, k in enumerate(places.tolist()):
-            self.labels[k], self.drawn[k], self.rows[k] = others.labels[i], others.drawn[i], others.rows[i]
+    def replace(self, positions: NDArray[np.int64], others: Samples) -> None:
+        """Puts replacements at these positions."""
+        for i, k in enumerate(positions.tolist()):
+            self.labels[k], self._traces[k] = others.labels[i], others._traces[i]
+            self._trace_rows[k] = others._trace_rows[i]
             self.indices[k], self.keys[k] = others.indices[i], others.keys[i]
             self.valid[k] = False
 
-    def batch(self, images: Images, which: NDArray[np.int64], settings: BatchConfig) -> Batch:
-        """The finished batch.
+    def make_batch(self, images: Images, positions: NDArray[np.int64], config: BatchConfig) -> Batch:
+        """Makes the batch; runs the chain's stages after the first.
 
         Args:
-            images: what the chain's first stage made of the samples at `which`; its later stages run here.
-            which: places; none for an empty batch: then one image and the first label give the shapes.
+            images: output of the chain's first stage for the samples at `positions`.
+            positions: empty for an empty batch, whose shapes come from one image and the first label.
         """
-        if settings.layout == Layout.HWC:
+        if config.layout == Layout.HWC:
             images = images._replace(tensors=[tensor.movedim(-1, -3) for tensor in images.tensors])
-        shown = which if len(which) else np.arange(1)
-        places = shown.tolist()
-        images, labels = images.first(len(places)), [self.labels[k] for k in places]
-        drawn = [self.drawn[k] for k in places]
-        later = Trace(first=0 if drawn[0] is None else drawn[0].trace.next)
-        chain = settings.transforms
+        used = positions if len(positions) else np.arange(1)
+        images, labels = images.first(len(used)), [self.labels[k] for k in used.tolist()]
+        traces = [self._traces[k] for k in used.tolist()]
+        later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
+        chain = config.transforms
         if len(chain.stages) > 1:
-            extra, rng = int((shown >= self.own).sum()), self.rng(shown)
-            how, to = chain.target_format, settings.target_type
-            stacks, mixed = run_stages(
-                chain.stages, images.tensors, labels, how, rng, later, extra=extra, target_type=to
+            stacks, mixed_labels = run_stages(
+                chain.stages,
+                images.tensors,
+                labels,
+                chain.target_format,
+                self.rng(used),
+                later,
+                extra=int((used >= self.own).sum()),
+                target_type=config.target_type,
             )
-            images, labels = images._replace(tensors=stacks), mixed or labels
-        which = which[which < self.own]
-        together = settings.collate(labels[: max(len(which), 1)])
+            images, labels = images._replace(tensors=stacks), mixed_labels or labels
+        positions = positions[positions < self.own]
+        collated = config.collate(labels[: max(len(positions), 1)])
         return Batch(
-            images.first(len(which)).given,
-            together if len(which) else none_of(together),
-            torch.from_numpy(self.indices[which]),
-            torch.from_numpy(self.valid[which]),
+            images.first(len(positions)).batch_images,
+            collated if len(positions) else none_of(collated),
+            torch.from_numpy(self.indices[positions]),
+            torch.from_numpy(self.valid[positions]),
             self.epoch.number,
-            functools.partial(_told, drawn[: len(which)], self.rows[which], later),
+            functools.partial(_params, traces[: len(positions)], self._trace_rows[positions], later),
         )
 
 
-def _told(drawn: list[Drawn | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:
-    """What was applied to each sample: in the chain's first stage, and in those that follow."""
-    first = {id(one): one.trace.params(one.images) for one in drawn if one is not None}
-    rest = later.params(len(drawn))
-    return [first[id(one)][rows[i]] + rest[i] for i, one in enumerate(drawn) if one is not None]
+def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:
+    """Each sample's recorded parameters: of the chain's first stage, then of the later stages."""
+    first = {id(plan): plan.trace.params(plan.samples) for plan in traces if plan is not None}
+    rest = later.params(len(traces))
+    return [first[id(plan)][rows[i]] + rest[i] for i, plan in enumerate(traces) if plan is not None]

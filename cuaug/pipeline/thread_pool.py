@@ -1,4 +1,4 @@
-"""Worker threads that stop at once when told to: at `close()`, at the interpreter's exit, when nobody holds them."""
+"""Worker threads that stop promptly: at `close()`, at the interpreter's exit, or when nothing refers to the pool."""
 
 from __future__ import annotations
 
@@ -21,131 +21,128 @@ from cuaug._runtime.native import library
 from cuaug.errors import LoaderError
 from cuaug.profiling.recorder import Clock
 
-__all__ = ["LOOK_SECONDS", "ThreadPool"]
+__all__ = ["POLL_SECONDS", "ThreadPool"]
 
 Task = Callable[[], None]
 
-#: How often a waiting consumer looks whether somebody has closed the loader, or a sample is stuck.
-LOOK_SECONDS = 0.25
+#: A waiting consumer checks at this interval for a closed loader and for stuck samples.
+POLL_SECONDS = 0.25
 
-# How long stopping waits for tasks that are running, all together: the process must end. Native code gets its time,
-# since it crashes where its libraries are torn down under it; a read is Python code, and may be stuck.
-_PATIENCE_SECONDS = 2.0
-_PATIENCE_WITH_READS_SECONDS = 1.0
+# `close` waits this long for running tasks, in total. Native code gets more time, as it crashes if its libraries are
+# torn down meanwhile; a read is Python code, and may be stuck.
+_CLOSE_SECONDS = 2.0
+_CLOSE_SECONDS_FOR_READS = 1.0
 
-# Whether the interpreter is at its exit.
-_ending = False
+_at_exit = False
 
 
 class ThreadPool:
-    """A pool of threads, and tasks that wait for them: those of an earlier turn first, else in their order.
+    """A thread pool with priorities.
 
-    A task catches its own exceptions. Threads start with the first task; a process that was forked from one with
-    running threads starts its own. They are called name-0, name-1 and so on.
+    Tasks with a lower `priority` run first, tasks of the same priority in order. A task catches its own exceptions.
+    Threads start with the first task; a forked child starts its own. They are named name-0, name-1 and so on.
     """
 
     def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
         self._name = name
-        self._pool: _Pool | None = None
+        self._workers: _Workers | None = None
         self._closed = False
         self._lock = ForkSafeLock()
         self._clocks: dict[int, Clock] = {}
 
-    def doing(self, clock: Clock) -> None:
-        """Notes the clock that tells what the calling worker is at, until the end of its task."""
+    def track(self, clock: Clock) -> None:
+        """Sets the calling thread's clock, until the end of its task."""
         self._clocks[threading.get_ident()] = clock
 
     def activities(self) -> list[Clock]:
-        """What each worker is doing, the longest first."""
+        """The clocks of all busy threads, the longest activity first."""
         return sorted(self._clocks.copy().values(), key=lambda clock: clock.since)
 
     @property
     def stopping(self) -> bool:
-        """Whether tasks should end early: nobody will ask for what they make."""
-        pool = self._pool
-        return self._closed or (pool is not None and pool.stopping)
+        """Whether running tasks should end early."""
+        workers = self._workers
+        return self._closed or (workers is not None and workers.stopping)
 
     def check(self) -> None:
-        """Raises a LoaderError once it is closed; at the interpreter's exit the main thread alone is told."""
+        """Raises a LoaderError if the pool is closed; at the interpreter's exit only in the main thread."""
         if not self._closed:
-            _stay_at_exit()
+            _block_at_exit()
         if self.stopping:
             raise LoaderError("the loader is closed")
 
-    def watch(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
-        """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
+    def watchdog(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
+        """Raises a LoaderError if a sample of this batch is stuck, or if every thread is stuck in other batches.
 
-        Takes a look at each `next`, LOOK_SECONDS after the last one. It counts the looks that find a worker at the same
-        sample: a process that was stopped, as by Ctrl-Z or with its container, finds each sample older than that.
+        Call `next` every POLL_SECONDS. It counts polls that find a worker at the same sample. Time alone would be
+        wrong: after a stopped process continues (Ctrl-Z, a paused container), every sample is older than the timeout.
 
         Args:
-            name: of the sample with one of these indices.
+            name: the name of the sample, or of several candidates, by index.
         """
-        looks: dict[tuple[Clock, int, tuple[int, ...]], int] = {}
+        polls: dict[tuple[Clock, int, tuple[int, ...]], int] = {}
         while True:
-            now = [(clock, clock.since, tuple(clock.samples)) for clock in self.activities()]
-            looks = {each: looks.get(each, -1) + 1 for each in now}
-            stuck = [clock for (clock, *_), count in looks.items() if count * LOOK_SECONDS >= timeout_seconds]
+            current = [(clock, clock.since, tuple(clock.samples)) for clock in self.activities()]
+            polls = {activity: polls.get(activity, -1) + 1 for activity in current}
+            stuck = [clock for (clock, *_), count in polls.items() if count * POLL_SECONDS >= timeout_seconds]
             own = [clock for clock in stuck if clock.batch == batch]
             if own or len(stuck) >= self.threads:
                 worst = (own or stuck)[0]
                 raise LoaderError(
-                    f"{worst.doing} {name(worst.samples)} has taken {worst.seconds:.1f} s so far, "
+                    f"{worst.activity} {name(worst.samples)} has taken {worst.seconds:.1f} s so far, "
                     f"more than timeout_seconds={timeout_seconds:g}"
                 )
             yield
 
-    def submit(self, task: Task, turn: int = 0) -> None:
-        """Has a thread run the task.
+    def submit(self, task: Task, priority: int = 0) -> None:
+        """Queues a task.
 
         Raises:
-            LoaderError: it is closed.
-            RuntimeError: no thread can be started: there are too many, or the main thread has ended (Python 3.12).
+            LoaderError: the pool is closed.
+            RuntimeError: no thread can start: there are too many, or the main thread has ended (Python 3.12).
         """
-        _stay_at_exit()
+        _block_at_exit()
         try:
-            self._submit(task, turn)
+            with self._lock:
+                if self._closed:
+                    raise LoaderError("the loader is closed")
+                workers = self._workers
+                if workers is None or workers.process != os.getpid():
+                    self._clocks.clear()
+                    workers = self._workers = _Workers(self._clocks)
+                    workers.pool = weakref.ref(self, workers.wakeups.put)
+                workers.start(self.threads, self._name)
+                workers.put(task, priority)
         except RuntimeError as error:
             if "shutdown" in str(error) and threading.current_thread().daemon:
-                _stay()
+                _block_forever()
             raise
 
-    def _submit(self, task: Task, turn: int) -> None:
-        with self._lock:
-            if self._closed:
-                raise LoaderError("the loader is closed")
-            pool = self._pool
-            if pool is None or pool.process != os.getpid():
-                self._clocks.clear()
-                pool = self._pool = _Pool(self._clocks)
-                pool.owner = weakref.ref(self, pool.calls.put)
-            pool.start(self.threads, self._name)
-            pool.put(task, turn)
-
     def close(self) -> None:
-        """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 2 s."""
+        """Drops queued tasks, and waits for running ones: at most 1 s for reads, 2 s for others."""
         with self._lock:
             self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            _stop([pool])
+            workers, self._workers = self._workers, None
+        if workers is not None:
+            _stop([workers])
 
 
-class _Pool:
-    """Threads, and the tasks that wait for them.
+class _Workers:
+    """The threads of a pool, and their queue.
 
     Attributes:
-        process: whose threads they are.
-        calls: wakes a thread for each thing in it: True to look for tasks, anything else to end.
-        owner: its end puts this weak reference among the calls, without Python: see cuaug/_runtime/finalizers.py.
-        stopping: whether the threads are to end.
+        process: the threads' process.
+        wakeups: wakes one thread per entry: True to look for tasks, anything else to end.
+        pool: a weak reference, which enters `wakeups` once the pool is freed, without Python code: see
+            cuaug/_runtime/finalizers.py.
+        stopping: whether the threads should end.
     """
 
     def __init__(self, clocks: dict[int, Clock]) -> None:
         self.process = os.getpid()
-        self.owner: weakref.ref[ThreadPool] | None = None
-        self.calls: queue.SimpleQueue[bool | weakref.ref[ThreadPool]] = queue.SimpleQueue()
+        self.pool: weakref.ref[ThreadPool] | None = None
+        self.wakeups: queue.SimpleQueue[bool | weakref.ref[ThreadPool]] = queue.SimpleQueue()
         self.stopping = False
         self._tasks: list[tuple[int, int, Task]] = []  # a heap
         self._count = itertools.count()
@@ -153,97 +150,96 @@ class _Pool:
         self._started = 0
 
     def start(self, count: int, name: str) -> None:
-        """Starts those threads that have not been: a Ctrl-C may have broken this off."""
+        """Starts missing threads; a Ctrl-C may have interrupted an earlier call."""
         while self._started < count:
             _Thread(self, f"{name}-{self._started}").start()
             self._started += 1
 
-    def put(self, task: Task, turn: int) -> None:
-        heapq.heappush(self._tasks, (turn, next(self._count), task))
-        self.calls.put(True)
+    def put(self, task: Task, priority: int) -> None:
+        heapq.heappush(self._tasks, (priority, next(self._count), task))
+        self.wakeups.put(True)
 
     def work(self) -> None:
-        """What each thread does."""
-        while self.calls.get() is True:
-            # Not one for each call: a Ctrl-C can come between the two steps of `put`.
-            while (task := self._next()) is not None:
+        """The loop of each thread."""
+        while self.wakeups.get() is True:
+            # All tasks, not one per wake-up: a Ctrl-C can come between the two steps of `put`.
+            while (task := self._next_task()) is not None:
                 task()
-                del task  # what it holds must not live until the next one comes
+                del task  # or else its objects would live until the next task
                 self._clocks.pop(threading.get_ident(), None)
-        self.tell()
+        self.stop()
 
-    def _next(self) -> Task | None:
+    def _next_task(self) -> Task | None:
         try:
             return None if self.stopping else heapq.heappop(self._tasks)[2]
         except IndexError:
             return None
 
-    def tell(self) -> None:
-        """Tells the threads to end after the task that they are at. Each passes it on to the next."""
+    def stop(self) -> None:
+        """Makes the threads end after their current tasks; each thread wakes the next one."""
         self.stopping = True
         self._tasks.clear()
         with contextlib.suppress(queue.Empty):
             while True:
-                self.calls.get_nowait()
-        self.calls.put(False)
+                self.wakeups.get_nowait()
+        self.wakeups.put(False)
 
-    def patience_seconds(self, thread: threading.Thread) -> float:
+    def close_seconds(self, thread: threading.Thread) -> float:
         clock = self._clocks.get(thread.ident or 0)
-        reads = clock is not None and clock.doing == "reading"
-        return _PATIENCE_WITH_READS_SECONDS if reads else _PATIENCE_SECONDS
+        reads = clock is not None and clock.activity == "reading"
+        return _CLOSE_SECONDS_FOR_READS if reads else _CLOSE_SECONDS
 
 
 class _Thread(threading.Thread):
-    """A worker. It holds its pool, and the pool does not hold it: so a pool that is let go is gone at once."""
+    """A worker thread. It refers to `_Workers`, but not the reverse, so that no cycle delays freeing them."""
 
-    def __init__(self, pool: _Pool, name: str) -> None:
+    def __init__(self, workers: _Workers, name: str) -> None:
         super().__init__(name=name, daemon=True)
-        self.pool = pool
+        self.workers = workers
 
     def run(self) -> None:
         disable_intraop_threads()
-        self.pool.work()
+        self.workers.work()
 
 
-def _stop(pools: Iterable[_Pool]) -> bool:
-    """Ends the threads of all these pools, and waits for them together. Whether native code may still be running."""
-    pools = [pool for pool in pools if pool.process == os.getpid()]  # in a fork's copy the threads do not exist
-    for pool in pools:
-        pool.tell()
+def _stop(stopped: Iterable[_Workers]) -> bool:
+    """Stops threads, and waits for them together. Returns whether native code may still run."""
+    stopped = [workers for workers in stopped if workers.process == os.getpid()]  # a fork copies no threads
+    for workers in stopped:
+        workers.stop()
     begin = time.monotonic()
     native = False
-    for thread in _threads():
-        if thread.pool in pools and thread is not threading.current_thread():
-            patience = thread.pool.patience_seconds(thread)
-            thread.join(max(0.0, begin + patience - time.monotonic()))
-            native |= thread.is_alive() and patience == _PATIENCE_SECONDS
+    for thread in _running_threads():
+        if thread.workers in stopped and thread is not threading.current_thread():
+            limit = thread.workers.close_seconds(thread)
+            thread.join(max(0.0, begin + limit - time.monotonic()))
+            native |= thread.is_alive() and limit == _CLOSE_SECONDS
     return native
 
 
-def _threads() -> list[_Thread]:
+def _running_threads() -> list[_Thread]:
     return [thread for thread in threading.enumerate() if isinstance(thread, _Thread) and thread.is_alive()]
 
 
-def _stay() -> NoReturn:
-    """The calling thread stays here until the end of the interpreter ends it: a daemon's has nobody to tell."""
+def _block_forever() -> NoReturn:
+    """Blocks a daemon thread until the interpreter's end: no caller could receive its exception."""
     while True:
         threading.Event().wait()
 
 
-def _stay_at_exit() -> None:
-    """At the interpreter's exit, threads that are left beside the main one are daemons, and go on no longer."""
-    if _ending and threading.current_thread() is not threading.main_thread():
-        _stay()
+def _block_at_exit() -> None:
+    """At the interpreter's exit, blocks threads other than the main thread: they are daemons."""
+    if _at_exit and threading.current_thread() is not threading.main_thread():
+        _block_forever()
 
 
 @atexit.register
 def _stop_all() -> None:
-    """At exit, while threads can still end in order."""
-    global _ending
-    _ending = True
-    decoding = _stop({thread.pool for thread in _threads()})
+    global _at_exit
+    _at_exit = True
+    decoding = _stop({thread.workers for thread in _running_threads()})
     library.cuaug_keep_ended_threads()
     if decoding and hasattr(libc, "on_exit"):  # glibc
-        # A picture that takes seconds: the process ends right after the interpreter, before C++ takes away what the
-        # decoder is using.
+        # An image that takes seconds to decode: the process ends right after the interpreter, before C++ destroys the
+        # decoder's objects.
         libc.on_exit(libc._exit, None)

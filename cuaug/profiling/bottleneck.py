@@ -1,134 +1,221 @@
-"""What holds back training: from a loader's totals to one line, and to a table.
+"""The totals of a loader: its bottleneck in one line, and a table.
 
-The consumer's time is what it waited and what it was busy elsewhere. If it hardly waited, nothing in the loader holds
-it back. Otherwise something does: of the threads and the GPU, whichever was busy for the largest part of that time, and
-there the stage that took most. If none was busy for long, they waited for each other, and more must be under way.
+The consumer's time is its waits for batches plus its own work between them. If it hardly waits, the loader has no
+bottleneck. Otherwise the busiest group of threads, or the GPU, holds the bottleneck: its longest stage. If no group was
+busy for long, they waited for each other, and the loader must prefetch more batches.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
-from cuaug.profiling.stages import CONSUMER, WORK
+__all__ = ["RuntimeConfig", "Stats", "find_bottleneck", "stages_of"]
 
-if TYPE_CHECKING:
-    from cuaug.profiling.recorder import Stats
+# The loader has no bottleneck if the consumer waits for less than this share of its time, ...
+_MIN_WAIT = 0.05
+# ... unless its waits for the first batch of each iteration are more than this share.
+_MAX_STARTUP = 0.2
+# A group of threads that works for less than this share of the time is not the bottleneck.
+_MIN_BUSY = 0.6
 
-__all__ = ["bottleneck", "table"]
+_WORK = ("read", "parse", "plan", "decode", "augment", "targets", "finish")
+_GPU = ("wait_for_gpu", "gpu_decode", "gpu_augment")
+_CONSUMER = ("wait_for_first_batch", "wait_for_data", "wait_for_consumer")
 
-# Nothing in the loader binds if the consumer waits for less than this share of its time, ...
-_HARDLY = 0.05
-# ... unless waiting for the first batch of each iteration is more than this.
-_MUCH = 0.2
-# Of those who work: less, and none of them is what the rest waits for.
-_BUSY = 0.6
-
-# What a stage is called where it binds.
-_NAMES = {
+# The stages as the bottleneck's line names them.
+_LABELS = {
     "read": "reading",
-    "parse": "parsing headers",
+    "parse": "parsing",
     "plan": "planning",
     "decode": "decoding",
-    "augment": "augmentation",
-    "targets": "moving targets",
-    "finish": "finishing (mixes, collate_fn)",
+    "augment": "augmenting",
+    "targets": "targets",
+    "finish": "finishing",
     "gpu_decode": "decoding",
-    "gpu_augment": "augmentation",
+    "gpu_augment": "augmenting",
 }
 
 
+def stages_of(device: str) -> tuple[str, ...]:
+    """The stages of a loader on "cpu" or "cuda"; `Stats` explains them."""
+    return _WORK + (_GPU if device == "cuda" else ()) + _CONSUMER
+
+
 @dataclass(frozen=True)
-class _Who:
-    """Those who share the work of some stages."""
+class RuntimeConfig:
+    """How a loader runs.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        threads: worker threads. They read, parse and plan; on the CPU they also decode and augment.
+        prefetch: batches in progress ahead of the consumer's batch.
+        threads_because, prefetch_because: the reason for each number.
+        load_hint, decode_threads: how a GPU splits JPEG decoding, as in `Loader`; None on the CPU.
+        split_because: the reason for the split: "as given", "default", "autotuned" or "autotuning".
+    """
+
+    device: str
+    threads: int
+    prefetch: int
+    threads_because: str = "as given"
+    prefetch_because: str = "as given"
+    load_hint: float | None = None
+    decode_threads: int | None = None
+    split_because: str = ""
+
+    def __str__(self) -> str:
+        split = ""
+        if self.load_hint is not None:
+            split = f", load_hint={self.load_hint:g}, decode_threads={self.decode_threads} ({self.split_because})"
+        return (
+            f"device={self.device!r}, threads={self.threads} ({self.threads_because}), "
+            f"prefetch={self.prefetch} ({self.prefetch_because}){split}"
+        )
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Totals of a loader, or of a profile. `print` shows the bottleneck and a table.
+
+    Attributes:
+        samples, batches: number yielded.
+        failed: samples that could not be read or decoded, and were skipped or replaced.
+        begun: samples that were read, including prefetched batches that were never taken.
+        seconds: time per stage, summed over threads. "read": files, or cache look-ups. "parse": headers. "plan".
+            "decode". "augment": the kernels; on CUDA the time to queue them. "targets": boxes, masks and keypoints.
+            "finish": batch transforms and collating. "wait_for_first_batch" and "wait_for_data": the consumer waited
+            for an iteration's first batch, or for a later one. "wait_for_consumer": the consumer worked between two
+            batches. On CUDA also "wait_for_gpu": the producer thread waited until the GPU had finished a batch; and
+            "gpu_decode" and "gpu_augment": time on the producer's stream, measured by CUDA events and read some batches
+            later.
+        decoded_by: number of samples by decoder. "cpu": nvImageCodec's CPU decoders. "gpu": nvImageCodec, for a format
+            that it decodes on the GPU; it does not report if the hardware engine, CUDA or the CPU did the work.
+            "pillow". "cache": decoded in an earlier epoch. "source": the source yields pixels.
+        parts: number of these that were decoded from a JPEG crop, by restart markers or a JPEG index.
+        ready: ready[n] counts how often n batches were ready when the consumer requested one.
+        setup: the device, the threads and the prefetching, with reasons.
+    """
+
+    samples: int
+    batches: int
+    failed: int
+    begun: int
+    seconds: dict[str, float]
+    decoded_by: dict[str, int]
+    parts: int
+    ready: tuple[int, ...]
+    setup: RuntimeConfig
+
+    @property
+    def bottleneck(self) -> str:
+        """The bottleneck of training, with the figures that show it."""
+        return find_bottleneck(self)
+
+    def since(self, earlier: Stats) -> Stats:
+        """The difference to an earlier snapshot."""
+        return replace(
+            self,
+            samples=self.samples - earlier.samples,
+            batches=self.batches - earlier.batches,
+            failed=self.failed - earlier.failed,
+            begun=self.begun - earlier.begun,
+            seconds={name: value - earlier.seconds[name] for name, value in self.seconds.items()},
+            decoded_by=dict(Counter(self.decoded_by) - Counter(earlier.decoded_by)),
+            parts=self.parts - earlier.parts,
+            ready=tuple(now - before for now, before in zip(self.ready, earlier.ready, strict=True)),
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([f"bottleneck: {self.bottleneck}", *_table(self)])
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Threads that share the work of some stages; or the GPU."""
 
     name: str
-    count: int
+    threads: int
     stages: tuple[str, ...]
 
-
-def bottleneck(stats: Stats) -> str:
-    """One line."""
-    first, waited = stats.seconds["wait_for_first_batch"], stats.seconds["wait_for_data"]
-    total = _total(stats)
-    if not stats.batches or not total:
-        return "nothing to judge by: no batch was taken"
-    if first > max(_MUCH * total, waited):
-        return f"starting an epoch binds: waiting for first batches was {first / total:.0%} of the consumer's time"
-    waits = f"waited {(first + waited) / total:.0%}"
-    if waited < _HARDLY * total:
-        asked = sum(stats.ready)
-        ready = f"a batch was ready {1 - stats.ready[0] / asked:.0%} of the times it was asked for; " if asked else ""
-        return f"nothing in the loader binds: {ready}the consumer {waits}"
-    most = max(_workers(stats), key=lambda who: _busy(stats, who))
-    if _busy(stats, most) < _BUSY:
-        ahead = f"{stats.setup.prefetch} batch{'es' * (stats.setup.prefetch > 1)} ahead"
-        busy = f"{'was' if most.count == 1 else 'were'} busy only {_busy(stats, most):.0%} of the time"
-        return f"too small a prefetch binds: with {ahead}, {most.name} {busy}; the consumer {waits}"
-    stage = max(most.stages, key=stats.seconds.__getitem__)
-    share = stats.seconds[stage] / (most.count * total)
-    each = _duration(stats.seconds[stage] / max(stats.begun, 1))
-    whose = "its" if most.count == 1 else "their"
-    return f"{_NAMES[stage]} binds: {each} per image on {most.name}, {share:.0%} of {whose} time; the consumer {waits}"
+    def busy(self, stats: Stats) -> float:
+        """The share of the consumer's time that the group worked."""
+        total = _total_seconds(stats)
+        return min(sum(stats.seconds[stage] for stage in self.stages) / (self.threads * total), 1.0) if total else 0.0
 
 
-def _workers(stats: Stats) -> list[_Who]:
+def _groups(stats: Stats) -> list[_Group]:
     threads = stats.setup.threads
     name = f"{threads} thread{'s' * (threads > 1)}"
     if stats.setup.device == "cpu":
-        return [_Who(name, threads, WORK)]
+        return [_Group(name, threads, _WORK)]
     return [
-        _Who(name, threads, ("read", "parse", "plan", "targets")),
-        _Who("the producer thread", 1, ("decode", "augment", "finish")),
-        _Who("the GPU", 1, ("gpu_decode", "gpu_augment")),
+        _Group(name, threads, ("read", "parse", "plan", "targets")),
+        _Group("the producer thread", 1, ("decode", "augment", "finish")),
+        _Group("the GPU", 1, ("gpu_decode", "gpu_augment")),
     ]
 
 
-def _busy(stats: Stats, who: _Who) -> float:
-    """Which part of the consumer's time they were at work."""
-    total = _total(stats)
-    return min(sum(stats.seconds[stage] for stage in who.stages) / (who.count * total), 1.0) if total else 0.0
-
-
-def _total(stats: Stats) -> float:
+def _total_seconds(stats: Stats) -> float:
     """The consumer's time."""
-    return sum(stats.seconds[stage] for stage in CONSUMER)
+    return sum(stats.seconds[stage] for stage in _CONSUMER)
 
 
-def table(stats: Stats) -> str:
-    """What was measured, in lines; no more than 100 characters wide where the setup is not."""
-    return "\n".join(_lines(stats))
+def find_bottleneck(stats: Stats) -> str:
+    """The bottleneck in one word, and figures in parentheses."""
+    first, later = stats.seconds["wait_for_first_batch"], stats.seconds["wait_for_data"]
+    total = _total_seconds(stats)
+    if not stats.batches or not total:
+        return "unknown (no batch was taken)"
+    if first > max(_MAX_STARTUP * total, later):
+        return f"startup (the consumer waited {first / total:.0%} of its time for first batches)"
+    waited = f"the consumer waited {(first + later) / total:.0%}"
+    if later < _MIN_WAIT * total:
+        requests = sum(stats.ready)
+        ready = f"a batch was ready for {1 - stats.ready[0] / requests:.0%} of requests; " if requests else ""
+        return f"none ({ready}{waited})"
+    group = max(_groups(stats), key=lambda group: group.busy(stats))
+    if group.busy(stats) < _MIN_BUSY:
+        ahead = f"{stats.setup.prefetch} batch{'es' * (stats.setup.prefetch > 1)} ahead"
+        verb = "was" if group.threads == 1 else "were"
+        return f"prefetch (with {ahead}, {group.name} {verb} busy only {group.busy(stats):.0%} of the time; {waited})"
+    stage = max(group.stages, key=stats.seconds.__getitem__)
+    share = stats.seconds[stage] / (group.threads * total)
+    per_image = _duration(stats.seconds[stage] / max(stats.begun, 1))
+    whose = "its" if group.threads == 1 else "their"
+    return f"{_LABELS[stage]} ({per_image} per image on {group.name}, {share:.0%} of {whose} time; {waited})"
 
 
-def _lines(stats: Stats) -> Iterator[str]:
+def _table(stats: Stats) -> Iterator[str]:
+    """The measurements, in lines of up to 100 characters; only the setup's may be longer."""
     seconds = stats.seconds
-    total = _total(stats)
+    total = _total_seconds(stats)
     rate = f", {stats.samples / total:.0f} images/s" if total else ""
     yield f"{stats.samples} samples in {stats.batches} batches, {stats.failed} failed; {total:.2f} s{rate}"
     yield str(stats.setup)
     yield f"{'':24}{'seconds':>10}{'per image':>12}{'of the time':>14}"
-    for who in _workers(stats):
-        yield f"{who.name:24}{sum(seconds[stage] for stage in who.stages):10.2f}{'':12}{_busy(stats, who):13.0%} busy"
-        for stage in who.stages:
-            yield _row(stage, seconds[stage], seconds[stage] / max(stats.begun, 1), who.count * total)
-        if who.stages[0] == "decode":
-            yield _row("wait_for_gpu", seconds["wait_for_gpu"], seconds["wait_for_gpu"] / max(stats.begun, 1), total)
+    for group in _groups(stats):
+        busy = group.busy(stats)
+        yield f"{group.name:24}{sum(seconds[stage] for stage in group.stages):10.2f}{'':12}{busy:13.0%} busy"
+        stages = group.stages if group.stages[0] != "decode" else (*group.stages, "wait_for_gpu")
+        for stage in stages:
+            yield _row(stage, seconds[stage], stats.begun, group.threads * total)
     yield "consumer"
-    for stage in CONSUMER:
-        yield _row(stage, seconds[stage], seconds[stage] / max(stats.samples, 1), total)
-    if asked := sum(stats.ready):
-        mean = sum(count * times for count, times in enumerate(stats.ready)) / asked
+    for stage in _CONSUMER:
+        yield _row(stage, seconds[stage], stats.samples, total)
+    if requests := sum(stats.ready):
+        mean = sum(count * times for count, times in enumerate(stats.ready)) / requests
         times = ", ".join(f"{count} ready {n} time{'s' * (n > 1)}" for count, n in enumerate(stats.ready) if n)
-        yield f"batches ready when the consumer asked: {mean:.1f} on average ({times})"
+        yield f"batches ready when the consumer requested one: {mean:.1f} on average ({times})"
     if stats.decoded_by:
-        whom = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
-        yield f"decoded by: {whom}" + (f"; {stats.parts} from a part of the file" if stats.parts else "")
+        decoders = ", ".join(f"{name} {count}" for name, count in sorted(stats.decoded_by.items()))
+        yield f"decoded by: {decoders}" + (f"; {stats.parts} from a JPEG crop" if stats.parts else "")
 
 
-def _row(stage: str, seconds: float, per_image: float, total: float) -> str:
+def _row(stage: str, seconds: float, samples: int, total: float) -> str:
     share = f"{seconds / total:.0%}" if total else ""
-    return f"  {stage:22}{seconds:10.2f}{_duration(per_image):>12}{share:>14}"
+    return f"  {stage:22}{seconds:10.2f}{_duration(seconds / max(samples, 1)):>12}{share:>14}"
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""When the GPU was at what of a batch, without ever waiting for it: CUDA events, read once they have passed."""
+"""Times of the GPU per batch: CUDA events, which are read after they have passed, without waiting for them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ __all__ = ["CudaClock", "CudaEvents"]
 
 
 class _Anchor:
-    """A mark of which both clocks' time is known."""
+    """An event with known times on the CPU and on the GPU."""
 
     def __init__(self, stream: torch.cuda.Stream, listener: Listener) -> None:
         self.listener = listener
-        self.mark = torch.cuda.Event(enable_timing=True)
-        self.mark.record(stream)
-        self.mark.synchronize()
-        self.at = self.until = time.perf_counter_ns()
+        self.event = torch.cuda.Event(enable_timing=True)
+        self.event.record(stream)
+        self.event.synchronize()
+        self.time = self.last_end = time.perf_counter_ns()
 
 
 class CudaClock:
-    """What a stream's marks are in the CPU's time: by one anchor for all of them, or batches would seem to overlap."""
+    """Converts a stream's event times to CPU time. All use one anchor, or else batches would seem to overlap."""
 
     def __init__(self, recorder: Recorder, stream: torch.cuda.Stream) -> None:
         self.recorder, self.stream = recorder, stream
         self._anchor: _Anchor | None = None
 
     def anchor(self) -> _Anchor | None:
-        """None unless a profile goes on. When one has begun, the producer thread waits for its stream, once."""
+        """The profile's anchor; None without a profile. The first call of a profile waits for the stream."""
         listener = self.recorder.listener
         if listener is None:
             self._anchor = None
@@ -40,49 +40,49 @@ class CudaClock:
 
 
 class CudaEvents:
-    """Three marks in a stream: before a batch is decoded, after that, and after the kernels. One per arena.
+    """Three events per batch: before decoding, after decoding, after the kernels. One object per arena.
 
-    "gpu_decode" is the time between the first two, "gpu_augment" between the last two. That is not how long the GPU
-    computed: where a mark has passed and the producer thread has not queued more yet, the stream stands idle.
+    "gpu_decode" is the time between the first two events, "gpu_augment" between the last two. Both include idle time:
+    the stream idles if the producer thread queues work too slowly.
     """
 
     def __init__(self, clock: CudaClock) -> None:
         self._clock, self._stream = clock, clock.stream
-        self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._anchor: _Anchor | None = None
-        self._batch: int | None = None
+        self._begun_batch: int | None = None
+        self._ended_batch: int | None = None
 
     def begin(self, batch: int) -> None:
-        """Before its decoding is queued."""
-        self._batch = None
+        """Call before decoding is queued."""
+        self._begun_batch, self._ended_batch = batch, None
         self._anchor = self._clock.anchor()
-        self._number = batch
-        self._marks[0].record(self._stream)
+        self._events[0].record(self._stream)
 
     def decoded(self) -> None:
-        """After its decoding was queued."""
-        self._marks[1].record(self._stream)
+        """Call after decoding is queued."""
+        self._events[1].record(self._stream)
 
     def end(self) -> None:
-        """After its kernels were queued."""
-        self._marks[2].record(self._stream)
-        self._batch = self._number
+        """Call after the kernels are queued."""
+        self._events[2].record(self._stream)
+        self._ended_batch = self._begun_batch
 
     def read(self) -> None:
-        """Tells the recorder; to be called when the last batch's marks have passed."""
-        if self._batch is None:
+        """Reports the last batch to the recorder; call after its events have passed."""
+        if self._ended_batch is None:
             return
-        begin, decoded, end = self._marks
+        begin, decoded, end = self._events
         anchor = self._anchor
-        # CUDA tells a while as a float32 of milliseconds: long after the anchor that is some microseconds off.
-        start = max(anchor.at + _nanoseconds(anchor.mark, begin), anchor.until) if anchor else 0
+        # CUDA reports float32 milliseconds, which are off by some microseconds long after the anchor.
+        start = max(anchor.time + _nanoseconds(anchor.event, begin), anchor.last_end) if anchor else 0
         middle = start + _nanoseconds(begin, decoded)
-        until = middle + _nanoseconds(decoded, end)
+        stop = middle + _nanoseconds(decoded, end)
         if anchor:
-            anchor.until = until
-        stretches = [("gpu_decode", start, middle), ("gpu_augment", middle, until)]
-        self._clock.recorder.on_gpu(self._batch, stretches, anchor.listener if anchor else None)
-        self._batch = None
+            anchor.last_end = stop
+        events = [("gpu_decode", start, middle), ("gpu_augment", middle, stop)]
+        self._clock.recorder.add_gpu_times(self._ended_batch, events, anchor.listener if anchor else None)
+        self._ended_batch = None
 
 
 def _nanoseconds(first: torch.cuda.Event, second: torch.cuda.Event) -> int:

@@ -1,4 +1,4 @@
-"""A profile's events as files: a trace for Perfetto, and a page for a browser."""
+"""A profile's events as a trace for Perfetto, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 
-__all__ = ["Event", "chrome_trace", "page"]
+__all__ = ["Event", "chrome_trace", "html_page"]
 
 
 class Event(NamedTuple):
-    """Some lane, which is a thread or the GPU, was at a stage; times in nanoseconds since the profile began.
+    """One stage of a lane, which is a thread or the GPU.
 
-    `batch` tells batches apart and grows in the order in which they were begun; `sample` is an index of the source.
-    None: the stage is not about one.
+    Attributes:
+        start, end: nanoseconds since the profile began.
+        batch: number of the batch, in the order of submission; None for a stage without a batch.
+        sample: index in the source; None for a stage of several samples.
     """
 
     stage: str
@@ -29,42 +31,36 @@ class Event(NamedTuple):
 def chrome_trace(
     lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str
 ) -> dict[str, Any]:
-    """The trace event format's JSON object: complete events in threads that have names, a counter of ready batches.
+    """A JSON object in the trace event format: an event per stage, and a counter of ready batches.
 
-    Times are microseconds since the profile began, to the nanosecond.
+    Times are microseconds since the profile began, with nanosecond precision.
     """
     pid = os.getpid()
-    events: list[dict[str, Any]] = [_named("process_name", pid, 0, "cuaug loader")]
-    for tid, (lane, stretches) in enumerate(lanes.items(), 1):
-        events.append(_named("thread_name", pid, tid, lane))
+    events: list[dict[str, Any]] = [_metadata("process_name", pid, 0, "cuaug loader")]
+    for tid, (lane, lane_events) in enumerate(lanes.items(), 1):
+        events.append(_metadata("thread_name", pid, tid, lane))
         events.append({"ph": "M", "name": "thread_sort_index", "pid": pid, "tid": tid, "args": {"sort_index": tid}})
-        for event in stretches:
-            about = {"batch": event.batch, "sample": event.sample}
-            events.append(
-                {
-                    "ph": "X",
-                    "name": event.stage,
-                    "cat": "cuaug",
-                    "ts": event.start / 1e3,
-                    "dur": (event.end - event.start) / 1e3,
-                    "pid": pid,
-                    "tid": tid,
-                    "args": {name: value for name, value in about.items() if value is not None},
-                }
-            )
+        for event in lane_events:
+            arguments = {"batch": event.batch, "sample": event.sample}
+            arguments = {name: value for name, value in arguments.items() if value is not None}
+            times = {"ts": event.start / 1e3, "dur": (event.end - event.start) / 1e3}
+            event_type = {"ph": "X", "name": event.stage, "cat": "cuaug", "pid": pid, "tid": tid}
+            events.append(event_type | times | {"args": arguments})
     events += [
-        {"ph": "C", "name": "batches ready", "ts": at / 1e3, "pid": pid, "tid": 0, "args": {"ready": ready}}
-        for at, ready in queue
+        {"ph": "C", "name": "batches ready", "ts": moment / 1e3, "pid": pid, "tid": 0, "args": {"ready": ready}}
+        for moment, ready in queue
     ]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"bottleneck": bottleneck}}
 
 
-def _named(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
+def _metadata(kind: str, pid: int, tid: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def page(lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str, table: str) -> str:
-    """An HTML page that loads nothing. Its data are JSON: `bars` are [stage, start, length, batch, sample] in us."""
+def html_page(
+    lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]], bottleneck: str, table: str
+) -> str:
+    """A self-contained HTML page. Its `bars` are [stage, start, length, batch, sample], times in us."""
     stages = sorted({event.stage for events in lanes.values() for event in events})
     number = {stage: i for i, stage in enumerate(stages)}
     data = {
@@ -79,13 +75,13 @@ def page(lanes: Mapping[str, Sequence[Event]], queue: Sequence[tuple[int, int]],
             }
             for name, events in lanes.items()
         ],
-        "queue": [[at / 1e3, ready] for at, ready in queue],
+        "queue": [[moment / 1e3, ready] for moment, ready in queue],
     }
     template = resources.files("cuaug.profiling").joinpath("timeline.html").read_text(encoding="utf-8")
-    for place, text in (
+    for placeholder, text in (
         ("{{bottleneck}}", html.escape(bottleneck)),
         ("{{table}}", html.escape(table)),
         ("{{data}}", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")),
     ):
-        template = template.replace(place, text)
+        template = template.replace(placeholder, text)
     return template

@@ -27,7 +27,7 @@ def test_files(pictures, tmp_path, capsys):
     assert main(["profile", *pictures, *options, *written]) == 0
     said = capsys.readouterr().out
     assert "1000 samples in 500 batches, 0 failed" in said, "the five files come again"
-    assert "starting an epoch binds" not in said, "it is one epoch"
+    assert "bottleneck: startup" not in said, "it is one epoch"
     assert "device='cpu', threads=2 (as given)" in said and "decoded by: cpu " in said
     assert said.splitlines()[0] in page.read_text() and json.loads(trace.read_text())["traceEvents"]
 

@@ -1,4 +1,4 @@
-"""The Loader on a GPU: the right pixels with the right labels, memory that nobody overwrites, and none that grows."""
+"""The Loader on a GPU: correct pixels and labels, batches that stay unchanged, and no growth of memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.loader.test_errors import bomb
 pytestmark = pytest.mark.cuda
 
 CHAIN = [T.RandomResizedCrop(64), T.RandomHorizontalFlip(), T.RandomErasing(p=0.5), T.Normalize(0.5, 0.2)]
-SLEEP = 300_000_000  # clock cycles: 0.15 s and more
+SLEEP = 300_000_000  # clock cycles, 0.15 s or more
 
 
 def encode(image: np.ndarray, form: str = "PNG", **options) -> bytes:
@@ -37,31 +37,31 @@ def photos(count: int, form: str = "PNG", seed: int = 0) -> Bytes:
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_png_files_give_the_cpus_bits(layout, dtype):
+def test_png_files_give_the_same_bits_as_on_the_cpu(layout, dtype):
     chain = CHAIN[:-1] if dtype == torch.uint8 else [*CHAIN[:-1], T.ColorJitter(0.4, 0.4, 0.4, 0.1), CHAIN[-1]]
     options = {"batch_size": 16, "shuffle": True, "seed": 5, "layout": layout, "dtype": dtype, "threads": 4}
     source = photos(70)
     with Loader(source, chain, device="cuda", **options) as gpu, Loader(source, chain, device="cpu", **options) as cpu:
         for _ in range(2):
-            for (got, labels), (want, same) in zip(gpu, cpu, strict=True):
+            for (got, labels), (want, cpu_labels) in zip(gpu, cpu, strict=True):
                 assert got.device.type == "cuda" and got.dtype == dtype and got.stride() == want.stride()
-                assert labels.tolist() == same.tolist() and not labels.is_cuda
+                assert labels.tolist() == cpu_labels.tolist() and not labels.is_cuda
                 assert torch.equal(got.cpu(), want)
 
 
-def test_jpeg_files_give_nearly_the_cpus_pixels(tmp_path):
+def test_jpeg_files_give_nearly_the_same_pixels_as_on_the_cpu(tmp_path):
     paths = write_photos(tmp_path, 60, form="JPEG")
     options = {"batch_size": 20, "shuffle": True, "seed": 5, "dtype": torch.uint8}
     loaders = [Loader(paths, CHAIN[:-1], device=device, **options) for device in ("cuda", "cpu")]
-    for (got, labels), (want, same) in zip(*loaders, strict=True):
-        assert labels.tolist() == same.tolist()
-        off = (got.cpu().short() - want.short()).abs().float()
-        assert off.max() <= 8 and off.mean() <= 0.6
+    for (got, labels), (want, cpu_labels) in zip(*loaders, strict=True):
+        assert labels.tolist() == cpu_labels.tolist()
+        difference = (got.cpu().short() - want.short()).abs().float()
+        assert difference.max() <= 8 and difference.mean() <= 0.6
     for loader in loaders:
         loader.close()
 
 
-def test_one_launch_a_batch(monkeypatch):
+def test_one_launch_per_batch(monkeypatch):
     from cuaug.pipeline import cuda
 
     launches = []
@@ -84,7 +84,7 @@ def test_one_launch_a_batch(monkeypatch):
 
 
 def test_thousands_of_labels_follow_their_images():
-    """JPEGs of one colour and many sizes: 1,728 colours, 19 levels apart, through the hardware engine and CUDA."""
+    """JPEGs of one colour each, in many sizes: 1,728 colours, 19 levels apart, decoded by the engine and by CUDA."""
     levels = np.arange(12) * 19 + 20
     colors = np.array(list(itertools.product(levels, repeat=3)), dtype=np.uint8)
     rng = np.random.default_rng(0)
@@ -115,8 +115,8 @@ def test_labels_follow_with_damaged_files_and_slow_threads(layout, caplog):
     assert labels == [i for i in range(400) if i not in damaged]
 
 
-def test_a_jpeg_that_the_decoder_refuses(tmp_path):
-    """Its header is fine: it fails on the GPU, and Pillow names the cause."""
+def test_a_truncated_jpeg_is_a_decode_error(tmp_path):
+    """Its header is valid: decoding fails on the GPU, and Pillow names the cause."""
     paths = write_photos(tmp_path, 24, form="JPEG")
     data = (tmp_path / "5.jpg").read_bytes()
     (tmp_path / "5.jpg").write_bytes(data[: len(data) // 2])
@@ -143,20 +143,20 @@ def test_a_header_bomb_allocates_nothing():
 
 
 def test_batches_are_the_users_to_keep():
-    """Batch k is unchanged after k + 1 ... k + 4 were pulled, and all of them at the end."""
+    """Batch k is unchanged after batches k + 1 to k + 4, and at the end."""
     with Loader(Memory(2000), [T.CenterCrop(4)], batch_size=50, shuffle=True, device="cuda") as loader:
-        held = []
+        batches = []
         for images, labels in loader:
-            held.append((images, labels, images.clone()))
-            for kept, numbers, copy in held[-5:]:
+            batches.append((images, labels, images.clone()))
+            for kept, numbers, copy in batches[-5:]:
                 assert torch.equal(kept, copy) and numbers_of(kept.cpu()) == numbers.tolist()
-    for kept, numbers, _ in held:
+    for kept, numbers, _ in batches:
         assert numbers_of(kept.cpu()) == numbers.tolist()
 
 
 @pytest.mark.parametrize("side", [False, True], ids=["default stream", "side stream"])
-def test_a_batch_deleted_right_after_slow_work_was_queued_on_it(side):
-    """The next batches must not land in its memory before that work has read it."""
+def test_a_batch_deleted_while_queued_work_reads_it(side):
+    """The next batches must not reuse its memory before that work has read it."""
     files = [encode(np.full((200, 300, 3), 40 + 3 * i, np.uint8), "JPEG", quality=95) for i in range(64)]
     stream = torch.cuda.Stream() if side else torch.cuda.current_stream()
     with Loader(Bytes(*files), batch_size=8, device="cuda", prefetch=3) as loader, torch.cuda.stream(stream):
@@ -186,7 +186,7 @@ def test_a_consumer_on_a_side_stream_waits_for_the_producer():
 
 
 def test_a_captured_graph_reads_batches():
-    """While the loader's producer goes on, whose allocations only a thread-local capture allows."""
+    """Meanwhile the loader's producer allocates, which only a thread-local capture allows."""
     images, labels = torch.empty((8, 3, 4, 5), device="cuda"), torch.empty(8, dtype=torch.int64, device="cuda")
     options = {"batch_size": 8, "last_batch": "drop", "shuffle": True, "dtype": torch.float32, "device": "cuda"}
     with Loader(Memory(400), **options) as loader:
@@ -214,25 +214,25 @@ def test_reserved_memory_is_flat_over_epochs():
                 images.float().mean()
             torch.cuda.synchronize()
             reserved.append(torch.cuda.memory_reserved())
-    # Slots grow for ever rarer combinations of sizes in a batch; torch reserves 2 MB at a time.
+    # Slots still grow for rare combinations of sizes in a batch; torch reserves 2 MB at a time.
     assert reserved[-1] <= reserved[9] + (4 << 20), reserved
 
 
-def test_after_warm_up_no_memory_is_asked_for():
-    """Neither by torch's allocator from the driver, nor pinned."""
+def test_no_allocations_after_warm_up():
+    """Neither device memory from the driver nor pinned memory."""
     source = photos(96, "JPEG")
     with Loader(source, CHAIN, batch_size=16, device="cuda", dtype=torch.float16) as loader:
-        asked = []
+        allocations = []
         for _ in range(20):
             for images, _ in loader:
                 images.float().mean()
             torch.cuda.synchronize()
             stats = torch.cuda.memory_stats()
-            asked.append((stats["num_device_alloc"], torch.cuda.host_memory_stats()["num_host_alloc"]))
-    assert asked[-1] == asked[9], asked
+            allocations.append((stats["num_device_alloc"], torch.cuda.host_memory_stats()["num_host_alloc"]))
+    assert allocations[-1] == allocations[9], allocations
 
 
-def test_a_split_that_is_tried_out_changes_no_pixel_by_much(tmp_path):
+def test_autotuning_changes_pixels_by_little(tmp_path):
     paths = write_photos(tmp_path, 64, form="JPEG")
     options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda"}
     with Loader(paths, CHAIN[:-1], load_hint="auto", **options) as tuned, Loader(paths, CHAIN[:-1], **options) as fixed:
@@ -240,23 +240,23 @@ def test_a_split_that_is_tried_out_changes_no_pixel_by_much(tmp_path):
             for (got, _), (want, _) in zip(tuned, fixed, strict=True):
                 assert (got.short() - want.short()).abs().max().item() <= 8
         setup = tuned.stats().setup
-    assert setup.split_because == "chosen by trying" and 0.5 <= setup.load_hint <= 1
+    assert setup.split_because == "autotuned" and 0.5 <= setup.load_hint <= 1
 
 
 @pytest.mark.parametrize("load_hint", [0.0, 1.0])
-def test_where_one_engine_decodes_all_neighbours_change_nothing(tmp_path, load_hint):
-    """docs/promises.md says so: pixels are then a function of the file, bit for bit."""
+def test_with_one_decoder_pixels_do_not_depend_on_the_batch(tmp_path, load_hint):
+    """As docs/promises.md states: pixels depend on the file alone, bit for bit."""
     paths = write_photos(tmp_path, 48, form="JPEG")
-    seen = []
+    results = []
     for batch_size in (48, 16, 5):
         with Loader(paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", load_hint=load_hint) as loader:
-            seen.append(torch.cat([images for images, _ in loader]))
-    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
+            results.append(torch.cat([images for images, _ in loader]))
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
-def test_each_loader_has_a_stream_of_its_own():
-    """None of the 32 that torch hands out in turns; a closed loader's is the next one's."""
-    torchs = {torch.cuda.Stream(priority=priority).cuda_stream for priority in (0, -1) for _ in range(32)}
+def test_each_loader_has_its_own_stream():
+    """Not one of torch's 32 pooled streams; a new loader reuses a closed loader's stream."""
+    torch_streams = {torch.cuda.Stream(priority=priority).cuda_stream for priority in (0, -1) for _ in range(32)}
     used = []
     for _ in range(2):
         loaders = [Loader(Memory(8), [T.CenterCrop(4)], batch_size=4, device="cuda") for _ in range(2)]
@@ -265,10 +265,10 @@ def test_each_loader_has_a_stream_of_its_own():
         used.append({loader._pipeline.producer.stream.cuda_stream for loader in loaders})
         for loader in loaders:
             loader.close()
-    assert used[0] == used[1] and len(used[0]) == 2 and not used[0] & (torchs | {0})
+    assert used[0] == used[1] and len(used[0]) == 2 and not used[0] & (torch_streams | {0})
 
 
-def test_close_gives_the_memory_back():
+def test_close_frees_the_memory():
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -284,18 +284,19 @@ def test_close_gives_the_memory_back():
     assert torch.cuda.memory_allocated() - before < 1 << 20
 
 
-def test_giant_images_do_not_stay():
-    """One of 60 megapixels in each epoch: 180 MB, given back afterwards."""
+def test_memory_of_giant_images_is_freed():
+    """Each epoch has one image of 60 megapixels, 180 MB."""
     giant = encode(np.zeros((6000, 10_000, 3), np.uint8), "JPEG")
     files = [giant] + [encode(photo(60, 60, i), "JPEG") for i in range(63)]
     with Loader(Bytes(*files), [T.Resize((32, 32))], batch_size=8, shuffle=True, device="cuda") as loader:
         for _ in range(3):
             list(loader)
-        held = sum(s.memory.nelement() for a in loader._pipeline.producer._arenas for s in a.slots)
-    assert held < 300 << 20
+        arenas = loader._pipeline.producer._arenas
+        size = sum(slot.memory.nelement() for arena in arenas for slot in arena.slots)
+    assert size < 300 << 20
 
 
-# --- ends ------------------------------------------------------------------------------------------------------------
+# --- ends and errors -------------------------------------------------------------------------------------------------
 
 
 def test_break_exceptions_and_close():
@@ -315,8 +316,8 @@ def test_break_exceptions_and_close():
         list(running)
 
 
-def test_a_producer_that_fails(monkeypatch):
-    """The error comes out where the batch is taken, and the next epoch works."""
+def test_a_producers_error_is_raised_to_the_consumer(monkeypatch):
+    """The next epoch works."""
     from cuaug.pipeline import cuda
 
     loader = Loader(Memory(64), [T.CenterCrop(4)], batch_size=8, device="cuda")
@@ -330,8 +331,8 @@ def test_a_producer_that_fails(monkeypatch):
 
 
 def test_two_loaders_and_two_iterators_at_once():
-    one, two = (Loader(Memory(300), device="cuda", batch_size=20, seed=seed, shuffle=True) for seed in range(2))
-    with one, two:
-        for parts in zip(one, one, two, strict=True):
-            for images, labels in parts:
+    first, second = (Loader(Memory(300), device="cuda", batch_size=20, seed=seed, shuffle=True) for seed in range(2))
+    with first, second:
+        for batches in zip(first, first, second, strict=True):
+            for images, labels in batches:
                 assert numbers_of(images.cpu()) == labels.tolist()

@@ -1,8 +1,8 @@
-"""The CUDA pipeline with all of CUDA replaced: host memory, one stream, kernels run by the host build.
+"""The CUDA pipeline with fakes for all of CUDA: host memory, one stream, kernels of the CPU build.
 
-This shows that the Python around the kernels is right: slots, memory, order, who is told of which stream. Programs by
-themselves are tested in `kernels/test_cuda_executor.py`; what a GPU adds, `tests/cuda/` tests. Whether those tests are
-right themselves, `fake_gpu.py` and `test_fake_gpu.py` try without a GPU.
+These tests check the Python around the kernels: slots, memory, order, and the streams that the allocator knows. The
+executor alone is tested in `kernels/test_cuda_executor.py`, the GPU's own part in `tests/cuda/`. `fake_gpu.py` and
+`test_fake_gpu.py` check the tests of `tests/cuda/` without a GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Loaders on the CUDA pipeline with CUDA replaced."""
+"""Loaders on the CUDA pipeline, with fakes for CUDA."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def fake(monkeypatch):
 
 @pytest.fixture
 def loader_on(fake, monkeypatch):
-    """Makes a loader on the real CPU pipeline or on the fake GPU's."""
-    made = []
+    """Makes a loader on the CPU pipeline, or on the CUDA pipeline with fakes."""
+    loaders = []
 
     def make(gpu: bool, files: Any, transforms: Any, **options: Any) -> cuaug.Loader:
         def make_pipeline(self: cuaug.Loader) -> pipeline.CudaPipeline:
@@ -35,17 +35,17 @@ def loader_on(fake, monkeypatch):
         with monkeypatch.context() as patch:
             if gpu:
                 patch.setattr(cuaug.Loader, "_make_pipeline", make_pipeline)
-            made.append(cuaug.Loader(files, transforms, device="cpu", threads=2, **options))
-        return made[-1]
+            loaders.append(cuaug.Loader(files, transforms, device="cpu", threads=2, **options))
+        return loaders[-1]
 
     yield make
-    for loader in made:
+    for loader in loaders:
         loader.close()
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    """Files of many sizes: PNG, and BMP, which Pillow decodes."""
+def image_files(tmp_path):
+    """Image files of many sizes: PNG, and BMP, which Pillow decodes."""
     rng = np.random.default_rng(0)
     paths = []
     for i in range(37):

@@ -1,29 +1,29 @@
-"""Which tests for a GPU run on pretended tensors, which do not, and why not."""
+"""The tests marked `cuda` that run on the fake GPU, and the excluded ones with reasons."""
 
 from __future__ import annotations
 
-__all__ = ["LEFT_OUT", "ROOMS"]
+__all__ = ["EXCLUDED", "ROOMS"]
 
 ROOMS = ("tests/cuda", "tests/loader", "tests/test_interop.py")
 
-DECODER = "asks what a GPU's decoder does"
-LONG = "takes many seconds, and does little with tensors that others do not"
-MEMORY = "counts the GPU's memory"
-PROGRAMS = "starts programs of its own, in which nothing is pretended"
+DECODER = "checks the behaviour of a GPU's decoder"
+LONG = "takes many seconds, and uses tensors as other tests do"
+MEMORY = "measures the GPU's memory"
+PROGRAMS = "starts other programs, which have no fake GPU"
 
-#: Folders, files, or the beginnings of tests' names.
-LEFT_OUT = {
+#: By folder, file, or start of a test's name.
+EXCLUDED = {
     "tests/codec/test_processes.py": PROGRAMS,
     "tests/cuda/test_arrays.py::test_a_chain_that_draws_from_a_generator": "needs a torch.Generator on a GPU",
-    "tests/cuda/test_arrays.py::test_cupy": "needs arrays of CuPy's",
+    "tests/cuda/test_arrays.py::test_cupy": "needs CuPy arrays",
     "tests/cuda/test_decoding.py::test_damaged_scans": DECODER,
-    "tests/cuda/test_kernels.py": "compares the GPU's kernels with the host's, which stand in for them",
+    "tests/cuda/test_kernels.py": "compares CUDA kernels with the CPU build, which replaces them here",
     "tests/cuda/test_loader.py::test_a_captured_graph_reads_batches": "needs a CUDA graph",
-    "tests/cuda/test_loader.py::test_a_split_that_is_tried_out": DECODER,
-    "tests/cuda/test_loader.py::test_after_warm_up_no_memory_is_asked_for": MEMORY,
-    "tests/cuda/test_loader.py::test_close_gives_the_memory_back": MEMORY,
-    "tests/cuda/test_loader.py::test_each_loader_has_a_stream_of_its_own": "needs streams",
-    "tests/cuda/test_loader.py::test_giant_images_do_not_stay": MEMORY,
+    "tests/cuda/test_loader.py::test_autotuning_changes_pixels_by_little": DECODER,
+    "tests/cuda/test_loader.py::test_no_allocations_after_warm_up": MEMORY,
+    "tests/cuda/test_loader.py::test_close_frees_the_memory": MEMORY,
+    "tests/cuda/test_loader.py::test_each_loader_has_its_own_stream": "needs streams",
+    "tests/cuda/test_loader.py::test_memory_of_giant_images_is_freed": MEMORY,
     "tests/cuda/test_loader.py::test_reserved_memory_is_flat_over_epochs": MEMORY,
     "tests/cuda/test_processes.py": PROGRAMS,
     "tests/loader/test_arguments.py": LONG,
@@ -47,6 +47,6 @@ LEFT_OUT = {
     "tests/loader/test_state.py": LONG,
     "tests/loader/test_under_load.py": LONG,
     "tests/loader/test_bottleneck.py": LONG,
-    "tests/properties": "compares kernels with formulas, and the host's stand in for the GPU's",
-    "tests/commands/test_doctor.py": "asks what is installed for a GPU",
+    "tests/properties": "compares kernels with formulas; the CPU build replaces the CUDA kernels here",
+    "tests/commands/test_doctor.py": "checks the installed CUDA packages",
 }

@@ -1,4 +1,4 @@
-"""What a profile and the statistics tell of the GPU."""
+"""The GPU's times in profiles and statistics."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from tests.loader.test_profile import check_trace
 from tests.support.fake_cuda import FakeDecoder, FakeEvent
 
 
-def test_a_profile_has_the_gpus_lane(loader_on, pictures, fake, tmp_path):
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+def test_a_profile_has_the_gpus_lane(loader_on, image_files, fake, tmp_path):
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
     with loader.profile() as profile:
         list(loader)
     lanes = profile.lanes()
     assert list(lanes)[:3] == ["consumer", "GPU", "cuaug-producer-0"]
-    batches = [event.batch for event in lanes["cuaug-producer-0"] if event.stage == "decode"]  # as they were planned
+    batches = [event.batch for event in lanes["cuaug-producer-0"] if event.stage == "decode"]
     assert len(set(batches)) == 10
-    of_gpu = [(event.stage, event.batch) for event in lanes["GPU"]]
-    assert of_gpu == [(stage, batch) for batch in batches[:8] for stage in ("gpu_decode", "gpu_augment")]
+    gpu_events = [(event.stage, event.batch) for event in lanes["GPU"]]
+    assert gpu_events == [(stage, batch) for batch in batches[:8] for stage in ("gpu_decode", "gpu_augment")]
     queued = {event.batch: event for event in lanes["cuaug-producer-0"] if event.stage == "decode"}
     for event in lanes["GPU"]:
-        if event.stage == "gpu_decode":  # the stand-in's GPU works while it is told what to do
+        if event.stage == "gpu_decode":  # the fake GPU works at once
             assert abs(event.start - queued[event.batch].start) < 5e6 or event.start >= queued[event.batch].start
     check_trace(json.loads(json.dumps(chrome_trace(lanes, profile.queue(), ""))))
     ranges = fake.torch.ranges
-    assert not any(ranges.open.values()), "each was closed in the thread that opened it"
+    assert not any(ranges.open.values()), "each thread closes its own ranges"
     assert {"cuaug read", "cuaug decode", "cuaug augment", "cuaug wait_for_data"} <= set(ranges.closed)
     closed = len(ranges.closed)
     list(loader)
-    assert len(ranges.closed) == closed, "none where nothing profiles"
+    assert len(ranges.closed) == closed, "no ranges without a profile"
 
 
-def test_batches_do_not_overlap_however_roughly_cuda_tells_a_while(loader_on, pictures, monkeypatch):
-    """It tells milliseconds in a float32, of a mark just before as of one an hour ago."""
-    exactly = FakeEvent.elapsed_time
-    monkeypatch.setattr(FakeEvent, "elapsed_time", lambda self, other: float(math.ceil(exactly(self, other))))
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+def test_batches_do_not_overlap_with_rounded_cuda_times(loader_on, image_files, monkeypatch):
+    """CUDA reports float32 milliseconds, which are rough for an event an hour ago."""
+    exact = FakeEvent.elapsed_time
+    monkeypatch.setattr(FakeEvent, "elapsed_time", lambda self, other: float(math.ceil(exact(self, other))))
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     with loader.profile() as profile:
         for _ in range(3):
             list(loader)
     assert [lane for lane in profile.lanes() if lane.startswith("GPU")] == ["GPU"]
 
 
-def test_the_gpus_times_are_read_without_waiting(loader_on, pictures, monkeypatch):
-    """Only for a batch's memory, which it must; and once when a profile begins."""
+def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch):
+    """The producer waits only for each arena, and once when a profile begins."""
     waits: list[FakeEvent] = []
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waits.append(self))
-    loader = loader_on(True, pictures, CHAIN, batch_size=4, load_hint=0.5)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4, load_hint=0.5)
     list(loader)
     assert len(waits) == 10 and not any(event.timed for event in waits)
     for _ in range(2):
@@ -67,21 +67,21 @@ def test_the_gpus_times_are_read_without_waiting(loader_on, pictures, monkeypatc
     assert "the producer thread" in str(stats) and "the GPU" in str(stats)
 
 
-def test_slow_decoding_is_seen(loader_on, pictures, monkeypatch):
+def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
     decode = FakeDecoder.decode
 
-    def slowly(*arguments):
+    def decode_slowly(*arguments):
         time.sleep(0.1)
         return decode(*arguments)
 
-    monkeypatch.setattr(FakeDecoder, "decode", slowly)
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+    monkeypatch.setattr(FakeDecoder, "decode", decode_slowly)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
-    assert loader.stats().bottleneck.startswith("decoding binds: "), loader.stats()
+    assert loader.stats().bottleneck.startswith("decoding ("), loader.stats()
 
 
-def test_a_failed_batch_leaves_no_times(loader_on, pictures, monkeypatch):
-    loader = loader_on(True, pictures, CHAIN, batch_size=4)
+def test_a_failed_batch_has_no_gpu_times(loader_on, image_files, monkeypatch):
+    loader = loader_on(True, image_files, CHAIN, batch_size=4)
     with monkeypatch.context() as patch:
         patch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):

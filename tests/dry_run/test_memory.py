@@ -1,4 +1,4 @@
-"""What memory the CUDA pipeline asks for, and when it uses it again."""
+"""Memory that the CUDA pipeline allocates, and when it reuses it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder, FakeEvent, FakeStream
 
 
-class DecodeResult:
-    """A source of pixels."""
+class PixelSource:
+    """A source of decoded images."""
 
     def __init__(self, paths: list[str]) -> None:
         self.arrays = [np.asarray(Image.open(path)) for path in paths]
@@ -42,20 +42,20 @@ BARRIERS = [
 
 @pytest.mark.parametrize("chain", [CHAIN, BARRIERS], ids=["fused", "with barriers"])
 @pytest.mark.parametrize("decoded", [False, True], ids=["files", "pixels"])
-def test_after_warm_up_only_images_take_memory(loader_on, pictures, fake, monkeypatch, chain, decoded):
-    """Nothing pinned is asked for, and of the device just each batch's images, from torch's allocator."""
+def test_after_warm_up_only_images_take_memory(loader_on, image_files, fake, monkeypatch, chain, decoded):
+    """No pinned memory is allocated; on the device, only each batch's images."""
     monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", 4 << 10)
-    files = DecodeResult(pictures) if decoded else pictures
+    files = PixelSource(image_files) if decoded else image_files
     loader = loader_on(True, files, chain, batch_size=8, dtype=torch.float16)
-    for _ in range(12):  # five batches each: so that every batch has been in both arenas
+    for _ in range(12):  # five batches per epoch: each batch has been in both arenas
         list(loader)
-    fake.torch.asked.clear()
+    fake.torch.allocations.clear()
     sizes = sorted(len(batch.images) for _ in range(4) for batch in loader)
-    assert sorted(fake.torch.asked) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
+    assert sorted(fake.torch.allocations) == [("device", n * 3 * 24 * 24 * 2) for n in sizes]
 
 
-class Pending(FakeEvent):
-    """Has not passed before somebody waits for it."""
+class PendingEvent(FakeEvent):
+    """An event that passes when it is waited for."""
 
     pending = False
 
@@ -68,28 +68,28 @@ class Pending(FakeEvent):
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, monkeypatch, waits):
-    """Of uploads and slots; and the event comes after the last launch. Without the wait, this test would tell."""
-    fake.torch.cuda.Event = Pending
+def test_memory_is_reused_only_after_its_event(loader_on, image_files, fake, monkeypatch, waits):
+    """Memory of uploads and slots; the event follows the last launch. Without the wait, the check fails."""
+    fake.torch.cuda.Event = PendingEvent
     if not waits:
-        monkeypatch.setattr(Pending, "synchronize", lambda self: None)
+        monkeypatch.setattr(PendingEvent, "synchronize", lambda self: None)
     used: list[str] = []
 
-    def checked(what: str, work: Any) -> Any:
+    def checked(step: str, function: Any) -> Any:
         def run(self: Any, *arguments: Any, **options: Any) -> Any:
             producer = loader._pipeline.producer
-            arena = producer._arenas[(producer._turn - 1) % pipeline._ARENAS]
-            assert what != "upload" or self in (arena.work, arena.pixels)
-            assert not arena.free.pending, f"{what} in memory that is still in use"
-            used.append(what)
-            return work(self, *arguments, **options)
+            arena = producer._arenas[(producer._batches - 1) % pipeline._ARENAS]
+            assert step != "upload" or self in (arena.work, arena.uploads)
+            assert not arena.free.pending, f"{step} in memory that is still in use"
+            used.append(step)
+            return function(self, *arguments, **options)
 
         return run
 
     monkeypatch.setattr(cuda.Workspace, "copy_to_pinned", checked("upload", cuda.Workspace.copy_to_pinned))
     monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
-    loader = loader_on(True, pictures, CHAIN, batch_size=8)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8)
     if not waits:
         with pytest.raises(AssertionError, match="memory that is still in use"):
             list(loader)
@@ -99,62 +99,62 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
     assert all(arena.free.pending for arena in loader._pipeline.producer._arenas)
 
 
-def test_a_failed_batchs_memory_is_waited_for_as_well(loader_on, pictures, fake, monkeypatch):
-    """Its decoding may be under way."""
-    fake.torch.cuda.Event = Pending
+def test_a_failed_batchs_memory_has_an_event(loader_on, image_files, fake, monkeypatch):
+    """Its decoding may still run."""
+    fake.torch.cuda.Event = PendingEvent
     monkeypatch.setattr(cuda.CudaExecutor, "run", lambda *arguments, **options: 1 / 0)
-    loader = loader_on(True, pictures[:8], CHAIN, batch_size=8)  # one batch: a later one would take the same memory
+    loader = loader_on(True, image_files[:8], CHAIN, batch_size=8)  # one batch: a later one would reuse the memory
     with pytest.raises(ZeroDivisionError):
         list(loader)
     assert loader._pipeline.producer._arenas[0].free.pending
 
 
-def test_the_decoder_gets_new_memory_after_what_was_queued_on_it(loader_on, pictures, monkeypatch):
-    """torch hands out memory that work queued on the stream may still use, and the decoder may not wait for that."""
+def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
+    """Work on the stream may still use memory from torch's allocator, and the decoder may not wait for it."""
     new, decoded = [], []
-    take, decode = pipeline._Slot.take, FakeDecoder.decode
-    monkeypatch.setattr(pipeline._Slot, "take", lambda self, *a: (new.append(self), take(self, *a))[1])
+    reallocate, decode = pipeline._Slot.reallocate, FakeDecoder.decode
+    monkeypatch.setattr(pipeline._Slot, "reallocate", lambda self, *a: (new.append(self), reallocate(self, *a))[1])
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
     monkeypatch.setattr(FakeDecoder, "decode", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
-    list(loader_on(True, pictures, CHAIN, batch_size=8))
+    list(loader_on(True, image_files, CHAIN, batch_size=8))
     assert decoded == [0] * 5
 
 
-def test_after_memory_ran_out_no_slot_is_one_that_has_gone(loader_on, tmp_path, fake, monkeypatch):
-    """What a slot had is given back before more is asked for: the next batch, which would fit, must not use it."""
+def test_after_a_failed_allocation_no_slot_uses_freed_memory(loader_on, tmp_path, fake, monkeypatch):
+    """A slot frees its memory before it allocates more; the next batch would fit into the old memory."""
     monkeypatch.setattr(pipeline, "_ARENAS", 1)
     for i, side in enumerate((10, 90)):
         Image.new("RGB", (side, side), (80, 90, 100 + i)).save(tmp_path / f"{i}.png")
     loader = loader_on(True, [str(tmp_path / f"{i}.png") for i in range(2)], [T.Resize((8, 8))], batch_size=1)
     empty = fake.torch.empty
 
-    def scarce(shape: Any, **options: Any) -> torch.Tensor:
+    def limited(shape: Any, **options: Any) -> torch.Tensor:
         if np.prod(shape) > 8000:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return empty(shape, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fake.torch, "empty", scarce)
+        patch.setattr(fake.torch, "empty", limited)
         with pytest.raises(torch.OutOfMemoryError):
             list(loader)
     assert [batch.images[0, 2, 0, 0].item() for batch in loader] == [100, 101]
 
 
-def test_one_upload_a_batch(loader_on, pictures, fake, monkeypatch):
-    """Of tables; and one more where pictures come decoded: then of all of them."""
+def test_one_upload_per_batch(loader_on, image_files, fake, monkeypatch):
+    """One upload of tables, and one more of all images that arrive decoded."""
     copies = []
     copy = torch.Tensor.copy_
     monkeypatch.setattr(torch.Tensor, "copy_", lambda self, *a, **o: (copies.append(len(self)), copy(self, *a, **o))[1])
-    png = [path for path in pictures if path.endswith("png")]
-    for files, uploads in ((png[:16], 1), (DecodeResult(png[:16]), 2)):
+    png = [path for path in image_files if path.endswith("png")]
+    for files, uploads in ((png[:16], 1), (PixelSource(png[:16]), 2)):
         loader = loader_on(True, files, CHAIN, batch_size=8)
         copies.clear()
         assert len(list(loader)) == 2 and len(copies) == 2 * uploads
 
 
-def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
-    """The largest image of every batch takes the same slot, so one giant per batch makes one giant slot."""
-    monkeypatch.setattr(pipeline, "_KEEP_BYTES", 3 * 4000)
+def test_slots_are_kept_and_giant_ones_freed(loader_on, tmp_path, monkeypatch):
+    """The largest image of each batch takes the same slot, so one giant per batch makes one giant slot."""
+    monkeypatch.setattr(pipeline, "_MAX_KEPT_BYTES", 3 * 4000)
     paths = []
     for i in range(32):
         side = (10, 10, 10, 90)[(i * 7 + i // 4) % 4]
@@ -163,8 +163,8 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
     loader = loader_on(True, paths, [T.Resize((8, 8))], batch_size=4)
     list(loader)
     producer = loader._pipeline.producer
-    held = [slot.memory.nelement() for arena in producer._arenas for slot in arena.slots]
-    assert sorted(held) == [339] * 6 + [90 * 90 * 3] * 2
+    sizes = [slot.memory.nelement() for arena in producer._arenas for slot in arena.slots]
+    assert sorted(sizes) == [339] * 6 + [90 * 90 * 3] * 2
     wrapped = producer.decoder.wrapped
     list(loader)
     assert producer.decoder.wrapped == wrapped
@@ -172,11 +172,11 @@ def test_slots_are_kept_and_giants_given_back(loader_on, tmp_path, monkeypatch):
     Image.new("RGB", (10, 10)).save(small)
     loader.source.paths[:] = [str(small)] * 32
     list(loader)
-    assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._KEEP_BYTES
+    assert max(slot.memory.nelement() for arena in producer._arenas for slot in arena.slots) <= pipeline._MAX_KEPT_BYTES
 
 
-def test_what_a_cache_on_the_gpu_gives_has_been_copied(fake, monkeypatch):
-    """Whoever finds it there may read it on any stream."""
+def test_a_cache_on_the_gpu_offers_only_finished_copies(fake, monkeypatch):
+    """A reader may use them on any stream."""
     monkeypatch.setattr("cuaug.cache.device.torch", fake.torch)
     store, found = DeviceStore(10_000, torch.device("cpu")), []
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: found.append(store.get(0)))
@@ -184,15 +184,15 @@ def test_what_a_cache_on_the_gpu_gives_has_been_copied(fake, monkeypatch):
     assert found == [None] and store.get(0) is not None
 
 
-def test_a_closed_loaders_stream_is_waited_for_and_let_go(loader_on, pictures, fake, monkeypatch):
-    """The wait comes first: the decoder may not heed the stream on which memory is freed."""
-    loaders = [loader_on(True, pictures, CHAIN, batch_size=8) for _ in range(2)]
+def test_close_synchronises_the_stream_before_freeing_it(loader_on, image_files, fake, monkeypatch):
+    """The decoder may not heed the stream that frees memory."""
+    loaders = [loader_on(True, image_files, CHAIN, batch_size=8) for _ in range(2)]
     for loader in loaders:
         list(loader)
     streams = [weakref.ref(loader._pipeline.producer.stream) for loader in loaders]
     assert None not in {stream() for stream in streams} and streams[0]() is not streams[1]()
-    waited = []
-    monkeypatch.setattr(FakeStream, "synchronize", lambda self: waited.append(weakref.ref(self)))
+    synchronised = []
+    monkeypatch.setattr(FakeStream, "synchronize", lambda self: synchronised.append(weakref.ref(self)))
     for loader in (*loaders, *loaders):
         loader.close()
-    assert waited == streams and {stream() for stream in streams} == {None}
+    assert synchronised == streams and {stream() for stream in streams} == {None}

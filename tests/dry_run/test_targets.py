@@ -1,4 +1,4 @@
-"""Targets beside the CUDA pipeline, on stand-ins for CuPy and the GPU: they are moved on the CPU, by the same plan."""
+"""Targets with the CUDA pipeline: the CPU moves them, by the same plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAIN = [
 
 
 @pytest.mark.parametrize("bad", [set(), {3, 11}, set(range(8, 16))], ids=["none", "some", "all of a batch"])
-def test_targets_are_those_of_the_cpu_loader(loader_on, tmp_path, bad):
+def test_targets_equal_the_cpu_loaders(loader_on, tmp_path, bad):
     rng = np.random.default_rng(0)
     files = []
     for i in range(20):
@@ -39,9 +39,9 @@ def test_targets_are_those_of_the_cpu_loader(loader_on, tmp_path, bad):
     seen = 0
     for got, want in zip(gpu, cpu, strict=True):
         assert got.images.equal(want.images) and got.indices.equal(want.indices)
-        for one, other, index in zip(got.labels, want.labels, want.indices.tolist(), strict=True):
-            assert one["number"] == other["number"] == index and index not in bad
-            assert one["boxes"].device.type == "cpu"
-            assert one["boxes"].equal(other["boxes"]) and one["masks"].equal(other["masks"])
-            seen += len(one["boxes"])
+        for got_label, label, index in zip(got.labels, want.labels, want.indices.tolist(), strict=True):
+            assert got_label["number"] == label["number"] == index and index not in bad
+            assert got_label["boxes"].device.type == "cpu"
+            assert got_label["boxes"].equal(label["boxes"]) and got_label["masks"].equal(label["masks"])
+            seen += len(label["boxes"])
     assert seen > 10

@@ -167,20 +167,20 @@ def test_what_measures_nothing_needs_no_zeros(fake):
     tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
     assert tables.statistics == cuda.count_fills(tables) == 0
     run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
-    assert [where for where, _ in fake.torch.asked] == ["pinned", "device"]
+    assert [where for where, _ in fake.torch.allocations] == ["pinned", "device"]
 
 
 def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
     workspace = cuda.Workspace(torch.device("cpu"))
     for size in (1000, 900, 1100, 1150, 2):
         workspace.intermediate_memory(size)
-    assert fake.torch.asked == [("device", 1000), ("device", 1100 + 1100 // 8)]
+    assert fake.torch.allocations == [("device", 1000), ("device", 1100 + 1100 // 8)]
     for _ in range(100):
         workspace.intermediate_memory(320)
-    assert len(fake.torch.asked) == 2
+    assert len(fake.torch.allocations) == 2
     for _ in range(100):
         workspace.intermediate_memory(200)
-    assert fake.torch.asked[2:] == [("device", 200 + 200 // 8)]
+    assert fake.torch.allocations[2:] == [("device", 200 + 200 // 8)]
 
 
 def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
@@ -190,7 +190,7 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
     plan.resize(1, 40)
     tables = plan.compile(Type.UINT8, Layout.HWC)
     _, got = run(tables, [image], 3)
-    assert fake.granted == [227 << 10]
+    assert fake.shared_memory == [227 << 10]
     want = np.empty(120, np.uint8)
     run_plans.CpuExecutor(tables).run(0, image, want.ctypes.data)
     assert_same(got[0].numpy()[:120], want)

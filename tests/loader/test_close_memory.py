@@ -1,4 +1,4 @@
-"""`Loader.close()` gives memory back to the system that the C library has kept for later."""
+"""`Loader.close()` returns memory to the system that the C library has kept."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def encoded(height, width, form):
     Image.new("RGB", (width, height), "red").save(out, form)
     return out.getvalue()
 
-def measured():
-    found.append(psutil.Process().memory_info().rss >> 20)
+def measured_release():
+    levels.append(psutil.Process().memory_info().rss >> 20)
     release()
-    found.append(psutil.Process().memory_info().rss >> 20)
+    levels.append(psutil.Process().memory_info().rss >> 20)
 
-found, release = [], pipeline.release_freed_memory
-pipeline.release_freed_memory = measured
+levels, release = [], pipeline.release_freed_memory
+pipeline.release_freed_memory = measured_release
 data = [encoded(2400, 2600 + 100 * i, form) for i, form in enumerate(("GIF", "PPM", "TIFF", "GIF"))]
 with Loader(Bytes(*data * 8), T.Resize((64, 64)), batch_size=8, threads=8, device="cpu") as loader:
     for _ in loader:
         pass
-print(json.dumps(found))
+print(json.dumps(levels))
 """
 
 

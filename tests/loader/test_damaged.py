@@ -92,7 +92,7 @@ def test_replacing_never_leaves_what_the_sampler_gives():
 def test_nothing_to_replace_with():
     with (
         Loader(Memory(6, damaged=range(6)), batch_size=2, on_error="replace") as loader,
-        pytest.raises(LoaderError, match=r"100 samples in a row .* the last: cannot decode \(sample \d\)"),
+        pytest.raises(LoaderError, match=r"100 replacements in a row .* the last: cannot decode \(sample \d\)"),
     ):
         next(iter(loader))
 
@@ -217,7 +217,7 @@ def test_too_many_open_files_are_no_damage(on_error, checked, no_more_files, tmp
     with Loader(source, [T.Resize((8, 8))], batch_size=3, on_error=on_error) as loader:
         assert [len(images) for images, _ in loader] == [3, 3]
         no_more_files()
-        with pytest.raises(LoaderError, match=r"\.jpg' \(sample \d\): Too many open files, which is no damage"):
+        with pytest.raises(LoaderError, match=r"\.jpg' \(sample \d\): Too many open files; the sample is not damaged"):
             list(loader)
     assert not loader.stats().failed
 

@@ -120,7 +120,7 @@ def test_a_batch_in_which_every_sample_fails(caplog):
 def test_nothing_can_be_decoded():
     with (
         Loader(Memory(4, damaged=range(4)), batch_size=4, on_error="skip") as loader,
-        pytest.raises(LoaderError, match=r"100 samples in a row.*damaged themselves; the last: cannot decode \(sample"),
+        pytest.raises(LoaderError, match=r"100 replacements in a row .* are damaged, too; .* cannot decode \(sample"),
     ):
         list(loader)
 
@@ -142,7 +142,7 @@ def test_what_was_skipped_before_the_end_is_told():
         on_error="skip",
         error_callback=lambda error: told.append(error.index),
     ) as loader:
-        with pytest.raises(LoaderError, match="in a row that were to show the shape of an empty batch are damaged"):
+        with pytest.raises(LoaderError, match="replacements in a row for the shape of an empty batch are damaged"):
             list(loader)
         assert told == [0, 1]
     with (

@@ -235,14 +235,14 @@ def test_exit_while_a_picture_is_decoded_that_takes_longer_than_the_exit_waits(s
     while the interpreter ends, for which it is given some seconds here: both crash. A picture that takes 2 s has 100
     megapixels; this one takes as long because of its many passes, and the wait is shortened."""
     ended = Program(f"""{ENDING_SLOWLY.format(seconds=seconds)}
-from cuaug.pipeline import workers
+from cuaug.pipeline import thread_pool
 from tests.loader.pictures import Bytes, png, slow_to_decode
 
-workers._PATIENCE_SECONDS = 0.1
+thread_pool._CLOSE_SECONDS = 0.1
 loader = Loader(Bytes(png(0), slow_to_decode(100 if {seconds} else 200)), T.Resize((8, 8)), threads=1, prefetch=1)
 batches = iter(loader)
 next(batches)
-while not any(activity.doing == "decoding" for activity in loader._pipeline.workers.activities()):
+while not any(activity.activity == "decoding" for activity in loader._pipeline.workers.activities()):
     pass
 time.sleep(0.05)
 ready()

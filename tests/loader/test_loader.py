@@ -16,7 +16,7 @@ from PIL import Image, ImageOps
 
 from cuaug import Loader, LoaderError, collate
 from cuaug import transforms as T
-from cuaug.profiling.stages import stages
+from cuaug.profiling.bottleneck import stages_of
 from tests.codec.pictures import encode
 from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
 
@@ -252,12 +252,12 @@ def test_stats():
         list(loader)
         stats = loader.stats()
         assert (stats.samples, stats.batches, stats.failed) == (19, 4, 1)
-        assert set(stats.seconds) == set(stages(loader.device.type))
+        assert set(stats.seconds) == set(stages_of(loader.device.type))
         assert all(value >= 0 for value in stats.seconds.values())
         assert min(stats.seconds[stage] for stage in ("parse", "plan", "decode", "augment", "finish")) > 0
         assert "19 samples in 4 batches, 1 failed" in str(stats) and "decode" in str(stats)
         assert stats.begun >= 20 and stats.decoded_by == {"cpu": 19} and sum(stats.ready) == 3
-        assert str(stats).startswith(stats.bottleneck)
+        assert str(stats).startswith(f"bottleneck: {stats.bottleneck}\n")
         list(loader)
         assert loader.stats().batches == 8 and stats.batches == 4, "stats() is a snapshot of the totals"
 

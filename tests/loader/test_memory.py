@@ -1,8 +1,8 @@
-"""Memory over many epochs, with pictures of every size.
+"""Memory over many epochs, with images of every size.
 
-What is measured is resident memory, between epochs, of a process in which malloc gives every freed piece of 64 kB or
-more back to the system at once. Left to itself it keeps freed pieces for later, how many depends on the order in which
-threads free what decoders ask for, and that is neither held by anybody nor growing; the last test is without it.
+The tests measure resident memory between epochs, in a process whose malloc returns each freed block of 64 kB or more to
+the system at once. By default malloc keeps some freed blocks, depending on the order in which threads free them. Those
+blocks are not in use and their number does not grow. The last test uses the default.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def encoded(height, width, form):
     Image.fromarray(photo(height, width)).save(out, form)
     return out.getvalue()
 
-# Giants and dwarfs by turns; the largest size several times, so that soon every thread has met it.
+# Large and tiny images alternate; the largest size comes several times, so that every thread soon decodes it.
 sizes = [(1200, 1700), (1, 1), (1700, 1200), (1, 1600), (1200, 1700), (2, 3), (375, 500), (1600, 1), (64, 64), (7, 5)]
 data = [encoded(h, w, "PNG" if i in (4, 7, 9) else "JPEG") for i, (h, w) in enumerate(sizes)]
 damaged = [b"", b"nothing", data[0][: len(data[0]) // 2], data[2][: len(data[2]) // 2]]
@@ -54,8 +54,8 @@ def resident():
     gc.collect()
     return psutil.Process().memory_info().rss
 
-def rest(loader):
-    while loader._pipeline.workers.activities():  # what was under way
+def wait_for_workers(loader):
+    while loader._pipeline.workers.activities():
         time.sleep(0.001)
 
 def one_loader(chain, batch_size):
@@ -64,10 +64,10 @@ def one_loader(chain, batch_size):
             for batch in loader:
                 pass
             del batch
-            rest(loader)
+            wait_for_workers(loader)
             yield
 
-def damaged_and_broken_off():
+def damaged_and_abandoned():
     options = {"batch_size": 3, "shuffle": True, "threads": 2, "on_error": "replace", "dtype": torch.float32}
     with Loader(Bytes(*data, *damaged), small, **options) as loader:
         for epoch in range(40):
@@ -77,7 +77,7 @@ def damaged_and_broken_off():
                 if step == epoch % 5:
                     break
             del batch, kept
-            rest(loader)
+            wait_for_workers(loader)
             yield
 
 def new_loaders():
@@ -93,10 +93,10 @@ def new_loaders():
         yield
 
 print(json.dumps({
-    "pictures resized": [resident() for _ in one_loader(small, 4)],
-    "pictures as they are": [resident() for _ in one_loader([], 1)],
-    "damaged ones replaced, broken off, batches kept": [resident() for _ in damaged_and_broken_off()],
-    "a new loader each time": [resident() for _ in new_loaders()],
+    "resized images": [resident() for _ in one_loader(small, 4)],
+    "images of their own sizes": [resident() for _ in one_loader([], 1)],
+    "damaged images replaced, iterations abandoned, batches kept": [resident() for _ in damaged_and_abandoned()],
+    "a new loader per epoch": [resident() for _ in new_loaders()],
 }))
 """
 
@@ -111,10 +111,10 @@ def resident_mib() -> dict[str, list[float]]:
 @pytest.mark.parametrize(
     "epochs",
     [
-        "pictures resized",
-        "pictures as they are",
-        "damaged ones replaced, broken off, batches kept",
-        "a new loader each time",
+        "resized images",
+        "images of their own sizes",
+        "damaged images replaced, iterations abandoned, batches kept",
+        "a new loader per epoch",
     ],
 )
 def test_resident_memory_is_flat(epochs, resident_mib):
@@ -130,34 +130,34 @@ def resident() -> int:
 
 
 @pytest.mark.slow
-def test_a_loader_at_rest_holds_no_batch():
-    """Not even to use its memory again: it may be the validation's, and the training goes on for hours."""
+def test_an_idle_loader_holds_no_batch():
+    """Not even for reuse: a validation loader is idle while training runs for hours."""
     with Loader(Memory(30), T.Resize((1000, 1000)), batch_size=3, dtype=torch.float32, threads=2) as loader:
-        for broken_off in (True, False):
+        for abandoned in (True, False):
             before = resident()
-            places = set()
+            addresses = set()
             for step, batch in enumerate(loader):
-                places.add(batch.images.data_ptr())
+                addresses.add(batch.images.data_ptr())
                 if step == 5:
-                    under_way = resident()
-                    if broken_off:
+                    during = resident()
+                    if abandoned:
                         break
             del batch
             while loader._pipeline.workers.activities():
                 time.sleep(0.001)
-            assert under_way - before > 60, "of 34 MiB each, three are ready, in hand or being made"
+            assert during - before > 60, "three batches of 34 MiB each are ready, held or in progress"
             assert resident() - before < 20
-            assert len(places) < 6, "during an iteration it is used again"
+            assert len(addresses) < 6, "an iteration reuses memory"
 
 
-def test_memory_that_is_too_small_or_far_too_large_is_let_go():
-    """One giant batch must not stay for the small ones that follow."""
-    recycler = BufferPool(keep=1)
-    held = []
+def test_blocks_of_unfit_sizes_are_not_reused():
+    """One giant batch must not keep its memory for later small ones."""
+    buffer_pool = BufferPool(keep=1)
+    sizes = []
     for size in (6400, 6464, 1664, 1600, 1536):
-        recycler.empty([(size,)], torch.uint8)
-        held.append(len(recycler._lent[0][1]))
-    assert held == [6400, 6464, 6464, 1600, 1600]
+        buffer_pool.empty([(size,)], torch.uint8)
+        sizes.append(len(buffer_pool._blocks[0][1]))
+    assert sizes == [6400, 6464, 6464, 1600, 1600]
 
 
 @pytest.mark.slow
@@ -177,24 +177,24 @@ def test_pages(size):
     del memory
     assert (part == 7).all()
     del part
-    assert resident() <= before + 2, "what is let go is the system's again"
+    assert resident() <= before + 2, "freed memory returns to the system"
 
 
-def test_pages_of_a_system_without_huge_ones(monkeypatch):
-    """A kernel that is built without them, as those of some small aarch64 machines are, refuses the advice."""
+def test_pages_without_huge_pages(monkeypatch):
+    """A kernel without huge pages, as on some small aarch64 machines, refuses the advice."""
 
-    class Refusing(mmap.mmap):
+    class RefusingMmap(mmap.mmap):
         def madvise(self, *advice):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
-    monkeypatch.setattr(mmap, "mmap", Refusing)
+    monkeypatch.setattr(mmap, "mmap", RefusingMmap)
     memory = pages(8 << 20)
     memory[:] = 7
     assert (memory == 7).all()
 
 
-def test_no_memory_is_a_memory_error_of_every_size():
-    """Not an OSError, which would look as if a file could not be read."""
+def test_a_failed_allocation_is_a_memory_error():
+    """Not an OSError, which would look like an unreadable file."""
     for size in (1 << 50, 1 << 62):
         with pytest.raises(MemoryError, match=rf"no memory for {size:,} bytes"):
             pages(size)

@@ -1,4 +1,4 @@
-"""What a loader counts, and when each thread did what: totals, timelines, traces, ranges."""
+"""A loader's totals, and profiles: timelines, traces, HTML pages, NVTX ranges."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from PIL import Image
 
 from cuaug import DecodedCache, Loader, LoaderError
 from cuaug import transforms as T
-from cuaug.pipeline.config import RuntimeConfig
+from cuaug.profiling.bottleneck import RuntimeConfig, stages_of
 from cuaug.profiling.profile import Profile
 from cuaug.profiling.recorder import Recorder
-from cuaug.profiling.stages import stages
 from tests.loader.pictures import Bytes, Memory, noisy_jpeg, png
 
-# --- what is counted -------------------------------------------------------------------------------------------------
+# --- totals ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_decoded():
+def test_decoders_are_counted():
     bmp = io.BytesIO()
     Image.open(io.BytesIO(png(1))).save(bmp, "BMP")
     files = [png(0), bmp.getvalue(), bmp.getvalue(), np.zeros((4, 5, 3), np.uint8)]
@@ -46,7 +45,7 @@ def test_a_profile_has_its_own_totals():
         list(loader)
         with loader.profile() as profile:
             for _ in loader:
-                assert profile.stats.batches <= 4, "it can be asked while it lasts"
+                assert profile.stats.batches <= 4, "totals so far are available while the profile runs"
         list(loader)
         assert (profile.stats.samples, profile.stats.batches, profile.stats.begun) == (20, 4, 20)
         assert (loader.stats().samples, loader.stats().batches) == (60, 12)
@@ -57,18 +56,18 @@ def test_a_profile_has_its_own_totals():
 def test_one_profile_at_a_time():
     with Loader(Memory(4)) as loader:
         unused = loader.profile()
-        with pytest.raises(LoaderError, match="nothing has been profiled"):
+        with pytest.raises(LoaderError, match="the profile has not begun"):
             _ = unused.stats
         with loader.profile() as profile:
             with pytest.raises(LoaderError, match="another profile"), loader.profile():
                 pass
             list(loader)
         assert profile.stats.samples == 4
-        with pytest.raises(LoaderError, match="taken once"), profile:
+        with pytest.raises(LoaderError, match="entered once only"), profile:
             pass
 
 
-def test_breaking_off_counts_no_time_of_the_consumer():
+def test_an_abandoned_iteration_counts_no_time_of_the_consumer():
     with Loader(Memory(20), batch_size=2) as loader:
         batches = iter(loader)
         next(batches)
@@ -77,7 +76,7 @@ def test_breaking_off_counts_no_time_of_the_consumer():
         assert loader.stats().seconds["wait_for_consumer"] < 0.3
 
 
-# --- the timeline ----------------------------------------------------------------------------------------------------
+# --- timelines -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def profile(loaders_device) -> Profile:
     return profile
 
 
-def test_every_stage_of_every_sample_is_there(profile):
+def test_the_timeline_has_every_stage_of_every_sample(profile):
     events = [event for events in profile.lanes().values() for event in events]
     for stage in ("read", "parse"):
         samples = [event.sample for event in events if event.stage == stage and event.sample is not None]
@@ -106,8 +105,8 @@ def test_every_stage_of_every_sample_is_there(profile):
     assert len(profile.queue()) == 4
 
 
-def test_headers_of_jpegs_are_parsed_together():
-    """So the timeline has a bar for all that a task reads, and one for each other file."""
+def test_jpeg_headers_of_a_task_are_parsed_together():
+    """The timeline has one parse event per task, and one more for each file that is not a JPEG."""
     files = [noisy_jpeg(8, 8)] * 7 + [png(0)] + [noisy_jpeg(8, 8)] * 8
     with Loader(Bytes(*files), [T.Resize((16, 16))], batch_size=16, threads=2) as loader:
         list(loader)
@@ -127,7 +126,7 @@ def test_the_timeline_adds_up_to_the_totals(profile):
 
 
 def check_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    """What Perfetto asks of a trace; its complete events."""
+    """Checks a trace against Perfetto's rules. Returns its complete events."""
     named = {(event["pid"], event["tid"]) for event in trace["traceEvents"] if event["name"] == "thread_name"}
     complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     lanes: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -137,8 +136,8 @@ def check_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
         assert (event["pid"], event["tid"]) in named
         assert event["ts"] >= 0 and event["dur"] > 0
         lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    for stretches in lanes.values():
-        for (_, end), (start, _) in pairwise(sorted(stretches)):
+    for intervals in lanes.values():
+        for (_, end), (start, _) in pairwise(sorted(intervals)):
             assert start >= end - 1e-3, "two events of a lane overlap"
     for event in trace["traceEvents"]:
         assert event["ph"] in "XMC", event
@@ -149,7 +148,7 @@ def check_trace(trace: dict[str, Any]) -> list[dict[str, Any]]:
     return complete
 
 
-def test_the_trace_is_what_perfetto_asks_for(profile, tmp_path):
+def test_the_chrome_trace_follows_perfettos_rules(profile, tmp_path):
     profile.export_chrome_trace(tmp_path / "trace.json")
     trace = json.loads((tmp_path / "trace.json").read_text())
     complete = check_trace(trace)
@@ -161,7 +160,7 @@ def test_the_trace_is_what_perfetto_asks_for(profile, tmp_path):
 
 
 @pytest.mark.cpu_only
-def test_a_bad_trace_is_noticed():
+def test_the_trace_check_rejects_bad_traces():
     event = {"ph": "X", "name": "read", "ts": 1.0, "dur": 5.0, "pid": 1, "tid": 1}
     thread = {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "a"}}
     check_trace({"traceEvents": [thread, event, event | {"ts": 6.0}]})
@@ -171,13 +170,13 @@ def test_a_bad_trace_is_noticed():
 
 
 @pytest.mark.cpu_only
-def test_what_overlaps_gets_a_lane_of_its_own():
-    """As two iterations do that one thread takes turns with."""
+def test_overlapping_events_get_separate_lanes():
+    """Two iterations in one thread overlap."""
     recorder = Recorder(RuntimeConfig("cpu", 1, 1))
     with Profile(recorder, None) as profile:
         base = time.perf_counter_ns()
         for start, end in ((0, 10), (10, 30), (20, 40), (25, 28), (40, 50)):
-            profile.stretch("consumer", "wait_for_data", base + start, base + end, 0, None)
+            profile.on_stage("consumer", "wait_for_data", base + start, base + end, 0, None)
         time.sleep(0.001)
     assert [len(events) for events in profile.lanes().values()] == [3, 1, 1]
     assert list(profile.lanes()) == ["consumer", "consumer (2)", "consumer (3)"]
@@ -192,7 +191,7 @@ def test_two_iterations_at_once(tmp_path):
     assert "consumer (2)" in profile.lanes()
 
 
-def test_the_page_needs_nothing_else(profile, tmp_path):
+def test_the_html_page_is_self_contained(profile, tmp_path):
     profile.export_html(tmp_path / "timeline.html")
     page = (tmp_path / "timeline.html").read_text()
     assert not re.search(r"https?:|<link|\bsrc=|\bimport\b|fetch\(|url\(", page)
@@ -203,12 +202,12 @@ def test_the_page_needs_nothing_else(profile, tmp_path):
         assert [data["stages"][bar[0]] for bar in lane["bars"]] == [event.stage for event in events]
         assert [bar[3:] for bar in lane["bars"]] == [[event.batch, event.sample] for event in events]
     colors = set(re.findall(r'(\w+): "#', page))
-    assert colors == set(stages("cuda")), "every stage has a colour"
+    assert colors == set(stages_of("cuda")), "every stage has a colour"
 
 
 @pytest.mark.cpu_only
-def test_events_end_where_there_are_too_many(monkeypatch):
-    monkeypatch.setattr("cuaug.profiling.profile._MOST_EVENTS", 10)
+def test_events_beyond_the_limit_are_dropped(monkeypatch):
+    monkeypatch.setattr("cuaug.profiling.profile._MAX_EVENTS", 10)
     with Loader(Memory(40), batch_size=4) as loader, loader.profile() as profile:
         list(loader)
     assert not profile.complete and profile.stats.samples == 40
@@ -216,9 +215,9 @@ def test_events_end_where_there_are_too_many(monkeypatch):
 
 
 @pytest.mark.cpu_only
-def test_ranges_nest_and_leave_the_consumers_alone():
+def test_ranges_nest_with_the_consumers_own():
     class Ranges(threading.local):
-        """What torch.cuda.nvtx does, for each thread."""
+        """In place of torch.cuda.nvtx: ranges per thread."""
 
         def __init__(self) -> None:
             self.open: list[str] = []

@@ -109,7 +109,7 @@ def test_a_replacement_that_does_not_fit_is_replaced_itself():
 def test_a_chain_that_fits_no_picture_says_why():
     with (
         Loader(Pictures(GOOD, GOOD), [T.RandomCrop(99)], batch_size=2, on_error="skip") as loader,
-        pytest.raises(LoaderError, match=r"100 samples in a row .*crop of 99 x 99 .* does not fit"),
+        pytest.raises(LoaderError, match=r"100 replacements in a row .*crop of 99 x 99 .* does not fit"),
     ):
         next(iter(loader))
 

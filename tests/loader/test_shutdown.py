@@ -232,7 +232,7 @@ def test_a_fork_uses_the_loader_anew():
     loader = Loader(Memory(40), batch_size=4, threads=2)
     under_way = iter(loader)
     next(under_way)
-    with loader._recorder._lock, loader._pipeline.workers._lock, loader._pipeline.memory._lock:
+    with loader._recorder._lock, loader._pipeline.workers._lock, loader._pipeline.buffer_pool._lock:
         child = os.fork()
         if child == 0:
             code = 1

@@ -1,4 +1,4 @@
-"""A slow source, a slow consumer, a read that hangs: order and counts hold, and what is stuck is named."""
+"""Slow sources, slow consumers and stuck reads: order and counts hold, and errors name the stuck sample."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.loader.pictures import Bytes, Memory, numbers_of, png, slow_to_decode
 from tests.loader.programs import Program
 
 
-class Watched(Memory):
-    """Notes which samples it was asked for; `before` is called before each is read. It knows paths."""
+class WatchedSource(Memory):
+    """Records the samples that are read, and names their paths. Calls `before` before each read."""
 
     def __init__(self, count: int, before: Callable[[int], object] = lambda index: None, damaged: object = ()) -> None:
         super().__init__(count, damaged)
-        self.asked: list[int] = []
+        self.reads: list[int] = []
         self._before = before
 
     def read(self, index: int) -> tuple[bytes, int]:
-        self.asked.append(index)
+        self.reads.append(index)
         self._before(index)
         return super().read(index)
 
@@ -39,8 +39,8 @@ class Watched(Memory):
 
 
 @pytest.fixture
-def let_go() -> Iterator[threading.Event]:
-    """What stuck reads wait for; set at the end, so that their threads end."""
+def release() -> Iterator[threading.Event]:
+    """The event that stuck reads wait for; set at the end, so that their threads end."""
     event = threading.Event()
     yield event
     event.set()
@@ -58,7 +58,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     return condition()
 
 
-# --- slow, but it moves ----------------------------------------------------------------------------------------------
+# --- slow, but progressing -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -73,11 +73,11 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 )
 @settings(max_examples=40)
 def test_order_labels_and_counts_hold(count, batch_size, threads, prefetch, source_seconds, consumer_seconds, shuffle):
-    """However long each read and the consumer take, which varies from sample to sample."""
-    source = Watched(count, lambda index: time.sleep(random.random() * source_seconds))
+    """With any durations of reads and of the consumer's steps."""
+    source = WatchedSource(count, lambda index: time.sleep(random.random() * source_seconds))
     options = {"batch_size": batch_size, "shuffle": shuffle}
     with (
-        Loader(Memory(count), **options, threads=1, prefetch=1) as unhurried,
+        Loader(Memory(count), **options, threads=1, prefetch=1) as reference,
         Loader(source, **options, threads=threads, prefetch=prefetch, timeout_seconds=60) as loader,
     ):
         for epoch in range(2):
@@ -85,30 +85,30 @@ def test_order_labels_and_counts_hold(count, batch_size, threads, prefetch, sour
             for batch in loader:
                 time.sleep(random.random() * consumer_seconds)
                 got.append(checked_labels(batch))
-            assert got == [checked_labels(batch) for batch in unhurried]
-            assert len(got) == len(loader) and sorted(source.asked) == sorted([*range(count)] * (epoch + 1))
+            assert got == [checked_labels(batch) for batch in reference]
+            assert len(got) == len(loader) and sorted(source.reads) == sorted([*range(count)] * (epoch + 1))
 
 
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 4))
 @settings(max_examples=20)
 def test_prefetch_never_holds_more_than_its_depth(prefetch, batch_size, threads):
-    """While the consumer holds batch k, all of batches k + 1 ... k + prefetch is read, and nothing beyond."""
+    """While the consumer holds batch k, batches k + 1 ... k + prefetch are read, and no others."""
     count = 60
-    source = Watched(count)
+    source = WatchedSource(count)
     with Loader(source, batch_size=batch_size, threads=threads, prefetch=prefetch) as loader:
         batches = iter(loader)
-        assert source.asked == [], "nothing before the first batch is asked for"
+        assert source.reads == [], "no reads before the first batch is requested"
         for k in range(-(-count // batch_size)):
             assert checked_labels(next(batches))[0] == k * batch_size
             allowed = min(count, (k + 1 + prefetch) * batch_size)
-            assert eventually(lambda allowed=allowed: len(source.asked) >= allowed)
+            assert eventually(lambda allowed=allowed: len(source.reads) >= allowed)
             time.sleep(0.002)
-            assert sorted(source.asked) == list(range(allowed))
+            assert sorted(source.reads) == list(range(allowed))
 
 
-def test_batches_begun_earlier_go_first(let_go):
-    """A batch that is read need not wait until the next ones are, even on one thread."""
-    source = Watched(64, lambda index: index < 16 or let_go.wait(60))
+def test_earlier_batches_have_priority(release):
+    """A batch that is read need not wait for later reads, even on one thread."""
+    source = WatchedSource(64, lambda index: index < 16 or release.wait(60))
     for threads in (1, 3):
         with Loader(source, batch_size=8, threads=threads, timeout_seconds=20) as loader:
             batches = iter(loader)
@@ -117,9 +117,9 @@ def test_batches_begun_earlier_go_first(let_go):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout_seconds", [1.0, None])
-def test_what_is_slow_but_moves_does_not_time_out(timeout_seconds):
-    """A batch takes longer than that here, and so does the consumer; no sample does."""
-    source = Watched(16, lambda index: time.sleep(0.15))
+def test_slow_batches_do_not_time_out(timeout_seconds):
+    """Batches and the consumer take longer than the timeout; no single sample does."""
+    source = WatchedSource(16, lambda index: time.sleep(0.15))
     with Loader(source, batch_size=8, threads=1, prefetch=1, timeout_seconds=timeout_seconds) as loader:
         begin = time.monotonic()
         for k, batch in enumerate(loader):
@@ -128,15 +128,15 @@ def test_what_is_slow_but_moves_does_not_time_out(timeout_seconds):
         assert time.monotonic() - begin > 2.3 and k == 1
 
 
-# --- stuck -----------------------------------------------------------------------------------------------------------
+# --- stuck samples ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 4])
-def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
-    """After the batches before it. The loader goes on with the threads that are left, and others do with theirs."""
+def test_a_stuck_source_is_reported_with_its_path(release, threads):
+    """After the earlier batches. The loader continues with its other threads; other loaders are not affected."""
     stuck = [21]
-    source = Watched(40, lambda index: index not in stuck or let_go.wait(60))
+    source = WatchedSource(40, lambda index: index not in stuck or release.wait(60))
     with (
         Loader(source, batch_size=4, threads=threads, timeout_seconds=1) as loader,
         Loader(Memory(400), batch_size=4, threads=1) as other,
@@ -151,7 +151,7 @@ def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
                 got += checked_labels(batch)
         assert 1 < time.monotonic() - begin < 10 and got == list(range(20))
         assert sum(len(labels) for _, labels in other) == 400
-        stuck.clear()  # for those who read it from now on
+        stuck.clear()  # later reads succeed
         if threads == 1:
             with pytest.raises(LoaderError, match=r"reading 'disk/21.png' \(sample 21\) has taken"):
                 next(iter(loader))
@@ -160,17 +160,17 @@ def test_a_stuck_source_is_reported_with_its_path(let_go, threads):
 
 
 @pytest.mark.slow
-def test_another_iteration_is_not_blamed(let_go):
-    """One whose own samples move, however slowly, while a thread is still stuck in those of one that has failed."""
+def test_a_new_iteration_does_not_time_out_for_an_old_one(release):
+    """Its own samples are slow but progress, while a thread is still stuck in the failed iteration."""
     slow = threading.Event()
 
     def before(index: int) -> None:
         if slow.is_set():
             time.sleep(0.15)
         elif index == 3:
-            let_go.wait(60)
+            release.wait(60)
 
-    with Loader(Watched(6, before), batch_size=6, threads=2, timeout_seconds=0.7) as loader:
+    with Loader(WatchedSource(6, before), batch_size=6, threads=2, timeout_seconds=0.7) as loader:
         with pytest.raises(LoaderError, match="sample 3"):
             list(loader)
         slow.set()
@@ -178,20 +178,20 @@ def test_another_iteration_is_not_blamed(let_go):
 
 
 @pytest.mark.slow
-def test_a_stuck_stand_in_is_reported(let_go):
-    """Of a damaged sample that is replaced: nothing beyond sample 1 is prefetched here."""
-    source = Watched(30, lambda index: index < 2 or let_go.wait(60), damaged=[0, 1])
+def test_a_stuck_replacement_is_reported(release):
+    """Of a damaged sample; no sample after 1 is prefetched here."""
+    source = WatchedSource(30, lambda index: index < 2 or release.wait(60), damaged=[0, 1])
     with (
         Loader(source, on_error="replace", threads=4, prefetch=1, timeout_seconds=1) as loader,
         pytest.raises(LoaderError, match=r"reading 'disk/\d+.png' \(sample \d+\) has taken") as caught,
     ):
         next(iter(loader))
-    assert any(f"'disk/{index}.png'" in str(caught.value) for index in source.asked if index >= 2)
+    assert any(f"'disk/{index}.png'" in str(caught.value) for index in source.reads if index >= 2)
 
 
 @pytest.mark.cpu_only
 def test_a_stuck_decoder_is_reported():
-    """By a picture that takes seconds, on one of two threads."""
+    """An image that takes seconds, on one of two threads."""
     with Loader(Bytes(png(0), slow_to_decode(), png(2)), threads=2, timeout_seconds=0.5) as loader:
         batches = iter(loader)
         assert next(batches).labels.tolist() == [0]
@@ -200,8 +200,8 @@ def test_a_stuck_decoder_is_reported():
 
 
 @pytest.mark.cpu_only
-def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go):
-    monkeypatch.setattr(CpuDecoder, "decode_each", lambda *_, **__: let_go.wait(60))
+def test_a_stuck_decoder_of_several_images_names_them_all(monkeypatch, release):
+    monkeypatch.setattr(CpuDecoder, "decode_each", lambda *_, **__: release.wait(60))
     message = r"^decoding one of sample 0, sample 1 has taken \d\.\d s so far, more than"
     with (
         Loader(Bytes(png(0), png(1)), batch_size=2, threads=2, timeout_seconds=0.5) as loader,
@@ -210,10 +210,10 @@ def test_of_pictures_that_are_decoded_together_all_are_named(monkeypatch, let_go
         next(iter(loader))
 
 
-def test_of_files_that_are_read_together_the_stuck_one_is_named(monkeypatch, let_go):
-    def stuck(paths: list[str], at: ctypes.c_int64, max_bytes: int) -> None:
-        at.value = paths.index("disk/5.png")
-        let_go.wait(60)
+def test_a_stuck_read_of_several_files_names_the_stuck_one(monkeypatch, release):
+    def stuck(paths: list[str], progress: ctypes.c_int64, max_bytes: int) -> None:
+        progress.value = paths.index("disk/5.png")
+        release.wait(60)
 
     monkeypatch.setattr("cuaug.pipeline.reader.read_files", stuck)
     with (
@@ -224,13 +224,13 @@ def test_of_files_that_are_read_together_the_stuck_one_is_named(monkeypatch, let
 
 
 @pytest.mark.slow
-def test_a_stuck_collate_fn_is_reported(let_go):
+def test_a_stuck_collate_fn_is_reported(release):
     def collate(labels: list[int]) -> list[int]:
         if labels[0] == 8:
-            let_go.wait(60)
+            release.wait(60)
         return labels
 
-    with Loader(Watched(40), batch_size=4, threads=2, timeout_seconds=1, collate_fn=collate) as loader:
+    with Loader(WatchedSource(40), batch_size=4, threads=2, timeout_seconds=1, collate_fn=collate) as loader:
         batches = iter(loader)
         assert [next(batches).labels[0] for _ in range(2)] == [0, 4]
         with pytest.raises(LoaderError, match=r"^finishing the batch of 'disk/8.png' \(sample 8\) has taken"):
@@ -238,8 +238,8 @@ def test_a_stuck_collate_fn_is_reported(let_go):
 
 
 @pytest.mark.slow
-def test_a_process_that_was_stopped_goes_on():
-    """By Ctrl-Z, or with its container or virtual machine: what it was at is older then than the timeout."""
+def test_a_stopped_process_continues_without_a_timeout():
+    """Ctrl-Z, or a paused container: the current sample is then older than the timeout."""
     program = Program("""
 class Slow(Memory):
     def read(self, index):
@@ -254,14 +254,14 @@ list(Loader(Slow(4), threads=1, timeout_seconds=1, device="cpu"))
     os.kill(program.process, signal.SIGSTOP)
     time.sleep(1.5)
     os.kill(program.process, signal.SIGCONT)
-    ended = program.ends(within=float("inf"))
-    assert ended.code == 0, ended.err
+    finished = program.ends(within=float("inf"))
+    assert finished.code == 0, finished.err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stuck_in", ["read", "decode"])
 def test_a_process_with_a_stuck_thread_ends(stuck_in):
-    ended = Program(f"""
+    finished = Program(f"""
 from cuaug.codec import CpuDecoder
 
 def hang(*_, **__):
@@ -278,6 +278,7 @@ class Stuck(Memory):
 
 list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=1, device="cpu"))
 """).ends()
-    said = {"read": "reading sample ", "decode": "decoding (one of )?sample "}[stuck_in]
-    assert ended.code == 1 and re.match(f"cuaug.errors.LoaderError: {said}", ended.last_line), ended.err
-    assert ended.err.count("Traceback") == 1
+    activity = {"read": "reading sample ", "decode": "decoding (one of )?sample "}[stuck_in]
+    assert finished.code == 1, finished.err
+    assert re.match(f"cuaug.errors.LoaderError: {activity}", finished.last_line), finished.err
+    assert finished.err.count("Traceback") == 1

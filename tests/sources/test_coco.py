@@ -137,7 +137,7 @@ def test_annotations_of_the_picture_before_its_turn(tmp_path, cache):
             assert [label["image_id"] for label in next(iter(loader)).labels] == [5, 7]
     with Loader(source, cache=cache) as loader, pytest.raises(DecodeError) as caught:
         list(loader)
-    for part in ("6.jpg' (sample 1): the picture is 16 x 12 pixels", "annotations are of 12 x 16", "apply_exif=False"):
+    for part in ("6.jpg' (sample 1): the image is 16 x 12 pixels", "annotations are of 12 x 16", "apply_exif=False"):
         assert part in str(caught.value)
 
 

@@ -1,6 +1,6 @@
-"""Stand-ins for all of CUDA: host memory, one stream, kernels run by the host build.
+"""Fakes for all of CUDA: host memory, one stream, and kernels of the CPU build.
 
-`tests/dry_run/` tests with them what is around the kernels; `benchmarks/gpu_python.py` measures it.
+`tests/dry_run/` tests the Python around the kernels with these fakes; `benchmarks/gpu_python.py` measures it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["FakeDecoder", "FakeKernel", "FakeStream", "FakeTorch", "replace_cuda
 
 
 class FakeEvent:
-    """Passes when it is recorded, as on a stream where everything runs at once."""
+    """An event that passes when it is recorded, as on a stream that runs all work at once."""
 
     def __init__(self, blocking: bool = False, enable_timing: bool = False) -> None:
         self.recorded_on: Any = None
@@ -45,7 +45,7 @@ class FakeEvent:
 
 
 class FakeRanges:
-    """As torch.cuda.nvtx: each thread's ranges nest."""
+    """In place of torch.cuda.nvtx: ranges nest per thread."""
 
     def __init__(self) -> None:
         self.open: dict[int, list[str]] = {}
@@ -59,13 +59,18 @@ class FakeRanges:
 
 
 class FakeStream:
-    """As torch.cuda.Stream; `told` is whose memory it reads."""
+    """In place of torch.cuda.Stream.
+
+    Attributes:
+        waited: the events that the stream waits for.
+        recorded: addresses of the tensors given to `record_stream`.
+    """
 
     cuda_stream = 7
 
     def __init__(self) -> None:
         self.waited: list[Any] = []
-        self.told: list[int] = []
+        self.recorded: list[int] = []
 
     def wait_event(self, event: Any) -> None:
         self.waited.append(event)
@@ -74,15 +79,15 @@ class FakeStream:
 
 
 class FakeTorch:
-    """torch, with the parts of torch.cuda that cuaug uses.
+    """torch, with fakes for the parts of torch.cuda that cuaug uses.
 
     Attributes:
-        asked: ("pinned" or "device", bytes) for each piece of memory that was asked for.
+        allocations: ("pinned" or "device", bytes) of each allocation.
         consumer: the current stream.
     """
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, int]] = []
+        self.allocations: list[tuple[str, int]] = []
         self.consumer = FakeStream()
         self.ranges = FakeRanges()
         self.cuda = SimpleNamespace(
@@ -100,12 +105,12 @@ class FakeTorch:
 
     def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         memory = torch.empty(shape, dtype=dtype)
-        self.asked.append(("pinned" if pin_memory else "device", memory.nbytes))
+        self.allocations.append(("pinned" if pin_memory else "device", memory.nbytes))
         return memory
 
 
 class FakeKernel:
-    """Runs each block's tile with the host build, and counts the launches."""
+    """Runs each block's tile with the CPU build, and counts the launches."""
 
     def __init__(self) -> None:
         self.launches: list[tuple[int, int, int]] = []
@@ -131,7 +136,7 @@ class FakeKernel:
 
 
 class FakeEntry:
-    """One of the entry points: notes its name, and has the stand-in of all run."""
+    """One entry point: records its name, and runs the fake kernel."""
 
     ptr = 0
 
@@ -144,22 +149,22 @@ class FakeEntry:
 
 
 class FakeDecoder:
-    """As `CudaDecoder`, into host memory.
+    """In place of `CudaDecoder`; decodes into host memory.
 
     Attributes:
-        made: (load_hint, threads) of each.
-        shared: of each, the images that the engine's share is of: those of its first call, as nvImageCodec has it.
-        wrapped: how many slots were.
+        created: (load_hint, threads) of each decoder.
+        first_calls: number of images in each decoder's first call; nvImageCodec fixes the engine's share there.
+        wrapped: number of wrapped slots.
     """
 
-    made: ClassVar[list[tuple[float, int]]] = []
-    shared: ClassVar[list[int]] = []
+    created: ClassVar[list[tuple[float, int]]] = []
+    first_calls: ClassVar[list[int]] = []
 
     def __init__(
         self, device_id: Any, *, fancy_upsampling: bool = True, threads: int = 4, load_hint: float = 0.65
     ) -> None:
-        self.host = CpuDecoder(fancy_upsampling=fancy_upsampling)
-        self.made.append((load_hint, threads))
+        self.cpu = CpuDecoder(fancy_upsampling=fancy_upsampling)
+        self.created.append((load_hint, threads))
         self.called = False
         self.wrapped = 0
         self.messages: dict[int, list[str]] = {}
@@ -171,7 +176,7 @@ class FakeDecoder:
     def _call(self, images: int) -> None:
         if not self.called:
             self.called = True
-            self.shared.append(images)
+            self.first_calls.append(images)
 
     def wrap(self, array: torch.Tensor, stream: int) -> torch.Tensor:
         assert stream == FakeStream.cuda_stream and array.shape[::2] == (1, 3)
@@ -181,49 +186,49 @@ class FakeDecoder:
     def decode(self, headers: Any, slots: Any, stream: int) -> list[Any]:
         assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
         self._call(len(headers))
-        outcomes: list[Any] = []
+        results: list[Any] = []
         self.messages = {}
-        for place, (header, slot) in enumerate(zip(headers, slots, strict=True)):
+        for i, (header, slot) in enumerate(zip(headers, slots, strict=True)):
             try:
-                pixels = self.host.decode(header).copy()
+                pixels = self.cpu.decode(header).copy()
             except DecodeError as error:
-                outcomes.append(error)
+                results.append(error)
                 continue
             finally:
-                if self.host.messages:
-                    self.messages[place] = self.host.messages[0]
+                if self.cpu.messages:
+                    self.messages[i] = self.cpu.messages[0]
             if header._stream is None:
-                outcomes.append(pixels)
+                results.append(pixels)
             else:
                 slot.view(-1)[: pixels.size] = torch.from_numpy(pixels.reshape(-1))
-                outcomes.append(None)
-        return outcomes
+                results.append(None)
+        return results
 
 
-def replace_cuda(replace: Callable[[Any, str, Any], None], stand_in: FakeTorch | None = None) -> SimpleNamespace:
-    """Puts the stand-ins in CUDA's place.
+def replace_cuda(replace: Callable[[Any, str, Any], None], fake_torch: FakeTorch | None = None) -> SimpleNamespace:
+    """Replaces CUDA by the fakes.
 
     Args:
         replace: setattr, or pytest's `monkeypatch.setattr`.
-        stand_in: torch's; None: a new one.
+        fake_torch: None: a new one.
 
     Returns:
-        `torch`, `kernel`, `entries`: the names of those that were launched, and `granted`: the sizes of shared memory
-        that were asked for beyond the default.
+        `torch`, `kernel`, `entries` (names of launched entry points), and `shared_memory` (the sizes beyond the
+        default that kernels requested).
     """
     from cupy.cuda import driver, runtime
 
-    fake = SimpleNamespace(torch=stand_in or FakeTorch(), kernel=FakeKernel(), entries=[], granted=[])
+    fake = SimpleNamespace(torch=fake_torch or FakeTorch(), kernel=FakeKernel(), entries=[], shared_memory=[])
     replace(cuda, "torch", fake.torch)
     entries = cuda.Kernels(*(FakeEntry(fake, name) for name in cuda.Kernels._fields))
     replace(cuda, "kernels", lambda index: entries)
     replace(pipeline, "torch", fake.torch)
     replace(cuda_events, "torch", fake.torch)
-    FakeDecoder.made.clear()
-    FakeDecoder.shared.clear()
+    FakeDecoder.created.clear()
+    FakeDecoder.first_calls.clear()
     replace(pipeline, "CudaDecoder", FakeDecoder)
     replace(streams, "acquire", lambda device: FakeStream())
-    replace(torch.Tensor, "record_stream", lambda self, stream: stream.told.append(self.data_ptr()))
-    replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.granted.append(value))
+    replace(torch.Tensor, "record_stream", lambda self, stream: stream.recorded.append(self.data_ptr()))
+    replace(driver, "funcSetAttribute", lambda function, attribute, value: fake.shared_memory.append(value))
     replace(runtime, "deviceGetAttribute", lambda attribute, device: 227 << 10)
     return fake

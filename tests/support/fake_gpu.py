@@ -1,13 +1,13 @@
-"""Pretended CUDA tensors: the tests marked `cuda` run on them where there is no GPU. Nothing of it runs on a GPU.
+"""A fake GPU: runs the tests marked `cuda` on a machine without a GPU.
 
     python -m pytest -p tests.support.fake_gpu -m cuda tests/cuda tests/loader
 
-A test that only a GPU can run is not run by those who change it, and what is wrong in it shows on the GPU, where
-minutes are dear. Here tensors "on cuda:0" lie in host memory, over the stand-ins of `fake_cuda.py`, and refuse
-what CUDA tensors refuse: NumPy, pinning, and company on the CPU. So a test that passes is one that could pass on a GPU.
-It says nothing of GPUs themselves: there is no second device, no stream, nothing is late, and no memory is counted.
+A mistake in a test that needs a GPU would otherwise show on the GPU, where minutes are expensive. Here tensors "on
+cuda:0" are in host memory, with the fakes of `fake_cuda.py`. They refuse the same operations as CUDA tensors: NumPy,
+pinning, and CPU tensors as operands. A test that passes here could pass on a GPU. It shows nothing of GPUs themselves:
+there is no second device and no stream, work is never late, and memory is not measured.
 
-`left_out.py` names what does not run like this, and why. `test_pretended.py` runs all the rest.
+`tests/dry_run/exclusions.py` lists the excluded tests with reasons; `test_fake_gpu.py` runs all others.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from torch.overrides import TorchFunctionMode
 import cuaug.codec
 import cuaug.device
 from tests import conftest
-from tests.dry_run.exclusions import LEFT_OUT
+from tests.dry_run.exclusions import EXCLUDED
 from tests.support.fake_cuda import FakeDecoder, FakeStream, FakeTorch, replace_cuda
 
-__all__ = ["BANNER", "SKIPPED", "Pretended"]
+__all__ = ["BANNER", "SKIPPED", "FakeCudaTensor"]
 
-BANNER = "PRETENDED CUDA: tensors in host memory that refuse what CUDA's refuse. Nothing here ran on a GPU."
+BANNER = "FAKE GPU: tensors in host memory that behave as CUDA tensors. Nothing here ran on a GPU."
 
-#: What it says of each test that is left out.
-SKIPPED = "not pretended: "
+#: Starts the reason of each skipped test.
+SKIPPED = "not on the fake GPU: "
 
 ROOT = Path(__file__).parents[2]
 T = torch.Tensor
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
 
-class Pretended(torch.Tensor):
-    """A tensor that calls itself one of cuda:0."""
+class FakeCudaTensor(torch.Tensor):
+    """A tensor in host memory that reports cuda:0 as its device."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call(func, args, kwargs or {})
 
 
-class Pretending(TorchFunctionMode):
-    """Also asks about calls that no pretended tensor takes part in, but that may make one; of the thread it is in."""
+class FakeGpuMode(TorchFunctionMode):
+    """Handles this thread's calls without FakeCudaTensor arguments, too: they may create one."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call(func, args, kwargs or {})
 
 
 def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What torch would do if there were a GPU, or the error that it would raise."""
-    given = [x for x in leaves((args, kwargs)) if isinstance(x, T)]
-    on_gpu = [x for x in given if isinstance(x, Pretended)]
+    """Does what torch does with a GPU, or raises torch's error."""
+    tensors = [x for x in leaves((args, kwargs)) if isinstance(x, T)]
+    on_gpu = [x for x in tensors if isinstance(x, FakeCudaTensor)]
     if on_gpu and func in ANSWERS:
         return ANSWERS[func](args[0])
     if func is T.pin_memory:
@@ -66,25 +66,25 @@ def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if func in (T.cpu, T.cuda):
         func, args = T.to, (args[0], CPU if func is T.cpu else device_of(*args[1:], **kwargs), *args[2:])
         kwargs = {name: value for name, value in kwargs.items() if name != "device"}
-    asked, args, kwargs = asked_device(func, args, kwargs)
-    if asked is None and not on_gpu:
+    device, args, kwargs = requested_device(func, args, kwargs)
+    if device is None and not on_gpu:
         return func(*args, **kwargs)
     if func not in BRIDGES:
-        refuse_company(func, given)
+        refuse_mixed_devices(func, tensors)
     elif func in (T.__getitem__, T.__setitem__):
         refuse_indices(*args)
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **kwargs)
         if func is T.copy_:
             return args[0]
-        to_gpu = bool(on_gpu) if asked is None else asked.type == "cuda"
-        if isinstance(result, T) and any(isinstance(x, Pretended) != to_gpu for x in given):
-            result = result.clone()  # what crosses over is a copy
-        return resolve_device(result, to_gpu)
+        to_gpu = bool(on_gpu) if device is None else device.type == "cuda"
+        if isinstance(result, T) and any(isinstance(x, FakeCudaTensor) != to_gpu for x in tensors):
+            result = result.clone()  # a copy between devices
+        return to_device(result, to_gpu)
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """What is in nested lists, tuples and dicts."""
+    """Yields the leaves of nested lists, tuples and dicts."""
     if isinstance(value, (list, tuple, dict)):
         for part in value.values() if isinstance(value, dict) else value:
             yield from leaves(part)
@@ -92,42 +92,44 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def resolve_device(value: Any, on_gpu: bool) -> Any:
-    """The tensors, also of a list or a tuple, as ones that are there."""
+def to_device(value: Any, on_gpu: bool) -> Any:
+    """A tensor, or the tensors in a list or tuple, on the fake GPU or on the CPU; shares memory."""
     if isinstance(value, T):
-        return value if isinstance(value, Pretended) == on_gpu else value.as_subclass(Pretended if on_gpu else T)
+        return (
+            value if isinstance(value, FakeCudaTensor) == on_gpu else value.as_subclass(FakeCudaTensor if on_gpu else T)
+        )
     if isinstance(value, (list, tuple)) and any(isinstance(part, T) for part in value):
-        return type(value)(resolve_device(part, on_gpu) for part in value)
+        return type(value)(to_device(part, on_gpu) for part in value)
     return value
 
 
 def device_of(device: Any = None, *_: Any, **__: Any) -> torch.device:
-    """As `Tensor.cuda` takes it, or a factory."""
+    """The device for an argument of `Tensor.cuda` or of a factory function."""
     chosen = CUDA if device is None else torch.device("cuda", device) if type(device) is int else torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) > 0:
-        raise RuntimeError("CUDA error: invalid device ordinal (one GPU is pretended)")
+        raise RuntimeError("CUDA error: invalid device ordinal (there is one fake GPU)")
     return chosen
 
 
-def on_host(device: torch.device) -> torch.device:
+def storage_device(device: torch.device) -> torch.device:
     return CPU if device.type == "cuda" else device
 
 
-def asked_device(func: Any, args: Any, kwargs: Any) -> tuple[torch.device | None, Any, Any]:
-    """Where the result is asked to be, if anywhere, and the arguments without a GPU."""
+def requested_device(func: Any, args: Any, kwargs: Any) -> tuple[torch.device | None, Any, Any]:
+    """The device that the call requests for its result, and the arguments without a GPU."""
     if kwargs.get("device") is not None:
-        asked = device_of(kwargs["device"])
-        return asked, args, kwargs | {"device": on_host(asked)}
+        device = device_of(kwargs["device"])
+        return device, args, kwargs | {"device": storage_device(device)}
     if func is T.to and len(args) > 1:
         if isinstance(args[1], T):
-            return CUDA if isinstance(args[1], Pretended) else CPU, args, kwargs
+            return CUDA if isinstance(args[1], FakeCudaTensor) else CPU, args, kwargs
         if isinstance(args[1], (str, int, torch.device)):
-            asked = device_of(args[1])
-            return asked, (args[0], on_host(asked), *args[2:]), kwargs
+            device = device_of(args[1])
+            return device, (args[0], storage_device(device), *args[2:]), kwargs
     return None, args, kwargs
 
 
-# --- what CUDA tensors refuse ----------------------------------------------------------------------------------------
+# --- operations that CUDA tensors refuse -----------------------------------------------------------------------------
 
 
 def refusal(kind: type[Exception], text: str) -> Callable[[Any], Any]:
@@ -139,7 +141,7 @@ def refusal(kind: type[Exception], text: str) -> Callable[[Any], Any]:
 
 no_numpy = refusal(TypeError, "can't convert cuda:0 device type tensor to numpy: use Tensor.cpu() first")
 
-#: Of a pretended tensor; all others run on its host memory.
+#: Functions of a FakeCudaTensor with their own answers; all others run on its host memory.
 ANSWERS: dict[Any, Callable[[Any], Any]] = {
     T.device.__get__: lambda tensor: CUDA,
     T.is_cuda.__get__: lambda tensor: True,
@@ -152,34 +154,34 @@ ANSWERS: dict[Any, Callable[[Any], Any]] = {
     T.pin_memory: refusal(RuntimeError, "cannot pin a cuda tensor: only dense CPU tensors can be pinned"),
 }
 
-#: Take tensors of two devices; what may index what is `refuse_indices`' to say.
+#: Functions that take tensors of two devices; `refuse_indices` checks indices.
 BRIDGES = {T.to, T.copy_, T.__getitem__, T.__setitem__}
-#: Refuse even a CPU tensor without axes, which elsewhere counts as a number.
+#: Functions that refuse even a zero-dimensional CPU tensor, which other functions take as a number.
 NO_NUMBERS = {torch.equal, T.equal, torch.cat, torch.stack}
 
 
-def refuse_company(func: Any, given: list[Any]) -> None:
-    """Of tensors on the CPU, beside pretended ones."""
-    strangers = [x for x in given if not isinstance(x, Pretended) and (func in NO_NUMBERS or x.dim())]
-    if strangers and len(strangers) < len(given):
+def refuse_mixed_devices(func: Any, tensors: list[Any]) -> None:
+    """Raises if CPU tensors meet CUDA tensors."""
+    on_cpu = [x for x in tensors if not isinstance(x, FakeCudaTensor) and (func in NO_NUMBERS or x.dim())]
+    if on_cpu and len(on_cpu) < len(tensors):
         name = getattr(func, "__name__", func)
         raise RuntimeError(f"Expected all tensors to be on the same device, but found cuda:0 and cpu ({name})")
 
 
 def refuse_indices(tensor: Any, index: Any, value: Any = None) -> None:
-    """The CPU's indices are taken everywhere, the GPU's on the GPU only; so are values that are put at them."""
+    """Raises for CUDA indices of a CPU tensor, and for values on another device."""
     indices = [x for x in leaves(index) if isinstance(x, T)]
-    if not isinstance(tensor, Pretended) and any(isinstance(x, Pretended) for x in indices):
+    if not isinstance(tensor, FakeCudaTensor) and any(isinstance(x, FakeCudaTensor) for x in indices):
         raise RuntimeError("indices should be either on cpu or on the same device as the indexed tensor (cpu)")
     if indices and isinstance(value, T):
-        refuse_company(T.__setitem__, [tensor, value])
+        refuse_mixed_devices(T.__setitem__, [tensor, value])
 
 
-# --- in CUDA's place -------------------------------------------------------------------------------------------------
+# --- fakes for torch.cuda --------------------------------------------------------------------------------------------
 
 
-class PretendedStream(FakeStream):
-    """As tests use streams; everything has run as soon as it is queued."""
+class FakeGpuStream(FakeStream):
+    """A stream as tests use it; work has run as soon as it is queued."""
 
     def __init__(self, device: Any = None, priority: int = 0) -> None:
         super().__init__()
@@ -187,30 +189,30 @@ class PretendedStream(FakeStream):
     def wait_stream(self, other: Any) -> None: ...
 
 
-class PretendedTorch(FakeTorch):
-    """What cuaug asks for on the GPU is pretended to be there: its own code meets the refusals, too."""
+class FakeGpuTorch(FakeTorch):
+    """Puts cuaug's own device memory on the fake GPU, so that its code meets the refusals."""
 
     def empty(self, shape: Any, *, dtype: Any, device: Any = None, pin_memory: bool = False) -> torch.Tensor:
         memory = super().empty(shape, dtype=dtype, device=device, pin_memory=pin_memory)
-        return resolve_device(memory, device is not None and torch.device(device).type == "cuda")
+        return to_device(memory, device is not None and torch.device(device).type == "cuda")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("CUAUG_REQUIRE_CUDA") == "1":
-        raise pytest.UsageError("CUAUG_REQUIRE_CUDA=1 asks for a GPU, and here one is only pretended")
+        raise pytest.UsageError("CUAUG_REQUIRE_CUDA=1 needs a GPU, not the fake GPU")
     if torch.cuda.is_available():
-        raise pytest.UsageError("here is a GPU: run the tests on it, without -p tests.support.fake_gpu")
+        raise pytest.UsageError("this machine has a GPU: run the tests on it, without -p tests.support.fake_gpu")
     conftest.cuda_is_missing = lambda: ""
-    stand_in = PretendedTorch()
-    replace_cuda(setattr, stand_in)
-    vars(stand_in.cuda).update(
-        Stream=PretendedStream,
+    fake_torch = FakeGpuTorch()
+    replace_cuda(setattr, fake_torch)
+    vars(fake_torch.cuda).update(
+        Stream=FakeGpuStream,
         current_device=lambda: 0,
-        current_stream=lambda device=None: stand_in.consumer,
-        default_stream=lambda device=None: stand_in.consumer,
+        current_stream=lambda device=None: fake_torch.consumer,
+        default_stream=lambda device=None: fake_torch.consumer,
         device_count=lambda: 1,
         empty_cache=lambda: None,
-        get_device_name=lambda device=None: "none: pretended",
+        get_device_name=lambda device=None: "fake GPU",
         host_memory_stats=lambda device=None: {"num_host_alloc": 0},
         is_available=lambda: True,
         memory_allocated=lambda device=None: 0,
@@ -219,38 +221,38 @@ def pytest_configure(config: pytest.Config) -> None:
         synchronize=lambda device=None: None,
         _sleep=lambda cycles: None,
     )
-    stand_in.consumer = PretendedStream()
-    for name, value in vars(stand_in.cuda).items():
+    fake_torch.consumer = FakeGpuStream()
+    for name, value in vars(fake_torch.cuda).items():
         setattr(torch.cuda, name, value)
-    cuaug.codec.CudaDecoder = FakeDecoder  # as tests import it
+    cuaug.codec.CudaDecoder = FakeDecoder  # the name that tests import
     cuaug.device.gpu_decodes = lambda index: (True, "")
     start = threading.Thread.start
 
-    def start_pretending(thread: threading.Thread) -> None:
+    def start_with_mode(thread: threading.Thread) -> None:
         def run() -> None:
-            del thread.run  # the class's is seen again
-            with Pretending():
+            del thread.run  # uncovers the class's
+            with FakeGpuMode():
                 thread.run()
 
         thread.run = run
         start(thread)
 
-    threading.Thread.start = start_pretending
+    threading.Thread.start = start_with_mode
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtestloop(session: pytest.Session) -> Any:
-    with Pretending():
+    with FakeGpuMode():
         return (yield)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return os.path.relpath(collection_path, ROOT) in LEFT_OUT or None
+    return os.path.relpath(collection_path, ROOT) in EXCLUDED or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for name, reason in LEFT_OUT.items():
+        for name, reason in EXCLUDED.items():
             if item.nodeid.startswith(name):
                 item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{reason}"))
 
@@ -260,4 +262,4 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    terminalreporter.write_sep("=", BANNER)  # also where pytest is quiet
+    terminalreporter.write_sep("=", BANNER)  # also with pytest -q

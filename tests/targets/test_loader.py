@@ -168,7 +168,7 @@ def test_errors_name_the_sample(tmp_path):
 def test_a_cache_that_scales_is_refused(tmp_path):
     with (
         Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
-        pytest.raises(LoaderError, match="short_side=32 scales pictures down, and not their boxes"),
+        pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"),
     ):
         next(iter(loader))
     with Loader(source(tmp_path, masks=True), TRAINING, batch_size=4, device="cpu", cache="decoded") as loader:
