@@ -20,7 +20,7 @@ from cuaug.transforms import (
     RandomSolarize,
     arguments,
 )
-from cuaug.transforms.color import jittered
+from cuaug.transforms.color import jitter_operations
 
 __all__ = [
     "adjust_brightness",
@@ -58,7 +58,7 @@ def adjust_contrast(image: ImageT, contrast_factor: float) -> ImageT:
 def adjust_saturation(image: ImageT, saturation_factor: float) -> ImageT:
     """Blended with the gray image: a factor of 0 is gray, 1 the image, 2 twice as far from it. Gray images stay."""
     factor = arguments.number("saturation_factor", saturation_factor, 0)
-    return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
+    return apply(image, lambda plan: plan.append(jitter_operations(plan, "saturation", factor)))
 
 
 def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
@@ -103,7 +103,7 @@ def clahe(image: ImageT, clip_limit: float = 4.0, tile_grid_size: Sequence[int] 
 
 def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
     """Channel c of the result is channel permutation[c]; the permutation is of 0, 1 and 2, or (0,) of gray images."""
-    order = arguments.values(permutation, arguments.index)
+    order = arguments.numbers(permutation, arguments.to_int)
 
     def write(plan: Plan) -> None:
         if sorted(order) != list(range(plan.channels)):

@@ -29,7 +29,7 @@ from cuaug.pipeline.settings import BatchConfig
 from cuaug.pipeline.thread_pool import LOOK_SECONDS, ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
-from cuaug.transforms.execute import typed_stage
+from cuaug.transforms.execute import typed_segment
 
 __all__ = ["Job"]
 
@@ -287,7 +287,7 @@ class Job:
                 [self._items[k] for k in places],
                 [samples.labels[k] for k in places],
                 samples.rng(good),
-                settings.target_type if typed_stage(settings.transforms.stages) == 0 else None,
+                settings.target_type if typed_segment(settings.transforms.segments) == 0 else None,
                 settings.layout,
                 lambda i: self._name_at(good[i]),
                 stack=settings.stack,

@@ -86,7 +86,7 @@ def plan_samples(
         TransformError: the images would have different sizes.
     """
     keys = rng.indices
-    views = chain.stages[0].views
+    views = chain.segments[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
 
@@ -98,7 +98,7 @@ def plan_samples(
         targets = Targets(labels[some], heights, widths, **chain.target_format)
         plan = Plan(each_view(heights), each_view(widths), views=views)
         targets.attach(plan)
-        chain.stages[0].plan(plan, rng.of(each_view(keys[some])))
+        chain.segments[0].plan(plan, rng.of(each_view(keys[some])))
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
         return plan, tables, targets

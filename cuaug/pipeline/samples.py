@@ -15,7 +15,7 @@ from cuaug.pipeline.settings import BatchConfig
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.execute import run_stages
+from cuaug.transforms.execute import run_segments
 
 __all__ = ["Drawn", "Samples"]
 
@@ -86,11 +86,11 @@ class Samples:
         drawn = [self.drawn[k] for k in places]
         later = Trace(first=0 if drawn[0] is None else drawn[0].trace.next)
         chain = settings.transforms
-        if len(chain.stages) > 1:
+        if len(chain.segments) > 1:
             extra, rng = int((shown >= self.own).sum()), self.rng(shown)
             how, to = chain.target_format, settings.target_type
-            stacks, mixed = run_stages(
-                chain.stages, images.tensors, labels, how, rng, later, extra=extra, target_type=to
+            stacks, mixed = run_segments(
+                chain.segments, images.tensors, labels, how, rng, later, extra=extra, target_type=to
             )
             images, labels = images._replace(tensors=stacks), mixed or labels
         which = which[which < self.own]

@@ -39,7 +39,7 @@ class BatchConfig:
     def check(self) -> None:
         """Raises a TransformError where the chain, which may have been edited, needs a stack and is to make none."""
         chain = self.transforms
-        if not self.stack and (len(chain.stages) > 1 or chain.views > 1):
+        if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
             raise TransformError(
                 "stack=False is for chains that make one image of each, without functions of whole batches (MixUp, "
                 f"Lambda, ...) and MultiView, FiveCrop or TenCrop, not for {chain!r:.300}"

@@ -234,7 +234,7 @@ def test_what_an_edit_says_of_targets_and_of_views_counts():
 
 def test_a_chain_that_nobody_edits_is_staged_once():
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
-    assert chain.stages is chain.stages
+    assert chain.segments is chain.segments
     assert "_seen" in vars(chain) and "_seen" not in chain.__getstate__()
 
 
@@ -250,8 +250,8 @@ def test_two_threads_stage_a_chain_as_one_does(monkeypatch):
     monkeypatch.setattr(T.Compose, "_in_stages", met)
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x), T.CenterCrop(7)])
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: chain.stages, range(2)))
-    assert len(chain.stages) == 3
+        list(pool.map(lambda _: chain.segments, range(2)))
+    assert len(chain.segments) == 3
 
 
 def test_a_generator_is_torchs():

@@ -262,7 +262,7 @@ def test_corners_on_a_line_leave_the_image_as_it_is(size, scale):
     got = T.RandomPerspective(scale, p=1)(images)
     drawn = params(T.RandomPerspective(scale), *size, n=400)
     for corners in (drawn["endpoints"], drawn["startpoints"]):
-        on_a_line = ~matrices.regular(corners)
+        on_a_line = ~matrices.is_regular(corners)
         matrix = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
         assert np.isfinite(matrix).all() and (matrix[on_a_line] == np.eye(3)).all()
     if min(size) == 1 or scale == 0:
