@@ -71,7 +71,7 @@ def folds(step: Step) -> bool:
 def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smooth: bool = True) -> list[Step]:
     """A random chain of geometry. `smooth`: linear interpolation, black borders, and no antialiasing.
 
-    Antialiasing bends a ramp at its ends, where the filter is cut off.
+    Antialiasing distorts a ramp at its ends, where the filter is cut off.
     """
     (h, w), chain, curved = size, [], False
     for _ in range(draw(st.integers(1, longest))):

@@ -33,7 +33,7 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
     plan = plan_for(ramp(h, w))
     points = points_of(plan, keypoints)
     moved = run_one(write(plan, chain), ramp(h, w))
-    found, margin = [], bent_margin(h, w, chain)
+    found, margin = [], distorted_margin(h, w, chain)
     inside = ((keypoints >= margin) & (keypoints <= np.array([w, h]) - margin)).all(axis=1)
     for before, after, usable in zip(keypoints, points.keypoints, points.visible & inside, strict=True):
         seen = shown(moved, after + wrong) if usable else None
@@ -42,10 +42,10 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
     return found
 
 
-def bent_margin(h: int, w: int, chain: list[Step]) -> float:
-    """The margin, in source pixels, where a ramp may be bent but look straight.
+def distorted_margin(h: int, w: int, chain: list[Step]) -> float:
+    """The margin, in source pixels, where a ramp may be distorted but look straight.
 
-    Enlarging bends the outer pixels, and a second enlargement makes many of them. The margin ends at the first pixel
+    Enlarging distorts the outer pixels, and a second enlargement makes many of them. The margin ends at the first pixel
     center that is not clamped to the border, at most 1.5 pixels inside.
     """
     sides = [
