@@ -20,6 +20,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.builder import check_params
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms import arguments
 
 __all__ = ["BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
 
@@ -98,7 +99,8 @@ def _equal(a: Any, b: Any) -> bool:
 class RandomTransform(Transform):
     """Base class of transforms that act on each sample with probability `p`."""
 
-    p: float
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform()

@@ -258,9 +258,6 @@ class RandomSolarize(RandomTransform):
 class RandomInvert(RandomTransform):
     """Invert the colors of the image with probability `p`."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
-
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.invert(len(plan), plan.limit), where)
 
@@ -270,9 +267,6 @@ class RandomAutocontrast(RandomTransform):
 
     The channel's smallest value becomes black, its largest white. A constant channel is unchanged.
     """
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.autocontrast(len(plan), plan.limit), where)
@@ -284,9 +278,6 @@ class RandomEqualize(RandomTransform):
     Pillow's formula, on the nearest uint8 levels. A channel is unchanged if fewer than 255 pixels are darker than its
     brightest level.
     """
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.append(operations.equalize(len(plan), plan.limit), where)

@@ -157,18 +157,12 @@ class RandomResizedCrop(Transform):
 class RandomHorizontalFlip(RandomTransform):
     """Flip the image left to right with probability `p`."""
 
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
-
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.flip(where=where)
 
 
 class RandomVerticalFlip(RandomTransform):
     """Flip the image upside down with probability `p`."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        self.p = arguments.probability("p", p)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.flip(vertical=True, where=where)
