@@ -1,6 +1,7 @@
-"""Boxes, keypoints and masks of one sample: checked, and rebuilt in the user's types after they moved.
+"""Boxes, keypoints and masks of one sample.
 
-Users pass NumPy arrays, torch tensors, lists, and torchvision's tv_tensors.
+They are checked, and rebuilt in the user's types after they moved. Users pass NumPy arrays, torch tensors, lists, and
+torchvision's tv_tensors.
 """
 
 from __future__ import annotations
@@ -194,7 +195,9 @@ def from_corners(fields: Sequence[Boxes], corners: Array) -> Array:
 
 
 class Keypoints(Field):
-    """Points, with or without COCO's v: 0 not labelled, 1 labelled but hidden, 2 visible.
+    """Points, with or without COCO's v.
+
+    v is 0 for a point that is not labelled, 1 for a hidden and 2 for a visible point.
 
     Attributes:
         places: (P, 2) float64 x, y of all points; 0 where a point is not labelled.
@@ -236,7 +239,9 @@ class Keypoints(Field):
 
 
 class Masks(Field):
-    """Instance masks (K, H, W), or a class mask (H, W), of any dtype. The kernels move their bytes.
+    """Instance masks (K, H, W), or a class mask (H, W).
+
+    They have any dtype. The kernels move their bytes.
 
     Args:
         dims: allowed numbers of axes.

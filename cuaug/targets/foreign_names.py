@@ -1,4 +1,7 @@
-"""Boxes and masks under the names of other libraries. They are refused: left unmoved, they would be wrong."""
+"""Refuses boxes and masks under the names of other libraries.
+
+They would stay in place while their image moves.
+"""
 
 from __future__ import annotations
 

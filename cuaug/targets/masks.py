@@ -1,4 +1,7 @@
-"""Masks through the kernels: three byte planes form an image, which moves by whole pixels."""
+"""Moves masks with the kernels.
+
+Three byte planes form an image, which moves by whole pixels.
+"""
 
 from __future__ import annotations
 

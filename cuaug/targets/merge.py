@@ -1,4 +1,4 @@
-"""Merges the targets of several images into one, for mosaics and pasted instances."""
+"""Merges the targets of several images, for mosaics and pasted instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds targets in a sample's label: by name in dicts, or by torchvision's types in dicts and tuples."""
+"""Finds targets in a sample's label, by name or by torchvision's types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IMAGE_KEYS = frozenset(
 
 
 class Group:
-    """A dict or tuple that holds targets, directly or in inner dicts and tuples.
+    """A dict or tuple that holds targets, directly or nested.
 
     Args:
         container: the dict or tuple.

@@ -1,4 +1,4 @@
-"""The targets of a batch: parsed, attached to its plan, and rebuilt after they moved."""
+"""The targets of a batch."""
 
 from __future__ import annotations
 

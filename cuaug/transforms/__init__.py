@@ -1,4 +1,4 @@
-"""Transforms with torchvision v2's names, arguments and meaning, drawn for each sample independently.
+"""Transforms after torchvision v2, with independent draws for each sample.
 
 >>> from cuaug import transforms as T
 >>> T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])

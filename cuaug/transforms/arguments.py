@@ -1,4 +1,7 @@
-"""Checks of transform arguments. Each returns the argument's normal form, or raises a `TransformError`."""
+"""Checks of transform arguments.
+
+Each returns the argument's normal form, or raises a `TransformError`.
+"""
 
 from __future__ import annotations
 

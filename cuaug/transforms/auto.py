@@ -41,6 +41,7 @@ Array = NDArray[np.float64]
 
 # Operations are numbered in the order of MAX_MAGNITUDES; 0 is Identity.
 _NAMES = np.array(list(MAX_MAGNITUDES))
+_TRANSLATE_X, _TRANSLATE_Y = (list(MAX_MAGNITUDES).index(name) for name in ("TranslateX", "TranslateY"))
 _SORT_ORDER = np.argsort(_NAMES)
 _SORTED_NAMES = _NAMES[_SORT_ORDER]
 _IS_SIGNED = np.isin(_NAMES, SIGNED)
@@ -62,7 +63,7 @@ _POINT_OPERATIONS: dict[str, Callable[[int, float, Array], NDArray[Any]]] = {
 
 
 class PolicyTransform(Transform):
-    """Base class: a sequence of operations per sample, each drawn with its magnitude."""
+    """Base class of policies: each sample draws operations and their magnitudes."""
 
     #: Whether magnitudes are TrivialAugmentWide's.
     _wide = False
@@ -83,9 +84,9 @@ class PolicyTransform(Transform):
         Magnitudes are those of `policies`, but shifts are whole pixels, rounded towards 0.
         """
         magnitude = self._magnitudes(bins)[ids, level]
-        for name, sides in (("TranslateX", widths), ("TranslateY", heights)):
+        for shift, sides in ((_TRANSLATE_X, widths), (_TRANSLATE_Y, heights)):
             pixels = np.floor(magnitude * (1 if self._wide else sides[:, None]) + 1e-6)
-            magnitude = np.where(_NAMES[ids] == name, pixels, magnitude)
+            magnitude = np.where(ids == shift, pixels, magnitude)
         negative = _IS_SIGNED[ids] & (rng.uniform(ids.shape[1]) < 0.5)
         return {"operation": _NAMES[ids], "magnitude": np.where(negative, 0.0 - magnitude, magnitude)}
 
@@ -109,7 +110,7 @@ class PolicyTransform(Transform):
 
 
 class _OperationBatch:
-    """The effects of operations on the plan's N samples, (steps * N,) operations.
+    """The effects of (steps * N,) operations on the plan's N samples.
 
     Attributes:
         points, has_point: (steps * N,) `OP` rows, and whether each is used.

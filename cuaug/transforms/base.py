@@ -109,7 +109,7 @@ class RandomTransform(Transform):
 
 
 class BatchTransform(Transform):
-    """Base class of transforms that run on the finished images of a batch.
+    """Base class of transforms that run on finished batches.
 
     A batch transform ends a segment: the transforms before it are one plan, the transforms after it another. Of the
     containers that decide per sample, only `RandomChoice` takes batch transforms, if all its members are.

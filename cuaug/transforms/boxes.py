@@ -1,4 +1,4 @@
-"""Detection transforms that read or drop boxes, with torchvision v2's names, arguments and meaning."""
+"""Detection transforms that read or drop boxes, after torchvision v2."""
 
 from __future__ import annotations
 

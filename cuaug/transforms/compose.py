@@ -237,7 +237,7 @@ Transform._chain = Compose
 
 
 class _Structure(NamedTuple):
-    """Properties of a chain with these nested transforms. `segments` is filled on first use."""
+    """Properties of a chain. `segments` is filled on first use."""
 
     nested: list[Any]
     views: int

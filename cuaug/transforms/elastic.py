@@ -1,4 +1,4 @@
-"""Displacement fields: smooth noise (elastic), or a grid with stretched and squeezed cells.
+"""Displacement fields: smooth noise, or a grid of stretched cells.
 
 A field is given at nodes; the kernel interpolates between them.
 """

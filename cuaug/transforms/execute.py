@@ -1,4 +1,4 @@
-"""Runs the segments of a chain on a batch of images in memory."""
+"""Runs the segments of a chain on images in memory."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ class Rot90(Transform):
 
 
 class RandomRot90(RandomTransform):
-    """Rotate the image by a random multiple of 90 degrees with probability `p`.
+    """Rotate by a random multiple of 90 degrees with probability `p`.
 
     The defaults are Albumentations' `RandomRotate90`; `times` is the argument of Kornia's `RandomRotation90`. The
     height and width of an image that is not square depend on the draw.

@@ -1,4 +1,4 @@
-"""MixUp and CutMix: mix each sample, image and label, with the next one in epoch order.
+"""MixUp and CutMix, which mix each sample with the next one.
 
 Names, arguments and formulas are torchvision v2's, with two differences. Draws are per sample, not per batch. The
 partner is the next sample of the epoch, not the previous one of the batch. So a result depends on the epoch's order,
@@ -30,7 +30,7 @@ _CHUNK_VALUES = 1 << 15
 
 
 class _Mix(BatchTransform):
-    """Base class: Beta(alpha, alpha) draws the weight of a sample's own image and label."""
+    """Base class: Beta(alpha, alpha) draws the weight of the own sample."""
 
     partners = 1
     keeps_range = True
@@ -99,11 +99,13 @@ def _to_array(label: Any) -> NDArray[Any]:
 
 
 class MixUp(_Mix):
-    """Blend each sample with the next one in epoch order (Zhang et al. 2018).
+    """Blend each sample with the next one in epoch order.
+
+    The method is mixup (Zhang et al. 2018). uint8 images are rounded; torchvision takes floats only.
 
     Integer labels become soft labels: `num_classes` float32 numbers that sum to 1. Labels may also be vectors of one
     number per class, such as the result of another mix. Tuples are refused: a tuple does not say which field is the
-    label. uint8 images are rounded; torchvision takes floats only.
+    label.
 
     Args:
         alpha: Beta(alpha, alpha) draws the weight of a sample's own image and label.
@@ -124,10 +126,11 @@ class MixUp(_Mix):
 
 
 class CutMix(_Mix):
-    """Paste a random box of the next sample in epoch order (Yun et al. 2019).
+    """Paste a random box of the next sample in epoch order.
 
-    The box is centered anywhere in the image. Its share of the image is 1 - lam, with lam from Beta(alpha, alpha),
-    before it is clipped to the image. Labels are mixed by area, and have the types that `MixUp` takes.
+    The method is CutMix (Yun et al. 2019). The box is centered anywhere in the image. Its share of the image is
+    1 - lam, with lam from Beta(alpha, alpha), before it is clipped to the image. Labels are mixed by area, and have the
+    types that `MixUp` takes.
 
     Args:
         alpha, num_classes: as for `MixUp`.

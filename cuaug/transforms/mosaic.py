@@ -1,4 +1,4 @@
-"""Mosaic and CopyPaste: combine images of several samples, with their boxes, masks and keypoints.
+"""Mosaic and CopyPaste, which combine images and targets of several samples.
 
 The partners of a sample are the next ones in epoch order. So a result depends neither on the batch size nor on the
 number of ranks.
@@ -30,11 +30,11 @@ Sizes = NDArray[np.int64]
 
 
 class Mosaic(BatchTransform):
-    """Combine four images into a grid, seen through a window (YOLO; Kornia's `RandomMosaic`).
+    """Combine four images into a grid, seen through a window.
 
-    The sample's image is at the upper left. The next three in epoch order are to its right, below it and at the lower
-    right. The window begins inside the sample's image. For YOLO's mosaic, give `output_size` of twice the images'
-    size and `start_ratio_range=(-0.5, 0.5)`.
+    The transform follows YOLO and Kornia's `RandomMosaic`. The sample's image is at the upper left. The next three in
+    epoch order are to its right, below it and at the lower right. The window begins inside the sample's image. For
+    YOLO's mosaic, give `output_size` of twice the images' size and `start_ratio_range=(-0.5, 0.5)`.
 
     Labels are dicts. Boxes, masks and keypoints move with their image, are clipped to its visible part, and are
     concatenated. So is all else with one row per instance. The rest stays the sample's own. Boxes without a visible
@@ -119,11 +119,12 @@ class Mosaic(BatchTransform):
 
 
 class CopyPaste(BatchTransform):
-    """Paste instances of the next sample in epoch order, by their masks (Ghiasi et al. 2021).
+    """Paste instances of the next sample in epoch order.
 
-    As torchvision's reference scripts: of K instances it draws one K times, and pastes all that were drawn. Masks below
-    lose their hidden pixels, and their boxes and "area" are recomputed. Hidden instances are dropped. All else with one
-    row per instance follows, and the rest stays the sample's own.
+    The method is Simple Copy-Paste (Ghiasi et al. 2021), as in torchvision's reference scripts. Of K instances it draws
+    one K times, and pastes all that were drawn. Masks below lose their hidden pixels, and their boxes and "area" are
+    recomputed. Hidden instances are dropped. All else with one row per instance follows, and the rest stays the
+    sample's own.
 
     Labels are dicts with "masks", (K, H, W), and optionally "boxes", "labels" and others. The pasted sample is the next
     one before its own paste, and keeps its position.

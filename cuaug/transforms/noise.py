@@ -1,4 +1,4 @@
-"""Noise, drawn for each pixel of each sample. Later geometry moves the noise with the image."""
+"""Noise, drawn for each pixel of each sample."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several views of each image, made from one decoded image: crops at fixed positions, and independent chains.
+"""Several views of each image, made from one decoded image.
 
 Each image has one plan row per view. The other transforms of the chain draw once for all views of an image.
 """
@@ -46,7 +46,7 @@ class FiveCrop(Transform):
 
 
 class TenCrop(FiveCrop):
-    """Crop the corners and the center of the image and of its flip.
+    """Crop the corners and the center of the image and its flip.
 
     A batch becomes (N, 10, C, H, W): the crops of `FiveCrop`, then those of the flipped image.
 
