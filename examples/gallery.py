@@ -1,9 +1,9 @@
-"""The gallery, docs/gallery.md: what every transform does to one photo.
+"""Writes the gallery, docs/gallery.md: the effect of every transform on one photo.
 
     python examples/gallery.py
 
-The photo lies in scikit-image's wheel: Eileen Collins, by NASA, in the public domain. Its right half is unlike its left
-one, so that mirroring shows. Results that are no larger than the photo are shown pixel by pixel.
+The photo is in scikit-image's wheel: Eileen Collins, by NASA, in the public domain. Its halves differ, so flips are
+visible. Results that are not larger than the photo are shown pixel by pixel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cuaug.commands import preview
 
 __all__ = ["CASES", "name_of", "write"]
 
-#: By kind, the code of each chain: the transform that it shows, or a list that ends with it. Lengths suit the photo.
+#: The code of each chain, by kind: the shown transform, or a list that ends with it. Lengths suit the photo.
 CASES = {
     "Geometry": [
         "T.Resize((60, 140))",
@@ -49,7 +49,7 @@ CASES = {
         'T.ElasticTransform(alpha=150.0, sigma=6.0, padding_mode="reflect")',
         "T.GridDistortion(num_steps=5, distort_limit=0.6, p=1)",
     ],
-    "Colour": [
+    "Color": [
         "T.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1)",
         "T.RandomBrightness(0.5)",
         "T.RandomContrast(0.7)",
@@ -71,7 +71,7 @@ CASES = {
         "T.LUT(range(255, -1, -1))",
         "T.ConvertColor()",
     ],
-    "Mask and drop": [
+    "Masking": [
         "T.RandomErasing(p=1)",
         "T.CoarseDropout(num_holes_range=(3, 8), p=1)",
         "T.GridMask(tile=(20, 50), angle=45, p=1)",
@@ -116,12 +116,12 @@ CASES = {
 DRAWS = 4
 HEIGHT, WIDTH = 112, 144
 _QUALITY = 70
-_INTRODUCTION = f"""# What every transform does
+_INTRODUCTION = f"""# Gallery of transforms
 
-Written by `python examples/gallery.py`. Each row shows the photo, {WIDTH} x {HEIGHT} pixels, and {DRAWS} draws (one
-picture, where all are the same), on neutral gray where a picture is smaller.
+Each row shows a photo of {WIDTH} x {HEIGHT} pixels and {DRAWS} draws of a transform, on neutral gray. Equal draws are
+shown once. `python examples/gallery.py` writes this page.
 
-The photo: Eileen Collins, by NASA, in the public domain; from scikit-image.
+The photo shows Eileen Collins, by NASA, in the public domain; from scikit-image.
 """
 
 
@@ -129,19 +129,19 @@ def photo() -> np.ndarray:
     """(HEIGHT, WIDTH, 3) uint8."""
     spec = find_spec("skimage")
     if spec is None or spec.origin is None:
-        raise SystemExit("the photo is scikit-image's: pip install scikit-image")
+        raise SystemExit("scikit-image is missing, which has the photo: pip install scikit-image")
     whole = Image.open(Path(spec.origin).parent / "data" / "astronaut.png").convert("RGB")
     upper = whole.crop((0, 0, whole.width, whole.width * HEIGHT // WIDTH))
     return np.asarray(upper.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))
 
 
 def name_of(code: str) -> str:
-    """The transform that a chain of CASES shows."""
+    """The name of the transform that a chain of CASES shows."""
     return re.findall(r"T\.(\w+)\(", code)[-1 if code.startswith("[") else 0]
 
 
 def write(folder: Path) -> int:
-    """gallery.md and, beside it, gallery/*.jpg; returns how many bytes the pictures have."""
+    """Write gallery.md and gallery/*.jpg; returns the size of the images in bytes."""
     pixels, total = photo(), 0
     (folder / "gallery").mkdir(parents=True, exist_ok=True)
     page = [_INTRODUCTION]
@@ -152,18 +152,18 @@ def write(folder: Path) -> int:
             file = folder / "gallery" / f"{name}.jpg"
             strip(pixels, code).save(file, quality=_QUALITY)
             total += file.stat().st_size
-            says = " ".join((inspect.getdoc(getattr(T, name)) or "").split("\n\n")[0].split())
-            page.append(f"`{code}`\n\n{says}\n\n![{name}](gallery/{file.name})\n")
+            summary = " ".join((inspect.getdoc(getattr(T, name)) or "").split("\n\n")[0].split())
+            page.append(f"`{code}`\n\n{summary}\n\n![{name}](gallery/{file.name})\n")
     (folder / "gallery.md").write_text("\n".join(page))
     return total
 
 
 def strip(pixels: np.ndarray, code: str) -> Image.Image:
-    """The photo and draws of a chain in a row; what it makes several of, each by itself."""
+    """One row: the photo and the draws of a chain, with several views side by side."""
     chain = preview.chain_of(code)
-    # A number of its own for each, so that what one of them draws is not what all draw.
+    # A seed per transform, so that not all have the same draws.
     number = zlib.crc32(name_of(code).encode())
-    if chain.partners:  # what looks at other samples gets a batch of them, which only differ by what is before it
+    if chain.partners:  # transforms of several samples need a batch; the transforms before make its images differ
         batch = T.Compose(chain.transforms, generator=torch.Generator().manual_seed(number))
         results = list(batch(np.stack([pixels] * DRAWS)))
     else:
@@ -178,6 +178,6 @@ def strip(pixels: np.ndarray, code: str) -> Image.Image:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Writes gallery.md and gallery/*.jpg.")
+    parser = argparse.ArgumentParser(description="Write gallery.md and gallery/*.jpg.")
     parser.add_argument("folder", nargs="?", type=Path, default=Path(__file__).parents[1] / "docs")
-    print(f"{write(parser.parse_args().folder) / 1e6:.2f} MB of pictures")
+    print(f"{write(parser.parse_args().folder) / 1e6:.2f} MB of images")

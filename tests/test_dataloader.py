@@ -1,4 +1,4 @@
-"""Compose inside a torch Dataset: in DataLoader workers, under fork and under spawn."""
+"""Compose in a torch Dataset, in DataLoader workers under fork and spawn."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cuaug import transforms as T
 COUNT = 12
 
 
-class Pictures(Dataset):
-    """One and the same picture under every index: what differs is what was drawn."""
+class SameImage(Dataset):
+    """The same image at every index: results differ only by their draws."""
 
     def __init__(self, transform: T.Transform, kind: str = "PIL") -> None:
         self.transform = transform
@@ -41,9 +41,9 @@ def chain(generator: torch.Generator | None = None) -> T.Compose:
 
 
 def epochs(count: int, transform: T.Compose, workers: int, start: str | None, seed: int) -> list[list[bytes]]:
-    """The samples of each epoch, in the order of their indices."""
+    """The samples of each epoch, in index order."""
     torch.manual_seed(seed)
-    loader = DataLoader(Pictures(transform), batch_size=3, num_workers=workers, multiprocessing_context=start)
+    loader = DataLoader(SameImage(transform), batch_size=3, num_workers=workers, multiprocessing_context=start)
     result = []
     for _ in range(count):
         images = torch.cat([images for images, _ in loader])
@@ -61,7 +61,7 @@ def test_workers_and_epochs_never_share_draws(start, explicit):
 
     first = run(1)
     every = [image for epoch in first for image in epoch]
-    assert len(set(every)) == 2 * COUNT, "some samples were drawn alike"
+    assert len(set(every)) == 2 * COUNT, "some samples had equal draws"
     if start != "spawn":
         assert run(1) == first, "the same seed gives the same samples"
         assert not set(every) & {image for epoch in run(2) for image in epoch}
@@ -69,17 +69,17 @@ def test_workers_and_epochs_never_share_draws(start, explicit):
 
 @pytest.mark.slow
 def test_spawned_workers():
-    """Everything pickles, the generator included; the same samples as under fork."""
+    """Everything pickles, including the generator, and gives the same samples as fork."""
     transform = chain(torch.Generator().manual_seed(4))
     spawned = epochs(1, transform, 2, "spawn", 4)
     assert len(set(spawned[0])) == COUNT
     assert spawned == epochs(1, transform, 2, "fork", 4)
 
 
-def test_persistent_workers_draw_anew_each_epoch():
+def test_persistent_workers_have_new_draws_each_epoch():
     torch.manual_seed(0)
     transform = chain(torch.Generator().manual_seed(0))
-    loader = DataLoader(Pictures(transform, "NumPy"), batch_size=4, num_workers=2, persistent_workers=True)
+    loader = DataLoader(SameImage(transform, "NumPy"), batch_size=4, num_workers=2, persistent_workers=True)
     images = [image.numpy().tobytes() for _ in range(3) for batch, _ in loader for image in batch]
     assert len(set(images)) == 3 * COUNT
 
@@ -88,17 +88,17 @@ def test_a_generator_survives_pickling_with_its_state():
     import pickle
 
     transform = chain(torch.Generator().manual_seed(8))
-    picture = np.random.default_rng(1).integers(0, 256, (30, 30, 3), dtype=np.uint8)
-    transform(picture)
+    image = np.random.default_rng(1).integers(0, 256, (30, 30, 3), dtype=np.uint8)
+    transform(image)
     copy = pickle.loads(pickle.dumps(transform))
     for _ in range(3):
-        np.testing.assert_array_equal(copy(picture), transform(picture))
+        np.testing.assert_array_equal(copy(image), transform(image))
 
 
-# --- the same chain in Pillow ----------------------------------------------------------------------------------------
+# --- against Pillow --------------------------------------------------------------------------------------------------
 
 
-def picture(height: int, width: int) -> Image.Image:
+def smooth_image(height: int, width: int) -> Image.Image:
     coarse = np.random.default_rng(height).integers(0, 256, (5, 7, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
@@ -115,8 +115,8 @@ def resize_and_crop(image: Image.Image, side: int, filter: Image.Resampling) -> 
 @pytest.mark.parametrize("size", [(97, 140), (150, 71), (64, 64), (333, 500)])
 @pytest.mark.parametrize("name", ["bilinear", "bicubic"])
 def test_evaluation_chain_against_pillow(size, name):
-    """Resize, CenterCrop, ToDtype, Normalize: what nearly every evaluation runs."""
-    image = picture(*size)
+    """Resize, CenterCrop, ToDtype, Normalize: the usual evaluation chain."""
+    image = smooth_image(*size)
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     compose = T.Compose(
         [
@@ -130,12 +130,12 @@ def test_evaluation_chain_against_pillow(size, name):
     want = np.asarray(resize_and_crop(image, 64, filter)).transpose(2, 0, 1) / 255.0
     got = compose(image).numpy() * np.array(std)[:, None, None] + np.array(mean)[:, None, None]
     assert got.shape == (3, 64, 64)
-    # Not rounded between resize and normalise, as Pillow is: half a level, and a level between its two passes.
+    # Pillow rounds after the resize, half a level, and between its two passes, a level.
     assert np.abs(np.clip(got, 0, 1) - want).max() * 255 <= 1.51
 
 
-def test_moves_against_pillow_exactly():
-    image = picture(60, 80)
+def test_geometry_equals_pillow():
+    image = smooth_image(60, 80)
     compose = T.Compose([T.Pad((3, 7), fill=9), T.CenterCrop(50), T.RandomHorizontalFlip(1), T.RandomVerticalFlip(1)])
     want = ImageOps.expand(image, (3, 7, 3, 7), (9, 9, 9)).crop((18, 12, 68, 62))
     want = want.transpose(Image.Transpose.ROTATE_180)
@@ -143,7 +143,7 @@ def test_moves_against_pillow_exactly():
 
 
 def test_lut_and_gray_against_pillow():
-    image = picture(40, 40)
+    image = smooth_image(40, 40)
     table = [(i * 7 + 3) % 256 for i in range(256)]
     np.testing.assert_array_equal(np.asarray(T.LUT(table)(image)), np.asarray(image.point(table * 3)))
     gray = np.asarray(T.Grayscale()(image)).astype(int)

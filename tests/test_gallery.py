@@ -1,4 +1,4 @@
-"""The gallery shows every transform, and its page is the one that its list makes."""
+"""The gallery shows every transform, and its page is up to date."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cuaug.commands.preview import chain_of
 
 ROOT = Path(__file__).parents[1]
 BASES = {"BatchTransform", "RandomTransform", "Transform"}
-OF_TARGETS = {"CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"}  # which do nothing to see without targets
+TARGET_TRANSFORMS = {"CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"}  # without targets, they change nothing
 
 _spec = importlib.util.spec_from_file_location("gallery", ROOT / "examples" / "gallery.py")
 assert _spec is not None and _spec.loader is not None
@@ -22,15 +22,15 @@ _spec.loader.exec_module(gallery)
 CODES = [code for codes in gallery.CASES.values() for code in codes]
 
 
-def test_every_transform_has_its_line():
+def test_every_transform_has_a_chain():
     public = {name for name in T.__all__ if inspect.isclass(c := getattr(T, name)) and issubclass(c, T.Transform)}
     names = [gallery.name_of(code) for code in CODES]
-    assert len(set(names)) == len(names), "one picture would overwrite the other"
-    assert set(names) == public - BASES - OF_TARGETS, "examples/gallery.py: CASES has a line for each transform"
+    assert len(set(names)) == len(names), "each chain needs its own file"
+    assert set(names) == public - BASES - TARGET_TRANSFORMS, "add the transform to CASES in examples/gallery.py"
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_the_page_shows_it(code):
+def test_the_page_shows_each_chain(code):
     assert chain_of(code).transforms
     name = gallery.name_of(code)
     page = (ROOT / "docs" / "gallery.md").read_text()
@@ -38,7 +38,7 @@ def test_the_page_shows_it(code):
     assert (ROOT / "docs" / "gallery" / f"{name}.jpg").is_file()
 
 
-def test_the_pictures_are_small():
+def test_the_images_are_few_and_small():
     files = list((ROOT / "docs" / "gallery").iterdir())
-    assert {file.stem for file in files} == set(map(gallery.name_of, CODES)), "no picture is left over"
+    assert {file.stem for file in files} == set(map(gallery.name_of, CODES)), "no unused image"
     assert sum(file.stat().st_size for file in files) < 1.5e6

@@ -51,7 +51,7 @@ from cuaug.functional.geometry import (
     ten_crop,
     vertical_flip,
 )
-from cuaug.transforms.migration_hints import FUNCTIONS, no_such
+from cuaug.transforms.migration_hints import FUNCTIONS, missing_name
 
 __all__ = [
     "adjust_brightness",
@@ -97,4 +97,4 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> Any:
-        raise no_such(__name__, name, FUNCTIONS)
+        raise missing_name(__name__, name, FUNCTIONS)

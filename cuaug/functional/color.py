@@ -20,7 +20,7 @@ from cuaug.transforms import (
     RandomSolarize,
     arguments,
 )
-from cuaug.transforms.color import jittered
+from cuaug.transforms.color import jitter_operations
 
 __all__ = [
     "adjust_brightness",
@@ -64,7 +64,7 @@ def adjust_saturation(image: ImageT, saturation_factor: float) -> ImageT:
     A factor of 0 gives gray, 1 the image, 2 twice the saturation. Gray images stay as they are.
     """
     factor = arguments.number("saturation_factor", saturation_factor, 0)
-    return apply(image, lambda plan: plan.append(jittered(plan, "saturation", factor)))
+    return apply(image, lambda plan: plan.append(jitter_operations(plan, "saturation", factor)))
 
 
 def adjust_gamma(image: ImageT, gamma: float, gain: float = 1.0) -> ImageT:
@@ -114,7 +114,7 @@ def clahe(image: ImageT, clip_limit: float = 4.0, tile_grid_size: Sequence[int] 
 
 def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
     """Reorders channels: channel c becomes channel permutation[c]. For gray images it is (0,)."""
-    order = arguments.values(permutation, arguments.index)
+    order = arguments.numbers(permutation, arguments.to_int)
 
     def write(plan: Plan) -> None:
         if sorted(order) != list(range(plan.channels)):

@@ -49,7 +49,7 @@ def gaussian_blur(
         sigma: standard deviation above 0, in pixels; a number or (x, y). None: 0.15 * kernel_size + 0.35.
     """
     sizes = GaussianBlur(kernel_size).kernel_size
-    sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.values(sigma, float))
+    sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.numbers(sigma, float))
     if len(sigmas) not in (1, 2) or not all(0.0 < value < float("inf") for value in sigmas):
         raise TransformError(f"sigma is a number above 0, or (x, y) of two, not {sigma!r}")
     across, down = (blur.gaussian_weights(size, value)[0] for size, value in zip(sizes, (sigmas * 2)[:2], strict=True))
@@ -72,7 +72,7 @@ def motion_blur(
         direction: weight of its ends, from -1 to 1.
     """
     params = {
-        "size": arguments.whole("kernel_size", kernel_size, 3),
+        "size": arguments.integer("kernel_size", kernel_size, 3),
         "angle": arguments.number("angle", angle),
         "direction": arguments.number("direction", direction, -1, 1),
     }
@@ -88,7 +88,7 @@ def motion_blur(
 
 def median_blur(image: ImageT, kernel_size: int) -> ImageT:
     """Takes medians of each channel over a square of 3, 5 or 7 pixels a side."""
-    size = arguments.whole("kernel_size", kernel_size)
+    size = arguments.integer("kernel_size", kernel_size)
     if size not in MEDIAN_SIZES:
         raise TransformError(f"kernel_size is one of 3, 5 and 7, not {kernel_size!r}")
     return apply(image, lambda plan: plan.median(size))
@@ -96,7 +96,7 @@ def median_blur(image: ImageT, kernel_size: int) -> ImageT:
 
 def jpeg(image: ImageT, quality: int) -> ImageT:
     """Encodes as JPEG (baseline, 4:2:0) at a quality of 1 to 100, and decodes."""
-    number = arguments.whole("quality", quality, 1, 100)
+    number = arguments.integer("quality", quality, 1, 100)
     return apply(image, lambda plan: plan.jpeg(number))
 
 
@@ -115,9 +115,9 @@ def erase(
 
     Parts of the rectangle outside the image are ignored.
     """
-    y, x = (arguments.whole(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
-    color = arguments.color("value", value)
+    y, x = (arguments.integer(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.integer(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
+    color = arguments.fill("value", value)
 
     def write(plan: Plan) -> None:
         plan.check_channels("value", color)

@@ -64,8 +64,8 @@ def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
 
 
 def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int, int]:
-    y, x = (arguments.whole(name, place, 0, MAX_SIDE) for name, place in (("top", top), ("left", left)))
-    h, w = (arguments.whole(name, side, 1, MAX_SIDE) for name, side in (("height", height), ("width", width)))
+    y, x = (arguments.integer(name, place, 0, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    h, w = (arguments.integer(name, side, 1, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     return y, x, h, w
 
 
@@ -83,7 +83,7 @@ def resized_crop(
 
     Sampling stops at the window's edge.
     """
-    window, (h, w) = _window(top, left, height, width), arguments.pair("size", size)
+    window, (h, w) = _window(top, left, height, width), arguments.size("size", size)
     filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
 
     def write(plan: Plan) -> None:
@@ -119,7 +119,7 @@ def five_crop(image: ImageT, size: int | Sequence[int]) -> tuple[ImageT, ...]:
     Returns:
         five images of `size`, at most the image's: upper left, upper right, lower left, lower right and the middle.
     """
-    height, width = arguments.pair("size", size)
+    height, width = arguments.size("size", size)
 
     def corner(down: int, across: int) -> Any:
         def write(plan: Plan) -> None:
@@ -143,7 +143,7 @@ def ten_crop(image: ImageT, size: int | Sequence[int], vertical_flip: bool = Fal
 
 def rot90(image: ImageT, k: int = 1) -> ImageT:
     """Rotates by `k` quarter turns, counter-clockwise, as `numpy.rot90`."""
-    turns = arguments.whole("k", k) % 4
+    turns = arguments.integer("k", k) % 4
     return apply(image, lambda plan: plan.rot90(turns))
 
 
@@ -185,11 +185,11 @@ def affine(
         center: (x, y) in pixels from the upper left corner; None for the middle.
     """
     angle, scale = arguments.number("angle", angle), arguments.number("scale", scale, 1e-6)
-    shears: Any = arguments.values(shear, float) or shear
+    shears: Any = arguments.numbers(shear, float) or shear
     if isinstance(shears, tuple) and len(shears) == 1:  # as torchvision: a number shears x, a list of one both
         shears = (shears[0], shears[0] if isinstance(shear, Sequence) else 0.0)
     transform = RandomAffine((angle, angle), None, (scale, scale), None, interpolation, fill, center, padding_mode)
-    moves = arguments.point("translate", translate), arguments.point("shear", shears)
+    moves = arguments.xy("translate", translate), arguments.xy("shear", shears)
 
     def write(plan: Plan) -> None:
         angles, scales = np.full(len(plan), angle), np.full(len(plan), scale)
@@ -223,11 +223,11 @@ def perspective(
         named = {"startpoints": startpoints, "endpoints": endpoints}
         corners = {name: arguments.array(name, points, (4, 2))[None] for name, points in named.items()}
         for name, points in corners.items():
-            if not matrices.regular(points).all():
+            if not matrices.is_regular(points).all():
                 raise TransformError(f"{name} are four (x, y), no three of them on a line, not {points[0].tolist()}")
         matrix = matrices.perspective(*corners.values())[0]
-    how = Warp(interpolation, fill, padding_mode).how
-    return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, **how))
+    warp_options = Warp(interpolation, fill, padding_mode).warp_options
+    return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, **warp_options))
 
 
 def elastic(
@@ -243,7 +243,7 @@ def elastic(
         displacement: (1, H, W, 2) for all images or (N, H, W, 2): from a new pixel to the old one, (x, y), in halves of
             the width and of the height.
     """
-    how = Warp(interpolation, fill, padding_mode).how
+    warp_options = Warp(interpolation, fill, padding_mode).warp_options
     moves = arguments.array("displacement", displacement)
 
     def write(plan: Plan) -> None:
@@ -254,7 +254,7 @@ def elastic(
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
         rows, columns = (np.minimum(own, own[-1] - 1) for own in nodes)
         field = moves[:, rows][:, :, columns, ::-1] * [heights[0] / 2.0, widths[0] / 2.0]
-        plan.warp(np.eye(3), heights, widths, **how, field=field if len(field) > 1 else field[0])
+        plan.warp(np.eye(3), heights, widths, **warp_options, field=field if len(field) > 1 else field[0])
 
     return apply(image, write)
 
@@ -269,5 +269,5 @@ def pad(
 
     `padding` is one number, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each.
     """
-    sides, border, color = arguments.sides(padding), arguments.border(padding_mode), arguments.color("fill", fill)
+    sides, border, color = arguments.padding(padding), arguments.border(padding_mode), arguments.fill("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))

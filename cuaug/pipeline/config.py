@@ -52,7 +52,7 @@ class BatchConfig:
     def check(self) -> None:
         """Checks the chain, which the user may have edited."""
         chain = self.transforms
-        if not self.stack and (len(chain.stages) > 1 or chain.views > 1):
+        if not self.stack and (len(chain.segments) > 1 or chain.views > 1):
             raise TransformError(
                 "stack=False is for chains that make one image of each sample, without batch transforms (MixUp, "
                 f"Lambda, ...), MultiView, FiveCrop and TenCrop, not for {chain!r:.300}"

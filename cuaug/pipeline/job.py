@@ -34,7 +34,7 @@ from cuaug.pipeline.samples import Images, Samples
 from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
-from cuaug.transforms.execute import typed_stage
+from cuaug.transforms.execute import typed_segment
 
 __all__ = ["Job"]
 
@@ -291,7 +291,7 @@ class Job:
                 [self._items[k] for k in rows],
                 [samples.labels[k] for k in rows],
                 samples.rng(positions),
-                config.target_type if typed_stage(config.transforms.stages) == 0 else None,
+                config.target_type if typed_segment(config.transforms.segments) == 0 else None,
                 config.layout,
                 lambda i: self._name_at(positions[i]),
                 stack=config.stack,

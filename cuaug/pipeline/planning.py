@@ -87,7 +87,7 @@ def plan_samples(
         TransformError: the output images have different sizes.
     """
     keys = rng.indices
-    views = chain.stages[0].views
+    views = chain.segments[0].views
     sources = np.empty((2, len(items)), dtype=np.int64)
     sources[0], sources[1] = [item.height for item in items], [item.width for item in items]
 
@@ -99,7 +99,7 @@ def plan_samples(
         targets = Targets(labels[rows], heights, widths, **chain.target_format)
         plan = Plan(repeat_views(heights), repeat_views(widths), views=views)
         targets.attach(plan)
-        chain.stages[0].plan(plan, rng.of(repeat_views(keys[rows])))
+        chain.segments[0].plan(plan, rng.of(repeat_views(keys[rows])))
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
         return plan, tables, targets

@@ -16,7 +16,7 @@ from cuaug.pipeline.planning import size_mismatch
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.execute import run_stages
+from cuaug.transforms.execute import run_segments
 
 __all__ = ["Images", "Samples"]
 
@@ -145,7 +145,7 @@ class Samples:
             self.valid[k] = False
 
     def make_batch(self, images: Images, positions: NDArray[np.int64], config: BatchConfig) -> Batch:
-        """Makes the batch; runs the chain's stages after the first.
+        """Makes the batch; runs the chain's segments after the first.
 
         Args:
             images: output of the chain's first stage for the samples at `positions`.
@@ -158,9 +158,9 @@ class Samples:
         traces = [self._traces[k] for k in used.tolist()]
         later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
         chain = config.transforms
-        if len(chain.stages) > 1:
-            stacks, mixed_labels = run_stages(
-                chain.stages,
+        if len(chain.segments) > 1:
+            stacks, mixed_labels = run_segments(
+                chain.segments,
                 images.tensors,
                 labels,
                 chain.target_format,
@@ -183,7 +183,7 @@ class Samples:
 
 
 def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:
-    """Each sample's recorded parameters: of the chain's first stage, then of the later stages."""
+    """Each sample's recorded parameters: of the chain's first segment, then of the later segments."""
     first = {id(plan): plan.trace.params(plan.samples) for plan in traces if plan is not None}
     rest = later.params(len(traces))
     return [first[id(plan)][rows[i]] + rest[i] for i, plan in enumerate(traces) if plan is not None]

@@ -1,56 +1,106 @@
-"""Boxes, keypoints and masks of one sample: what they may look like, and how they are written once they have moved."""
+"""Boxes, keypoints and masks of one sample.
+
+They are checked, and rebuilt in the user's types after they moved. Users pass NumPy arrays, torch tensors, lists, and
+torchvision's tv_tensors.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.targets.values import Value
 
-__all__ = ["Boxes", "Field", "Keypoints", "Masks", "corners_of", "written"]
+__all__ = ["Boxes", "Field", "Keypoints", "Masks", "UserArray", "from_corners", "to_corners", "tv_tensor_kind"]
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
 
 
+def tv_tensor_kind(type_: type) -> str | None:
+    """The tv_tensor class that a type is or derives from: BoundingBoxes, KeyPoints or Mask; None: it is none."""
+    module = sys.modules.get("torchvision.tv_tensors")  # a tv_tensor exists only if this was imported
+    if module is None or not issubclass(type_, torch.Tensor):
+        return None
+    kinds = ("BoundingBoxes", "KeyPoints", "Mask")
+    return next((kind for kind in kinds if issubclass(type_, getattr(module, kind, ()))), None)
+
+
+class UserArray:
+    """A user's array, tensor or list of numbers, as a NumPy array.
+
+    Raises:
+        TypeError, ValueError: the value is no array, tensor or list, or does not hold numbers.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        if isinstance(value, torch.Tensor):
+            plain = value.detach().as_subclass(torch.Tensor).cpu()
+            self.array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
+        elif isinstance(value, (np.ndarray, list, tuple)):
+            self.array = np.asarray(value)
+        else:
+            raise TypeError(f"of type {type(value).__module__}.{type(value).__qualname__}")
+        if self.array.dtype.kind not in "biuf":
+            raise ValueError(f"of dtype {self.array.dtype}")
+
+    def like(self, array: Array, size: Size) -> Any:
+        """The array in the type of the user's value; `size` becomes the canvas size of a tv_tensor."""
+        value = self._value
+        if isinstance(value, torch.Tensor):
+            tensor = torch.from_numpy(np.ascontiguousarray(array)).to(value.device)
+            tensor = tensor.to(value.dtype) if value.dtype == torch.bfloat16 else tensor
+            kind = tv_tensor_kind(type(value))
+            if kind is None:
+                return tensor
+            options = {} if kind == "Mask" else {"canvas_size": size}
+            return sys.modules["torchvision.tv_tensors"].wrap(tensor, like=value, **options)
+        if isinstance(value, np.ndarray):
+            return array
+        is_list_of_arrays = bool(len(value)) and isinstance(value[0], np.ndarray)
+        return type(value)(array if is_list_of_arrays else array.tolist())
+
+
 class Field:
-    """One of a sample's targets.
+    """One target of a sample: base class of `Boxes`, `Keypoints` and `Masks`.
 
     Attributes:
-        name: for errors.
-        array: what was given.
-        count: how many instances its first axis counts; None: it is not of instances.
+        name: the target's path in the label, for errors.
+        array: the user's value as a NumPy array.
+        count: number of instances, the length of the first axis; None: the target has no instances.
     """
 
     count: int | None = None
 
-    def __init__(self, given: Any, name: str, allowed: str) -> None:
-        self.name, self._allowed = name, allowed
+    def __init__(self, value: Any, name: str, expected: str) -> None:
+        self.name, self._expected = name, expected
         try:
-            self._value = Value(given)
+            self._user_array = UserArray(value)
         except (TypeError, ValueError) as error:
-            raise TransformError(f"{name} is {allowed}, but was given {error}") from None
-        self.array = self._value.array
+            raise self._error(str(error)) from None
+        self.array = self._user_array.array
 
-    def _shape_empty(self, shape: tuple[int, ...]) -> None:
-        """Gives what is of no instances, as an empty list is, the shape that it would have."""
+    def _error(self, actual: str) -> TransformError:
+        return TransformError(f"{self.name} must be {self._expected}, not {actual}")
+
+    def _reshape_empty(self, shape: tuple[int, ...]) -> None:
+        """Give an empty list its proper shape."""
         if self.array.shape == (0,):
             self.array = self.array.reshape(shape)
 
-    def _refuse(self, what: str) -> TransformError:
-        return TransformError(f"{self.name} is {self._allowed}, not {what}")
-
-    def _check_shape(self, good: bool) -> None:
-        if not good:
-            raise self._refuse(f"of shape {self.array.shape}")
+    def _require_shape(self, is_valid: bool) -> None:
+        if not is_valid:
+            raise self._error(f"of shape {self.array.shape}")
 
     @property
-    def _float(self) -> np.dtype[Any]:
-        """What coordinates are given back in: integers cannot hold them."""
+    def _float_dtype(self) -> np.dtype[Any]:
+        """The dtype of moved coordinates; integers become float32."""
         dtype = self.array.dtype
         return dtype if dtype.kind == "f" else np.dtype(np.float32)
 
@@ -60,158 +110,177 @@ class Boxes(Field):
 
     count: int
 
-    def __init__(self, given: Any, name: str, format: str) -> None:
-        super().__init__(given, name, f"(K, 4) finite numbers, {format}")
+    def __init__(self, value: Any, name: str, format: str) -> None:
+        super().__init__(value, name, f"(K, 4) finite numbers, {format}")
         self.format = format
-        self._shape_empty((0, 4))
-        self._check_shape(self.array.ndim == 2 and self.array.shape[1] == 4)
+        self._reshape_empty((0, 4))
+        self._require_shape(self.array.ndim == 2 and self.array.shape[1] == 4)
         self.count = len(self.array)
 
     @property
     def corners(self) -> Array:
-        """(K, 4) float64: x0, y0, x1, y1."""
-        return corners_of([self])
+        """(K, 4) float64 xyxy."""
+        return to_corners([self])
 
-    def refuse_bad(self) -> None:
-        """Raises a TransformError for the first box that is not finite, or ends before it begins."""
-        corners = _converted(self.array.astype(np.float64), self.format, _READ)
-        for bad, what in (
-            (~np.isfinite(corners).all(axis=1), "with a number that is not finite"),
+    def check(self) -> None:
+        """Raise a TransformError for the first box that is not finite, or ends before it begins."""
+        corners = _convert(self.array.astype(np.float64), self.format, _TO_CORNERS)
+        for invalid, reason in (
+            (~np.isfinite(corners).all(axis=1), "which is not finite"),
             ((corners[:, 2:] < corners[:, :2]).any(axis=1), "with its end before its beginning"),
         ):
-            if bad.any():
-                k = int(np.argmax(bad))
-                raise self._refuse(f"{self.array[k].tolist()} (number {k}), {what}")
+            if invalid.any():
+                k = int(np.argmax(invalid))
+                raise self._error(f"{self.array[k].tolist()} (number {k}), {reason}")
 
-    def back(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
-        """The boxes, now at `corners`, where `keep`, (K,), is true; None: all. They are written in that format."""
-        return self.written(_converted(corners, format, _WRITTEN), keep, size)
+    def rebuild(self, boxes: Array, keep: Array | None, size: Size) -> Any:
+        """The boxes, now (K, 4) `boxes` in their own format, in the user's type.
 
-    def written(self, numbers: Array, keep: Array | None, size: Size) -> Any:
-        """As `back`, of (K, 4) numbers that are in their format already."""
-        return self._value.like((numbers if keep is None else numbers[keep]).astype(self._float), size)
+        Args:
+            keep: (K,) bool, the boxes to keep; None: all.
+            size: (height, width) of the new image.
+        """
+        return self._user_array.like((boxes if keep is None else boxes[keep]).astype(self._float_dtype), size)
+
+    def rebuild_from_corners(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
+        """As `rebuild`, from (K, 4) xyxy, written in `format`."""
+        return self.rebuild(_convert(corners, format, _FROM_CORNERS), keep, size)
 
 
-# To corners and from there, by format.
-_READ: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array, Array, Array]]] = {
+Conversion = Callable[[Array, Array, Array, Array], tuple[Array, Array, Array, Array]]
+_TO_CORNERS: dict[str, Conversion] = {
     "xywh": lambda x, y, w, h: (x, y, x + w, y + h),
     "cxcywh": lambda x, y, w, h: (x - w / 2.0, y - h / 2.0, x + w / 2.0, y + h / 2.0),
 }
-_WRITTEN: dict[str, Callable[[Array, Array, Array, Array], tuple[Array, Array, Array, Array]]] = {
-    "xywh": lambda a, b, c, d: (a, b, c - a, d - b),
-    "cxcywh": lambda a, b, c, d: ((a + c) / 2.0, (b + d) / 2.0, c - a, d - b),
+_FROM_CORNERS: dict[str, Conversion] = {
+    "xywh": lambda x0, y0, x1, y1: (x0, y0, x1 - x0, y1 - y0),
+    "cxcywh": lambda x0, y0, x1, y1: ((x0 + x1) / 2.0, (y0 + y1) / 2.0, x1 - x0, y1 - y0),
 }
 
 
-def _converted(numbers: Array, format: str, how: Mapping[str, Callable[..., Any]]) -> Array:
-    return np.stack(how[format](*numbers.T), axis=1) if format in how else numbers
+def _convert(boxes: Array, format: str, conversions: Mapping[str, Conversion]) -> Array:
+    return np.stack(conversions[format](*boxes.T), axis=1) if format in conversions else boxes
 
 
-def _by_format(fields: Sequence[Boxes], numbers: Array, how: Mapping[str, Callable[..., Any]]) -> Array:
-    """(B, 4) numbers of all boxes of some fields, one after the other, each converted as its field's format asks."""
+def _convert_all(fields: Sequence[Boxes], boxes: Array, conversions: Mapping[str, Conversion]) -> Array:
+    """(B, 4) concatenated boxes of several fields, each converted by its field's format."""
     formats = {field.format for field in fields}
     if len(formats) == 1:
-        return _converted(numbers, fields[0].format, how)
-    each = np.repeat([field.format for field in fields], [field.count for field in fields])
+        return _convert(boxes, fields[0].format, conversions)
+    format_of_box = np.repeat([field.format for field in fields], [field.count for field in fields])
     for format in formats:
-        numbers[each == format] = _converted(numbers[each == format], format, how)
-    return numbers
+        boxes[format_of_box == format] = _convert(boxes[format_of_box == format], format, conversions)
+    return boxes
 
 
-def corners_of(fields: Sequence[Boxes]) -> Array:
-    """(B, 4) float64: x0, y0, x1, y1 of all boxes of some fields, one after the other.
+def to_corners(fields: Sequence[Boxes]) -> Array:
+    """(B, 4) float64 xyxy: the concatenated boxes of several fields.
 
     Raises:
-        TransformError: some are no boxes.
+        TransformError: a box is not finite, or ends before it begins.
     """
     if not fields:
         return np.zeros((0, 4))
-    corners = _by_format(fields, np.concatenate([field.array for field in fields], dtype=np.float64), _READ)
+    boxes = np.concatenate([field.array for field in fields], dtype=np.float64)
+    corners = _convert_all(fields, boxes, _TO_CORNERS)
     if not np.isfinite(corners).all() or (corners[:, 2:] < corners[:, :2]).any():
         for field in fields:
-            field.refuse_bad()
+            field.check()
     return corners
 
 
-def written(fields: Sequence[Boxes], corners: Array) -> Array:
-    """(B, 4): what `corners_of` the fields has become, in their formats; for `Boxes.written`."""
-    return _by_format(fields, corners, _WRITTEN)
+def from_corners(fields: Sequence[Boxes], corners: Array) -> Array:
+    """(B, 4): the concatenated boxes of several fields, in their formats; for `Boxes.rebuild`."""
+    return _convert_all(fields, corners, _FROM_CORNERS)
 
 
 class Keypoints(Field):
-    """Points with or without COCO's v: 0 not labelled, 1 labelled but hidden, 2 seen.
+    """Points, with or without COCO's v.
+
+    v is 0 for a point that is not labelled, 1 for a hidden and 2 for a visible point.
 
     Attributes:
-        places: (P, 2) float64: x, y of all of them.
+        places: (P, 2) float64 x, y of all points; 0 where a point is not labelled.
     """
 
-    def __init__(self, given: Any, name: str) -> None:
-        super().__init__(given, name, "(P, 2), (P, 3), (K, P, 2) or (K, P, 3) finite numbers: x, y and maybe COCO's v")
-        self._shape_empty((0, 0, 2))
+    def __init__(self, value: Any, name: str) -> None:
+        super().__init__(
+            value, name, "(P, 2), (P, 3), (K, P, 2) or (K, P, 3) finite numbers: x, y and optionally COCO's v"
+        )
+        self._reshape_empty((0, 0, 2))
         array = self.array
-        self._check_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
+        self._require_shape(array.ndim in (2, 3) and array.shape[-1] in (2, 3))
         self.count = len(array) if array.ndim == 3 else None
         points = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        self._labelled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
-        self.places = np.where(self._labelled[:, None], points[:, :2], 0.0)
-        bad = ~np.isfinite(points[:, 2:]).all(axis=1) | ~np.isfinite(self.places).all(axis=1)
-        if bad.any():
-            raise self._refuse(f"{points[int(np.argmax(bad))].tolist()}")
+        self._is_labelled = points[:, 2] != 0 if points.shape[1] == 3 else np.ones(len(points), dtype=bool)
+        self.places = np.where(self._is_labelled[:, None], points[:, :2], 0.0)
+        invalid = ~np.isfinite(points[:, 2:]).all(axis=1) | ~np.isfinite(self.places).all(axis=1)
+        if invalid.any():
+            raise self._error(f"{points[int(np.argmax(invalid))].tolist()}")
 
-    def back(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
-        """The points at `places`, (P, 2); with a v those that are not `visible` lie at (0, 0), and theirs is 0."""
-        points = self.array.reshape(-1, self.array.shape[-1]).astype(self._float)
+    def rebuild(self, places: Array, visible: Array, keep: Array | None, size: Size) -> Any:
+        """The points, now at `places`, in the user's type. Points with a v that are not visible become 0, 0, 0.
+
+        Args:
+            places: (P, 2) x, y.
+            visible: (P,) bool, whether a point is inside the image.
+            keep: (K,) bool, the instances to keep; None: all.
+            size: (height, width) of the new image.
+        """
+        points = self.array.reshape(-1, self.array.shape[-1]).astype(self._float_dtype)
         if points.shape[1] == 3:
-            there = visible & self._labelled
-            points[:, :2] = np.where(there[:, None], places, 0.0)
-            points[:, 2] *= there
+            is_shown = visible & self._is_labelled
+            points[:, :2] = np.where(is_shown[:, None], places, 0.0)
+            points[:, 2] *= is_shown
         else:
             points[:, :2] = np.nan_to_num(places)
-        whole: Array = points.reshape(self.array.shape)
-        return self._value.like(whole if self.count is None or keep is None else whole[keep], size)
+        result: Array = points.reshape(self.array.shape)
+        return self._user_array.like(result if self.count is None or keep is None else result[keep], size)
 
 
 class Masks(Field):
-    """(K, H, W) masks of instances, or one (H, W) of classes, of any type: its bytes are moved.
+    """Instance masks (K, H, W), or a class mask (H, W).
+
+    They have any dtype. The kernels move their bytes.
 
     Args:
-        dims: how many axes it may have.
-        fill: what one of classes shows where there is no image; None: it is of instances, which are not there.
+        dims: allowed numbers of axes.
+        fill: value of a class mask beyond the image; None: instance masks, which are 0 there.
 
     Attributes:
-        planes: (M, H, W) uint8: of each mask the bytes that it makes use of.
+        planes: (M, H, W) uint8: the bytes of each mask that are in use.
     """
 
-    def __init__(self, given: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int | None) -> None:
+    def __init__(self, value: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int | None) -> None:
         shapes = " or ".join({2: "(H, W)", 3: "(K, H, W)"}[dim] for dim in dims)
-        super().__init__(given, name, f"{shapes} numbers, H x W as its image's {size[0]} x {size[1]}")
+        super().__init__(value, name, f"{shapes} numbers, of its image's H x W, {size[0]} x {size[1]}")
         if 3 in dims:
-            self._shape_empty((0, *size))
+            self._reshape_empty((0, *size))
         array = self.array
-        self._check_shape(array.ndim in dims and array.shape[-2:] == size)
+        self._require_shape(array.ndim in dims and array.shape[-2:] == size)
         self.count = len(array) if fill is None else None
         fill = 0 if fill is None else fill
         dtype = array.dtype.newbyteorder("<")
         self._fill = np.asarray(fill).astype(dtype)
         if self._fill != fill:
-            raise TransformError(f"{name} is of {array.dtype}, which has no {fill} (mask_fill)")
-        self._used = dtype.itemsize
+            raise TransformError(f"{name} has dtype {array.dtype}, which cannot hold mask_fill={fill}")
+        self._used_bytes = dtype.itemsize
         if dtype.kind in "iu" and array.size and array.min() >= 0 and fill >= 0:
-            self._used = max(1, (int(max(array.max(), fill)).bit_length() + 7) // 8)
-        # The kernels fill with 0: what is moved is the difference from the fill.
-        planes = np.ascontiguousarray(array, dtype=dtype).reshape(-1, *size, 1).view(np.uint8)[..., : self._used]
+            self._used_bytes = max(1, (int(max(array.max(), fill)).bit_length() + 7) // 8)
+        # The kernels fill with 0, so they move the difference from the fill.
+        planes = np.ascontiguousarray(array, dtype=dtype).reshape(-1, *size, 1).view(np.uint8)[..., : self._used_bytes]
         self.planes = np.moveaxis(planes ^ self._fill_bytes, -1, 1).reshape(-1, *size)
 
     @property
     def _fill_bytes(self) -> Array:
-        return self._fill.reshape(1).view(np.uint8)[: self._used]
+        return self._fill.reshape(1).view(np.uint8)[: self._used_bytes]
 
-    def back(self, planes: Array, keep: Array | None, size: Size) -> Any:
-        """The masks of whose bytes `planes`, (M, h, w), are what has become."""
-        dtype, used = self._fill.dtype, self._used
-        whole = np.zeros((len(planes) // used, *planes.shape[1:], dtype.itemsize), dtype=np.uint8)
-        whole[..., :used] = np.moveaxis(planes.reshape(-1, used, *planes.shape[1:]), 1, -1) ^ self._fill_bytes
-        masks: Array = whole.view(dtype)[..., 0].astype(self.array.dtype, copy=False)
+    def rebuild(self, planes: Array, keep: Array | None, size: Size) -> Any:
+        """The masks with the moved byte planes, (M, h, w), in the user's type; keep and size as for `Boxes`."""
+        dtype, used = self._fill.dtype, self._used_bytes
+        values = np.zeros((len(planes) // used, *planes.shape[1:], dtype.itemsize), dtype=np.uint8)
+        values[..., :used] = np.moveaxis(planes.reshape(-1, used, *planes.shape[1:]), 1, -1) ^ self._fill_bytes
+        masks: Array = values.view(dtype)[..., 0].astype(self.array.dtype, copy=False)
         if self.count is None:
-            return self._value.like(masks.reshape(*self.array.shape[:-2], *masks.shape[1:]), size)
-        return self._value.like(masks if keep is None else masks[keep], size)
+            return self._user_array.like(masks.reshape(*self.array.shape[:-2], *masks.shape[1:]), size)
+        return self._user_array.like(masks if keep is None else masks[keep], size)

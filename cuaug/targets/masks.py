@@ -1,4 +1,7 @@
-"""Masks through the kernels: three planes of bytes are an image, moved whole pixel by whole pixel."""
+"""Moves masks with the kernels.
+
+Three byte planes form an image, which moves by whole pixels.
+"""
 
 from __future__ import annotations
 
@@ -9,34 +12,30 @@ from cuaug._runtime.native import BEST_ISA, address, library
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import CompiledPlan
 
-__all__ = ["MaskProgram"]
+__all__ = ["MaskExecutor"]
 
 
-class MaskProgram:
-    """Moves masks as a plan moves the images under them; on any thread.
+class MaskExecutor:
+    """Moves masks as a compiled plan moves their images. Thread-safe."""
 
-    Args:
-        tables: of the images.
-    """
-
-    def __init__(self, tables: CompiledPlan) -> None:
-        self._program = CpuExecutor(tables.for_masks())
-        self._heights, self._widths = tables.sizes()
+    def __init__(self, compiled: CompiledPlan) -> None:
+        self._executor = CpuExecutor(compiled.for_masks())
+        self._heights, self._widths = compiled.sizes()
 
     def run(self, sample: int, planes: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """(M, h, w) of (M, H, W) planes over one image."""
+        """Move the byte planes over one image: (M, H, W) to (M, h, w)."""
         count, height, width = planes.shape
-        if count % 3 == 2:  # one that nobody looks at makes three
+        if count % 3 == 2:  # repeat one plane to complete the image
             planes = np.concatenate([planes, planes[-1:]])
         planes = np.ascontiguousarray(planes)
         packed = np.empty((height, width, 3), dtype=np.uint8)
-        target = np.empty((int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
-        made = np.empty((count, *target.shape[:2]), dtype=np.uint8)
+        output = np.empty((int(self._heights[sample]), int(self._widths[sample]), 3), dtype=np.uint8)
+        result = np.empty((count, *output.shape[:2]), dtype=np.uint8)
         for first in range(0, count, 3):
             three = planes[first : first + 3]
-            step = height * width if len(three) == 3 else 0  # of one plane all channels are the same
+            step = height * width if len(three) == 3 else 0  # 0: all channels are the one plane
             library.cuaug_interleave(BEST_ISA, 1, address(three), 1, 0, step, height * width, 1, address(packed))
-            self._program.run(sample, packed, target.ctypes.data)
-            for channel, plane in enumerate(made[first : first + 3]):
-                plane[...] = target[..., channel]
-        return made
+            self._executor.run(sample, packed, output.ctypes.data)
+            for channel, plane in enumerate(result[first : first + 3]):
+                plane[...] = output[..., channel]
+        return result

@@ -1,4 +1,4 @@
-"""The targets of a batch: read, attached to its plan, and given back as they came."""
+"""The targets of a batch."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
-from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, corners_of, written
-from cuaug.targets.masks import MaskProgram
-from cuaug.targets.parse import Group, may_be_picture, may_hold_targets, may_move
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners
+from cuaug.targets.masks import MaskExecutor
+from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
 __all__ = ["Targets"]
 
-FieldOfKind = TypeVar("FieldOfKind", bound=Field)
+FieldT = TypeVar("FieldT", bound=Field)
 
 
 class Targets:
-    """What is to be moved with N images: what is found in their labels, of any kind.
+    """The boxes, masks and keypoints in the labels of N images.
 
-    In a dict, "boxes" are (K, 4), "masks" (K, H, W), "mask" (H, W), and "keypoints" (K, P, 2), (P, 2), or with COCO's v
-    as a third number; torchvision's `tv_tensors` are found by their type. Dicts and tuples may lie within each other.
-    In a list, which is what several images have, they are refused.
+    A dict may hold "boxes" (K, 4), "masks" (K, H, W) of instances, a "mask" (H, W) of classes, and "keypoints"
+    (K, P, 2), (P, 2), or with COCO's v as a third number. torchvision's `tv_tensors` are found by their type, also in
+    tuples. Dicts and tuples may be nested. Lists with targets are refused, because a list holds the targets of a batch.
 
-    Everything else is handed through, but for what has one row for each of a dict's boxes where a transform has sorted
-    some of these out. An array of the image's own size and a PIL image are refused where no name tells what they are,
-    and boxes, masks and polygons that have the names of other libraries ("bbox", "bboxes", "segmentation", ...).
+    Other values pass unchanged. If a transform drops boxes, values in their dict with one row per box lose the same
+    rows. Two kinds of values are refused, because they would stay while their image moves: images without a name (PIL
+    images, and arrays of the image's size), and boxes, masks and polygons under the names of other libraries ("bbox",
+    "bboxes", "segmentation", ...).
 
-    Coordinates are in pixels from the image's upper left corner; the centre of the first pixel is (0.5, 0.5). What
-    reaches out of the image is cut off, at first as well.
+    Coordinates are pixels from the image's upper left corner; the center of the first pixel is (0.5, 0.5). Targets are
+    clipped to the image, on input too.
 
     Args:
-        targets: N labels.
-        heights, widths: (N,), of the images.
-        box_format: "xyxy", "xywh" or "cxcywh": of boxes that do not tell it in their dict's "format".
-        mask_fill: what masks of classes show where there is no image; those of instances show 0.
+        targets: N labels of any kind.
+        heights, widths: (N,) image sizes in pixels.
+        box_format: "xyxy", "xywh" or "cxcywh", for boxes without a "format" in their dict.
+        mask_fill: value of class masks beyond the image. Instance masks are 0 there.
 
-    It is true if there is anything to be moved.
+    `bool(targets)` is whether there is anything to move.
 
     Raises:
-        TransformError: a target that is not as it should be, named.
+        TransformError: a target is not valid. The error names it.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class Targets:
         mask_fill: int = 0,
     ) -> None:
         if box_format not in BOX_FORMATS:
-            raise TransformError(f"box_format is one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
+            raise TransformError(f"box_format must be one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
         self._groups: list[Group | None] = [None] * len(targets)
         self._targets = targets
-        #: By the sample's number, of those that may have any.
+        #: Fields by sample number, for samples that may have any.
         self._fields: dict[int, list[tuple[Field, Group]]] = {}
-        # Most labels are class numbers, of one type or two.
-        kinds = {kind for kind in set(map(type, targets)) if may_hold_targets(kind) or may_be_picture(kind)}
+        # Most labels are class numbers, of one or two types.
+        kinds = {kind for kind in set(map(type, targets)) if type_may_hold_targets(kind) or type_may_be_image(kind)}
         for i, target in enumerate(targets) if kinds else ():
-            if type(target) not in kinds or (isinstance(target, list) and not may_move(target)):
+            if type(target) not in kinds or (isinstance(target, list) and not moves_with_image(target)):
                 continue
             if getattr(target, "ndim", 2) < 2:  # soft labels
                 continue
@@ -73,69 +74,68 @@ class Targets:
             try:
                 group = Group((target,), size, box_format, mask_fill)
             except TransformError as error:
-                raise self._named(error, i) from None
+                raise self._with_number(error, i) from None
             self._groups[i], self._fields[i] = group, group.all_fields()
-        self._boxes = self._all(Boxes)
+        self._boxes = self._fields_of(Boxes)
         self._corners = self._read_boxes()
         self._points: BoxesKeypoints | None = None
-        self._rows: dict[int, slice] = {}  # by the id of a field
+        self._rows: dict[int, slice] = {}  # rows in the plan's boxes or keypoints, by the id of a field
 
     def __bool__(self) -> bool:
         return any(self._fields.values())
 
-    def _named(self, error: TransformError, i: int) -> TransformError:
+    def _with_number(self, error: TransformError, i: int) -> TransformError:
         return TransformError(f"{error} (target {i} of the batch)" if len(self._targets) > 1 else str(error))
 
-    def _all(self, kind: type[FieldOfKind]) -> list[tuple[int, FieldOfKind]]:
-        """The fields of a kind, and which image each is of."""
+    def _fields_of(self, kind: type[FieldT]) -> list[tuple[int, FieldT]]:
+        """The fields of one class, each with its sample number."""
         return [(i, field) for i, fields in self._fields.items() for field, _ in fields if isinstance(field, kind)]
 
     def _read_boxes(self) -> NDArray[np.float64]:
-        """(B, 4): the corners of all boxes."""
+        """(B, 4) xyxy of all boxes."""
         try:
-            return corners_of([field for _, field in self._boxes])
+            return to_corners([field for _, field in self._boxes])
         except TransformError:
             for i, field in self._boxes:
                 try:
-                    field.refuse_bad()
+                    field.check()
                 except TransformError as error:
-                    raise self._named(error, i) from None
+                    raise self._with_number(error, i) from None
             raise
 
     def attach(self, plan: Plan) -> None:
-        """Has the plan move them."""
+        """Let the plan move the boxes and keypoints."""
         if not self:
             return
         if plan.views > 1:
             raise TransformError(
-                "a transform that makes several images of one (FiveCrop, TenCrop, MultiView) has no targets"
+                "targets cannot move with several views of an image: FiveCrop, TenCrop and MultiView take none"
             )
-        keypoints = self._all(Keypoints)
+        keypoints = self._fields_of(Keypoints)
         places = np.concatenate([np.zeros((0, 2)), *(field.places for _, field in keypoints)])
-        box_of = self._place(self._boxes, [field.count for _, field in self._boxes])
-        keypoint_of = self._place(keypoints, [len(field.places) for _, field in keypoints])
+        box_of = self._assign_rows(self._boxes, [field.count for _, field in self._boxes])
+        keypoint_of = self._assign_rows(keypoints, [len(field.places) for _, field in keypoints])
         points = BoxesKeypoints(len(plan), self._corners, box_of, places, keypoint_of)
         points.move(np.arange(len(plan)), np.broadcast_to(np.eye(3), (len(plan), 3, 3)), self._heights, self._widths)
         points.area_fraction[points.area_fraction > 0] = 1.0
         plan.points = self._points = points
 
-    def _place(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
-        """Which image each row is of, where fields have so many rows in turn; notes which rows are a field's."""
+    def _assign_rows(self, fields: Sequence[tuple[int, Field]], counts: Sequence[int]) -> NDArray[np.int64]:
+        """Assign consecutive rows to the fields; returns the sample number of each row."""
         ends = itertools.accumulate(counts)
         self._rows |= {id(field): slice(end - n, end) for (_, field), n, end in zip(fields, counts, ends, strict=True)}
         return np.repeat(np.array([i for i, _ in fields], dtype=np.int64), np.array(counts, dtype=np.int64))
 
     def mover(self, tables: CompiledPlan) -> Callable[[int], Any]:
-        """A function that gives what has become of target i, on any thread, once the plan is finished."""
+        """A thread-safe function that returns moved target i. Call it after the plan is compiled."""
         if not self:
             return self._targets.__getitem__
         points = self._points
         assert points is not None, "attach comes first"
-        boxes = written([field for _, field in self._boxes], points.boxes())
+        boxes = from_corners([field for _, field in self._boxes], points.boxes())
         heights, widths = (sizes.tolist() for sizes in tables.sizes())
-        masks = MaskProgram(tables) if self._all(Masks) else None
-
-        sorted_out = set(points.box_of[~points.selected].tolist())  # images that have lost boxes: mostly few or none
+        masks = MaskExecutor(tables) if self._fields_of(Masks) else None
+        lost_boxes = set(points.box_of[~points.selected].tolist())  # sample numbers
 
         def target(i: int) -> Any:
             group = self._groups[i]
@@ -143,25 +143,25 @@ class Targets:
                 return self._targets[i]
             size = heights[i], widths[i]
 
-            def kept(group: Group) -> NDArray[np.bool_] | None:
-                if group.boxes is None or i not in sorted_out:
+            def kept_instances(group: Group) -> NDArray[np.bool_] | None:
+                if group.boxes is None or i not in lost_boxes:
                     return None
                 return points.selected[self._rows[id(group.boxes)]]
 
-            def moved(field: Field, keep: NDArray[np.bool_] | None) -> Any:
+            def rebuild_field(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
                     assert masks is not None
-                    return field.back(masks.run(i, field.planes), keep, size)
+                    return field.rebuild(masks.run(i, field.planes), keep, size)
                 rows = self._rows[id(field)]
                 if isinstance(field, Keypoints):
-                    return field.back(points.keypoints[rows], points.visible[rows], keep, size)
+                    return field.rebuild(points.keypoints[rows], points.visible[rows], keep, size)
                 assert isinstance(field, Boxes)
-                return field.written(boxes[rows], keep, size)
+                return field.rebuild(boxes[rows], keep, size)
 
-            return group.rebuilt(moved, kept)[0]
+            return group.rebuild(rebuild_field, kept_instances)[0]
 
         return target
 
     def moved(self, tables: CompiledPlan) -> list[Any]:
-        """The N targets: new containers, with what has moved in place of what was given."""
+        """The N moved targets, in new containers."""
         return [*map(self.mover(tables), range(len(self._groups)))]

@@ -1,4 +1,4 @@
-"""Transforms, with torchvision v2's names, arguments and meaning, drawn for each sample on its own.
+"""Transforms after torchvision v2, with independent draws for each sample.
 
 >>> from cuaug import transforms as T
 >>> T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip()])
@@ -7,18 +7,20 @@ Compose([
     RandomHorizontalFlip(),
 ])
 
-base.py                              what a transform is, and one of whole batches
-compose.py, running.py, explain.py   chains: as they are planned, run on images in hand, and told in words
-choices.py, views.py                 several transforms: which of them, or one for each view
-geometry.py, sizes.py                crops, flips, turns and pads; resizes
-warps.py, elastic.py, matrices.py    rotations and the like; fields of displacements
-color.py, jitter.py, illuminants.py  colours
-point.py, dtype.py                   values, each by itself; their range
-blur.py, noise.py, mask.py           neighbourhoods, noise, what hides parts
-auto.py, augmix.py, policies.py      what is drawn from policies
-mixes.py, mosaic.py, boxes.py        several samples; boxes
-function.py                          a function of your own
-arguments.py, instead.py             checked arguments; torchvision's names that are not here
+base.py                       base classes, and Lambda
+compose.py, containers.py     chains and random choices
+execute.py, explain.py        running a chain on images in memory; describing its launches
+geometry.py, sizes.py         crops, flips, 90-degree rotations, padding; resizing
+warps.py, elastic.py          rotation, affine, perspective; displacement fields
+color.py, color_jitter.py     color and point operations; random color changes
+dtype.py                      dtype and value range
+blur.py, noise.py, erase.py   filters; noise; masking
+auto.py, augmix.py            automatic augmentation, with the tables of policies.py
+mixes.py, mosaic.py           transforms of several samples
+boxes.py, views.py            detection transforms; several views of an image
+arguments.py                  argument checks
+matrices.py, illuminants.py   warp matrices; illuminant colors
+migration_hints.py            replacements for missing torchvision names
 """
 
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from cuaug.transforms.arguments import InterpolationMode
 from cuaug.transforms.augmix import AugMix
 from cuaug.transforms.auto import AutoAugment, AutoAugmentPolicy, RandAugment, TrivialAugmentWide
-from cuaug.transforms.base import BatchTransform, RandomTransform, Transform
+from cuaug.transforms.base import BatchTransform, Lambda, RandomTransform, Transform
 from cuaug.transforms.blur import (
     JPEG,
     Downscale,
@@ -36,7 +38,20 @@ from cuaug.transforms.blur import (
     RandomAdjustSharpness,
 )
 from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
-from cuaug.transforms.color import LUT, ColorJitter, ConvertColor, Grayscale, RandomGrayscale
+from cuaug.transforms.color import (
+    CLAHE,
+    LUT,
+    ColorJitter,
+    ConvertColor,
+    Grayscale,
+    RandomAutocontrast,
+    RandomEqualize,
+    RandomGamma,
+    RandomGrayscale,
+    RandomInvert,
+    RandomPosterize,
+    RandomSolarize,
+)
 from cuaug.transforms.color_jitter import (
     PlanckianJitter,
     RandomBrightness,
@@ -52,7 +67,6 @@ from cuaug.transforms.containers import RandomApply, RandomChoice, RandomOrder, 
 from cuaug.transforms.dtype import Normalize, ToDtype
 from cuaug.transforms.elastic import ElasticTransform, GridDistortion
 from cuaug.transforms.erase import CoarseDropout, GridMask, RandomErasing, RandomMask
-from cuaug.transforms.function import Lambda
 from cuaug.transforms.geometry import (
     D4,
     CenterCrop,
@@ -65,19 +79,10 @@ from cuaug.transforms.geometry import (
     RandomZoomOut,
     Rot90,
 )
-from cuaug.transforms.migration_hints import TRANSFORMS, no_such
+from cuaug.transforms.migration_hints import TRANSFORMS, missing_name
 from cuaug.transforms.mixes import CutMix, MixUp
 from cuaug.transforms.mosaic import CopyPaste, Mosaic
 from cuaug.transforms.noise import GaussianNoise, SaltAndPepper, ShotNoise
-from cuaug.transforms.point import (
-    CLAHE,
-    RandomAutocontrast,
-    RandomEqualize,
-    RandomGamma,
-    RandomInvert,
-    RandomPosterize,
-    RandomSolarize,
-)
 from cuaug.transforms.sizes import RandomResize, RandomShortestSize, Resize, ScaleJitter
 from cuaug.transforms.views import FiveCrop, MultiView, TenCrop
 from cuaug.transforms.warps import RandomAffine, RandomPerspective, RandomRotation
@@ -163,7 +168,7 @@ __all__ = [
     "TrivialAugmentWide",
 ]
 
-if not TYPE_CHECKING:  # to which every name would be there
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        raise no_such(__name__, name, TRANSFORMS)
+        raise missing_name(__name__, name, TRANSFORMS)

@@ -1,4 +1,7 @@
-"""Checks and normal forms of transforms' arguments, with errors that name the value and what was allowed."""
+"""Checks of transform arguments.
+
+Each returns the argument's normal form, or raises a `TransformError`.
+"""
 
 from __future__ import annotations
 
@@ -18,46 +21,46 @@ __all__ = [
     "MAX_SIDE",
     "Interpolation",
     "InterpolationMode",
-    "ShownByName",
+    "NamedEnum",
     "antialias",
     "array",
     "border",
-    "channels",
-    "color",
-    "either_way",
+    "bounds",
+    "channel_values",
+    "fill",
     "flag",
-    "index",
+    "integer",
     "interpolation",
     "number",
+    "number_or_bounds",
+    "numbers",
     "one_of",
-    "one_or_span",
-    "pair",
-    "point",
+    "padding",
     "positive",
     "probability",
-    "sides",
-    "span",
-    "values",
-    "whole",
+    "size",
+    "symmetric_bounds",
+    "to_int",
+    "xy",
 ]
 
 
-class ShownByName(Enum):
-    """Its members are shown as they are written in a program."""
+class NamedEnum(Enum):
+    """An enum whose `repr` is valid code."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
-class InterpolationMode(ShownByName):
-    """How pixels between pixels are made; torchvision's names and values."""
+class InterpolationMode(NamedEnum):
+    """Interpolation modes of geometric transforms, with torchvision's names and values."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
     BICUBIC = "bicubic"
 
 
-#: What `interpolation` takes. Torchvision's `InterpolationMode` is an Enum too, but not ours; Pillow has numbers.
+#: Argument type of `interpolation`: torchvision's `InterpolationMode` is another Enum, Pillow uses numbers.
 Interpolation = str | int | Enum
 
 _FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}
@@ -72,7 +75,7 @@ _BORDERS = {
 
 
 def interpolation(value: Interpolation) -> Filter:
-    """A name, an `InterpolationMode` (torchvision's too), or Pillow's number."""
+    """The filter of a name, an `InterpolationMode` (torchvision's too) or a Pillow number."""
     name = getattr(value, "value", value)
     name = _PIL_FILTERS.get(name) if isinstance(name, int) and not isinstance(name, bool) else name
     return _FILTERS[one_of("interpolation", name if isinstance(name, str) else value, _FILTERS)]
@@ -84,162 +87,166 @@ def border(padding_mode: str) -> Border:
 
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     if not isinstance(value, str) or value not in allowed:
-        raise TransformError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise TransformError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
     return value
 
 
 def flag(name: str, value: bool) -> bool:
     if not isinstance(value, (bool, np.bool_)):
-        raise TransformError(f"{name} is True or False, not {value!r}")
+        raise TransformError(f"{name} must be True or False, not {value!r}")
     return bool(value)
 
 
 def antialias(value: bool | None) -> bool:
-    """None, which older code for torchvision has, is True."""
+    """The flag; None, which older torchvision code passes, is True."""
     return True if value is None else flag("antialias", value)
 
 
-def index(value: Any) -> int:
-    """A Python int, from any kind of integer but a bool, which is one by Python's rules alone."""
+def to_int(value: Any) -> int:
+    """A Python int from any integer type but bool."""
     if isinstance(value, bool):
-        raise TypeError(f"{value} is no integer")
+        raise TypeError(f"{value} is a bool, not an integer")
     return operator.index(value)
 
 
-def values(value: Any, kind: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """One number or several as a tuple, each made a Python number by `kind`; empty where that cannot be done."""
+def numbers(value: Any, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """One number or several as a tuple, each converted; empty if a conversion fails."""
     if isinstance(value, (str, bytes)):
         return ()
     several = isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0
     try:
-        return tuple(kind(v) for v in (value if several else (value,)))
+        return tuple(convert(item) for item in (value if several else (value,)))
     except (TypeError, ValueError, OverflowError):
         return ()
 
 
 def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64]:
-    """Finite numbers of one of these shapes; of any where there are none."""
-    wanted = f"{name} takes finite numbers" + (f" of shape {' or '.join(map(str, shapes))}" if shapes else "")
+    """An array of finite numbers, of one of the shapes; of any shape if none is given."""
+    expected = f"{name} must be finite numbers" + (f" of shape {' or '.join(map(str, shapes))}" if shapes else "")
     try:
-        made = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor with a gradient raises the last
-        raise TransformError(f"{wanted}, not {value!r:.100}") from None
-    if shapes and made.shape not in shapes:
-        raise TransformError(f"{wanted}, not {made.shape if made.ndim else repr(value)}")
-    if not np.isfinite(made).all():
-        place = tuple(np.argwhere(~np.isfinite(made))[0].tolist())
-        raise TransformError(f"{wanted}, not {made[place]}{f' at {place}' if place else ''}")
-    return made
+        result = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor that requires a gradient
+        raise TransformError(f"{expected}, not {value!r:.100}") from None
+    if shapes and result.shape not in shapes:
+        raise TransformError(f"{expected}, not {result.shape if result.ndim else repr(value)}")
+    if not np.isfinite(result).all():
+        place = tuple(np.argwhere(~np.isfinite(result))[0].tolist())
+        raise TransformError(f"{expected}, not {result[place]}{f' at {place}' if place else ''}")
+    return result
 
 
-def pair(name: str, value: int | Sequence[int]) -> tuple[int, int]:
+def size(name: str, value: int | Sequence[int]) -> tuple[int, int]:
     """(height, width) in pixels from one number or two."""
-    numbers = values(value, index)
-    if len(numbers) not in (1, 2) or not 1 <= min(numbers) <= max(numbers) <= MAX_SIDE:
-        raise TransformError(f"{name} is an integer{_bounds(1, MAX_SIDE)}, or (height, width) of two, not {value!r}")
-    return numbers[0], numbers[-1]
-
-
-def sides(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom) from one number, (left and right, top and bottom), or all four."""
-    numbers = values(padding, index)
-    if len(numbers) not in (1, 2, 4) or not 0 <= min(numbers) <= max(numbers) <= MAX_SIDE:
+    sides = numbers(value, to_int)
+    if len(sides) not in (1, 2) or not 1 <= min(sides) <= max(sides) <= MAX_SIDE:
         raise TransformError(
-            "padding is one integer, (left/right, top/bottom) or (left, top, right, bottom),"
-            f"{_bounds(0, MAX_SIDE)} each, not {padding!r}"
+            f"{name} must be an integer{_range_text(1, MAX_SIDE)} or (height, width) of two, not {value!r}"
         )
-    left, top, right, bottom = (numbers * 4)[:4]
+    return sides[0], sides[-1]
+
+
+def padding(value: int | Sequence[int]) -> tuple[int, int, int, int]:
+    """(left, top, right, bottom) from one number, (left/right, top/bottom), or all four."""
+    sides = numbers(value, to_int)
+    if len(sides) not in (1, 2, 4) or not 0 <= min(sides) <= max(sides) <= MAX_SIDE:
+        raise TransformError(
+            "padding must be one integer, (left/right, top/bottom) or (left, top, right, bottom),"
+            f"{_range_text(0, MAX_SIDE)} each, not {value!r}"
+        )
+    left, top, right, bottom = (sides * 4)[:4]
     return left, top, right, bottom
 
 
-def channels(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
-    """One number for all channels, or one for each."""
-    numbers = values(value, float)
-    if len(numbers) not in (1, 3) or not all(map(math.isfinite, numbers)):
-        raise TransformError(f"{name} is a number or a sequence of 3, not {value!r}")
-    return numbers
+def channel_values(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
+    """One number for all channels, or three."""
+    values = numbers(value, float)
+    if len(values) not in (1, 3) or not all(map(math.isfinite, values)):
+        raise TransformError(f"{name} must be a number or a sequence of 3, not {value!r}")
+    return values
 
 
-def color(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
+def fill(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
     """A number, or one per channel, in the image's units; None is 0."""
-    numbers = (0.0,) if value is None else channels(name, value)
-    return numbers if len(numbers) == 3 else numbers[0]
+    values = (0.0,) if value is None else channel_values(name, value)
+    return values if len(values) == 3 else values[0]
 
 
 def probability(name: str, value: float) -> float:
-    numbers = values(value, float)
-    if len(numbers) != 1 or not 0.0 <= numbers[0] <= 1.0:
-        raise TransformError(f"{name} is a probability in [0, 1], not {value!r}")
-    return numbers[0]
+    values = numbers(value, float)
+    if len(values) != 1 or not 0.0 <= values[0] <= 1.0:
+        raise TransformError(f"{name} must be a probability in [0, 1], not {value!r}")
+    return values[0]
 
 
-def span(
+def bounds(
     name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")
 ) -> tuple[float, float]:
     """(lower, upper), finite, with low <= lower <= upper <= high."""
-    numbers = values(value, float)
-    if len(numbers) != 2 or not _in_order(numbers, low, high):
-        raise TransformError(f"{name} is (lower, upper){_bounds(low, high)}, in that order, not {value!r}")
-    return numbers[0], numbers[1]
+    values = numbers(value, float)
+    if len(values) != 2 or not _is_sorted_within(values, low, high):
+        raise TransformError(f"{name} must be (lower, upper){_range_text(low, high)}, in that order, not {value!r}")
+    return values[0], values[1]
 
 
-def either_way(name: str, value: float | Sequence[float]) -> tuple[float, float]:
-    """(lower, upper) in that order; one number, 0 or more, is as much either way."""
-    numbers = values(value, float)
-    if len(numbers) == 1 and 0.0 <= numbers[0] < float("inf"):
-        return -numbers[0], numbers[0]
-    if len(numbers) != 2 or not -float("inf") < numbers[0] <= numbers[1] < float("inf"):
-        raise TransformError(f"{name} is a number of 0 or more, or (lower, upper) in that order, not {value!r}")
-    return numbers[0], numbers[1]
+def symmetric_bounds(name: str, value: float | Sequence[float]) -> tuple[float, float]:
+    """(lower, upper), or (-v, v) from one number v of 0 or more."""
+    values = numbers(value, float)
+    if len(values) == 1 and 0.0 <= values[0] < float("inf"):
+        return -values[0], values[0]
+    if len(values) != 2 or not -float("inf") < values[0] <= values[1] < float("inf"):
+        raise TransformError(f"{name} must be a number of 0 or more, or (lower, upper) in that order, not {value!r}")
+    return values[0], values[1]
 
 
-def one_or_span(
+def number_or_bounds(
     name: str, value: float | Sequence[float], *, low: float = 0.0, high: float = float("inf")
 ) -> tuple[float, float]:
-    """(lower, upper) as `span`; one number is both."""
-    numbers = values(value, float)
-    if len(numbers) not in (1, 2) or not _in_order(numbers, low, high):
-        raise TransformError(f"{name} is a number or (lower, upper){_bounds(low, high)}, in that order, not {value!r}")
-    return numbers[0], numbers[-1]
+    """(lower, upper) as `bounds`; one number is both."""
+    values = numbers(value, float)
+    if len(values) not in (1, 2) or not _is_sorted_within(values, low, high):
+        raise TransformError(
+            f"{name} must be a number or (lower, upper){_range_text(low, high)}, in that order, not {value!r}"
+        )
+    return values[0], values[-1]
 
 
 def number(name: str, value: float, low: float = -float("inf"), high: float = float("inf")) -> float:
-    """A finite number from `low` to `high`."""
-    numbers = values(value, float)
-    if len(numbers) != 1 or not _in_order(numbers, low, high):
-        raise TransformError(f"{name} is a number{_bounds(low, high)}, not {value!r}")
-    return numbers[0]
+    """A finite number within [low, high]."""
+    values = numbers(value, float)
+    if len(values) != 1 or not _is_sorted_within(values, low, high):
+        raise TransformError(f"{name} must be a number{_range_text(low, high)}, not {value!r}")
+    return values[0]
 
 
-def _in_order(numbers: tuple[Any, ...], low: float, high: float) -> bool:
-    return low <= numbers[0] <= numbers[-1] <= high and all(map(math.isfinite, numbers))
+def _is_sorted_within(values: tuple[Any, ...], low: float, high: float) -> bool:
+    return low <= values[0] <= values[-1] <= high and all(map(math.isfinite, values))
 
 
-def _bounds(low: float, high: float) -> str:
-    """What a message says of them."""
+def _range_text(low: float, high: float) -> str:
+    """The range as an error message shows it."""
     if math.isinf(high):
         return "" if math.isinf(low) else f" of at least {low:.10g}"
     return f" up to {high:.10g}" if math.isinf(low) else f" from {low:.10g} to {high:.10g}"
 
 
 def positive(name: str, value: float) -> float:
-    numbers = values(value, float)
-    if len(numbers) != 1 or not 0.0 < numbers[0] < float("inf"):
-        raise TransformError(f"{name} is a number above 0, not {value!r}")
-    return numbers[0]
+    values = numbers(value, float)
+    if len(values) != 1 or not 0.0 < values[0] < float("inf"):
+        raise TransformError(f"{name} must be a number above 0, not {value!r}")
+    return values[0]
 
 
-def point(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """(x, y)."""
-    numbers = values(value, float)
-    if len(numbers) != 2 or not all(map(math.isfinite, numbers)):
-        raise TransformError(f"{name} is two numbers, (x, y), not {value!r}")
-    return numbers[0], numbers[1]
+def xy(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """A point or vector, (x, y)."""
+    values = numbers(value, float)
+    if len(values) != 2 or not all(map(math.isfinite, values)):
+        raise TransformError(f"{name} must be two numbers, (x, y), not {value!r}")
+    return values[0], values[1]
 
 
-def whole(name: str, value: Any, low: float = -float("inf"), high: float = float("inf")) -> int:
-    """An integer from `low` to `high`."""
-    numbers = values(value, index)
-    if len(numbers) != 1 or not low <= numbers[0] <= high:
-        raise TransformError(f"{name} is an integer{_bounds(low, high)}, not {value!r}")
-    return int(numbers[0])
+def integer(name: str, value: Any, low: float = -float("inf"), high: float = float("inf")) -> int:
+    """An integer within [low, high]."""
+    values = numbers(value, to_int)
+    if len(values) != 1 or not low <= values[0] <= high:
+        raise TransformError(f"{name} must be an integer{_range_text(low, high)}, not {value!r}")
+    return int(values[0])

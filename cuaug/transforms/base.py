@@ -1,15 +1,15 @@
-"""What a transform is.
+"""Base classes of all transforms.
 
-A transform is plain data. `make_params` draws, one row per sample; `write` puts what was drawn into the plan. Neither
-touches a pixel. A transform that wraps others overrides `plan`. One that needs the finished images of a whole batch is
-a `BatchTransform`.
+`make_params` draws the parameters, one row per sample. `write` adds the operations to the plan. Neither touches a
+pixel. A transform that holds other transforms overrides `plan`. A transform that needs the finished images of a batch
+derives from `BatchTransform`.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,62 +20,87 @@ from cuaug.errors import TransformError
 from cuaug.plan import Plan, Trace, Where
 from cuaug.plan.trace import check_params
 from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms import arguments
 
-__all__ = ["BatchTransform", "RandomTransform", "Transform", "Where", "members"]
+__all__ = ["BatchTransform", "Lambda", "RandomTransform", "Transform", "Where", "check_transforms"]
 
 
 class Transform:
-    """Base of all transforms. A subclass keeps each argument of `__init__` under its own name.
+    """Base class of all transforms.
 
-    Arguments are read when it is made: to change one, make another. Only a chain's `transforms` may be edited.
+    A subclass stores each argument of `__init__` as an attribute of the same name. `repr` and pickling use them.
+    Arguments are read once, by `__init__`; only the `transforms` of a container may be edited later.
     """
 
-    #: How many images it makes of each, whatever comes after it in a chain.
+    #: Output images per input image.
     views: int = 1
+    #: The chain class, `Compose`. It registers itself, because it derives from this class.
+    _chain: ClassVar[Callable[..., Any]]
 
     def make_params(self, rng: SampleRNG, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> dict[str, Any]:
-        """What `write` will need, drawn anew for each of the N samples: arrays of N rows.
+        """Draw the parameters of N samples.
 
-        heights and widths are (N,), in pixels.
+        Args:
+            rng: the random numbers of the N samples.
+            heights, widths: (N,) image sizes at this point of the chain, in pixels.
+
+        Returns:
+            The keyword arguments of `write`: arrays with N rows.
         """
         return {}
 
     def write(self, plan: Plan, where: Where, *args: Any, **params: Any) -> None:
-        """Adds this transform with these parameters to the samples where `where` is true (None: all)."""
+        """Add this transform to the plan.
+
+        Args:
+            plan: the plan of the batch.
+            where: (N,) bool, the samples to transform; None: all samples.
+            params: the result of `make_params`.
+        """
         raise NotImplementedError(f"{type(self).__name__}.write")
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        """Draws and writes. Each transform draws from a position of its own, whether or not it acts on a sample."""
+        """Draw the parameters and add this transform to the plan.
+
+        Each transform draws at its own position, whether or not it acts. So its draws never shift those of others.
+        """
         rng.next_transform()
         plan.perform(self, where, self.make_params(rng, *plan.sizes))
 
-    def stage(self) -> BatchTransform | None:
-        """This, as a function of whole batches; None: it is planned."""
+    def as_batch_transform(self) -> BatchTransform | None:
+        """The `BatchTransform` that runs this transform; None: the plan runs it."""
         return None
 
-    def __call__(self, image: Any, *target: Any) -> Any:
-        """The transformed image or batch, with its target if there is one; see `Compose`."""
-        from cuaug.transforms.compose import Compose
+    def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
+        """Whether images are floats after this transform and those it holds, and whether they leave [0, 1]."""
+        inner = getattr(self, "transforms", ())
+        for transform in inner if isinstance(inner, (list, tuple)) else ():
+            if isinstance(transform, Transform):
+                is_float, normalized = transform.range_after(is_float, normalized)
+        return is_float, normalized
 
-        return Compose([self])(image, *target)
+    def __call__(self, image: Any, *target: Any) -> Any:
+        """Transform an image or a batch, and its target if there is one; see `Compose`."""
+        return Transform._chain([self])(image, *target)
 
     def __repr__(self) -> str:
-        parts = []
+        shown = []
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name, parameter.default)
-            if parameter.default is parameter.empty or not _same(value, parameter.default):
-                parts.append(f"{name}={value!r}")
-        return f"{type(self).__name__}({', '.join(parts)})"
+            if parameter.default is parameter.empty or not _equal(value, parameter.default):
+                shown.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def _same(a: Any, b: Any) -> bool:
+def _equal(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b)) if hasattr(a, "__array__") else a == b
 
 
 class RandomTransform(Transform):
-    """A transform that acts on each sample with probability p."""
+    """Base class of transforms that act on each sample with probability `p`."""
 
-    p: float
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         rng.next_transform()
@@ -84,30 +109,31 @@ class RandomTransform(Transform):
 
 
 class BatchTransform(Transform):
-    """A transform of the finished images of a batch, as a tensor: it ends a plan, and what follows it begins another.
+    """Base class of transforms that run on finished batches.
 
-    It cannot be a part of what decides for each sample (`RandomApply`, ...), except of a `RandomChoice` among such.
+    A batch transform ends a segment: the transforms before it are one plan, the transforms after it another. Of the
+    containers that decide per sample, only `RandomChoice` takes batch transforms, if all its members are.
     """
 
-    #: How many samples beyond the batch it looks at: those that follow in the epoch's order, so that a sample's are the
-    #: same whatever the batch size and the ranks; of a batch that comes without an order, its first ones.
+    #: Number of samples it reads beyond the batch: the next ones in epoch order. So a sample's partners depend neither
+    #: on the batch size nor on the number of ranks. A batch without an epoch wraps around to its first samples.
     partners: int = 0
-    #: Whether it depends on the images' unit, as a fill does: then a Loader converts them behind it, not before.
+    #: Whether it has a fill value, in the images' units. A Loader then converts the images after it, not before.
     has_fill: bool = False
-    #: Whether normalized images are still normalized behind it, as they are where it only mixes them.
+    #: Whether normalized images stay normalized, as they do when they are only mixed.
     keeps_range: bool = False
-    #: Whether `run` is also given what the chain says of targets, `box_format` and `mask_fill`.
+    #: Whether `run` also gets the chain's `box_format` and `mask_fill`.
     reads_targets: bool = False
 
     def run(
         self, images: Tensor, targets: list[Any] | None, *args: Any, **params: Any
     ) -> tuple[Tensor, list[Any] | None]:
-        """The new images and targets.
+        """Transform a batch of N samples.
 
         Args:
-            images: (N + partners, C, H, W), uint8 or floating point, on any device; not to be written to.
-            targets: N + partners of them, of any kind; None: there are none.
-            params: what `make_params` drew for the N.
+            images: (N + partners, C, H, W), uint8 or floating point, on any device. Read-only.
+            targets: N + partners targets of any kind; None: there are no targets.
+            params: the result of `make_params`, N rows each.
 
         Returns:
             N images, and N targets or None.
@@ -123,10 +149,11 @@ class BatchTransform(Transform):
         target_format: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
-        """Draws, notes and runs: for N samples, with `partners` or more behind them.
+        """Draw the parameters, record them and run, for N samples and `partners` or more after them.
 
         Returns:
-            what `run` gives for all of them, and for which it is meant: `where`, unless the record says otherwise.
+            The images and targets of `run` for all N samples, and the samples that take them: `where`, or those of
+            the replayed step.
         """
         rng.next_transform()
         n = len(rng)
@@ -134,35 +161,66 @@ class BatchTransform(Transform):
         params = self.make_params(rng, heights, widths)
         check_params(self, params, n)
         step = trace.record(self, where, params, n)
-        given = None if targets is None else targets[: n + self.partners]
-        more = target_format if self.reads_targets else {}
-        made, mixed = self.run(images[: n + self.partners], given, **step.params, **more)
-        if not isinstance(made, torch.Tensor) or len(made) != n:
-            what = f"a tensor of shape {tuple(made.shape)}" if isinstance(made, torch.Tensor) else type(made).__name__
-            raise TransformError(f"{self!r} of a batch of {n} images made {what}, not a tensor of {n}")
-        return made, mixed, step.where
+        batch_targets = None if targets is None else targets[: n + self.partners]
+        options = target_format if self.reads_targets else {}
+        result, new_targets = self.run(images[: n + self.partners], batch_targets, **step.params, **options)
+        if not isinstance(result, torch.Tensor) or len(result) != n:
+            is_tensor = isinstance(result, torch.Tensor)
+            shown = f"a tensor of shape {tuple(result.shape)}" if is_tensor else type(result).__name__
+            raise TransformError(f"{self!r} must return a tensor of {n} images for a batch of {n}, not {shown}")
+        return result, new_targets, step.where
 
-    def stage(self) -> BatchTransform | None:
+    def as_batch_transform(self) -> BatchTransform | None:
         return self
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        raise TransformError(f"{type(self).__name__} acts on whole batches: it cannot be a part of another transform")
+        raise TransformError(
+            f"{type(self).__name__} acts on whole batches, so another transform cannot hold it: put it into the chain"
+        )
 
 
-def members(transforms: Iterable[Transform]) -> list[Transform]:
-    """The transforms of a chain, checked."""
+class Lambda(BatchTransform):
+    """Apply a user-defined function to a batch of images.
+
+    The transforms before it are one plan, the transforms after it another. uint8 images are rounded in between. Boxes,
+    masks and keypoints stay in place, because the effect of the function is unknown.
+
+    Args:
+        function: takes a tensor (N, C, H, W), uint8 or floating point, on the chain's device, and returns a tensor
+            whose first axis is N. The function must not write to its argument. On CUDA it runs on the current stream.
+            At the end of a chain it may return any tensor of length N.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        if not callable(function):
+            raise TransformError(f"function must be a function of a batch of images, not {function!r}")
+        self.function = function
+
+    def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
+        return self.function(images), targets
+
+    def __repr__(self) -> str:
+        return f"Lambda(function={getattr(self.function, '__qualname__', self.function)})"
+
+
+def check_transforms(transforms: Iterable[Transform]) -> list[Transform]:
+    """Check the transforms of a container.
+
+    Raises:
+        TransformError: `transforms` is no sequence, or an element is no transform.
+    """
     if not isinstance(transforms, Iterable):
-        raise TransformError(f"transforms is a sequence of transforms, not {transforms!r}")
+        raise TransformError(f"transforms must be a sequence of transforms, not {transforms!r}")
     chain = list(transforms)
     for transform in chain:
         if isinstance(transform, type) and issubclass(transform, Transform):
             name = transform.__name__
-            raise TransformError(f"the class {name} is not a transform itself: give one of it, {name}(...)")
+            raise TransformError(f"transforms must hold instances, not the class {name}: write {name}(...)")
         if isinstance(transform, (list, tuple)):
-            raise TransformError("a list is not a cuaug transform: give what it holds, as *[...] or Compose([...])")
+            raise TransformError("transforms must hold transforms, not a list: unpack it, or wrap it in Compose([...])")
         if not isinstance(transform, Transform):
             raise TransformError(
-                f"{transform!r} is not a cuaug transform; to run a function of your own on a batch of images, wrap it "
-                "in cuaug.transforms.Lambda"
+                f"transforms must hold cuaug transforms, not {transform!r}: wrap a function of a batch of images in "
+                "cuaug.transforms.Lambda"
             )
     return chain

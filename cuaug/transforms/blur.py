@@ -1,7 +1,7 @@
-"""Filters: blurs, sharpness, and what a lower resolution or a JPEG encoder leaves of an image.
+"""Filters: blur, sharpness, lower resolution and JPEG compression.
 
-Each begins a pass over the image (`cuaug.plan.filters`); what follows folds into it. Values are not rounded after it,
-except by `JPEG`, whose codec does that itself.
+Each filter begins a pass; later operations fold into it. Values are not rounded after a filter, except by `JPEG`, whose
+codec rounds.
 """
 
 from __future__ import annotations
@@ -34,83 +34,84 @@ __all__ = [
 
 
 def gaussian_weights(size: int, sigma: ArrayLike) -> NDArray[np.float64]:
-    """(N, size): torchvision's and OpenCV's kernel for each of N sigmas, in pixels."""
+    """(N, size): the Gaussian kernels of torchvision and OpenCV, for N sigmas in pixels."""
     x = np.arange(size) - (size - 1) / 2
     weights = np.exp(-((x / np.reshape(sigma, (-1, 1))) ** 2) / 2)
     return weights / weights.sum(axis=1, keepdims=True)
 
 
+# Pillow's smoothing kernel: eight 1s around a 5.
 _SMOOTH = np.array([(dy, dx, (1.0 if dy or dx else 5.0) / 13.0) for dy in (-1, 0, 1) for dx in (-1, 0, 1)])
 
 
 def sharpness_taps(factor: ArrayLike) -> NDArray[np.float64]:
-    """(N, 9, 3): factor * image + (1 - factor) * smoothed, with Pillow's kernel of 1s around a 5."""
-    rest = 1.0 - np.reshape(factor, -1).astype(np.float64)
-    taps = np.repeat(_SMOOTH[None], len(rest), axis=0)
-    taps[:, :, 2] *= rest[:, None]
-    taps[:, 4, 2] += 1.0 - rest
+    """(N, 9, 3) taps (dy, dx, weight): factor * image + (1 - factor) * smoothed image."""
+    smooth_weight = 1.0 - np.reshape(factor, -1).astype(np.float64)
+    taps = np.repeat(_SMOOTH[None], len(smooth_weight), axis=0)
+    taps[:, :, 2] *= smooth_weight[:, None]
+    taps[:, 4, 2] += 1.0 - smooth_weight
     return taps
 
 
 def motion_taps(
     size: NDArray[np.int64], angle_degrees: NDArray[np.float64], direction: NDArray[np.float64], filter: Filter
 ) -> NDArray[np.float64]:
-    """(N, K, 3): Kornia's motion kernels, a line through the centre turned counter-clockwise, that sum to 1."""
+    """(N, K, 3) taps (dy, dx, weight): Kornia's motion kernels, lines rotated counter-clockwise; weights sum to 1."""
     radius = int(size.max(initial=1)) // 2
     dy, dx = (axis.reshape(-1) - radius for axis in np.mgrid[: 2 * radius + 1, : 2 * radius + 1])
-    turn = np.radians(angle_degrees)[:, None]
-    # Where on the line that was not yet turned; rounded, so that no platform's sine decides on which side a tie falls.
-    along = np.round(np.cos(turn) * dx - np.sin(turn) * dy, 9)
-    beside = np.round(np.sin(turn) * dx + np.cos(turn) * dy, 9)
+    angle = np.radians(angle_degrees)[:, None]
+    # Position relative to the line before rotation. Rounded, so that ties fall alike on every platform.
+    along = np.round(np.cos(angle) * dx - np.sin(angle) * dy, 9)
+    across = np.round(np.sin(angle) * dx + np.cos(angle) * dy, 9)
     half = (size // 2)[:, None]
     start = (np.clip(direction, -1.0, 1.0)[:, None] + 1.0) / 2.0
 
-    def on_line(k: NDArray[Any]) -> NDArray[np.float64]:
-        """The line's weight at its pixel k, counted from the centre."""
+    def line_weight(k: NDArray[Any]) -> NDArray[np.float64]:
+        """The weight of the line's pixel k, counted from its center."""
         inside = np.abs(k) <= half
         return np.where(inside, start + (1.0 - 2.0 * start) * (k + half) / (2 * half), 0.0)
 
     if filter == Filter.NEAREST:
-        weights = on_line(np.rint(along)) * (np.rint(beside) == 0)
+        weights = line_weight(np.rint(along)) * (np.rint(across) == 0)
     else:
         low = np.floor(along)
-        weights = on_line(low) * (1.0 - (along - low)) + on_line(low + 1) * (along - low)
-        weights = weights * np.maximum(1.0 - np.abs(beside), 0.0)
+        weights = line_weight(low) * (1.0 - (along - low)) + line_weight(low + 1) * (along - low)
+        weights = weights * np.maximum(1.0 - np.abs(across), 0.0)
     weights = weights * ((np.abs(dy) <= half) & (np.abs(dx) <= half))
-    return _as_taps(dy, dx, weights / weights.sum(axis=1, keepdims=True))
-
-
-def _as_taps(dy: NDArray[Any], dx: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights = weights / weights.sum(axis=1, keepdims=True)
     return np.stack(np.broadcast_arrays(dy, dx, weights), axis=-1).astype(np.float64)
 
 
-def odd_sizes(name: str, value: int | Sequence[int], least: int, most: int | None = None) -> tuple[int, int]:
-    """(lowest, highest), odd, from one odd number or two."""
-    numbers = arguments.values(value, arguments.index)
-    highest = float("inf") if most is None else most
-    fits = len(numbers) in (1, 2) and all(n % 2 for n in numbers) and least <= numbers[0] <= numbers[-1] <= highest
-    if not fits:
-        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise TransformError(f"{name} is an odd number {allowed}, or (lowest, highest) of two, not {value!r}")
-    return numbers[0], numbers[-1]
+def odd_sizes(name: str, value: int | Sequence[int], low: int, high: int | None = None) -> tuple[int, int]:
+    """(smallest, largest) odd size from one odd number or two."""
+    sizes = arguments.numbers(value, arguments.to_int)
+    upper = float("inf") if high is None else high
+    if len(sizes) not in (1, 2) or not all(n % 2 for n in sizes) or not low <= sizes[0] <= sizes[-1] <= upper:
+        allowed = f"of at least {low}" if high is None else f"from {low} to {high}"
+        raise TransformError(f"{name} must be an odd number {allowed}, or (lowest, highest) of two, not {value!r}")
+    return sizes[0], sizes[-1]
 
 
 class GaussianBlur(Transform):
-    """Blurs with a Gaussian of a sigma drawn for each sample; the image is mirrored at its edges.
+    """Blur the image with a Gaussian of random standard deviation.
+
+    The image is mirrored at its edges.
 
     Args:
-        kernel_size: odd, in pixels; or (x, y).
-        sigma: in pixels: a number, or (lower, upper) to draw from.
+        kernel_size: odd kernel size in pixels, or (x, y).
+        sigma: standard deviation in pixels, or (lower, upper) to draw from.
     """
 
     def __init__(self, kernel_size: int | Sequence[int], sigma: float | Sequence[float] = (0.1, 2.0)) -> None:
-        numbers = arguments.values(kernel_size, arguments.index)
-        if len(numbers) not in (1, 2) or any(n < 1 or n % 2 == 0 for n in numbers):
-            raise TransformError(f"kernel_size is an odd number of at least 1, or (x, y) of two, not {kernel_size!r}")
-        self.kernel_size = numbers[0], numbers[-1]
-        self.sigma = arguments.one_or_span("sigma", sigma)
+        sizes = arguments.numbers(kernel_size, arguments.to_int)
+        if len(sizes) not in (1, 2) or any(n < 1 or n % 2 == 0 for n in sizes):
+            raise TransformError(
+                f"kernel_size must be an odd number of at least 1, or (x, y) of two, not {kernel_size!r}"
+            )
+        self.kernel_size = sizes[0], sizes[-1]
+        self.sigma = arguments.number_or_bounds("sigma", sigma)
         if self.sigma[0] == 0.0:
-            raise TransformError(f"sigma is above 0, not {sigma!r}")
+            raise TransformError(f"sigma must be above 0, not {sigma!r}")
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"sigma": rng.uniform(None, *self.sigma)}
@@ -121,11 +122,13 @@ class GaussianBlur(Transform):
 
 
 class RandomAdjustSharpness(RandomTransform):
-    """Blends with a smoothed image: factor 0 is that, 1 the image, 2 sharper. The outermost pixels stay.
+    """Adjust the sharpness of the image with probability `p`.
+
+    Formula: factor * image + (1 - factor) * smoothed image. The outermost pixels are unchanged.
 
     Args:
-        sharpness_factor: 0 or more.
-        p: the probability with which it acts on a sample.
+        sharpness_factor: 0 or more. 0 is the smoothed image, 1 the image itself, 2 a sharper one.
+        p: probability, per sample.
     """
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
@@ -137,15 +140,16 @@ class RandomAdjustSharpness(RandomTransform):
 
 
 class MotionBlur(RandomTransform):
-    """Blurs along a line, as Kornia's RandomMotionBlur does.
+    """Blur the image along a line with probability `p` (Kornia's `RandomMotionBlur`).
 
     Args:
-        kernel_size: the line's length in pixels, odd and at least 3; or (lowest, highest), drawn from the odd numbers.
-        angle: of the line in degrees, counter-clockwise: a number v draws from [-v, v], (lower, upper) from that.
-        direction: -1 weighs one end of the line most, 1 the other, 0 all alike: v, or (lower, upper), as `angle`.
-        padding_mode: what lies outside the image; "constant" is black.
-        interpolation: how the line is turned, "nearest" or "bilinear".
-        p: the probability with which it acts on a sample.
+        kernel_size: length of the line in pixels, odd and at least 3; or (lowest, highest), to draw odd numbers from.
+        angle: angle of the line in degrees, counter-clockwise. A number v draws from [-v, v], (lower, upper) from that.
+        direction: weight along the line: -1 and 1 weight one end most, 0 is uniform. A number or (lower, upper), as
+            `angle`.
+        padding_mode: border beyond the image, as for `Pad`; "constant" is black.
+        interpolation: "nearest" or "bilinear", to rotate the line.
+        p: probability, per sample.
     """
 
     def __init__(
@@ -161,14 +165,14 @@ class MotionBlur(RandomTransform):
         self.padding_mode, self.interpolation = padding_mode, interpolation
         self.p = arguments.probability("p", p)
         self._sizes = odd_sizes("kernel_size", kernel_size, 3)
-        self._angles = arguments.either_way("angle", angle)
-        self._directions = arguments.either_way("direction", direction)
+        self._angles = arguments.symmetric_bounds("angle", angle)
+        self._directions = arguments.symmetric_bounds("direction", direction)
         if not -1.0 <= self._directions[0] <= self._directions[1] <= 1.0:
-            raise TransformError(f"direction is within [-1, 1], not {direction!r}")
+            raise TransformError(f"direction must be within [-1, 1], not {direction!r}")
         self._border = arguments.border(padding_mode)
         self._filter = arguments.interpolation(interpolation)
         if self._filter == Filter.BICUBIC:
-            raise TransformError("interpolation is 'nearest' or 'bilinear' for MotionBlur, not 'bicubic'")
+            raise TransformError("interpolation must be 'nearest' or 'bilinear' for MotionBlur, not 'bicubic'")
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         low, high = self._sizes
@@ -184,11 +188,13 @@ class MotionBlur(RandomTransform):
 
 
 class MedianBlur(RandomTransform):
-    """The median of each channel around each pixel; beyond the edge its pixels repeat, as OpenCV has it.
+    """Replace each value by the median of its neighborhood with probability `p`.
+
+    Channels are filtered separately. Edge pixels are replicated beyond the edge, as in OpenCV.
 
     Args:
-        kernel_size: 3, 5 or 7 pixels on a side; or (lowest, highest), drawn from those.
-        p: the probability with which it acts on a sample.
+        kernel_size: 3, 5 or 7 pixels per side; or (lowest, highest), to draw from.
+        p: probability, per sample.
     """
 
     def __init__(self, kernel_size: int | Sequence[int] = 3, p: float = 0.5) -> None:
@@ -205,12 +211,12 @@ class MedianBlur(RandomTransform):
 
 
 class Downscale(RandomTransform):
-    """Shrinks by a factor and enlarges to the size it was, as Albumentations' Downscale.
+    """Shrink the image and enlarge it again with probability `p` (Albumentations).
 
     Args:
-        scale_range: (lower, upper), above 0 and up to 1, of the factor drawn for each sample.
-        interpolation_pair: the interpolations, neither antialiased, by the names "downscale" and "upscale".
-        p: the probability with which it acts on a sample.
+        scale_range: (lower, upper) bounds of the factor, above 0 and at most 1.
+        interpolation_pair: the "downscale" and "upscale" interpolation. Neither antialiases.
+        p: probability, per sample.
     """
 
     def __init__(
@@ -219,11 +225,13 @@ class Downscale(RandomTransform):
         interpolation_pair: Mapping[str, Any] = {"downscale": "nearest", "upscale": "nearest"},
         p: float = 0.5,
     ) -> None:
-        self.scale_range = arguments.span("scale_range", scale_range, high=1.0)
+        self.scale_range = arguments.bounds("scale_range", scale_range, high=1.0)
         if self.scale_range[0] == 0.0:
-            raise TransformError(f"scale_range is above 0, not {scale_range!r}")
+            raise TransformError(f"scale_range must be above 0, not {scale_range!r}")
         if not isinstance(interpolation_pair, Mapping) or set(interpolation_pair) != {"downscale", "upscale"}:
-            raise TransformError(f"interpolation_pair has 'downscale' and 'upscale', not {interpolation_pair!r}")
+            raise TransformError(
+                f"interpolation_pair must have the keys 'downscale' and 'upscale', not {interpolation_pair!r}"
+            )
         self.interpolation_pair = dict(interpolation_pair)
         self._filters = [arguments.interpolation(interpolation_pair[name]) for name in ("downscale", "upscale")]
         self.p = arguments.probability("p", p)
@@ -241,17 +249,19 @@ class Downscale(RandomTransform):
 
 
 class JPEG(Transform):
-    """Encodes as JPEG (baseline, 4:2:0) and decodes again, bit for bit as libjpeg, Pillow and torchvision do.
+    """Compress the image as JPEG and decode it again.
+
+    Baseline, 4:2:0 chroma. The result equals libjpeg's, Pillow's and torchvision's, bit for bit.
 
     Args:
-        quality: 1 ... 100, or (lowest, highest), drawn for each sample.
+        quality: from 1 to 100, or (lowest, highest), to draw from.
     """
 
     def __init__(self, quality: int | Sequence[int]) -> None:
-        numbers = arguments.values(quality, arguments.index)
-        if len(numbers) not in (1, 2) or not 1 <= numbers[0] <= numbers[-1] <= 100:
-            raise TransformError(f"quality is from 1 to 100, or (lowest, highest) of two, not {quality!r}")
-        self.quality = numbers[0], numbers[-1]
+        qualities = arguments.numbers(quality, arguments.to_int)
+        if len(qualities) not in (1, 2) or not 1 <= qualities[0] <= qualities[-1] <= 100:
+            raise TransformError(f"quality must be from 1 to 100, or (lowest, highest) of two, not {quality!r}")
+        self.quality = qualities[0], qualities[-1]
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"quality": rng.integers(*self.quality)}

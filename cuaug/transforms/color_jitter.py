@@ -1,4 +1,4 @@
-"""Random changes of colour besides `ColorJitter`: one kind at a time, by channel, by illuminant, or several at once."""
+"""Random color changes beside `ColorJitter`: one adjustment, channel shifts, illuminants, photometric distortion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuaug.plan import Plan, operations
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments, illuminants
 from cuaug.transforms.base import RandomTransform, Transform, Where
-from cuaug.transforms.color import JITTERS, factor_span, jittered
+from cuaug.transforms.color import JITTERS, check_rgb, factor_bounds, jitter_operations
 
 __all__ = [
     "PlanckianJitter",
@@ -29,21 +29,26 @@ Factor = float | Sequence[float]
 
 
 class _Jitter(RandomTransform):
-    """One of ColorJitter's four changes, with probability p."""
+    """One of ColorJitter's four changes."""
 
     def _set(self, name: str, value: Factor, p: float) -> None:
-        self._name, self._bounds = name, factor_span(name, value)
+        self._name, self._bounds = name, factor_bounds(name, value)
         self.p = arguments.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"factor": rng.uniform(None, *self._bounds)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.append(jittered(plan, self._name, params["factor"]), where)
+        plan.append(jitter_operations(plan, self._name, params["factor"]), where)
 
 
 class RandomBrightness(_Jitter):
-    """`ColorJitter`'s change of brightness, with probability p; `brightness` is a number or (lower, upper) as there."""
+    """Randomly change the brightness of the image with probability `p`.
+
+    Args:
+        brightness: a number or (lower, upper), as for `ColorJitter`.
+        p: probability, per sample.
+    """
 
     def __init__(self, brightness: Factor = (1.0, 1.0), p: float = 1.0) -> None:
         self.brightness = brightness
@@ -51,7 +56,12 @@ class RandomBrightness(_Jitter):
 
 
 class RandomContrast(_Jitter):
-    """`ColorJitter`'s change of contrast, with probability p; `contrast` is a number or (lower, upper) as there."""
+    """Randomly change the contrast of the image with probability `p`.
+
+    Args:
+        contrast: a number or (lower, upper), as for `ColorJitter`.
+        p: probability, per sample.
+    """
 
     def __init__(self, contrast: Factor = (1.0, 1.0), p: float = 1.0) -> None:
         self.contrast = contrast
@@ -59,7 +69,12 @@ class RandomContrast(_Jitter):
 
 
 class RandomSaturation(_Jitter):
-    """`ColorJitter`'s change of saturation, with probability p; `saturation` is a number or (lower, upper) as there."""
+    """Randomly change the saturation of the image with probability `p`.
+
+    Args:
+        saturation: a number or (lower, upper), as for `ColorJitter`.
+        p: probability, per sample.
+    """
 
     def __init__(self, saturation: Factor = (1.0, 1.0), p: float = 1.0) -> None:
         self.saturation = saturation
@@ -67,7 +82,12 @@ class RandomSaturation(_Jitter):
 
 
 class RandomHue(_Jitter):
-    """`ColorJitter`'s turn of the hue, with probability p; `hue` is a number or (lower, upper) as there."""
+    """Randomly shift the hue of the image with probability `p`.
+
+    Args:
+        hue: a number or (lower, upper), as for `ColorJitter`.
+        p: probability, per sample.
+    """
 
     def __init__(self, hue: Factor = (0.0, 0.0), p: float = 1.0) -> None:
         self.hue = hue
@@ -75,7 +95,10 @@ class RandomHue(_Jitter):
 
 
 class RandomChannelPermutation(Transform):
-    """Exchanges the channels, in an order drawn for each sample. Images of one channel stay as they are."""
+    """Randomly permute the channels of the image.
+
+    Gray images are unchanged.
+    """
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"permutation": rng.permutation(3)}
@@ -86,14 +109,14 @@ class RandomChannelPermutation(Transform):
 
 
 class RandomPhotometricDistort(Transform):
-    """Distorts as SSD's training does (Liu et al. 2016), each step with probability p, decided for each sample.
+    """Randomly distort the colors as SSD's training does (Liu et al. 2016).
 
-    In this order: brightness, contrast (or else after the hue, either with probability 1/2), saturation, hue, and an
-    exchange of channels.
+    The steps: brightness, contrast, saturation, hue, contrast, channel permutation. One of the two contrast steps is
+    left out, either with probability 1/2.
 
     Args:
         brightness, contrast, saturation, hue: (lower, upper) bounds of `ColorJitter`'s factors.
-        p: probability of each step.
+        p: probability of each step, per sample.
     """
 
     def __init__(
@@ -106,37 +129,36 @@ class RandomPhotometricDistort(Transform):
     ) -> None:
         self.brightness, self.contrast, self.saturation, self.hue = brightness, contrast, saturation, hue
         self.p = arguments.probability("p", p)
-        self._spans = {name: factor_span(name, getattr(self, name)) for name in JITTERS}
+        self._bounds = {name: factor_bounds(name, getattr(self, name)) for name in JITTERS}
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        params: dict[str, Any] = {name: rng.uniform(None, *bounds) for name, bounds in self._spans.items()}
-        acts = rng.uniform(5) < self.p  # one of JITTERS each, and the exchange
+        params: dict[str, Any] = {name: rng.uniform(None, *bounds) for name, bounds in self._bounds.items()}
+        acts = rng.uniform(5) < self.p  # one column for each of JITTERS, and one for the permutation
         return {**params, "permutation": rng.permutation(3), "acts": acts, "contrast_before": rng.bernoulli(0.5)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        before = params["contrast_before"]
+        contrast_first = params["contrast_before"]
         acts = params["acts"] if where is None else params["acts"] & where[:, None]
-        brightness, contrast, saturation, hue, exchange = acts.T
-
-        def step(name: str, chosen: Any) -> None:
-            plan.append(jittered(plan, name, params[name]), chosen)
-
-        step("brightness", brightness)
-        step("contrast", contrast & before)
-        step("saturation", saturation)
-        step("hue", hue)
-        step("contrast", contrast & ~before)
+        brightness, contrast, saturation, hue, permute = acts.T
+        for name, samples in (
+            ("brightness", brightness),
+            ("contrast", contrast & contrast_first),
+            ("saturation", saturation),
+            ("hue", hue),
+            ("contrast", contrast & ~contrast_first),
+        ):
+            plan.append(jitter_operations(plan, name, params[name]), samples)
         if plan.channels == 3:
-            plan.append(operations.permutation(len(plan), params["permutation"]), exchange)
+            plan.append(operations.permutation(len(plan), params["permutation"]), permute)
 
 
 class RGBShift(RandomTransform):
-    """Adds a random amount to each channel, saturated (Albumentations' names).
+    """Add a random amount to each channel with probability `p` (Albumentations).
 
     Args:
-        r_shift_limit, g_shift_limit, b_shift_limit: (lower, upper) bounds of the amount in uint8 levels (1 / 255 on
-            floats), or a number v for (-v, v).
-        p: probability, for each sample.
+        r_shift_limit, g_shift_limit, b_shift_limit: (lower, upper) bounds of the amount in uint8 levels (1 / 255 for
+            floats), or a number v for (-v, v). Results saturate.
+        p: probability, per sample.
     """
 
     def __init__(
@@ -149,26 +171,27 @@ class RGBShift(RandomTransform):
         self.r_shift_limit, self.g_shift_limit, self.b_shift_limit = r_shift_limit, g_shift_limit, b_shift_limit
         self.p = arguments.probability("p", p)
         names = ("r_shift_limit", "g_shift_limit", "b_shift_limit")
-        self._bounds = [arguments.either_way(name, getattr(self, name)) for name in names]
+        self._bounds = [arguments.symmetric_bounds(name, getattr(self, name)) for name in names]
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"shift": rng.uniform(3, *np.transpose(self._bounds))}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if plan.channels != 3:
-            raise TransformError(f"RGBShift needs 3 channels; the image has {plan.channels} here")
+        check_rgb(self, plan)
         shift = params["shift"] * (plan.limit / 255.0)
         plan.append(operations.scale(len(plan), 1.0, shift, limit=plan.limit), where)
 
 
 class PlanckianJitter(RandomTransform):
-    """Shows the image under another illuminant (Zini et al. 2023): red and blue, times what they have beside green.
+    """Change the illuminant of the image with probability `p` (Zini et al. 2023).
+
+    Red and blue are multiplied by those of the illuminant's color, scaled to a green of 1.
 
     Args:
-        mode: "blackbody", 25 of 3000 K to 15000 K, or "CIED" (daylight), 23 of 4000 K to 15000 K; 500 K apart. Red and
-            blue are multiplied by those of the illuminant's colour whose green is 1.
-        select_from: numbers of those to draw from, or one; None: all. 0 is the warmest.
-        p: probability, for each sample.
+        mode: "blackbody", 25 illuminants from 3000 K to 15000 K, or "CIED" (daylight), 23 from 4000 K to 15000 K. They
+            are 500 K apart.
+        select_from: illuminant numbers to draw from, or one number; None: all. 0 is the warmest.
+        p: probability, per sample.
     """
 
     def __init__(self, mode: str = "blackbody", select_from: int | Sequence[int] | None = None, p: float = 0.5) -> None:
@@ -176,15 +199,14 @@ class PlanckianJitter(RandomTransform):
         self.select_from = select_from
         self.p = arguments.probability("p", p)
         last = len(illuminants.gains(mode)) - 1
-        self._numbers = range(last + 1) if select_from is None else arguments.values(select_from, arguments.index)
-        if not self._numbers or min(self._numbers) < 0 or max(self._numbers) > last:
-            raise TransformError(f"select_from is one or several of the illuminants 0 to {last}, not {select_from!r}")
+        self._choices = range(last + 1) if select_from is None else arguments.numbers(select_from, arguments.to_int)
+        if not self._choices or min(self._choices) < 0 or max(self._choices) > last:
+            raise TransformError(f"select_from must be illuminant numbers from 0 to {last}, not {select_from!r}")
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
-        chosen = np.array(self._numbers)[rng.integers(0, len(self._numbers) - 1)]
+        chosen = np.array(self._choices)[rng.integers(0, len(self._choices) - 1)]
         return {"gain": illuminants.gains(self.mode)[chosen]}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if plan.channels != 3:
-            raise TransformError(f"PlanckianJitter needs 3 channels; the image has {plan.channels} here")
+        check_rgb(self, plan)
         plan.append(operations.scale(len(plan), params["gain"], limit=plan.limit), where)

@@ -1,4 +1,7 @@
-"""Chains of transforms: planned as one where they can be, in stages where a function needs a whole batch."""
+"""Chains of transforms.
+
+A chain runs in segments. Transforms in a row become one plan; each `BatchTransform` is a segment of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,42 +20,43 @@ from cuaug.plan import BOX_FORMATS, Plan, Replay, Trace
 from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
-from cuaug.transforms.base import BatchTransform, Transform, Where, members
+from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
 
 __all__ = ["Compose"]
 
-_DEFAULTS = {"box_format": "xyxy", "mask_fill": 0}
+_TARGET_DEFAULTS = {"box_format": "xyxy", "mask_fill": 0}
 
 
 class Compose(Transform):
-    """Several transforms, one after the other, in as few passes over the pixels as they allow.
+    """Compose several transforms into one chain.
+
+    Images: a torch tensor (C, H, W) or (N, C, H, W), on CPU or CUDA; a NumPy or CuPy array (H, W), (H, W, C) or
+    (N, H, W, C); or a PIL image. C is 1 or 3. Values are uint8, or floats in [0, 1]. The result has the type, the
+    device and the axes of the input. A PIL image becomes a float tensor (C, H, W) after `ToDtype` or `Normalize`.
+
+    Each image of a batch has its own draws. Pixels are not rounded between transforms. On the CPU the images share the
+    threads of `torch.set_num_threads`. Transforms that mix images (`MixUp`, ...) take batches only.
+
+    Targets: an optional second argument holds the image's target, or a list of the batch's N targets. The result is
+    then (image, target). Boxes, masks and keypoints move with their image; `cuaug.targets.Targets` says where they are
+    found. Labels of a batch may also be one tensor or array, (N,) or (N, C). They come back as one: unchanged, or from
+    `MixUp` and `CutMix` as float32 (N, num_classes).
 
     Args:
-        transforms: the chain; the attribute of this name may be edited later.
-        generator: a `torch.Generator` that calls draw their seed from; None: torch's default one, so that
-            `torch.manual_seed` and a DataLoader's worker seeds decide.
-        box_format: "xyxy", "xywh" or "cxcywh": of boxes in targets that do not tell it.
-        mask_fill: what masks of classes in targets show where there is no image; those of instances show 0.
+        transforms: the transforms, in order. This attribute may be edited later.
+        generator: a `torch.Generator` that seeds each call. None: torch's default generator, so `torch.manual_seed`
+            and a DataLoader's worker seeds apply.
+        box_format: "xyxy", "xywh" or "cxcywh", for targets without a "format".
+        mask_fill: value of class masks beyond the image. Instance masks are 0 there.
 
-    Both count for all of the chain, also where a chain within it says them.
-
-    Calling it takes and returns what you have: a torch tensor, (C, H, W) or (N, C, H, W), CPU or CUDA; a NumPy or CuPy
-    array, (H, W), (H, W, C) or (N, H, W, C); or a PIL image. C is 1 or 3; uint8, or floats in [0, 1]. Each image of a
-    batch has draws of its own; on the CPU they share the threads of `torch.set_num_threads`. What mixes images
-    (`MixUp`, ...) takes batches alone. Pixels are not rounded between transforms. A PIL image comes back as one while
-    it is uint8, and as a float (C, H, W) tensor after `ToDtype` or `Normalize`.
-
-    A second argument is the image's target, or a list of those of a batch; the result is then (image, target). Boxes,
-    masks and keypoints in it are moved as the image is; `cuaug.targets.Targets` says what is found where. A batch's
-    labels may also be one tensor or array, (N,) or (N, C): they come back as one, from `MixUp` and `CutMix` float32
-    (N, num_classes), and are handed through where nothing mixes them.
+    `box_format` and `mask_fill` apply to the whole chain, including chains inside it.
 
     Raises:
-        TransformError: a type, shape or size that does not fit, named.
+        TransformError: the type, shape or size of an argument is not supported.
     """
 
-    #: What it was when it was looked at last.
-    _seen: _Seen | None = None
+    #: Properties of the chain when it was last looked at.
+    _cached: _Structure | None = None
 
     def __init__(
         self,
@@ -62,103 +66,102 @@ class Compose(Transform):
         box_format: str = "xyxy",
         mask_fill: int = 0,
     ) -> None:
-        self.transforms = members(transforms)
+        self.transforms = check_transforms(transforms)
         self.generator = generator
         if generator is not None and not isinstance(generator, torch.Generator):
-            raise TransformError(f"generator is a torch.Generator or None, not {generator!r}")
+            raise TransformError(f"generator must be a torch.Generator or None, not {generator!r}")
         self.box_format = arguments.one_of("box_format", box_format, BOX_FORMATS)
-        self.mask_fill = arguments.whole("mask_fill", mask_fill)
-        self._look()
+        self.mask_fill = arguments.integer("mask_fill", mask_fill)
+        self._structure()
 
-    def _look(self) -> _Seen:
-        """The chain as it is: `transforms`, here and within, may have been edited since it was looked at last."""
-        parts, seen = _parts(self.transforms), self._seen
-        if seen is None or len(parts) != len(seen.parts) or not all(map(operator.is_, parts, seen.parts)):
-            views = [transform.views for transform in members(self.transforms)]
-            others = (part for part in parts if isinstance(part, Transform) and not isinstance(part, Compose))
-            if sum(part.views > 1 for part in others) > 1:
-                raise TransformError("only one transform of a chain can make several images of one")
-            chains = [self, *(part for part in parts if isinstance(part, Compose))]
-            seen = self._seen = _Seen(parts, math.prod(views), {name: _agreed(name, chains) for name in _DEFAULTS}, [])
-        return seen
+    def _structure(self) -> _Structure:
+        """The chain's properties, computed again after `transforms`, here or inside, was edited."""
+        nested, cached = _flatten(self.transforms), self._cached
+        if cached is None or len(nested) != len(cached.nested) or not all(map(operator.is_, nested, cached.nested)):
+            views = [transform.views for transform in check_transforms(self.transforms)]
+            leaves = (item for item in nested if isinstance(item, Transform) and not isinstance(item, Compose))
+            if sum(leaf.views > 1 for leaf in leaves) > 1:
+                raise TransformError("transforms must hold at most one transform that makes several images of one")
+            chains = [self, *(item for item in nested if isinstance(item, Compose))]
+            target_format = {name: _merge_setting(name, chains) for name in _TARGET_DEFAULTS}
+            cached = self._cached = _Structure(nested, math.prod(views), target_format, [])
+        return cached
 
     @property
     def views(self) -> int:  # type: ignore[override]
-        """How many images it makes of each."""
-        return self._look().views
+        """Output images per input image."""
+        return self._structure().views
 
     @property
-    def stages(self) -> list[Compose | BatchTransform]:
-        """The chain as it runs: what is planned together, then in turn functions of whole batches, and plans."""
-        stages = self._look().stages
-        if not stages:
-            stages[:] = self._in_stages()  # not added: another thread may do the same
-        return stages
+    def segments(self) -> list[Compose | BatchTransform]:
+        """The chain as it runs: a planned segment, then batch transforms and planned segments in order."""
+        segments = self._structure().segments
+        if not segments:
+            segments[:] = self._split()  # one assignment: another thread may do the same
+        return segments
 
-    def _in_stages(self) -> list[Compose | BatchTransform]:
-        stages: list[Compose | BatchTransform] = []
-        together: list[Transform] = []
-        for transform in _flat(self.transforms):
-            if (stage := transform.stage()) is not None:
-                stages += [Compose(together), stage] if together or not stages else [stage]
-                together = []
+    def _split(self) -> list[Compose | BatchTransform]:
+        segments: list[Compose | BatchTransform] = []
+        planned: list[Transform] = []
+        for transform in _inline_chains(self.transforms):
+            if (batch_transform := transform.as_batch_transform()) is not None:
+                segments += [Compose(planned), batch_transform] if planned or not segments else [batch_transform]
+                planned = []
             else:
-                together.append(transform)
-        return stages + [Compose(together)] if together or not stages else stages
+                planned.append(transform)
+        return segments + [Compose(planned)] if planned or not segments else segments
 
     @property
     def partners(self) -> int:
-        """How many samples beyond a batch its functions look at."""
-        return sum(stage.partners for stage in self.stages if isinstance(stage, BatchTransform))
+        """Samples that the batch transforms read beyond a batch."""
+        return sum(segment.partners for segment in self.segments if isinstance(segment, BatchTransform))
 
     @property
-    def parts(self) -> list[Any]:
-        """Its transforms, each followed by those that it holds, at any depth."""
-        return self._look().parts
+    def target_format(self) -> dict[str, Any]:
+        """The keyword arguments of `Targets`: box_format and mask_fill."""
+        return self._structure().target_format
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         for transform in self.transforms:
             transform.plan(plan, rng, where)
 
-    @property
-    def target_format(self) -> dict[str, Any]:
-        """What `Targets` needs to know to read them."""
-        return self._look().target_format
-
     def __call__(self, image: Any, *target: Any) -> Any:
         return self._run(image, target, Trace())
 
     def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
-        """The transformed image or batch, and what was applied to it.
+        """Transform an image or batch, and return the parameters too.
 
         Returns:
-            the result of calling it, and for an image a list of {"step", "transform", "params"}, one for each transform
-            that acted, in order, of Python's numbers and lists; for a batch a list of those lists. What acted within
-            `MultiView` is told for each "view". `replay` does it again.
+            The result of calling the chain, and the parameters for `replay`. The parameters of an image are a list of
+            {"step", "transform", "params"} of Python numbers and lists: one dict per transform that acted, in order.
+            Steps inside `MultiView` also have a "view". A batch has a list of such lists.
         """
         trace = Trace()
         result = self._run(image, target, trace)
-        told = trace.params(len(image) if np.ndim(image) == 4 else 1)
-        return result, told if np.ndim(image) == 4 else told[0]
+        if np.ndim(image) == 4:
+            return result, trace.params(len(image))
+        return result, trace.params(1)[0]
 
     def replay(self, params: Sequence[Any], image: Any, *target: Any) -> Any:
-        """Does again what was applied: to this image, or batch of as many images, with nothing drawn.
+        """Apply recorded parameters to an image or batch. Nothing is drawn.
 
         Args:
-            params: as `trace` gave it, or a loader's `Batch.params`; each entry may have been changed by you.
-            image: as for calls; of the size that the parameters were drawn for, where they depend on it.
+            params: the parameters from `trace` or a Loader's `Batch.params`. You may edit the values.
+            image: as for calls. Where parameters depend on the image size, use the size they were drawn for.
 
         Raises:
-            TransformError: parameters of another chain, of another kind, or for another number of images.
+            TransformError: the parameters belong to another chain or another number of images, or have another type.
         """
-        told: Sequence[Any] = params if np.ndim(image) == 4 else [params]
-        if not all(isinstance(steps, Sequence) and all(map(is_recorded_step, steps)) for steps in told):
+        is_batch = np.ndim(image) == 4
+        recorded: Sequence[Any] = params if is_batch else [params]
+        if not all(isinstance(steps, Sequence) and all(map(is_recorded_step, steps)) for steps in recorded):
             raise TransformError(
-                "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
+                "params must be the second result of trace: a list of steps for an image, a list of such lists for a "
+                "batch"
             )
-        if np.ndim(image) == 4 and len(told) != len(image):
-            raise TransformError(f"params are those of {len(told)} images, but there are {len(image)} images")
-        trace = Trace(Replay(told))
+        if is_batch and len(recorded) != len(image):
+            raise TransformError(f"params are for {len(recorded)} images, but the batch has {len(image)} images")
+        trace = Trace(Replay(recorded))
         result = self._run(image, target, trace)
         trace.check_end()
         return result
@@ -166,98 +169,107 @@ class Compose(Transform):
     def explain(
         self, height: int = 375, width: int = 500, *, batch_size: int = 256, channels: int = 3, is_float: bool = False
     ) -> str:
-        """How the chain will run, in words: the kernel launches a batch takes, what each does, and why it ends.
+        """Describe the kernel launches of a batch: what each does, and why it ends.
 
         Args:
-            height, width: of the images, in pixels.
-            batch_size: more images make no more launches, but meet more of what chance may bring.
-            channels, is_float: what the images are.
+            height, width: image size in pixels.
+            batch_size: images to draw for. A larger batch takes no more launches, but shows rarer draws.
+            channels: 1 or 3.
+            is_float: whether the images are floats.
         """
         from cuaug.transforms.explain import explain
 
-        text = explain(self.stages, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
+        text = explain(self.segments, height, width, batch_size=batch_size, channels=channels, is_float=is_float)
         return f"{len(self.transforms)} transforms, {text}"
 
     @disable_compile
     def _run(self, image: Any, target: tuple[Any, ...], trace: Trace) -> Any:
-        # Only a call needs pixels and so a device; planning, which the loader does, needs neither.
+        # Only calls need a device. A Loader's planning does not import one.
         from cuaug.apply import draw_seed
-        from cuaug.transforms.execute import restacked, rows_of, run_chain
+        from cuaug.transforms.execute import restack_labels, run_chain, split_labels
 
         if len(target) > 1:
-            raise TransformError(f"a chain takes an image and at most one target, not {len(target)}")
+            raise TransformError(f"target must be one argument; a chain takes an image and a target, not {len(target)}")
         is_batch = getattr(image, "ndim", 3) == 4
-        for stage in () if is_batch else self.stages:
-            if isinstance(stage, BatchTransform) and stage.partners:
+        for segment in () if is_batch else self.segments:
+            if isinstance(segment, BatchTransform) and segment.partners:
                 raise TransformError(
-                    f"{stage!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
+                    f"{segment!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
                 )
-        rows = rows_of(target[0]) if is_batch and target else None
-        if is_batch and target and rows is None and not isinstance(target[0], list):
+        labels = split_labels(target[0]) if is_batch and target else None
+        if is_batch and target and labels is None and not isinstance(target[0], list):
             raise TransformError(
-                f"the targets of a batch are a list of one for each image, not {type(target[0])}; "
-                "labels may also be a tensor or array, (N,) or (N, C)"
+                f"target of a batch must be a list of N targets, not {type(target[0])}; labels may also be a tensor or "
+                "array, (N,) or (N, C)"
             )
-        targets = (rows or target[0] if is_batch else [target[0]]) if target else None
+        targets = (labels or target[0] if is_batch else [target[0]]) if target else None
         seed, epoch = draw_seed(self.generator)
-        made, targets = run_chain(self.stages, image, targets, self.target_format, seed, epoch, trace)
+        result, targets = run_chain(self.segments, image, targets, self.target_format, seed, epoch, trace)
         if targets is None:
-            return made
-        return made, restacked(target[0], rows, targets) if rows else targets if is_batch else targets[0]
+            return result
+        if labels:
+            return result, restack_labels(target[0], labels, targets)
+        return result, targets if is_batch else targets[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A generator does not pickle into a spawned worker; its state does, as bytes: torch shares tensors by handles.
-        state = {name: value for name, value in self.__dict__.items() if name != "_seen"}
+        # A generator does not pickle into a spawned worker. Its state does, as bytes: torch shares tensors by handle.
+        state = {name: value for name, value in self.__dict__.items() if name != "_cached"}
         if self.generator is not None:
             state["generator"] = str(self.generator.device), self.generator.get_state().numpy().tobytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if state["generator"] is not None:
-            device, numbers = state["generator"]
+            device, generator_state = state["generator"]
             generator = torch.Generator(device)
-            generator.set_state(torch.frombuffer(bytearray(numbers), dtype=torch.uint8))
+            generator.set_state(torch.frombuffer(bytearray(generator_state), dtype=torch.uint8))
             state = {**state, "generator": generator}
         self.__dict__.update(state)
 
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
-        how = "".join(f", {name}={value!r}" for name, value in self.target_format.items() if value != _DEFAULTS[name])
-        return f"Compose([\n{inner},\n]{how})" if self.transforms else f"Compose([]{how})"
+        settings = self.target_format.items()
+        shown = "".join(f", {name}={value!r}" for name, value in settings if value != _TARGET_DEFAULTS[name])
+        return f"Compose([\n{inner},\n]{shown})" if self.transforms else f"Compose([]{shown})"
 
 
-class _Seen(NamedTuple):
-    """What a chain of these parts is; its stages, once they are asked for."""
+Transform._chain = Compose
 
-    parts: list[Any]
+
+class _Structure(NamedTuple):
+    """Properties of a chain. `segments` is filled on first use."""
+
+    nested: list[Any]
     views: int
     target_format: dict[str, Any]
-    stages: list[Compose | BatchTransform]
+    segments: list[Compose | BatchTransform]
 
 
-def _parts(transforms: Iterable[Any]) -> list[Any]:
-    """The transforms, each followed by those that it holds, at any depth."""
-    parts: list[Any] = []
+def _flatten(transforms: Iterable[Any]) -> list[Any]:
+    """All transforms at any depth, each followed by those it holds."""
+    nested: list[Any] = []
     for transform in transforms:
-        parts.append(transform)
-        if isinstance(within := getattr(transform, "transforms", None), (list, tuple)):
-            parts += _parts(within)
-    return parts
+        nested.append(transform)
+        if isinstance(inner := getattr(transform, "transforms", None), (list, tuple)):
+            nested += _flatten(inner)
+    return nested
 
 
-def _agreed(name: str, chains: Iterable[Compose]) -> Any:
-    """What a chain and those within it say that is not the default."""
-    said = {getattr(chain, name) for chain in chains} - {_DEFAULTS[name]}
-    if len(said) > 1:
-        one, other = sorted(said)[:2]
-        raise TransformError(f"{name} is one for a chain and those within it, not both {one!r} and {other!r}")
-    return said.pop() if said else _DEFAULTS[name]
+def _merge_setting(name: str, chains: Iterable[Compose]) -> Any:
+    """The one value other than the default that a chain and its inner chains set."""
+    values = {getattr(chain, name) for chain in chains} - {_TARGET_DEFAULTS[name]}
+    if len(values) > 1:
+        one, other = sorted(values)[:2]
+        raise TransformError(
+            f"{name} must be the same for a chain and its inner chains, not both {one!r} and {other!r}"
+        )
+    return values.pop() if values else _TARGET_DEFAULTS[name]
 
 
-def _flat(transforms: Sequence[Transform]) -> list[Transform]:
-    """The transforms, with chains among them that have functions of whole batches replaced by what they hold."""
+def _inline_chains(transforms: Sequence[Transform]) -> list[Transform]:
+    """The transforms, with inner chains of several segments replaced by their transforms."""
     flat: list[Transform] = []
     for transform in transforms:
-        within = isinstance(transform, Compose) and len(transform.stages) > 1
-        flat += _flat(transform.transforms) if within else [transform]  # type: ignore[attr-defined]
+        has_segments = isinstance(transform, Compose) and len(transform.segments) > 1
+        flat += _inline_chains(transform.transforms) if has_segments else [transform]  # type: ignore[attr-defined]
     return flat

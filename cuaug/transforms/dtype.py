@@ -1,4 +1,4 @@
-"""Value ranges: to floats, to bytes, and to zero mean and unit deviation."""
+"""Conversion of dtypes and value ranges."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Normalize", "ToDtype"]
 
 
 class ToDtype(Transform):
-    """Converts to a torch dtype: uint8, float16, bfloat16 or float32.
+    """Convert the images to a dtype, optionally scaling the values.
 
     Args:
-        dtype: the type.
-        scale: also map [0, 255] of uint8 to [0, 1] of floats, or back.
+        dtype: torch.uint8, float16, bfloat16 or float32.
+        scale: also map uint8 [0, 255] to float [0, 1], or back.
     """
 
     def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
@@ -29,11 +29,15 @@ class ToDtype(Transform):
         self.scale = scale
         self._type = type_of(dtype)
 
+    def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
+        to_float = self._type != Type.UINT8  # from float to float, values stay as they are, whatever `scale`
+        return to_float, to_float and (normalized if is_float else not self.scale)
+
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         if where is not None:
             raise TransformError(
-                "ToDtype changes the type, which all images of a batch share: not inside RandomApply or one view of "
-                "several, but before or behind; Normalize needs none"
+                "dtype belongs to the whole batch: move ToDtype out of RandomApply, or before or after MultiView. "
+                "Normalize needs no ToDtype"
             )
         if self._type == Type.UINT8:
             plan.to_uint8(scale=self.scale)
@@ -43,28 +47,34 @@ class ToDtype(Transform):
 
 
 class Normalize(Transform):
-    """(v - mean) / std for each channel. uint8 images are scaled to [0, 1] first.
+    """Normalize each channel: (v - mean) / std.
+
+    uint8 images are scaled to [0, 1] first.
 
     Args:
-        mean, std: one number, or one per channel, for values in [0, 1]. Those of levels, such as 123.7, want
-            `ToDtype(torch.float32)` before, which keeps the levels, or to be divided by 255.
-        inplace: taken for torchvision's sake; what comes in is never written to.
+        mean, std: a number, or one per channel, for values in [0, 1]. Divide a mean in levels, such as 123.7, by 255,
+            or put `ToDtype(torch.float32)` before, which keeps levels.
+        inplace: accepted for torchvision's sake; the input is never written to.
 
     Raises:
-        TransformError: std that is not above 0; above 1, of either, where uint8 images are scaled.
+        TransformError: a std is not above 0, or a mean or std is above 1 where uint8 images are scaled.
     """
 
     def __init__(self, mean: float | Sequence[float], std: float | Sequence[float], inplace: bool = False) -> None:
         self.inplace = inplace
-        self.mean, self.std = list(arguments.channels("mean", mean)), list(arguments.channels("std", std))
+        self.mean = list(arguments.channel_values("mean", mean))
+        self.std = list(arguments.channel_values("std", std))
         if min(self.std) <= 0.0:
             raise TransformError(f"std must be above 0 in every channel, not {self.std}")
+
+    def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
+        return True, True
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if max(values) > 1.0 and not plan.is_float:
                 raise TransformError(
-                    f"{name} is of values in [0, 1], to which uint8 images are scaled first, not {values}: divide mean "
-                    "and std by 255, or put ToDtype(torch.float32) before Normalize, which keeps levels as they are"
+                    f"{name} must be at most 1, not {values}: Normalize scales uint8 images to [0, 1] first. Divide "
+                    "mean and std by 255, or put ToDtype(torch.float32) before Normalize, which keeps levels"
                 )
         plan.normalize(self.mean, self.std, where)

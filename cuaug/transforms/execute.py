@@ -1,4 +1,4 @@
-"""Runs chains on images that are in hand, stage by stage: plans, and functions of whole batches between them."""
+"""Runs the segments of a chain on images in memory."""
 
 from __future__ import annotations
 
@@ -8,80 +8,83 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
 from cuaug.interop import InputImages, dtype_of, open_images
 from cuaug.plan import Trace, Type
 from cuaug.sampling.rng import SampleRNG
-from cuaug.targets.parse import may_move
+from cuaug.targets.parse import moves_with_image
 from cuaug.transforms.base import BatchTransform, Transform
-from cuaug.transforms.compose import Compose
-from cuaug.transforms.dtype import Normalize, ToDtype
 
-__all__ = ["restacked", "rows_of", "run_chain", "run_stages", "typed_stage"]
+__all__ = ["restack_labels", "run_chain", "run_segments", "split_labels", "typed_segment"]
 
-Stages = Sequence[Transform]
-How = Mapping[str, Any]
-# Each stage of a chain draws from positions of its own, this far apart.
-_STAGE_POSITIONS = 1 << 20
+Segments = Sequence[Transform]
+TargetFormat = Mapping[str, Any]
+# Each segment draws at positions of its own, this far apart.
+_POSITIONS_PER_SEGMENT = 1 << 20
 
 
 def run_chain(
-    stages: Stages, images: Any, targets: list[Any] | None, target_format: How, seed: int, epoch: int, trace: Trace
+    segments: Segments,
+    images: Any,
+    targets: list[Any] | None,
+    target_format: TargetFormat,
+    seed: int,
+    epoch: int,
+    trace: Trace,
 ) -> tuple[Any, list[Any] | None]:
-    """The chain on images in hand, and their targets, which draw as samples 0, 1, ... of that epoch."""
+    """Run a chain on N images and their targets, which draw as samples 0 ... N - 1 of the epoch."""
     opened = open_images(images)
     if targets is not None and len(targets) != len(opened.images):
-        raise TransformError(f"there are {len(opened.images)} images, but {len(targets)} targets")
+        raise TransformError(f"targets must be one per image: {len(opened.images)}, not {len(targets)}")
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
-    made, targets = _run_planned(stages[0], opened, targets, target_format, rng, trace)
-    if len(stages) > 1:
+    stacks, targets = _run_planned(segments[0], opened, targets, target_format, rng, trace)
+    if len(segments) > 1:
         is_float = opened.images.is_floating_point()
-        made, targets = run_stages(stages, made, targets, target_format, rng, trace, is_float=is_float)
-    finished = [opened.finish(stack) for stack in made]
-    return finished[0] if len(made) == 1 else tuple(finished), targets
+        stacks, targets = run_segments(segments, stacks, targets, target_format, rng, trace, is_float=is_float)
+    finished = [opened.finish(stack) for stack in stacks]
+    return finished[0] if len(stacks) == 1 else tuple(finished), targets
 
 
-def rows_of(labels: Any) -> list[Any] | None:
-    """The labels of a batch that are one tensor or array, (N,) or (N, C); None: they are not.
+def split_labels(labels: Any) -> list[Any] | None:
+    """The rows of a batch's labels that are one tensor or array, (N,) or (N, C); None: they are not.
 
-    What has more axes may be masks or boxes, which would stay where they are.
+    Arrays with more axes may be masks or boxes, which would stay in place.
     """
-    if not isinstance(labels, (torch.Tensor, np.ndarray)) or labels.ndim not in (1, 2) or may_move(labels):
+    if not isinstance(labels, (torch.Tensor, np.ndarray)) or labels.ndim not in (1, 2) or moves_with_image(labels):
         return None
     return list(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
 
 
-def restacked(given: Any, rows: list[Any], labels: list[Any]) -> Any:
-    """What has become of the rows of a tensor or array, as one again."""
+def restack_labels(original: Any, rows: list[Any], labels: list[Any]) -> Any:
+    """One tensor or array, like `original`, of the labels that the chain made of its rows."""
     if all(map(operator.is_, rows, labels)):
-        return given
+        return original
     try:
-        if isinstance(given, torch.Tensor):
-            return torch.stack([torch.as_tensor(label, device="cpu") for label in labels]).to(given.device)
+        if isinstance(original, torch.Tensor):
+            return torch.stack([torch.as_tensor(label, device="cpu") for label in labels]).to(original.device)
         return np.stack(labels)
     except (TypeError, ValueError, RuntimeError):
         kinds = ", ".join(sorted({f"{type(label).__name__}{tuple(getattr(label, 'shape', ()))}" for label in labels}))
         raise TransformError(
-            f"labels come out of the chain as {kinds}, of which no tensor or array is made: pass them as a list"
+            f"labels come out of the chain as {kinds}, which do not make one tensor or array: pass them as a list"
         ) from None
 
 
-def typed_stage(stages: Stages) -> int:
-    """The stage that makes the type that is asked for: behind it are only functions that take any."""
-    number = len(stages) - 1
-    while number and isinstance(stage := stages[number], BatchTransform) and not stage.has_fill:
+def typed_segment(segments: Segments) -> int:
+    """The number of the segment that makes the requested dtype; only batch transforms of any dtype follow it."""
+    number = len(segments) - 1
+    while number and isinstance(segment := segments[number], BatchTransform) and not segment.has_fill:
         number -= 1
     return number
 
 
-def run_stages(
-    stages: Stages,
+def run_segments(
+    segments: Segments,
     stacks: list[torch.Tensor],
     targets: list[Any] | None,
-    target_format: How,
+    target_format: TargetFormat,
     rng: SampleRNG,
     trace: Trace,
     *,
@@ -89,93 +92,80 @@ def run_stages(
     target_type: Type | None = None,
     is_float: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
-    """All stages of a chain but the first.
+    """Run all segments of a chain but the first.
 
     Args:
-        stacks: (N + extra, C, H, W), what the first stage made; several only of views that it made in several sizes.
-        targets: N + extra of them, or None; `target_format` says how they are read.
-        draws: of those N + extra samples.
-        extra: samples that are only partners of the others, for what looks at several. Where there are too few, the
-            first ones are taken once more.
-        target_type: what the images of `typed_stage` become, as with `ToDtype(scale=True)`; None: what the stages make.
-        is_float: whether the first stage was given floats.
+        stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes.
+        targets: N + extra targets, or None.
+        target_format: the keyword arguments of `Targets`.
+        rng: the random numbers of the N + extra samples.
+        extra: samples at the end that only serve as partners. Where they are too few, the first samples follow again.
+        target_type: dtype that `typed_segment` converts to, as `ToDtype(scale=True)`; None: the segments decide.
+        is_float: whether the first segment's input was float.
 
     Returns:
-        what became of the N images and their targets.
+        The N images and their targets.
     """
-    count, typed = len(stacks[0]) - extra, typed_stage(stages)
-    normalized = _normalized(stages[0], is_float, False)
-    for number, stage in enumerate(stages[1:], 1):
-        drawn = rng.at(number * _STAGE_POSITIONS)
+    count, typed = len(stacks[0]) - extra, typed_segment(segments)
+    _, normalized = segments[0].range_after(is_float, False)
+    for number, segment in enumerate(segments[1:], 1):
+        segment_rng = rng.at(number * _POSITIONS_PER_SEGMENT)
         if len(stacks) > 1:
             sizes = ", ".join(f"{height} x {width}" for *_, height, width in (stack.shape for stack in stacks))
-            raise TransformError(f"{stage!r:.200} takes images of one size, and comes after views of {sizes} pixels")
+            raise TransformError(f"{segment!r:.200} needs images of one size, but follows views of {sizes} pixels")
         (images,) = stacks
-        if isinstance(stage, BatchTransform):
-            if extra < stage.partners:
-                rows = np.arange(count + stage.partners) % count
-                images, targets = images[torch.from_numpy(rows).to(images.device)], _pick(targets, rows)
-                extra = stage.partners
-            extra -= stage.partners
-            of = drawn.of(drawn.indices[: count + extra])
-            images, targets, _ = stage.perform(images, targets, of, trace, target_format)
-            normalized &= stage.keeps_range
+        if isinstance(segment, BatchTransform):
+            if extra < segment.partners:
+                rows = np.arange(count + segment.partners) % count
+                images = images[torch.from_numpy(rows).to(images.device)]
+                targets = None if targets is None else [targets[i] for i in rows.tolist()]
+                extra = segment.partners
+            extra -= segment.partners
+            batch_rng = segment_rng.of(segment_rng.indices[: count + extra])
+            images, targets, _ = segment.perform(images, targets, batch_rng, trace, target_format)
+            normalized &= segment.keeps_range
             if number == typed and target_type is not None:
-                images = _of_type(images, target_type, normalized)
+                images = _to_type(images, target_type, normalized)
             stacks = [images]
         else:
             opened = open_images(images)
-            of = drawn.of(drawn.indices[: len(images)])
-            type_now = target_type if number == typed else None
-            made, targets = _run_planned(stage, opened, targets, target_format, of, trace, type_now, normalized)
-            normalized = _normalized(stage, images.is_floating_point(), normalized)
-            stacks = [opened.finish(stack) for stack in made]
+            batch_rng = segment_rng.of(segment_rng.indices[: len(images)])
+            segment_type = target_type if number == typed else None
+            planned, targets = _run_planned(
+                segment, opened, targets, target_format, batch_rng, trace, segment_type, normalized
+            )
+            _, normalized = segment.range_after(images.is_floating_point(), normalized)
+            stacks = [opened.finish(stack) for stack in planned]
     return [stack[:count] for stack in stacks], None if targets is None else targets[:count]
 
 
 def _run_planned(
-    stage: Transform,
+    segment: Transform,
     opened: InputImages,
     targets: list[Any] | None,
-    target_format: How,
+    target_format: TargetFormat,
     rng: SampleRNG,
     trace: Trace,
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
-    each = rng.of(np.repeat(rng.indices, stage.views))
+    view_rng = rng.of(np.repeat(rng.indices, segment.views))
     return run_plan(
         opened,
-        lambda plan: stage.plan(plan, each),
+        lambda plan: segment.plan(plan, view_rng),
         targets,
         target_format=target_format,
-        views=stage.views,
+        views=segment.views,
         trace=trace,
         target_type=target_type,
         normalized=normalized,
     )
 
 
-def _of_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch.Tensor:
+def _to_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch.Tensor:
     dtype = dtype_of(target_type)
     if images.dtype == dtype or (images.is_floating_point() and dtype.is_floating_point) or 0 in images.shape:
         return images.to(dtype)
     opened = open_images(images)
-    (made,), _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
-    return opened.finish(made)
-
-
-def _normalized(stage: Transform, is_float: bool, normalized: bool) -> bool:
-    """Whether images are beyond [0, 1] after a planned stage, before which they are as the arguments say."""
-    for part in stage.parts if isinstance(stage, Compose) else ():
-        if isinstance(part, Normalize):
-            is_float = normalized = True
-        elif isinstance(part, ToDtype):  # floats stay as they are, whatever its scale
-            now_float = part.dtype != torch.uint8
-            normalized = now_float and (normalized if is_float else not part.scale)
-            is_float = now_float
-    return normalized
-
-
-def _pick(targets: list[Any] | None, rows: NDArray[np.int64]) -> list[Any] | None:
-    return None if targets is None else [targets[i] for i in rows.tolist()]
+    (converted,), _ = run_plan(opened, lambda plan: None, target_type=target_type, normalized=normalized)
+    return opened.finish(converted)

@@ -1,8 +1,8 @@
-"""Colours of illuminants in sRGB, as "Planckian jitter" (Zini et al. 2023, arXiv:2202.07993) samples them.
+"""sRGB colors of illuminants, as sampled by "Planckian jitter" (Zini et al. 2023, arXiv:2202.07993).
 
-An illuminant's chromaticity at lightness 50 of CIE 1976 L*a*b*, as an sRGB colour, relative to its green. The
-chromaticities come from published fits instead of from spectra, which moves no gain of the authors' own (which Kornia
-has) by more than 0.01 (measured at every temperature).
+A gain is the illuminant's chromaticity at lightness 50 of CIE 1976 L*a*b*, as an sRGB color relative to its green. The
+chromaticities come from published fits instead of spectra. No gain differs from the authors' (which Kornia uses) by
+more than 0.01, measured at every temperature.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WHITE = np.array([0.95047, 1.0, 1.08883])
 
 
 def blackbody(kelvin: Array) -> tuple[Array, Array]:
-    """CIE 1931 x and y of the Planckian locus, 2222 K to 25000 K: cubic splines of Kim et al., US patent 7024034."""
+    """CIE 1931 x and y of the Planckian locus, 2222 K to 25000 K: cubic splines (Kim et al., US patent 7024034)."""
     t = 1000.0 / kelvin
     warm = kelvin < 4000.0
     x = np.where(
@@ -41,7 +41,7 @@ def blackbody(kelvin: Array) -> tuple[Array, Array]:
 
 
 def daylight(kelvin: Array) -> tuple[Array, Array]:
-    """CIE 1931 x and y of daylight, 4000 K to 25000 K: the polynomials that define CIE's D illuminants (CIE 15)."""
+    """CIE 1931 x and y of daylight, 4000 K to 25000 K: the polynomials of the CIE D illuminants (CIE 15)."""
     t = 1000.0 / kelvin
     x = np.where(
         kelvin <= 7000.0,
@@ -51,7 +51,7 @@ def daylight(kelvin: Array) -> tuple[Array, Array]:
     return x, -3.0 * x**2 + 2.870 * x - 0.275
 
 
-#: Loci and the temperatures that are sampled on them.
+#: The locus of each mode, and its temperatures in kelvin.
 MODES = {
     "blackbody": (blackbody, np.arange(3000.0, 15001.0, 500.0)),
     "CIED": (daylight, np.arange(4000.0, 15001.0, 500.0)),
@@ -60,21 +60,21 @@ MODES = {
 
 @functools.cache
 def gains(mode: str) -> Array:
-    """(K, 3): factors of R, G and B under each of the mode's K illuminants, from the warmest on; G's are 1."""
+    """(K, 3): factors of R, G and B for the mode's K illuminants, warmest first; G's are 1."""
     locus, kelvin = MODES[mode]
     x, y = locus(kelvin)
     xyz = np.stack([x / y, np.ones_like(x), (1.0 - x - y) / y], axis=1)
-    rgb = _encoded(_at_lightness_50(xyz) @ _XYZ_TO_RGB.T)
+    rgb = _encode_srgb(_at_lightness_50(xyz) @ _XYZ_TO_RGB.T)
     return rgb / rgb[:, 1:2]
 
 
 def _at_lightness_50(xyz: Array) -> Array:
-    """The XYZ with the a* and b* of these, whose Y are 1, and L* = 50."""
+    """The XYZ with the a* and b* of `xyz`, whose Y is 1, and with L* = 50."""
     shifted = np.cbrt(xyz / _WHITE) - 1.0 + (50.0 + 16.0) / 116.0
     slope, knee = 3.0 * (6.0 / 29.0) ** 2, 6.0 / 29.0
     return np.where(shifted > knee, shifted**3, slope * (shifted - 4.0 / 29.0)) * _WHITE
 
 
-def _encoded(linear: Array) -> Array:
-    """sRGB's transfer function."""
+def _encode_srgb(linear: Array) -> Array:
+    """The sRGB transfer function."""
     return np.where(linear > 0.0031308, 1.055 * np.maximum(linear, 0.0) ** (1 / 2.4) - 0.055, 12.92 * linear)

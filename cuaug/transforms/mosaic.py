@@ -1,7 +1,7 @@
-"""Images of several samples put together, with their boxes, masks and keypoints: for detection and segmentation.
+"""Mosaic and CopyPaste, which combine images and targets of several samples.
 
-The others are the samples that follow in the epoch's order, so that what a sample becomes depends neither on the batch
-size nor on the number of ranks.
+The partners of a sample are the next ones in epoch order. So a result depends neither on the batch size nor on the
+number of ranks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cuaug.interop import empty
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform
-from cuaug.transforms.mixes import blend, by_numpy
+from cuaug.transforms.mixes import blend, use_numpy
 
 if TYPE_CHECKING:
-    from cuaug.targets.merge import Part, Place
+    from cuaug.targets.merge import ParsedTarget, Placement
 
 __all__ = ["CopyPaste", "Mosaic"]
 
@@ -30,25 +30,26 @@ Sizes = NDArray[np.int64]
 
 
 class Mosaic(BatchTransform):
-    """Four images in a grid of 2 x 2, seen through a window (YOLO's; Kornia's RandomMosaic).
+    """Combine four images into a grid, seen through a window.
 
-    The sample itself is at the upper left; to the right, below and at the lower right are the three that follow in the
-    epoch's order. The window begins within the sample's image, at a part of its sides drawn from `start_ratio_range`.
-    YOLO's own mosaic, twice as large, is `output_size` of twice the images' and (-0.5, 0.5).
+    The transform follows YOLO and Kornia's `RandomMosaic`. The sample's image is at the upper left. The next three in
+    epoch order are to its right, below it and at the lower right. The window begins inside the sample's image. For
+    YOLO's mosaic, give `output_size` of twice the images' size and `start_ratio_range=(-0.5, 0.5)`.
 
-    Labels are dicts. Their boxes, masks and keypoints are moved, cut where their image ends and put together, and so is
-    all else that has a row for each instance; the rest stays the sample's own. Boxes of which nothing is left are
-    dropped, and masks without boxes that are empty.
+    Labels are dicts. Boxes, masks and keypoints move with their image, are clipped to its visible part, and are
+    concatenated. So is all else with one row per instance. The rest stays the sample's own. Boxes without a visible
+    part are dropped; without boxes, empty masks are.
 
     Args:
-        output_size: of the window: an integer, or (height, width); None: that of the images.
-        start_ratio_range: (lower, upper), -1 to 1.
-        min_bbox_size: the least area of what is left of a box, in square pixels.
-        fill: what the window shows beside the images: a number or one per channel, in image units.
-        p: how likely it acts on a sample; the others stay as they are, so that below 1 `output_size` is the images'.
+        output_size: (height, width) of the window in pixels, or one number for both; None: the images' size.
+        start_ratio_range: (lower, upper) bounds, from -1 to 1, of the window's start, as a share of the image's sides.
+        min_bbox_size: smallest visible area of a box, in square pixels.
+        fill: value beside the images: a number or one per channel, in image units.
+        p: probability, per sample. The other samples are unchanged, so with p below 1 `output_size` must be the
+            images' size.
 
     Raises:
-        TransformError: labels that are no dicts; p below 1 and images of another size than `output_size`.
+        TransformError: a label is no dict, or p is below 1 and `output_size` is not the images' size.
     """
 
     partners = 3
@@ -64,10 +65,10 @@ class Mosaic(BatchTransform):
         fill: float | Sequence[float] = 0.0,
         p: float = 1.0,
     ) -> None:
-        self.output_size = None if output_size is None else arguments.pair("output_size", output_size)
-        self.start_ratio_range = arguments.span("start_ratio_range", start_ratio_range, low=-1.0, high=1.0)
+        self.output_size = None if output_size is None else arguments.size("output_size", output_size)
+        self.start_ratio_range = arguments.bounds("start_ratio_range", start_ratio_range, low=-1.0, high=1.0)
         self.min_bbox_size = arguments.number("min_bbox_size", min_bbox_size, 0)
-        self.fill = arguments.color("fill", fill)
+        self.fill = arguments.fill("fill", fill)
         self.p = arguments.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -81,56 +82,59 @@ class Mosaic(BatchTransform):
 
         if images.ndim != 4:
             raise TransformError(
-                f"Mosaic takes images (N, C, H, W), not {tuple(images.shape)}: several views of each cannot precede it"
+                f"images of Mosaic must be (N, C, H, W), not {tuple(images.shape)}: it cannot follow several views"
             )
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
         height, width = self.output_size or size
         if (height, width) != size and not acts.all():
             raise TransformError(
-                f"{self!r} leaves some images as they are, {size[0]} x {size[1]}: p is 1, or output_size as large"
+                f"output_size must be the images' size, {size[0]} x {size[1]}, in {self!r}, which leaves some images "
+                "unchanged; or p must be 1"
             )
-        # As padding is: rounded and saturated.
+        # Rounded and saturated, as the fill of Pad.
         color = self.fill if images.is_floating_point() else np.clip(np.floor(np.add(self.fill, 0.5)), 0, 255)
         fill = torch.tensor(color, dtype=images.dtype, device=images.device).reshape(-1, 1, 1)
         if len(fill) not in (1, images.shape[1]):
-            raise TransformError(f"fill has a number for each channel, {images.shape[1]}, not {self.fill!r}")
-        made = empty((len(acts), images.shape[1], height, width), images.dtype, images.device)
-        tensors: Sequence[Any] = images, made, fill
-        # In a loader's thread NumPy copies, which takes no further threads.
-        given, to, around = [x.numpy() for x in tensors] if by_numpy(images) else tensors
-        mixed = None if targets is None else list(targets[: len(acts)])
-        parts = None if targets is None else _parts(self, targets, size, params["box_format"], params["mask_fill"])
+            raise TransformError(f"fill must be a number or one per channel, {images.shape[1]}, not {self.fill!r}")
+        result = empty((len(acts), images.shape[1], height, width), images.dtype, images.device)
+        tensors: Sequence[Any] = images, result, fill
+        # In a Loader's worker thread NumPy copies, because it starts no threads.
+        source, output, background = [tensor.numpy() for tensor in tensors] if use_numpy(images) else tensors
+        merged, parsed = None, None
+        if targets is not None:
+            merged = list(targets[: len(acts)])
+            parsed = _parse_targets(self, targets, size, params["box_format"], params["mask_fill"])
         for i, (does, top, left) in enumerate(zip(*(params[k].tolist() for k in ("acts", "top", "left")), strict=True)):
             if not does:
-                to[i] = given[i]
+                output[i] = source[i]
                 continue
-            places = _places(size, (height, width), top, left)
-            if sum((x1 - x0) * (y1 - y0) for _, _, (x0, y0, x1, y1) in places) < height * width:
-                to[i] = around
-            for q, (x, y, (x0, y0, x1, y1)) in enumerate(places):
-                to[i, :, y0:y1, x0:x1] = given[i + q, :, y0 - y : y1 - y, x0 - x : x1 - x]
-            if mixed is not None and parts is not None:
-                mixed[i] = merge.in_mosaic(parts[i : i + 4], places, (height, width), self.min_bbox_size)
-        return made, mixed
+            placements = _grid_placements(size, (height, width), top, left)
+            if sum((x1 - x0) * (y1 - y0) for _, _, (x0, y0, x1, y1) in placements) < height * width:
+                output[i] = background
+            for cell, (x, y, (x0, y0, x1, y1)) in enumerate(placements):
+                output[i, :, y0:y1, x0:x1] = source[i + cell, :, y0 - y : y1 - y, x0 - x : x1 - x]
+            if merged is not None and parsed is not None:
+                merged[i] = merge.merge_mosaic(parsed[i : i + 4], placements, (height, width), self.min_bbox_size)
+        return result, merged
 
 
 class CopyPaste(BatchTransform):
-    """Pastes some instances of the next image in the epoch's order, by their masks (Ghiasi et al. 2021).
+    """Paste instances of the next sample in epoch order.
 
-    As torchvision's reference scripts: of K instances it draws K times one, and pastes those that were drawn. Masks
-    below them lose what is hidden, and boxes are then drawn around their masks anew; instances of which nothing is left
-    are dropped. An "area" is counted anew, all else that has a row for each instance goes with it, and the rest stays
-    the sample's own.
+    The method is Simple Copy-Paste (Ghiasi et al. 2021), as in torchvision's reference scripts. Of K instances it draws
+    one K times, and pastes all that were drawn. Masks below lose their hidden pixels, and their boxes and "area" are
+    recomputed. Hidden instances are dropped. All else with one row per instance follows, and the rest stays the
+    sample's own.
 
-    Labels are dicts with "masks", (K, H, W), and maybe "boxes", "labels" and others. What is pasted is the next sample
-    as it was before anything was pasted on it, in its place.
+    Labels are dicts with "masks", (K, H, W), and optionally "boxes", "labels" and others. The pasted sample is the next
+    one before its own paste, and keeps its position.
 
     Args:
-        p: how likely something is pasted on a sample.
-        blending: softens the edge of what is pasted, by a Gaussian of 5 x 5 pixels and sigma 2, in the image alone.
+        p: probability, per sample.
+        blending: blur the edge of pasted instances with a Gaussian of 5 x 5 pixels and sigma 2, in the image only.
 
     Raises:
-        TransformError: no labels, or one that is no dict with masks.
+        TransformError: there are no labels, or a label is no dict with masks.
     """
 
     partners = 1
@@ -142,60 +146,60 @@ class CopyPaste(BatchTransform):
         self.blending = blending
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        # How many instances there are is not known yet: what is drawn is a seed of their draws.
+        # The number of instances is not known yet, so each sample draws a seed.
         return {"acts": rng.bernoulli(self.p), "seed": rng.integers(0, 2**32 - 1)}
 
     def run(self, images: Tensor, targets: list[Any] | None, **params: Any) -> tuple[Tensor, list[Any] | None]:
         from cuaug.targets import merge
 
         if targets is None:
-            raise TransformError("CopyPaste needs masks: call the chain with targets, or have labels with masks")
+            raise TransformError("CopyPaste needs masks: call the chain with targets, or use labels with masks")
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
-        parts = _parts(self, targets, size, params["box_format"], params["mask_fill"])
-        share, mixed = np.zeros((len(acts), 1, *size), dtype=np.float32), list(targets[: len(acts)])
+        parsed = _parse_targets(self, targets, size, params["box_format"], params["mask_fill"])
+        alpha, merged = np.zeros((len(acts), 1, *size), dtype=np.float32), list(targets[: len(acts)])
         for i in np.flatnonzero(acts).tolist():
-            masks = parts[i + 1].instances
+            masks = parsed[i + 1].instance_masks
             drawn = np.floor(SampleRNG(int(params["seed"][i]), 0, np.arange(len(masks))).uniform() * len(masks))
-            chosen = np.isin(np.arange(len(masks)), drawn) & merge.some(masks, 1, 2)
-            covered = merge.some(masks[chosen], 0)
-            mixed[i] = merge.pasted(parts[i], parts[i + 1], chosen, covered, size)
-            share[i] = _softened(covered) if self.blending else covered
-        return blend([images[:-1], images[1:]], [1.0 - share, share]), mixed
+            chosen = np.isin(np.arange(len(masks)), drawn) & merge.any_along(masks, 1, 2)
+            covered = merge.any_along(masks[chosen], 0)
+            merged[i] = merge.merge_pasted(parsed[i], parsed[i + 1], chosen, covered, size)
+            alpha[i] = _blur_edge(covered) if self.blending else covered
+        return blend([images[:-1], images[1:]], [1.0 - alpha, alpha]), merged
 
 
-def _softened(covered: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Torchvision's gaussian_blur with a kernel of 5 and a sigma of 2."""
-    taps = np.exp(-0.5 * (np.arange(-2, 3) / 2.0) ** 2)
-    share = covered.astype(np.float64)
+def _blur_edge(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """torchvision's gaussian_blur with kernel size 5 and sigma 2."""
+    weights = np.exp(-0.5 * (np.arange(-2, 3) / 2.0) ** 2)
+    weights /= weights.sum()
+    result = mask.astype(np.float64)
     for axis in (0, 1):
-        width = [(2, 2) if k == axis else (0, 0) for k in (0, 1)]
-        rows = np.moveaxis(np.pad(share, width, mode="reflect"), axis, 0)
-        total = sum(tap * rows[k : k + share.shape[axis]] for k, tap in enumerate(taps / taps.sum()))
-        share = np.moveaxis(np.asarray(total), 0, axis)
-    return share.clip(0.0, 1.0)
+        pad_width = [(2, 2) if k == axis else (0, 0) for k in (0, 1)]
+        rows = np.moveaxis(np.pad(result, pad_width, mode="reflect"), axis, 0)
+        total = sum(weight * rows[k : k + result.shape[axis]] for k, weight in enumerate(weights))
+        result = np.moveaxis(np.asarray(total), 0, axis)
+    return result.clip(0.0, 1.0)
 
 
-def _parts(
+def _parse_targets(
     transform: BatchTransform, targets: list[Any], size: tuple[int, int], box_format: str, mask_fill: int
-) -> list[Part]:
-    """The targets, read."""
-    from cuaug.targets.merge import Part
+) -> list[ParsedTarget]:
+    from cuaug.targets.merge import ParsedTarget
 
-    parts = []
+    parsed = []
     for i, target in enumerate(targets):
         try:
-            parts.append(Part(target, size, box_format, mask_fill))
+            parsed.append(ParsedTarget(target, size, box_format, mask_fill))
         except TransformError as error:
             raise TransformError(f"{type(transform).__name__}: {error} (target {i} of the batch)") from None
-    return parts
+    return parsed
 
 
-def _places(size: tuple[int, int], window: tuple[int, int], top: int, left: int) -> list[Place]:
-    """Of each of the four: where its corner lies in the window, x and y, and what of the window it fills."""
+def _grid_placements(size: tuple[int, int], window: tuple[int, int], top: int, left: int) -> list[Placement]:
+    """The placements of the four images in the window."""
     (height, width), (rows, columns) = size, window
-    places: list[Place] = []
-    for q in range(4):
-        x, y = (q % 2) * width - left, (q // 2) * height - top
+    placements: list[Placement] = []
+    for cell in range(4):
+        x, y = (cell % 2) * width - left, (cell // 2) * height - top
         x0, y0, x1, y1 = max(x, 0), max(y, 0), min(x + width, columns), min(y + height, rows)
-        places.append((x, y, (x0, y0, max(x0, x1), max(y0, y1))))
-    return places
+        placements.append((x, y, (x0, y0, max(x0, x1), max(y0, y1))))
+    return placements

@@ -1,6 +1,6 @@
-"""What automatic augmentation chooses from: operations, the ranges of their magnitudes, and policies that were learned.
+"""Operations of automatic augmentation, their magnitude ranges, and the learned policies.
 
-Names and numbers are torchvision's; the policies are those of Cubuk et al. 2019 (AutoAugment, appendix A).
+Names and values are torchvision's. The policies are those of Cubuk et al. 2019 (AutoAugment, appendix A).
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug.transforms.arguments import ShownByName
+from cuaug.transforms.arguments import NamedEnum
 
 __all__ = [
-    "GREATEST",
-    "MIXED",
-    "MIXED_LEVELS",
+    "AUGMIX_COLORLESS",
+    "AUGMIX_LEVELS",
+    "AUGMIX_MAGNITUDES",
+    "MAX_MAGNITUDES",
     "SIGNED",
-    "WIDEST",
-    "WITHOUT_COLOR",
+    "WIDE_MAGNITUDES",
     "AutoAugmentPolicy",
+    "augmix_magnitudes",
     "magnitudes",
-    "mixed_magnitudes",
     "sub_policies",
 ]
 
 
-class AutoAugmentPolicy(ShownByName):
-    """The data that a policy was learned on; torchvision's names and values."""
+class AutoAugmentPolicy(NamedEnum):
+    """AutoAugment policies, named after the data set they were learned on."""
 
     IMAGENET = "imagenet"
     CIFAR10 = "cifar10"
     SVHN = "svhn"
 
 
-#: Operations that go either way: the sign of their magnitude is drawn.
+#: Operations whose magnitude gets a random sign.
 SIGNED = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate", "Brightness", "Color", "Contrast", "Sharpness")
 
-#: Each operation of AutoAugment and RandAugment, and its greatest magnitude: the tangent of a shear, a shift in parts
-#: of the image's side, degrees, how far a factor is from 1, bits that are dropped, and how far below white, in parts
-#: of it, inverting begins. 0: it has none.
-GREATEST = {
+#: The operations of AutoAugment and RandAugment, and their largest magnitudes. Shear: tangent. Translate: share of the
+#: image's side. Rotate: degrees. Color operations: distance of the factor from 1. Posterize: bits dropped. Solarize:
+#: distance of the threshold from white, as a share of white. 0: the operation has no magnitude.
+MAX_MAGNITUDES = {
     "Identity": 0.0,
     "ShearX": 0.3,
     "ShearY": 0.3,
@@ -59,8 +59,8 @@ GREATEST = {
     "Invert": 0.0,
 }
 
-#: The same for TrivialAugmentWide, whose shifts are in pixels.
-WIDEST = {
+#: The operations of TrivialAugmentWide, and their largest magnitudes. Translate: pixels.
+WIDE_MAGNITUDES = {
     "Identity": 0.0,
     "ShearX": 0.99,
     "ShearY": 0.99,
@@ -80,23 +80,25 @@ WIDEST = {
 
 @functools.cache
 def magnitudes(wide: bool, bins: int) -> NDArray[np.float64]:
-    """(operations, bins): the magnitudes of WIDEST's or GREATEST's operations; Posterize's are the bits that stay."""
-    greatest = WIDEST if wide else GREATEST
-    return _up_to(greatest, list(greatest), bins, most_bits=8.0)
+    """(operations, bins): magnitudes of all operations; Posterize's are the bits kept."""
+    largest = WIDE_MAGNITUDES if wide else MAX_MAGNITUDES
+    return _magnitude_table(largest, list(largest), bins, most_bits=8.0)
 
 
-def _up_to(greatest: Mapping[str, float], names: list[str], levels: int, *, most_bits: float) -> NDArray[np.float64]:
-    """(operations, levels): from nothing to what is greatest, in equal steps; Posterize leaves `most_bits` and less."""
-    part = np.linspace(0.0, 1.0, levels)
-    table = np.array([greatest.get(name, 0.0) * part for name in names])
+def _magnitude_table(
+    largest: Mapping[str, float], names: list[str], levels: int, *, most_bits: float
+) -> NDArray[np.float64]:
+    """(operations, levels): equal steps from 0 to the largest magnitude; Posterize keeps `most_bits` or fewer."""
+    steps = np.linspace(0.0, 1.0, levels)
+    table = np.array([largest.get(name, 0.0) * steps for name in names])
     posterize, solarize = names.index("Posterize"), names.index("Solarize")
     table[posterize] = np.rint(most_bits - table[posterize])
     table[solarize] = 1.0 - table[solarize]
     return table
 
 
-#: The operations of AugMix, of which those of colour are left out without `all_ops`, and their greatest magnitudes.
-MIXED = {
+#: The operations of AugMix, and their largest magnitudes.
+AUGMIX_MAGNITUDES = {
     "ShearX": 0.3,
     "ShearY": 0.3,
     "TranslateX": 1.0 / 3.0,
@@ -111,17 +113,18 @@ MIXED = {
     "Contrast": 0.9,
     "Sharpness": 0.9,
 }
-WITHOUT_COLOR = 9
-MIXED_LEVELS = 10
+#: Number of AugMix operations with `all_ops=False`: those before Brightness.
+AUGMIX_COLORLESS = 9
+AUGMIX_LEVELS = 10
 
 
 @functools.cache
-def mixed_magnitudes() -> NDArray[np.float64]:
-    """(operations, MIXED_LEVELS): as `magnitudes`, of AugMix's; Posterize leaves 4 bits at most."""
-    return _up_to(MIXED, list(GREATEST), MIXED_LEVELS, most_bits=4.0)
+def augmix_magnitudes() -> NDArray[np.float64]:
+    """(operations, AUGMIX_LEVELS): as `magnitudes`, for AugMix; Posterize keeps 4 bits or fewer."""
+    return _magnitude_table(AUGMIX_MAGNITUDES, list(MAX_MAGNITUDES), AUGMIX_LEVELS, most_bits=4.0)
 
 
-# Rows of an operation, its probability and the number of its magnitude out of 10; then those of a second one.
+# Each row: two operations, each with its probability and its magnitude level out of 10.
 _POLICIES = {
     AutoAugmentPolicy.IMAGENET: """
         Posterize 0.4 8, Rotate 0.6 9
@@ -209,10 +212,10 @@ _POLICIES = {
 
 @functools.cache
 def sub_policies(policy: AutoAugmentPolicy) -> NDArray[np.float64]:
-    """(25, 2, 3): pairs of (number of the operation in GREATEST, probability, number of its magnitude or 0)."""
-    numbers = {name: float(number) for number, name in enumerate(GREATEST)}
+    """(25, 2, 3): pairs of (index in MAX_MAGNITUDES, probability, magnitude level or 0)."""
+    ids = {name: float(number) for number, name in enumerate(MAX_MAGNITUDES)}
     pairs = []
     for row in _POLICIES[policy].strip().splitlines():
         steps = [step.split() for step in row.split(",")]
-        pairs.append([(numbers[name], float(part), float(level.replace("-", "0"))) for name, part, level in steps])
+        pairs.append([(ids[name], float(p), float(level.replace("-", "0"))) for name, p, level in steps])
     return np.array(pairs)

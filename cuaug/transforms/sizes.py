@@ -1,4 +1,4 @@
-"""Resizing to a size or a random one. Arguments, defaults and meaning are torchvision's, drawn for each sample."""
+"""Resizing, with torchvision's arguments, defaults and meaning."""
 
 from __future__ import annotations
 
@@ -19,12 +19,8 @@ __all__ = ["RandomResize", "RandomShortestSize", "Resize", "ScaleJitter"]
 Sizes = NDArray[np.int64]
 
 
-def _upright(tall: NDArray[np.bool_], short: Sizes, long: Sizes) -> dict[str, Sizes]:
-    return {"height": np.where(tall, long, short), "width": np.where(tall, short, long)}
-
-
-class _Resizes(Transform):
-    """Resamples to what `make_params` finds."""
+class _Resize(Transform):
+    """Base class: resizes to the height and width of `make_params`."""
 
     def __init__(self, interpolation: arguments.Interpolation, antialias: bool | None) -> None:
         self.interpolation = interpolation
@@ -35,15 +31,25 @@ class _Resizes(Transform):
         plan.resize(**params, filter=self._filter, antialias=self.antialias, where=where)
 
 
-class Resize(_Resizes):
-    """Resizes to `size`.
+def _oriented(is_tall: NDArray[np.bool_], short: Sizes, long: Sizes) -> dict[str, Sizes]:
+    return {"height": np.where(is_tall, long, short), "width": np.where(is_tall, short, long)}
+
+
+def _scaled(heights: Sizes, widths: Sizes, ratio: NDArray[np.float64]) -> dict[str, Sizes]:
+    """The scaled sizes, rounded down as torchvision does, but at least 1."""
+    height, width = (np.maximum(np.floor(size * ratio), 1.0).astype(np.int64) for size in (heights, widths))
+    return {"height": height, "width": width}
+
+
+class Resize(_Resize):
+    """Resize the image to the given size.
 
     Args:
-        size: (height, width), or one number for the shorter side, the longer in proportion (rounded down); None:
-            `max_size` decides alone.
+        size: (height, width) in pixels; or one number for the shorter side, with the longer side in proportion,
+            rounded down; None: `max_size` alone decides.
         interpolation: "nearest", "bilinear" or "bicubic".
-        max_size: with a single number: the longer side is at most this, the shorter in proportion. With None: the
-            longer side is this.
+        max_size: with a single number: upper bound of the longer side, with the shorter side in proportion. With None:
+            length of the longer side.
         antialias: widen the filter when shrinking, as Pillow does. None is True.
     """
 
@@ -55,21 +61,21 @@ class Resize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.size: int | tuple[int, int] | None = None if size is None else arguments.pair("size", size)
-        if self.size is not None and len(arguments.values(size, int)) == 1:
+        self.size: int | tuple[int, int] | None = None if size is None else arguments.size("size", size)
+        if self.size is not None and len(arguments.numbers(size, int)) == 1:
             self.size = self.size[0]
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.MAX_SIDE)
+        self.max_size = None if max_size is None else arguments.integer("max_size", max_size, 1, arguments.MAX_SIDE)
         if self.max_size is None:
             if self.size is None:
-                raise TransformError("size is None: then max_size must be given")
+                raise TransformError("max_size must be given if size is None")
         elif isinstance(self.size, tuple) or (self.size is not None and self.max_size <= self.size):
-            raise TransformError(f"max_size ({max_size}) goes with a single size smaller than it, not {size!r}")
+            raise TransformError(f"max_size ({max_size}) needs a single size that is smaller, not {size!r}")
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         return self.resized(heights, widths)
 
     def resized(self, heights: Sizes, widths: Sizes) -> dict[str, Any]:
-        """The height and width that images of these heights and widths are resized to."""
+        """The new height and width, (N,) each, for images of these heights and widths."""
         if isinstance(self.size, tuple):
             return {"height": np.full_like(heights, self.size[0]), "width": np.full_like(widths, self.size[1])}
         shorter, longer = np.minimum(heights, widths), np.maximum(heights, widths)
@@ -83,17 +89,16 @@ class Resize(_Resizes):
                 over = long > self.max_size
                 short = np.where(over, np.maximum(self.max_size * short // long, 1), short)
                 long = np.where(over, self.max_size, long)
-        return _upright(heights > widths, short, long)
+        return _oriented(heights > widths, short, long)
 
 
-class RandomResize(_Resizes):
-    """Resizes the shorter side to a random length, the longer in proportion.
+class RandomResize(_Resize):
+    """Resize the image to a random size, keeping its proportions.
 
-    The images of a batch come out with sizes of their own, here as in the other random resizes: something must follow
-    that gives them one size, a crop for instance.
+    Like other random resizes, it gives each image of a batch its own size. A transform such as a crop must follow.
 
     Args:
-        min_size, max_size: the shorter side is drawn from min_size ... max_size - 1, in pixels.
+        min_size, max_size: bounds of the shorter side in pixels, from min_size to max_size - 1.
         interpolation, antialias: as for `Resize`.
     """
 
@@ -105,26 +110,21 @@ class RandomResize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = arguments.whole("min_size", min_size, 1, arguments.MAX_SIDE)
-        self.max_size = arguments.whole("max_size", max_size, self.min_size + 1, arguments.MAX_SIDE)
+        self.min_size = arguments.integer("min_size", min_size, 1, arguments.MAX_SIDE)
+        self.max_size = arguments.integer("max_size", max_size, self.min_size + 1, arguments.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = rng.integers(self.min_size, self.max_size - 1)
-        return _upright(heights > widths, short, short * np.maximum(heights, widths) // np.minimum(heights, widths))
+        long = short * np.maximum(heights, widths) // np.minimum(heights, widths)
+        return _oriented(heights > widths, short, long)
 
 
-def _scaled(heights: Sizes, widths: Sizes, ratio: NDArray[np.float64]) -> dict[str, Sizes]:
-    """Rounded down as torchvision does, but never to nothing."""
-    height, width = (np.maximum(np.floor(size * ratio), 1.0).astype(np.int64) for size in (heights, widths))
-    return {"height": height, "width": width}
-
-
-class RandomShortestSize(_Resizes):
-    """Resizes the shorter side to one of several lengths, but the longer to at most `max_size`.
+class RandomShortestSize(_Resize):
+    """Resize the shorter side to a random length, keeping the image's proportions.
 
     Args:
-        min_size: lengths in pixels, each as likely, or one.
-        max_size: bound of the longer side, in pixels; the shorter follows. None: no bound.
+        min_size: lengths in pixels to draw from, or one length.
+        max_size: upper bound of the longer side in pixels; None: no bound.
         interpolation, antialias: as for `Resize`.
     """
 
@@ -136,10 +136,12 @@ class RandomShortestSize(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.min_size = list(arguments.values(min_size, arguments.index))
+        self.min_size = list(arguments.numbers(min_size, arguments.to_int))
         if not self.min_size or not 1 <= min(self.min_size) <= max(self.min_size) <= arguments.MAX_SIDE:
-            raise TransformError(f"min_size is a length from 1 to {arguments.MAX_SIDE}, or several, not {min_size!r}")
-        self.max_size = None if max_size is None else arguments.whole("max_size", max_size, 1, arguments.MAX_SIDE)
+            raise TransformError(
+                f"min_size must be one or several lengths from 1 to {arguments.MAX_SIDE}, not {min_size!r}"
+            )
+        self.max_size = None if max_size is None else arguments.integer("max_size", max_size, 1, arguments.MAX_SIDE)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         short = np.array(self.min_size)[rng.integers(0, len(self.min_size) - 1)]
@@ -149,12 +151,12 @@ class RandomShortestSize(_Resizes):
         return _scaled(heights, widths, ratio)
 
 
-class ScaleJitter(_Resizes):
-    """Resizes so as to fit into `target_size`, times a random scale (Ghiasi et al. 2021).
+class ScaleJitter(_Resize):
+    """Fit the image into a target size, times a random scale (Ghiasi et al. 2021).
 
     Args:
-        target_size: (width, height), in the order that torchvision has here; one number for both.
-        scale_range: bounds of the scale.
+        target_size: (width, height) in pixels, in torchvision's order; or one number for both.
+        scale_range: (lower, upper) bounds of the scale.
         interpolation, antialias: as for `Resize`.
     """
 
@@ -166,8 +168,8 @@ class ScaleJitter(_Resizes):
         antialias: bool | None = True,
     ) -> None:
         super().__init__(interpolation, antialias)
-        self.target_size = arguments.pair("target_size", target_size)
-        self.scale_range = arguments.span("scale_range", scale_range)
+        self.target_size = arguments.size("target_size", target_size)
+        self.scale_range = arguments.bounds("scale_range", scale_range)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         width, height = self.target_size

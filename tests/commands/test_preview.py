@@ -241,9 +241,9 @@ def test_an_expression_sees_what_is_documented():
     [
         ("[T.RandomResizdCrop(9)]", "has no attribute 'RandomResizdCrop'"),
         ("[T.Resize(9)", "SyntaxError"),
-        ("[T.Resize(-1)]", "size is an integer from 1"),
-        ("print", "transforms is a sequence of transforms, not <built-in function print>"),
-        ("[len]", "is not a cuaug transform"),
+        ("[T.Resize(-1)]", "size must be an integer from 1"),
+        ("print", "transforms must be a sequence of transforms, not <built-in function print>"),
+        ("[len]", "transforms must hold cuaug transforms, not <built-in function len>"),
         ("nowhere.py", "No such file or directory"),
         ("exit(3)", "SystemExit: 3"),
     ],

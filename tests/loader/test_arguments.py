@@ -38,8 +38,8 @@ from tests.loader.pictures import Memory
         ({"dtype": []}, TransformError, r"dtype is one of .*not \[\]"),
         ({"dtype": torch.float64}, TransformError, "not torch.float64"),
         *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
-        ({"transforms": lambda image: image}, TransformError, "not a cuaug transform"),
-        ({"transforms": [T.CenterCrop(3), len]}, TransformError, "not a cuaug transform"),
+        ({"transforms": lambda image: image}, TransformError, "transforms must hold cuaug transforms, not"),
+        ({"transforms": [T.CenterCrop(3), len]}, TransformError, "transforms must hold cuaug transforms, not"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )

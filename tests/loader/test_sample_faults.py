@@ -122,7 +122,7 @@ def test_targets_that_are_none(boxes):
     if boxes == 7:  # a number is no box
         assert came == [0, 1, 2]
     else:
-        assert came == [0, 2] and "boxes is (K, 4)" in failed[1]
+        assert came == [0, 2] and "boxes must be (K, 4)" in failed[1]
 
 
 @pytest.mark.parametrize("error", [MemoryError("2 TB"), BlockingIOError(errno.EAGAIN, "try again"), OSError("x")])

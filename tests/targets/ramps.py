@@ -1,4 +1,4 @@
-"""Pictures that know where each of their points comes from: they show its coordinates."""
+"""Coordinate ramps: images whose pixels hold their own coordinates, so that a moved ramp shows its origin."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ MOVES = (*GEOMETRY, *TURNS)
 
 
 def ramp(h: int, w: int) -> np.ndarray:
-    """(h, w, 3) float32: each pixel's centre as x and y, and 1 for being there."""
+    """(h, w, 3) float32: x and y of each pixel's center, and 1 inside the image."""
     y, x = np.mgrid[:h, :w] + 0.5
     return np.stack([x, y, np.ones((h, w))], axis=-1).astype(np.float32)
 
 
-def spread(values: np.ndarray) -> float:
-    """How far from linear they are: the largest second difference along either axis."""
+def curvature(values: np.ndarray) -> float:
+    """The largest second difference along either axis: 0 for linear values."""
     return max(np.abs(np.diff(values, 2, axis=axis)).max(initial=0.0) for axis in (0, 1))
 
 
 def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """What a moved ramp shows at (x, y), and how far off that may be; None near its border, or that of
-    what it shows."""
+    """The coordinates that a moved ramp shows at (x, y), and their tolerance; None near a border of either image."""
     left, top = np.floor(np.asarray(place) - 0.5).astype(int)
     if min(left, top) < 1 or left + 3 > image.shape[1] or top + 3 > image.shape[0]:
         return None
@@ -39,7 +38,7 @@ def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | No
     value = (inner[0, 0] * (1 - s) + inner[0, 1] * s) * (1 - t) + (inner[1, 0] * (1 - s) + inner[1, 1] * s) * t
     down, across = np.diff(around[:, :3, :2], axis=0), np.diff(around[:3, :, :2], axis=1)
     slopes = [np.linalg.norm(steps, axis=2) for steps in (down, across)]
-    # Flat, in part or in one direction: the outer half pixel of an image that is enlarged.
+    # Flat in part or in one direction: the outer half pixel of an enlarged image.
     if any(slope.min() <= 0.25 * slope.max() for slope in slopes):
         return None
     if (
@@ -47,22 +46,22 @@ def shown(image: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, float] | No
         <= 0.02 * slopes[0].max() * slopes[1].max()
     ):
         return None
-    return value, 0.02 + 0.05 * max(slope.max() for slope in slopes) + 4.0 * spread(around[..., :2])
+    return value, 0.02 + 0.05 * max(slope.max() for slope in slopes) + 4.0 * curvature(around[..., :2])
 
 
 def folds(step: Step) -> bool:
-    """Whether a warp's field shows anything twice."""
+    """Whether a warp's field shows any point twice."""
     field = step.arguments.get("field")
     if field is None:
         return False
     rows, columns = field.shape[:2]
     size = np.array([step.arguments["width"], step.arguments["height"]], dtype=float)
-    bends = DisplacementField(field[None], np.array([rows]), np.array([columns]))
+    displacement = DisplacementField(field[None], np.array([rows]), np.array([columns]))
     cells = size / (columns - 1, rows - 1)
     for i in range(rows - 1):
         for j in range(columns - 1):
             inside = (np.array([[j, i], [j + 1, i], [j, i + 1], [j + 1, i + 1]]) * 0.9998 + 1e-4) * cells
-            _, slopes = bends._displace(inside, np.zeros(4, int), np.broadcast_to(size, (4, 2)))
+            _, slopes = displacement._displace(inside, np.zeros(4, int), np.broadcast_to(size, (4, 2)))
             if np.linalg.det(slopes).min() < 0.05:
                 return True
     return False
@@ -70,13 +69,13 @@ def folds(step: Step) -> bool:
 
 @st.composite
 def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smooth: bool = True) -> list[Step]:
-    """A chain of geometry. `smooth`: everything is interpolated linearly, and what is beyond the image is black.
+    """A random chain of geometry. `smooth`: linear interpolation, black borders, and no antialiasing.
 
-    Without antialiasing, which bends a ramp at its ends, where the filter is cut off.
+    Antialiasing distorts a ramp at its ends, where the filter is cut off.
     """
     (h, w), chain, curved = size, [], False
     for _ in range(draw(st.integers(1, longest))):
-        # What a curved warp leaves of few pixels is not to be interpolated once more: it would cut its curves short.
+        # No second interpolation after a curved warp: on few pixels it would cut curves short.
         usable = [name for name in names if not (smooth and curved and name in ("resize", "warp"))]
         step, new_h, new_w = draw(steps(draw(st.sampled_from(usable)), h, w))
         if smooth:
@@ -90,7 +89,7 @@ def moves(draw, size: tuple[int, int], longest: int = 6, names: Any = MOVES, smo
 
 
 def points_of(plan: Plan, keypoints: Any = (), boxes: Any = ()) -> BoxesKeypoints:
-    """Attaches points to a plan of one image."""
+    """Attach points to a plan of one image."""
     boxes, keypoints = np.reshape(boxes, (-1, 4)), np.reshape(keypoints, (-1, 2))
     plan.points = BoxesKeypoints(1, boxes, np.zeros(len(boxes), int), keypoints, np.zeros(len(keypoints), int))
     return plan.points

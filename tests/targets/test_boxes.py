@@ -1,4 +1,4 @@
-"""RandomIoUCrop and SanitizeBoundingBoxes, beside what torchvision's documentation and source say of them."""
+"""RandomIoUCrop and SanitizeBoundingBoxes against torchvision's documentation and source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 
 
-def some_boxes(rng: np.random.Generator, count: int, h: int, w: int) -> np.ndarray:
+def random_boxes(rng: np.random.Generator, count: int, h: int, w: int) -> np.ndarray:
     first = rng.uniform(0, (w * 0.9, h * 0.9), (count, 2))
     return np.concatenate([first, first + rng.uniform(0, 1, (count, 2)) * ((w, h) - first)], axis=1)
 
@@ -31,7 +31,7 @@ def planned(transform: T.Transform, boxes: list[np.ndarray], h: int, w: int, see
 
 
 def iou(boxes: np.ndarray, window: np.ndarray) -> np.ndarray:
-    """box_iou of torchvision.ops."""
+    """torchvision.ops.box_iou."""
     low, high = np.maximum(boxes[:, :2], window[:2]), np.minimum(boxes[:, 2:], window[2:])
     both = np.clip(high - low, 0, None).prod(axis=1)
     area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
@@ -42,35 +42,35 @@ def iou(boxes: np.ndarray, window: np.ndarray) -> np.ndarray:
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 0.5, 0.7]))
-def test_a_window_has_enough_of_a_box(seed, least):
+def test_a_window_has_the_drawn_iou_with_a_box(seed, min_iou):
     rng = np.random.default_rng(seed)
     h, w = rng.integers(10, 200, 2)
-    boxes = [some_boxes(rng, rng.integers(0, 6), h, w) for _ in range(8)]
-    crop = T.RandomIoUCrop(0.4, 0.9, 0.8, 1.5, sampler_options=[least])
+    boxes = [random_boxes(rng, rng.integers(0, 6), h, w) for _ in range(8)]
+    crop = T.RandomIoUCrop(0.4, 0.9, 0.8, 1.5, sampler_options=[min_iou])
     plan = planned(crop, boxes, h, w, seed)
     step = plan.trace.steps[0]
-    for i, mine in enumerate(boxes):
+    for i, before in enumerate(boxes):
         top, left, height, width = (int(step.params[name][i]) for name in ("top", "left", "height", "width"))
         moved = plan.points.boxes()[plan.points.box_of == i]
         if not step.where[i]:
             assert (plan.sizes[0][i], plan.sizes[1][i]) == (h, w)
-            np.testing.assert_allclose(moved, mine)
+            np.testing.assert_allclose(moved, before)
             continue
         assert (plan.sizes[0][i], plan.sizes[1][i]) == (height, width)
         assert 0.8 <= width / height <= 1.5 and 0 <= top <= h - height and 0 <= left <= w - width
         for side, size in ((height, h), (width, w)):
             assert int(0.4 * size) <= side <= 0.9 * size
         window = np.array([left, top, left + width, top + height])
-        x, y = (mine[:, :2] + mine[:, 2:]).T / 2
+        x, y = (before[:, :2] + before[:, 2:]).T / 2
         inside = (left < x) & (x < left + width) & (top < y) & (y < top + height)
-        assert inside.any() and iou(mine[inside], window).max() >= least - 1e-9
+        assert inside.any() and iou(before[inside], window).max() >= min_iou - 1e-9
         np.testing.assert_array_equal(moved[~inside], 0)
-        low, high = np.clip(mine[:, :2], window[:2], window[2:]), np.clip(mine[:, 2:], window[:2], window[2:])
+        low, high = np.clip(before[:, :2], window[:2], window[2:]), np.clip(before[:, 2:], window[:2], window[2:])
         want = np.concatenate([low - window[:2], high - window[:2]], axis=1)
         np.testing.assert_allclose(moved[inside], want[inside], atol=1e-9)
 
 
-def test_it_draws_every_option_and_leaves_one_in_seven_as_it_is():
+def test_options_are_equally_likely_and_one_in_seven_changes_nothing():
     boxes = [np.array([[20.0, 20.0, 80.0, 80.0]])] * 2000
     plan = planned(T.RandomIoUCrop(), boxes, 100, 100)
     step = plan.trace.steps[0]
@@ -80,7 +80,7 @@ def test_it_draws_every_option_and_leaves_one_in_seven_as_it_is():
     assert found.min() < 0.3 and found.max() > 0.9 and len(np.unique(windows, axis=0)) > 1000
 
 
-def test_a_centre_on_a_windows_edge_is_not_in_the_window():
+def test_a_center_on_the_edge_is_outside_the_window():
     plan = planned(T.RandomIoUCrop(sampler_options=[0.0]), [np.array([[3.0, 3, 5, 5]])] * 500, 8, 8)
     step = plan.trace.steps[0]
     for begin, length in (("left", "width"), ("top", "height")):
@@ -88,19 +88,19 @@ def test_a_centre_on_a_windows_edge_is_not_in_the_window():
         assert first.max() == 3 and (first + size).min() == 5
 
 
-def test_an_option_of_one_does_nothing():
+def test_an_option_of_one_changes_nothing():
     plan = planned(T.RandomIoUCrop(sampler_options=[1.0]), [np.array([[2.0, 2, 8, 8]])] * 9, 10, 10)
     assert not plan.trace.steps[0].where.any() and (plan.sizes[0] == 10).all()
 
 
-def test_images_without_boxes_stay_as_they_are():
+def test_images_without_boxes_are_unchanged():
     plan = planned(T.RandomIoUCrop(sampler_options=[0.0]), [np.zeros((0, 4)), np.array([[2.0, 2, 8, 8]])], 10, 10)
     assert plan.trace.steps[0].where.tolist() == [False, True]
 
 
-def test_where_limits_it_and_a_batch_is_its_images_one_by_one():
+def test_where_selects_samples_and_a_batch_equals_its_images_one_by_one():
     rng = np.random.default_rng(0)
-    boxes = [some_boxes(rng, 3, 60, 50) for _ in range(12)]
+    boxes = [random_boxes(rng, 3, 60, 50) for _ in range(12)]
     where = np.arange(12) % 3 == 0
     whole, limited = (planned(T.RandomIoUCrop(), boxes, 60, 50, 4, mask) for mask in (None, where))
     for plan in (whole, limited):
@@ -113,16 +113,16 @@ def test_where_limits_it_and_a_batch_is_its_images_one_by_one():
             assert (plan.sizes[0][i], plan.sizes[1][i]) == (alone.sizes[0][0], alone.sizes[1][0])
 
 
-def test_it_needs_boxes():
+def test_random_iou_crop_needs_boxes():
     with pytest.raises(TransformError, match="RandomIoUCrop needs boxes: call the chain with targets"):
         T.RandomIoUCrop()(np.zeros((9, 9, 3), np.uint8))
     with pytest.raises(TransformError, match="RandomIoUCrop needs boxes"):
         T.RandomIoUCrop()(np.zeros((9, 9, 3), np.uint8), {"labels": 3})
 
 
-def test_it_is_replayed():
+def test_random_iou_crop_replays():
     image = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    target = {"boxes": some_boxes(np.random.default_rng(1), 5, 40, 50), "labels": np.arange(5)}
+    target = {"boxes": random_boxes(np.random.default_rng(1), 5, 40, 50), "labels": np.arange(5)}
     chain = T.Compose([T.RandomIoUCrop(), T.SanitizeBoundingBoxes(), T.RandomHorizontalFlip()])
     for _ in range(5):
         (made, moved), told = chain.trace(image, target)
@@ -134,15 +134,15 @@ def test_it_is_replayed():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"min_scale": 0.9, "max_scale": 0.5}, r"min_scale, max_scale is .* not \(0.9, 0.5\)"),
+        ({"min_scale": 0.9, "max_scale": 0.5}, r"min_scale, max_scale must be .* not \(0.9, 0.5\)"),
         ({"max_scale": 1.5}, "min_scale, max_scale"),
         ({"min_aspect_ratio": 3}, "min_aspect_ratio, max_aspect_ratio"),
-        ({"sampler_options": []}, r"sampler_options are numbers of 0 or more, not \[\]"),
+        ({"sampler_options": []}, r"sampler_options must be numbers of 0 or more, not \[\]"),
         ({"sampler_options": [-1]}, "sampler_options"),
-        ({"trials": 0}, "trials is an integer of at least 1, not 0"),
+        ({"trials": 0}, "trials must be an integer of at least 1, not 0"),
     ],
 )
-def test_arguments_of_the_crop(arguments, message):
+def test_invalid_arguments_of_random_iou_crop(arguments, message):
     with pytest.raises(TransformError, match=message):
         T.RandomIoUCrop(**arguments)
 
@@ -151,10 +151,10 @@ def test_arguments_of_the_crop(arguments, message):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 8), st.floats(0, 40))
-def test_it_keeps_what_torchvision_keeps(seed, min_size, min_area):
-    """_get_sanitize's conditions, of boxes that lie in the image."""
+def test_it_keeps_the_same_boxes_as_torchvision(seed, min_size, min_area):
+    """The conditions of torchvision's _get_sanitize, for boxes inside the image."""
     rng = np.random.default_rng(seed)
-    boxes = some_boxes(rng, 20, 12, 15).astype(np.float32)
+    boxes = random_boxes(rng, 20, 12, 15).astype(np.float32)
     target = {"boxes": boxes, "labels": np.arange(20)}
     image = np.zeros((12, 15, 3), np.uint8)
     got = T.SanitizeBoundingBoxes(min_size, min_area)(image, target)[1]
@@ -164,34 +164,34 @@ def test_it_keeps_what_torchvision_keeps(seed, min_size, min_area):
     np.testing.assert_array_equal(got["boxes"], boxes[keep])
 
 
-def test_min_visibility_counts_from_the_beginning():
-    """Two crops that leave a half each, and what a resize does to sizes does not matter."""
+def test_min_visibility_is_relative_to_the_original_box():
+    """Two crops leave one half each; the resize does not count."""
     boxes = np.array([[0.0, 0, 8, 8], [4, 4, 8, 8], [2, 2, 6, 6]])
     image, labels = np.zeros((16, 16, 3), np.uint8), np.arange(3)
 
-    def kept(least: float) -> list[int]:
+    def kept(min_visibility: float) -> list[int]:
         crops = T.Compose([T.CenterCrop((16, 8)), T.Resize((40, 40)), T.CenterCrop((20, 40))])
-        chain = T.Compose([crops, T.SanitizeBoundingBoxes(0, 0, least)])
+        chain = T.Compose([crops, T.SanitizeBoundingBoxes(0, 0, min_visibility)])
         return chain(image, {"boxes": boxes, "labels": labels})[1]["labels"].tolist()
 
-    # In x they keep 4 of 8, 4 of 4 and 2 of 4 pixels, and in y again.
-    assert [kept(least) for least in (0.0, 0.25, 0.26, 1.0)] == [[0, 1, 2], [0, 1, 2], [1], [1]]
+    # They keep 4 of 8, 4 of 4 and 2 of 4 pixels along x, and again along y.
+    assert [kept(share) for share in (0.0, 0.25, 0.26, 1.0)] == [[0, 1, 2], [0, 1, 2], [1], [1]]
 
 
-def test_only_what_happened_before_it_counts():
+def test_boxes_are_checked_at_its_place_in_the_chain():
     image, boxes = np.zeros((16, 16, 3), np.uint8), np.array([[0.0, 0, 4, 4], [0, 0, 16, 16]])
     first = T.Compose([T.SanitizeBoundingBoxes(3), T.Resize((4, 4))])(image, {"boxes": boxes})[1]["boxes"]
     last = T.Compose([T.Resize((4, 4)), T.SanitizeBoundingBoxes(3)])(image, {"boxes": boxes})[1]["boxes"]
     assert len(first) == 2 and len(last) == 1
 
 
-def test_where_limits_what_is_dropped():
+def test_where_selects_samples_to_sanitize():
     boxes = [np.array([[0.0, 0, 0.5, 0.5], [0, 0, 5, 5]])] * 4
     plan = planned(T.SanitizeBoundingBoxes(), boxes, 9, 9, where=np.array([True, False, True, False]))
     assert plan.points.selected.tolist() == [False, True, True, True] * 2
 
 
-def test_without_targets_it_does_nothing():
+def test_without_targets_it_changes_nothing():
     image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
     np.testing.assert_array_equal(T.SanitizeBoundingBoxes()(image), image)
     np.testing.assert_array_equal(T.SanitizeBoundingBoxes()(image, 5)[0], image)
@@ -202,10 +202,10 @@ def test_without_targets_it_does_nothing():
     [
         ({"min_size": -1}, "min_size .* not"),
         ({"min_area": -1}, "min_area .* not"),
-        ({"min_visibility": 2}, "min_visibility is a probability .* not 2"),
+        ({"min_visibility": 2}, "min_visibility must be a probability .* not 2"),
     ],
 )
-def test_arguments_of_the_sieve(arguments, message):
+def test_invalid_arguments_of_sanitize_bounding_boxes(arguments, message):
     with pytest.raises(TransformError, match=message):
         T.SanitizeBoundingBoxes(**arguments)
 

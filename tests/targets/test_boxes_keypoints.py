@@ -1,4 +1,4 @@
-"""Points and boxes land where the pixels under them do, after every chain of moves."""
+"""Keypoints and boxes land where their pixels land, after any chain of geometry."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def chain_and_points(draw):
     return h, w, chain, draw(st.integers(0, 2**32 - 1))
 
 
-def some_points(h: int, w: int, seed: int) -> np.ndarray:
+def random_points(h: int, w: int, seed: int) -> np.ndarray:
     return np.random.default_rng(seed).uniform(0, (w, h), (60, 2))
 
 
 def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: float = 0.0) -> list[float]:
-    """How far from a keypoint's own place the picture shows where it went, in parts of what may be."""
+    """The distance between each keypoint and the origin that the moved ramp shows there, in tolerances."""
     plan = plan_for(ramp(h, w))
     points = points_of(plan, keypoints)
     moved = run_one(write(plan, chain), ramp(h, w))
-    found, margin = [], bent(h, w, chain)
+    found, margin = [], distorted_margin(h, w, chain)
     inside = ((keypoints >= margin) & (keypoints <= np.array([w, h]) - margin)).all(axis=1)
     for before, after, usable in zip(keypoints, points.keypoints, points.visible & inside, strict=True):
         seen = shown(moved, after + wrong) if usable else None
@@ -42,10 +42,12 @@ def misses(h: int, w: int, chain: list[Step], keypoints: np.ndarray, wrong: floa
     return found
 
 
-def bent(h: int, w: int, chain: list[Step]) -> float:
-    """How far from the border a ramp may be bent and look straight: enlarging bends its outer pixels, as large as they
-    are by then, and enlarging once more makes many of them. That is up to the first centre that is not held at the
-    border, which lies at most 1.5 pixels inside."""
+def distorted_margin(h: int, w: int, chain: list[Step]) -> float:
+    """The margin, in source pixels, where a ramp may be distorted but look straight.
+
+    Enlarging distorts the outer pixels, and a second enlargement makes many of them. The margin ends at the first pixel
+    center that is not clamped to the border, at most 1.5 pixels inside.
+    """
     sides = [
         min(step.arguments["height"], step.arguments["width"]) for step in chain if step.name in ("resize", "warp")
     ]
@@ -53,7 +55,7 @@ def bent(h: int, w: int, chain: list[Step]) -> float:
 
 
 def enlarged_twice() -> list[Step]:
-    """Two rows become four and then eleven, of which the first four all lie between the outer two of the four."""
+    """Two rows become four, then eleven; the first four of these lie between the outer two of the four."""
     how = {"filter": Filter.BILINEAR, "width": 5}
     matrix = np.array([[1.0, 0.0, 0.125], [0.0, 0.325, 0.03], [0.0, 0.0, 1.0]])
     warp = {"matrix": matrix, "height": 11, "border": Border.CONSTANT, "fill": 0.0, "field": None}
@@ -64,10 +66,10 @@ def enlarged_twice() -> list[Step]:
 @example((2, 5, enlarged_twice(), 0))
 def test_a_keypoint_lands_where_its_pixel_does(case):
     h, w, chain, seed = case
-    assert max(misses(h, w, chain, some_points(h, w, seed)), default=0.0) <= 1.0
+    assert max(misses(h, w, chain, random_points(h, w, seed)), default=0.0) <= 1.0
 
 
-def test_the_comparison_sees_a_third_of_a_pixel():
+def test_the_comparison_detects_a_third_of_a_pixel():
     rng = np.random.default_rng(0)
     chain = [Step("resize", {"height": 30, "width": 50, "filter": Filter.BILINEAR, "antialias": True}), Step("flip")]
     keypoints = rng.uniform(0, (40, 20), (60, 2))
@@ -77,8 +79,8 @@ def test_the_comparison_sees_a_third_of_a_pixel():
 
 
 @given(st.data())
-def test_whole_pixels_are_moved_or_lost_exactly(data):
-    """Crops, flips, quarter turns and pads: a point is visible if and only if its pixel still is, and at its centre."""
+def test_whole_pixel_geometry_moves_keypoints_exactly(data):
+    """Crops, flips, 90-degree rotations, pads: a point is visible exactly if its pixel is, and lies at its center."""
     h, w = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
     chain = data.draw(moves((h, w), names=WHOLE))
     image = np.repeat(np.arange(1, h * w + 1, dtype=np.float32).reshape(h, w, 1), 3, axis=2)
@@ -95,7 +97,7 @@ def test_whole_pixels_are_moved_or_lost_exactly(data):
 
 @given(st.data())
 def test_boxes_of_whole_pixels_are_exact(data):
-    """A box encloses what is left of its pixels, and `kept` is the share of them that is left."""
+    """A box encloses its remaining pixels, and `kept` is their share."""
     h, w = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 12))
     chain = data.draw(moves((h, w), names=WHOLE))
     y0, x0 = data.draw(st.integers(0, h - 1)), data.draw(st.integers(0, w - 1))
@@ -116,9 +118,9 @@ def test_boxes_of_whole_pixels_are_exact(data):
 
 @given(chain_and_points())
 def test_a_box_encloses_its_corners(case):
-    """As long as nothing of it has left the image; whatever happens it lies in the image, with its end at its end."""
+    """A box fully inside the image encloses its corners. Any box lies inside the image, and is not inverted."""
     h, w, chain, seed = case
-    keypoints = some_points(h, w, seed)
+    keypoints = random_points(h, w, seed)
     first, last = np.sort(keypoints.reshape(-1, 2, 2), axis=1).swapaxes(0, 1)
     corners = np.stack([first, np.stack([last[:, 0], first[:, 1]], 1), last, np.stack([first[:, 0], last[:, 1]], 1)], 1)
     plan = Plan([h], [w])
@@ -137,10 +139,9 @@ def test_a_box_encloses_its_corners(case):
 
 
 @given(chain_and_points(), st.integers(1, 4))
-def test_images_of_a_batch_move_alone(case, n):
-    """`where` moves the chosen images' points; the others stay where they are."""
+def test_where_selects_the_images_whose_points_move(case, n):
     h, w, chain, seed = case
-    keypoints = some_points(h, w, seed)
+    keypoints = random_points(h, w, seed)
     plan, alone = Plan([h] * n, [w] * n), Plan([h], [w])
     everyone = np.repeat(np.arange(n), len(keypoints))
     boxes = np.concatenate([keypoints / 2, keypoints], axis=1)
@@ -157,13 +158,13 @@ def test_images_of_a_batch_move_alone(case, n):
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_what_the_horizon_of_a_perspective_cuts(seed):
-    """A box whose corners lie on both sides encloses what the image shows of it."""
+def test_a_box_cut_by_the_horizon_of_a_perspective(seed):
+    """A box with corners on both sides of the horizon encloses its visible part."""
     rng = np.random.default_rng(seed)
     h, w, height, width = rng.integers(20, 60, 4)
     matrix = np.diag([w / width, h / height, 1.0]) @ (np.eye(3) + rng.normal(0, 0.3, (3, 3)))
     matrix[2] = [*rng.uniform(-2, 2, 2) / (width, height), 1.0]
-    matrix *= rng.choice([-1, 1])  # the same map; what is seen lies on the other side
+    matrix *= rng.choice([-1, 1])  # the same map, with the visible side behind the horizon
     if abs(np.linalg.det(matrix)) < 1e-3:
         return
     first = rng.integers(0, (w // 2, h // 2))
@@ -179,7 +180,7 @@ def test_what_the_horizon_of_a_perspective_cuts(seed):
         assert (box <= np.array([columns.min(), rows.min(), width, height]) + 0.5 + 1e-6).all()
         assert (box[2:] >= np.array([columns.max(), rows.max()]) + 0.5 - 1e-6).all()
         assert points.area_fraction[0] > 0
-    if len(rows) > 30:  # the edges of a well seen box are at most some pixels from its outermost centres
+    if len(rows) > 30:  # enough pixels: the box's edges are near its outermost pixel centers
         inverse = np.linalg.inv(matrix)
         ends = np.array([[x, y, 1] for x in (first[0], last[0]) for y in (first[1], last[1])]) @ inverse.T
         if (ends[:, 2] > 0).all() or (ends[:, 2] < 0).all():
@@ -189,7 +190,7 @@ def test_what_the_horizon_of_a_perspective_cuts(seed):
 
 @pytest.mark.parametrize("times", [-1.0, 1e-4, -1e-12, 1e-60, 1e12])
 @pytest.mark.parametrize("last", [[0, 0, 1], [0.01, 0.002, 1]])
-def test_points_move_by_any_multiple_of_a_matrix(times, last):
+def test_points_ignore_the_scale_of_a_matrix(times, last):
     matrix, found = np.array([[1.0, 0.1, 3.0], [0.05, 1.0, -2.0], last]), []
     for each in (matrix, times * matrix):
         plan = Plan([40], [40])
@@ -210,8 +211,8 @@ def test_a_matrix_that_flattens_the_image_loses_everything():
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.95))
-def test_undoing_a_field_is_exact_where_it_does_not_fold(seed, steepness):
-    """Cells squeezed to a twentieth and stretched to twice their size, as `GridDistortion` makes them."""
+def test_inverting_a_field_is_exact_without_folds(seed, steepness):
+    """Cells of a twentieth to twice their size, as `GridDistortion` makes them."""
     rng = np.random.default_rng(seed)
     cells, size = rng.integers(1, 6, 2), rng.integers(10, 300, 2).astype(float)
     shifts = [
@@ -219,8 +220,8 @@ def test_undoing_a_field_is_exact_where_it_does_not_fold(seed, steepness):
         for n, side in zip(cells, size, strict=True)
     ]
     field = np.stack(np.meshgrid(shifts[1], shifts[0], indexing="ij"), axis=-1).astype(np.float32)  # (dy, dx)
-    bends = DisplacementField(field[None], np.array([cells[1] + 1]), np.array([cells[0] + 1]))
+    displacement = DisplacementField(field[None], np.array([cells[1] + 1]), np.array([cells[0] + 1]))
     places = rng.uniform(0, size, (50, 2))
     at, sizes = np.zeros(50, int), np.broadcast_to(size, (50, 2))
-    moved, _ = bends._displace(places, at, sizes)
-    np.testing.assert_allclose(bends.undo(moved, at, sizes), places, atol=1e-3)
+    moved, _ = displacement._displace(places, at, sizes)
+    np.testing.assert_allclose(displacement.undo(moved, at, sizes), places, atol=1e-3)

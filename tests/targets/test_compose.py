@@ -1,4 +1,4 @@
-"""Chains called with an image and its target."""
+"""Calls of chains with images and targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_one_image(image):
     made, target = T.RandomHorizontalFlip(1)(image, {"boxes": BOXES, "label": 3})
     assert type(made) is type(image)
     assert target["boxes"].tolist() == [[21, 3, 28, 8]] and target["label"] == 3
-    assert type(T.RandomHorizontalFlip(1)(image)) is type(image), "without a target there is none"
+    assert type(T.RandomHorizontalFlip(1)(image)) is type(image), "without a target the result is the image alone"
     assert T.RandomHorizontalFlip(1)(image, None)[1] is None
     assert T.RandomHorizontalFlip(1)(image, 7)[1] == 7
 
@@ -44,7 +44,7 @@ def test_box_format_and_mask_fill():
     target = chain(image, {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": mask})[1]
     assert target["boxes"] == [[2, 1, 2, 2]] and target["mask"][0].tolist() == [255, 1, 1, 1, 1]
     assert eval(repr(chain), vars(T)).target_format == chain.target_format
-    # Of wider integers only the bytes that are made use of are moved: by what is there, or by the fill.
+    # Only the bytes of wide integers that hold values or the fill are moved.
     wide = T.Compose([T.Pad((1, 0, 0, 0))], mask_fill=300)
     assert wide(image, {"mask": mask.astype(np.int32)})[1]["mask"][0].tolist() == [300, 1, 1, 1, 1]
 
@@ -61,7 +61,7 @@ XYWH = {"box_format": "xywh", "mask_fill": 255}
         lambda chain: T.Compose([T.RandomChoice([T.SomeOf([T.RandomOrder([chain])])]), T.Lambda(lambda x: x)]),
     ],
 )
-def test_what_a_chain_within_the_chain_says_of_targets_counts(wrap):
+def test_the_target_format_of_an_inner_chain_applies(wrap):
     chain = wrap(T.Compose([T.RandomHorizontalFlip(1), T.Pad((1, 0, 0, 0))], **XYWH))
     target = {"boxes": [[1.0, 1.0, 2.0, 2.0]], "mask": np.ones((4, 9), np.uint8)}
     moved = chain(np.zeros((4, 9, 3), np.uint8), target)[1]
@@ -69,12 +69,14 @@ def test_what_a_chain_within_the_chain_says_of_targets_counts(wrap):
     assert chain.target_format == XYWH
 
 
-def test_chains_within_each_other_do_not_contradict():
+def test_contradicting_target_formats_are_refused():
     inner = [T.Compose([], box_format=name) for name in ("xywh", "cxcywh")]
     for within, outer in ((inner, "xyxy"), (inner[:1], "cxcywh"), ([T.RandomApply(inner)], "xyxy")):
-        with pytest.raises(TransformError, match=r"box_format is one .* not both '(xywh|cxcywh)' and '(xywh|cxcywh)'"):
+        with pytest.raises(
+            TransformError, match=r"box_format must be the same .* not both '(xywh|cxcywh)' and '(xywh|cxcywh)'"
+        ):
             T.Compose(within, box_format=outer)
-    with pytest.raises(TransformError, match=r"mask_fill is one .* not both 7 and 255"):
+    with pytest.raises(TransformError, match=r"mask_fill must be the same .* not both 7 and 255"):
         T.Compose([T.Compose([], mask_fill=255)], mask_fill=7)
 
 
@@ -91,8 +93,8 @@ def test_chains_within_each_other_do_not_contradict():
     ],
 )
 def test_boxes_in_a_list_are_refused(tmp_path, label, name):
-    """Beside one image, in a batch and in a loader: a list is of one target for each image, not of one image."""
-    flip, message = T.RandomHorizontalFlip(1), f"{name} is a list with boxes, masks or keypoints in it: .* batch"
+    """For an image, in a batch and in a Loader: a list holds the targets of a batch."""
+    flip, message = T.RandomHorizontalFlip(1), f"{name} is a list with boxes, masks or keypoints, but .* batch"
     with pytest.raises(TransformError, match=message):
         flip(np.zeros((20, 30, 3), np.uint8), label)
     with pytest.raises(TransformError, match=message + r".* \(target 1 of the batch\)"):
@@ -108,7 +110,7 @@ def test_boxes_in_a_list_are_refused(tmp_path, label, name):
 @pytest.mark.parametrize(
     "label", [[1, 2], [], [[]], [{"bbox": "1.txt"}], ["boxes"], [{"mask": "1.png"}], [[1.5], [(2, 3), "a"]]]
 )
-def test_other_lists_are_handed_through(label):
+def test_other_lists_pass_unchanged(label):
     image = np.zeros((20, 30, 3), np.uint8)
     assert T.RandomHorizontalFlip(1)(image, label)[1] is label
     assert T.RandomHorizontalFlip(1)(image[None], [label])[1][0] is label
@@ -116,8 +118,7 @@ def test_other_lists_are_handed_through(label):
     assert moved["list"] is label and moved["tuple"] == (label, 1) and moved["boxes"].tolist() == [[21, 3, 28, 8]]
 
 
-def test_functions_of_batches_in_between():
-    """What comes after one moves targets too."""
+def test_transforms_after_a_batch_transform_move_targets():
     chain = T.Compose([T.Pad((10, 0, 0, 0)), T.Lambda(lambda images: images), T.Pad((0, 5, 0, 0))])
     made, target = chain(np.zeros((20, 30, 3), np.uint8), {"boxes": BOXES})
     assert made.shape == (25, 40, 3) and target["boxes"].tolist() == [[12, 8, 19, 13]]
@@ -126,29 +127,29 @@ def test_functions_of_batches_in_between():
 @pytest.mark.parametrize(
     ("images", "targets", "message"),
     [
-        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "there are 2 images, but 1 targets"),
+        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "targets must be one per image: 2, not 1"),
         (
             np.zeros((2, 9, 9, 3), np.uint8),
             ({},),
-            "the targets of a batch are a list of one for each image, not .*dict",
+            "target of a batch must be a list of N targets, not .*dict",
         ),
-        (np.zeros((9, 9, 3), np.uint8), (1, 2), "an image and at most one target, not 2"),
+        (np.zeros((9, 9, 3), np.uint8), (1, 2), "target must be one argument; .* not 2"),
         (np.zeros((2, 9, 9, 3), np.uint8), ([3, {"boxes": [[1]]}],), r"boxes .* \(1, 1\) \(target 1 of the batch\)"),
     ],
 )
-def test_errors(images, targets, message):
+def test_invalid_targets_are_refused(images, targets, message):
     with pytest.raises(TransformError, match=message):
         T.Pad(1)(images, *targets)
 
 
-def test_an_unknown_box_format():
-    with pytest.raises(TransformError, match="box_format is one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
+def test_invalid_target_formats_are_refused():
+    with pytest.raises(TransformError, match="box_format must be one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
         T.Compose([], box_format="coco")
-    with pytest.raises(TransformError, match=r"mask_fill is an integer, not 0.5"):
+    with pytest.raises(TransformError, match=r"mask_fill must be an integer, not 0.5"):
         T.Compose([], mask_fill=0.5)
 
 
-def test_several_images_of_one_have_no_targets():
-    with pytest.raises(TransformError, match=r"several images of one .* has no targets"):
+def test_several_views_refuse_targets():
+    with pytest.raises(TransformError, match=r"targets cannot move with several views"):
         T.FiveCrop(4)(np.zeros((9, 9, 3), np.uint8), {"boxes": BOXES})
     assert T.FiveCrop(4)(np.zeros((9, 9, 3), np.uint8), 3)[1] == 3

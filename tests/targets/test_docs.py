@@ -1,4 +1,4 @@
-"""The code of docs/targets.md runs."""
+"""The examples of docs/targets.md run."""
 
 from __future__ import annotations
 

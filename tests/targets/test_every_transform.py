@@ -1,4 +1,4 @@
-"""Every transform moves points and masks as it moves pixels, or leaves both alone."""
+"""Every transform moves points and masks as it moves pixels."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from tests.support.run_plans import run
-from tests.targets.ramps import ramp, shown, spread
+from tests.targets.ramps import curvature, ramp, shown
 from tests.transforms.cases import CASES
 
 N, H, W = 8, 44, 60
 
-#: Those that move pixels.
+#: Transforms that move pixels.
 GEOMETRIC = [
     "CenterCrop",
     "D4",
@@ -40,24 +40,29 @@ GEOMETRIC = [
     "Rot90",
     "ScaleJitter",
 ]
-#: Those that choose among others, which move pixels or change them.
-CHOOSING = ["AutoAugment", "RandAugment", "TrivialAugmentWide", "RandomChoice", "RandomOrder", "SomeOf", "AugMix"]
+#: Transforms that may move pixels or change values.
+MIXED = ["AutoAugment", "RandAugment", "TrivialAugmentWide", "RandomChoice", "RandomOrder", "SomeOf", "AugMix"]
 MOVING = [pytest.param(t, id=f"{name}-{k}") for name in GEOMETRIC for k, (t, _) in enumerate(CASES[name])]
 OTHERS = [
     pytest.param(t, id=f"{name}-{k}")
     for name, cases in CASES.items()
     for k, (t, _) in enumerate(cases)
-    if name not in (*GEOMETRIC, *CHOOSING)
+    if name not in (*GEOMETRIC, *MIXED)
 ]
 
 
 def smooth(transform: T.Transform) -> T.Transform:
-    """The same, interpolating linearly, and black beyond the image; its field does not fold."""
+    """The transform with linear interpolation, black borders, and a field without folds."""
     if isinstance(transform, T.ElasticTransform):
         return T.ElasticTransform([min(a, 60) for a in transform.alpha], [max(s, 4) for s in transform.sigma])
     transform = copy.copy(transform)
-    if hasattr(transform, "how"):
-        transform.how = {**transform.how, "filter": Filter.BILINEAR, "border": Border.CONSTANT, "fill": 0.0}
+    if hasattr(transform, "warp_options"):
+        transform.warp_options = {
+            **transform.warp_options,
+            "filter": Filter.BILINEAR,
+            "border": Border.CONSTANT,
+            "fill": 0.0,
+        }
     for name, value in (("_fill", 0.0), ("_border", Border.CONSTANT), ("_filter", Filter.BILINEAR)):
         if hasattr(transform, name):
             setattr(transform, name, value)
@@ -83,21 +88,21 @@ def test_targets_follow(transform, seed):
         {"keypoints": np.append(p, np.full((80, 1), 2.0), axis=1), "masks": torch.from_numpy(numbers)} for p in places
     ]
     plan, read = planned(transform, targets, seed)
-    pictures = run(plan, [ramp(H, W)] * N)
+    images = run(plan, [ramp(H, W)] * N)
     moved = read.moved(plan.compile(Type.FLOAT32))
     seen = 0
-    for before, target, picture in zip(places, moved, pictures, strict=True):
+    for before, target, image in zip(places, moved, images, strict=True):
         for place, (px, py, v) in zip(before, target["keypoints"], strict=True):
-            found = shown(picture, [px, py]) if v else None
+            found = shown(image, [px, py]) if v else None
             if found is not None:
                 assert np.abs(found[0] - place).max() <= found[1]
                 seen += 1
         masks = target["masks"].numpy() - 0.5
-        inside = picture[..., 2] > 0.9999
-        far = np.abs(np.moveaxis(masks, 0, -1) - picture[..., :2])[inside]
-        slope = max(np.abs(np.diff(picture[..., :2], axis=axis)).max() for axis in (0, 1))
-        assert masks.shape[1:] == picture.shape[:2]
-        assert far.max(initial=0) <= 0.55 + min(2 * spread(picture[..., :2]), slope)
+        inside = image[..., 2] > 0.9999
+        far = np.abs(np.moveaxis(masks, 0, -1) - image[..., :2])[inside]
+        slope = max(np.abs(np.diff(image[..., :2], axis=axis)).max() for axis in (0, 1))
+        assert masks.shape[1:] == image.shape[:2]
+        assert far.max(initial=0) <= 0.55 + min(2 * curvature(image[..., :2]), slope)
     assert seen > N
 
 
@@ -112,15 +117,15 @@ def test_pixel_operations_leave_targets_alone(transform):
     for target, b, m in zip(read.moved(plan.compile()), boxes, masks, strict=True):
         np.testing.assert_allclose(target["boxes"], b, atol=1e-9)
         np.testing.assert_allclose(target["keypoints"], b.reshape(3, 2, 2), atol=1e-9)
-        if not isinstance(transform, T.Downscale):  # which shows masks of fewer pixels, as it does images
+        if not isinstance(transform, T.Downscale):  # its masks show fewer pixels, like its images
             np.testing.assert_array_equal(target["masks"], m)
 
 
 @pytest.mark.parametrize(
-    "transform", [t for name in CHOOSING for t, _ in CASES.get(name, [])], ids=lambda t: type(t).__name__
+    "transform", [t for name in MIXED for t, _ in CASES.get(name, [])], ids=lambda t: type(t).__name__
 )
-def test_masks_and_points_of_policies_stay_together(transform):
-    """A mask that numbers its pixels shows at a keypoint the pixel that it came from."""
+def test_masks_and_points_of_policies_move_together(transform):
+    """A mask of pixel numbers shows, at a keypoint, the keypoint's original pixel."""
     rng = np.random.default_rng(0)
     places = rng.uniform(0, (W, H), (N, 80, 2))
     y, x = np.mgrid[:H, :W]
@@ -137,7 +142,7 @@ def test_masks_and_points_of_policies_stay_together(transform):
 
 
 @pytest.mark.parametrize("transform", MOVING)
-def test_targets_of_a_batch_are_those_of_each_image_alone(transform):
+def test_targets_of_a_batch_equal_those_of_single_images(transform):
     rng = np.random.default_rng(3)
     targets = []
     for k in range(N):

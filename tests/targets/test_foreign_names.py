@@ -1,4 +1,4 @@
-"""Boxes and masks under the names that other libraries have for them are refused: they would stay in silence."""
+"""Boxes and masks under the names of other libraries are refused: otherwise they would not move."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ def moved(target: Any) -> Any:
     ],
 )
 def test_boxes_under_other_libraries_names_are_refused(name, boxes):
-    """As Albumentations, Hugging Face, COCO and MMDetection call them: they would stay where they are."""
+    """The names of Albumentations, Hugging Face, COCO and MMDetection."""
     for target in ({name: boxes}, {"objects": {name: boxes, "category": [1]}}, ({name: boxes}, 3)):
-        with pytest.raises(TransformError, match=rf'{name} .*"boxes".*box_format.*xywh.*another name'):
+        with pytest.raises(
+            TransformError, match=rf'{name} looks like boxes, but only "boxes".*box_format.*xywh.*another name'
+        ):
             moved(target)
-    with pytest.raises(TransformError, match="is a list with boxes, masks or keypoints in it"):
+    with pytest.raises(TransformError, match="is a list with boxes, masks or keypoints, but"):
         moved({"annotations": [{"id": 1}, {name: boxes}]})
     kept = moved({name: boxes, "boxes": BOXES})
-    assert kept[name] is boxes and kept["boxes"] == FLIPPED, "who has boxes knows what they are called"
+    assert kept[name] is boxes and kept["boxes"] == FLIPPED, 'beside "boxes" a foreign name passes'
 
 
 def test_pascal_vocs_boxes_are_refused():
@@ -56,7 +58,7 @@ def test_pascal_vocs_boxes_are_refused():
 
 
 @pytest.mark.parametrize(
-    "segments",
+    "segmentation",
     [
         [[1.0, 2.0, 11.0, 2.0, 11.0, 8.0]],
         [[[1.0, 2.0, 11.0, 2.0, 11.0, 8.0]]],
@@ -67,14 +69,14 @@ def test_pascal_vocs_boxes_are_refused():
         Image.new("L", (W, H)),
     ],
 )
-def test_segmentations_are_refused(segments):
-    """Polygons, run lengths and masks, as COCO and Hugging Face have them."""
+def test_segmentations_are_refused(segmentation):
+    """Polygons, run-length encodings and masks, as in COCO and Hugging Face."""
     with pytest.raises(TransformError, match=r'segmentation .*"masks".*"mask".*another name'):
-        moved({"boxes": BOXES, "segmentation": segments})
+        moved({"boxes": BOXES, "segmentation": segmentation})
     with pytest.raises(TransformError, match="the target is a list with"):
-        moved([{"segmentation": segments}])
+        moved([{"segmentation": segmentation}])
     for beside in ({"mask": np.zeros((H, W))}, {"masks": np.zeros((1, H, W))}):
-        assert moved({"segmentation": segments, **beside})["segmentation"] is segments
+        assert moved({"segmentation": segmentation, **beside})["segmentation"] is segmentation
 
 
 @pytest.mark.parametrize(
@@ -82,11 +84,11 @@ def test_segmentations_are_refused(segments):
     [None, 3, True, "boxes/1.txt", b"1", [], (), np.zeros((0, 4)), [[]], np.array(3), np.zeros(7), [1, 2, 3], {"a": 1}]
     + [["a.txt", "b.txt", "c.txt", "d.txt"], np.array(["a", "b", "c", "d"]), np.zeros((2, 2)), {1, 2, 3, 4}],
 )
-def test_what_is_called_as_boxes_are_and_is_none_stays(value):
+def test_other_values_under_box_names_pass_unchanged(value):
     target = {"bbox": value, "bboxes": value, "bndbox": value}
     assert moved(target)["bbox"] is value and moved([target])[0]["bbox"] is value
 
 
 @pytest.mark.parametrize("value", [None, 3, "1.png", [], [1, 2], ["1.png"], np.zeros(3), {"a": 1}])
-def test_what_is_called_segmentation_and_is_none_stays(value):
+def test_other_values_under_segmentation_pass_unchanged(value):
     assert moved({"segmentation": value})["segmentation"] is value

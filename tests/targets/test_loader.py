@@ -1,4 +1,4 @@
-"""Boxes, masks and keypoints of real files on their way through a loader."""
+"""Boxes, masks and keypoints of real files in a Loader."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ COUNT, SIDE = 14, 64
 
 
 def write(folder: Path, damaged: tuple[int, ...] = ()) -> Path:
-    """JPEGs of several sizes, each with a white rectangle or two on black, and COCO's file of them; 5 has none."""
+    """Write JPEGs of one or two white rectangles on black (5 has none), and their COCO file."""
     rng = np.random.default_rng(0)
     images, annotations = [], []
     for i in range(COUNT):
         h, w = (int(side) for side in rng.integers(70, 130, 2))
-        picture = np.zeros((h, w, 3), np.uint8)
+        image = np.zeros((h, w, 3), np.uint8)
         for left, top in [(8, 8), (40, 44)][: 0 if i == 5 else 1 + i % 2]:
             width, height = (int(side) for side in rng.integers(16, 24, 2))
-            picture[top : top + height, left : left + width] = 255
+            image[top : top + height, left : left + width] = 255
             x1, y1 = left + width, top + height
             annotations.append(
                 {
@@ -39,7 +39,7 @@ def write(folder: Path, damaged: tuple[int, ...] = ()) -> Path:
                 }
             )  # fmt: skip
         name = f"{i}.jpg"
-        Image.fromarray(picture).save(folder / name, quality=95)
+        Image.fromarray(image).save(folder / name, quality=95)
         if i in damaged:
             (folder / name).write_bytes(b"\xff\xd8 no picture")
         images.append({"id": 100 + i, "file_name": name, "height": h, "width": w})
@@ -65,7 +65,7 @@ TRAINING = [
 
 
 def check(image: torch.Tensor, target: dict[str, Any]) -> int:
-    """Each box is as bright as its mask says, and encloses it; how many there are."""
+    """Check that each box encloses its mask, and that its mask is bright; returns the number of boxes."""
     bright = image.float().mean(dim=0).numpy()
     bright = bright / max(bright.max(), 1)
     boxes, masks, points = (target[name].numpy() for name in ("boxes", "masks", "keypoints"))
@@ -97,11 +97,11 @@ def test_detection_end_to_end(tmp_path, threads):
         assert boxes > 40
 
 
-def test_what_a_sample_becomes_does_not_depend_on_its_batch(tmp_path):
+def test_targets_are_independent_of_the_batch(tmp_path):
     data = source(tmp_path, masks=True)
 
-    def targets(**how: Any) -> dict[int, dict[str, Any]]:
-        with Loader(data, TRAINING, shuffle=True, device="cpu", seed=3, **how) as loader:
+    def targets(**options: Any) -> dict[int, dict[str, Any]]:
+        with Loader(data, TRAINING, shuffle=True, device="cpu", seed=3, **options) as loader:
             return {target["image_id"]: target for _, batch in loader for target in batch}
 
     one, other = targets(batch_size=1, threads=1), targets(batch_size=5, threads=3)
@@ -134,7 +134,7 @@ def test_an_empty_batch_has_no_targets(tmp_path):
         assert len(batch.images) == 0 and batch.labels == []
 
 
-def test_functions_of_whole_batches_get_moved_targets(tmp_path):
+def test_targets_move_before_and_after_a_batch_transform(tmp_path):
     chain = [T.Resize((32, 32)), T.Lambda(lambda images: 255 - images), T.Pad((10, 0, 0, 0)), T.RandomHorizontalFlip(1)]
     data = source(tmp_path)
     with Loader(data, chain, batch_size=COUNT, device="cpu") as loader:
@@ -160,12 +160,14 @@ def test_errors_name_the_sample(tmp_path):
     files = [(str(tmp_path / "a.jpg"), 3), (str(tmp_path / "b.jpg"), {"masks": np.zeros((1, 10, 21))})]
     with (
         Loader(files, batch_size=2, device="cpu") as loader,
-        pytest.raises(TransformError, match=r"b\.jpg' \(sample 1\): masks is .* 10 x 20, not of shape \(1, 10, 21\)"),
+        pytest.raises(
+            TransformError, match=r"b\.jpg' \(sample 1\): masks must be .* 10 x 20, not of shape \(1, 10, 21\)"
+        ),
     ):
         next(iter(loader))
 
 
-def test_a_cache_that_scales_is_refused(tmp_path):
+def test_a_cache_that_scales_images_is_refused(tmp_path):
     with (
         Loader(source(tmp_path), TRAINING, batch_size=2, device="cpu", cache=DecodedCache(short_side=32)) as loader,
         pytest.raises(LoaderError, match="short_side=32 scales images down, but not their boxes"),
@@ -177,7 +179,7 @@ def test_a_cache_that_scales_is_refused(tmp_path):
                 assert all(check(image, target) >= 0 for image, target in zip(images, targets, strict=True))
 
 
-def test_collate():
+def test_collate_of_target_dicts():
     labels = [{"boxes": np.zeros((k, 4)), "labels": np.arange(k), "name": "a", "image_id": k} for k in (0, 2)]
     got = collate(labels)
     assert [t["boxes"].shape for t in got] == [(0, 4), (2, 4)] and got[1]["labels"].tolist() == [0, 1]
@@ -193,8 +195,7 @@ def test_collate():
 
 @pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
 @pytest.mark.parametrize("kind", [np.array, torch.tensor, list], ids=["array", "tensor", "list"])
-def test_what_a_batch_holds_is_the_consumers(cache, kind):
-    """Written to, neither the source's labels, nor a cache's, nor the same sample's next ones change."""
+def test_writing_to_a_batch_changes_no_source_or_cache(cache, kind):
 
     class Labelled(Memory):
         def read(self, index):
@@ -211,7 +212,7 @@ def test_what_a_batch_holds_is_the_consumers(cache, kind):
     assert list(target["labels"]) == [3] and target["boxes"].max() == 2
 
 
-def test_collate_keeps_text_and_takes_any_byte_order():
+def test_collate_keeps_text_and_accepts_any_byte_order():
     assert collate(list(np.array(["cat", "dog"]))) == ["cat", "dog"]
     ends = np.arange(3, dtype=">f4")
     assert torch.equal(collate([ends, ends]), torch.arange(3.0).expand(2, 3))
@@ -219,8 +220,8 @@ def test_collate_keeps_text_and_takes_any_byte_order():
     assert torch.equal(made["scores"], torch.arange(3.0))
 
 
-def test_what_is_copied_lies_in_rows():
-    """However the source's array lies, as pycocotools' masks do, which are (K, H, W) only as they are seen."""
+def test_collate_makes_contiguous_tensors():
+    """From any memory order: pycocotools' (K, H, W) masks are transposed views."""
     masks = np.moveaxis(np.zeros((6, 8, 2), np.uint8, order="F"), -1, 0)
     (made,) = collate([{"boxes": np.zeros((2, 4)), "masks": masks}])
     assert made["masks"].is_contiguous() and made["masks"].shape == (2, 6, 8)

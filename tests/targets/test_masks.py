@@ -1,4 +1,4 @@
-"""Masks lie where their images do."""
+"""Masks move with their images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cuaug.plan import Border, Filter, Plan, Type
 from cuaug.targets import Targets
 from tests.support.run_plans import assert_same, plan_for, run_one
 from tests.support.strategies import NEIGHBOURHOODS, POINTWISE, POSITIONAL, Step, chains, steps, write
-from tests.targets.ramps import moves, ramp, spread
+from tests.targets.ramps import curvature, moves, ramp
 
 sides = st.integers(1, 50)
 DTYPES = st.sampled_from([np.uint8, np.bool_, np.int8, np.int16, np.uint16, np.int32, np.int64, np.float32, ">i4"])
@@ -27,39 +27,39 @@ def moved(target, h: int, w: int, chain: list[Step], **settings):
 
 
 def nearest(chain: list[Step]) -> list[Step]:
-    """Whatever is sampled shows whole pixels, and black beyond the image."""
+    """The chain with nearest interpolation and black fills."""
     how = {"filter": Filter.NEAREST, "fill": 0.0}
     return [Step(s.name, s.arguments | {k: v for k, v in how.items() if k in s.arguments}) for s in chain]
 
 
 @given(st.data())
 def test_a_mask_is_its_own_image_where_whole_pixels_are_shown(data):
-    """Bit for bit, whatever borders, fields and turns, and however many passes."""
+    """Bit for bit, with any borders, fields, rotations and passes."""
     h, w = data.draw(sides), data.draw(sides)
     chain = nearest(data.draw(moves((h, w), smooth=False)))
-    if data.draw(st.booleans()):  # more passes
-        chain = [part for step in chain for part in (step, Step("median", {"size": 3}))]
+    if data.draw(st.booleans()):  # several passes
+        chain = [item for step in chain for item in (step, Step("median", {"size": 3}))]
     mask = np.random.default_rng(data.draw(st.integers(0, 99))).integers(0, 256, (h, w), dtype=np.uint8)
     image = np.repeat(mask[..., None], 3, axis=2)
-    only_moves = [step for step in chain if step.name != "median"]
+    geometry = [step for step in chain if step.name != "median"]
     plan = plan_for(image)
-    for step in only_moves:
+    for step in geometry:
         step.write(plan)
-        if len(only_moves) < len(chain):
+        if len(geometry) < len(chain):
             plan.barrier()
     assert_same(moved({"mask": mask}, h, w, chain)["mask"], run_one(plan, image, Type.UINT8)[..., 0])
 
 
 @given(st.data())
-def test_a_mask_shows_the_pixel_under_the_centre(data):
-    """Under smooth images as well: the pixel numbers that it shows are those of the places that the image shows."""
+def test_a_mask_shows_the_pixel_under_the_center(data):
+    """Also under interpolated images: a mask of pixel numbers shows the origins that the image shows."""
     h, w = data.draw(sides), data.draw(sides)
     chain = data.draw(moves((h, w), longest=4))
     image = ramp(h, w)
     y, x = np.mgrid[:h, :w]
     target = moved({"masks": np.stack([x + 1, y + 1]).astype(np.int16)}, h, w, chain)
-    columns, rows = target["masks"].astype(float) - 0.5  # the centres of the pixels that are shown; -0.5: none
-    # Half a pixel at each interpolation, of the image that it reads.
+    columns, rows = target["masks"].astype(float) - 0.5  # centers of the shown pixels; -0.5: no pixel
+    # Half a source pixel for each interpolation.
     slack, seen = 0.0, image
     for k, step in enumerate(chain):
         if step.name in ("resize", "warp"):
@@ -70,12 +70,12 @@ def test_a_mask_shows_the_pixel_under_the_centre(data):
         seen = run_one(write(plan, chain[: k + 1]), image)
     inside = seen[..., 2] > 0.9999
     far = np.maximum(np.abs(columns - seen[..., 0]), np.abs(rows - seen[..., 1]))[inside]
-    assert (far <= slack + 0.05 + 2 * spread(seen[..., :2])).all()
+    assert (far <= slack + 0.05 + 2 * curvature(seen[..., :2])).all()
     outside = seen[..., 2] < 1e-4
     assert (columns[outside] == -0.5).all() and (rows[outside] == -0.5).all()
 
 
-def test_shrinking_by_four_shows_the_middle_of_four():
+def test_shrinking_by_four_shows_the_center_pixel():
     mask = np.repeat(np.arange(16, dtype=np.int32)[None], 16, axis=0)
     chain = [Step("resize", {"height": 4, "width": 4, "filter": Filter.BILINEAR, "antialias": True})]
     np.testing.assert_array_equal(moved({"mask": mask}, 16, 16, chain)["mask"][0], [2, 6, 10, 14])
@@ -93,8 +93,8 @@ def test_pixel_operations_leave_masks_alone(data):
 
 
 @given(st.data(), DTYPES, st.integers(0, 5))
-def test_every_type_is_lossless(data, dtype, count):
-    """No chain makes a value that was not there, and each mask is moved as the others are."""
+def test_every_dtype_is_lossless(data, dtype, count):
+    """No chain makes new values, and all masks move alike."""
     h, w = data.draw(sides), data.draw(sides)
     chain = data.draw(chains((h, w), 4, turns=True)).steps
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -122,15 +122,15 @@ def test_mask_fill(fill, dtype):
     assert_same(moved({"mask": mask}, 2, 2, [edge], mask_fill=fill)["mask"], np.pad(mask, ((0, 1), (1, 0)), "edge"))
 
 
-def test_mask_fill_is_of_classes_alone():
+def test_mask_fill_applies_to_class_masks_only():
     pad = Step("pad", {"left": 1, "top": 0, "right": 0, "bottom": 0, "border": Border.CONSTANT, "fill": 0.5})
     for dtype in (np.uint8, bool):
         masks = np.ones((2, 1, 2), dtype=dtype)
         assert moved({"masks": masks}, 1, 2, [pad], mask_fill=255)["masks"].tolist() == [[[0, 1, 1]]] * 2
 
 
-def test_a_fill_that_the_type_does_not_have():
-    with pytest.raises(TransformError, match=r"mask is of uint8, which has no 256 \(mask_fill\)"):
+def test_a_fill_that_the_dtype_cannot_hold_is_refused():
+    with pytest.raises(TransformError, match=r"mask has dtype uint8, which cannot hold mask_fill=256"):
         moved({"mask": np.zeros((2, 2), np.uint8)}, 2, 2, [], mask_fill=256)
-    with pytest.raises(TransformError, match=r"mask is of bool, which has no 255"):
+    with pytest.raises(TransformError, match=r"mask has dtype bool, which cannot hold mask_fill=255"):
         moved({"mask": np.zeros((2, 2), bool)}, 2, 2, [], mask_fill=255)

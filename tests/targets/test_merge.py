@@ -1,4 +1,4 @@
-"""Mosaic and CopyPaste: pictures in which every instance is painted in a colour of its own show what became of it."""
+"""Mosaic and CopyPaste, on images in which every instance has its own color."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def painted(n: int, height: int, width: int, seed: int = 0) -> tuple[torch.Tensor, list[dict[str, Any]]]:
-    """n images of rectangles that hide each other; "labels" are their colours, from 1, in all channels, 0 is beside."""
+    """n images of overlapping rectangles on 0; "labels" are their colors, from 1, in all channels."""
     rng = np.random.default_rng(seed)
     images, targets, color = [], [], 0
     for i in range(n):
@@ -30,14 +30,14 @@ def painted(n: int, height: int, width: int, seed: int = 0) -> tuple[torch.Tenso
             color += 1
             image[y0:y1, x0:x1] = color
             colors.append(color)
-        colors = [each for each in colors if (image == each).any()]
-        masks = np.stack([image == each for each in colors]) if colors else np.zeros((0, height, width), dtype=bool)
+        colors = [value for value in colors if (image == value).any()]
+        masks = np.stack([image == value for value in colors]) if colors else np.zeros((0, height, width), dtype=bool)
         targets.append(
             {
                 "boxes": torch.tensor([box(mask) for mask in masks], dtype=torch.float32).reshape(-1, 4),
                 "masks": torch.from_numpy(masks),
                 "labels": torch.tensor(colors, dtype=torch.int64),
-                "names": [f"color {each}" for each in colors],
+                "names": [f"color {value}" for value in colors],
                 "area": torch.from_numpy(masks.sum(axis=(1, 2))).float(),
                 "keypoints": torch.tensor([[[*box(mask)[:2], 2.0]] for mask in masks]).reshape(-1, 1, 3),
                 "mask": image.astype(np.int64),
@@ -54,10 +54,10 @@ def box(mask: np.ndarray) -> list[float]:
 
 
 def check(image: torch.Tensor, target: dict[str, Any], boxes: bool = True) -> set[int]:
-    """What each instance says of itself is what is seen of its colour; returns the colours of the instances."""
+    """Check each instance against the visible pixels of its color; returns the colors."""
     pixels = image[0].numpy()
     colors = target["labels"].tolist()
-    assert target["names"] == [f"color {each}" for each in colors]
+    assert target["names"] == [f"color {value}" for value in colors]
     assert (
         len(target["boxes"]) == len(target["masks"]) == len(target["area"]) == len(target["keypoints"]) == len(colors)
     )
@@ -80,7 +80,7 @@ def check(image: torch.Tensor, target: dict[str, Any], boxes: bool = True) -> se
     seed=seeds,
 )
 @settings(max_examples=60, deadline=None)
-def test_what_a_mosaic_says_is_what_it_shows(size, window, start, seed):
+def test_targets_of_a_mosaic_match_its_image(size, window, start, seed):
     x, targets = painted(5, *size, seed)
     chain = T.Compose([T.Mosaic(window, start)])
     torch.manual_seed(seed)
@@ -97,7 +97,7 @@ def test_what_a_mosaic_says_is_what_it_shows(size, window, start, seed):
             canvas[y0 : y0 + h, x0 : x0 + w] = x[(i + q) % 5, 0].numpy()
         want = canvas[60 + top : 60 + top + height, 60 + left : 60 + left + width]
         assert np.array_equal(image[0].numpy(), want) and torch.equal(image[0], image[2])
-        # A box keeps what its hidden parts span; where one is seen whole, it is around what is seen.
+        # Boxes also span hidden parts; a fully visible one encloses its pixels.
         colors = check(image, target, boxes=False)
         assert set(np.unique(want)) - {0} <= colors
         assert target["image_id"] == i
@@ -108,7 +108,7 @@ def test_what_a_mosaic_says_is_what_it_shows(size, window, start, seed):
 
 
 def one_rectangle(n: int, height: int, width: int, seed: int) -> tuple[torch.Tensor, list[dict[str, Any]]]:
-    """As `painted`, with one instance each, of which everything is seen."""
+    """As `painted`, with one fully visible instance each."""
     rng = np.random.default_rng(seed)
     x, targets = torch.zeros((n, 3, height, width), dtype=torch.uint8), []
     for i in range(n):
@@ -120,7 +120,7 @@ def one_rectangle(n: int, height: int, width: int, seed: int) -> tuple[torch.Ten
 
 @given(seed=seeds, size=st.tuples(st.integers(1, 24), st.integers(1, 24)))
 @settings(max_examples=60, deadline=None)
-def test_boxes_of_a_mosaic_are_around_what_they_show(seed, size):
+def test_boxes_of_a_mosaic_enclose_their_visible_pixels(seed, size):
     x, targets = one_rectangle(4, *size, seed)
     made, mixed = T.Mosaic(size, (-1.0, 1.0))(x, targets)
     for image, target in zip(made, mixed, strict=True):
@@ -130,7 +130,7 @@ def test_boxes_of_a_mosaic_are_around_what_they_show(seed, size):
             assert corners == box(image[0].numpy() == color)
 
 
-def test_keypoints_and_classes_of_a_mosaic():
+def test_keypoints_and_class_masks_of_a_mosaic():
     x, targets = painted(4, 20, 30, 3)
     made, mixed = T.Mosaic(fill=7)(x, targets)
     for image, target in zip(made, mixed, strict=True):
@@ -142,18 +142,18 @@ def test_keypoints_and_classes_of_a_mosaic():
 
 
 @pytest.mark.parametrize("format", ["xyxy", "xywh", "cxcywh"])
-@pytest.mark.parametrize("told", [True, False])
-def test_formats_and_kinds(format, told):
-    """A window that begins at 0 shows the first image alone."""
+@pytest.mark.parametrize("in_dict", [True, False])
+def test_box_formats_and_types(format, in_dict):
+    """A window that begins at 0 shows only the first image."""
     boxes = {"xyxy": [2, 3, 12, 14], "xywh": [2, 3, 10, 11], "cxcywh": [7, 8.5, 10, 11]}[format]
     for kind in (list, np.array, torch.tensor):
-        target = {"boxes": kind([[float(v) for v in boxes]]), **({"format": format} if told else {})}
-        chain = T.Compose([T.Mosaic(start_ratio_range=(0, 0))], **({} if told else {"box_format": format}))
+        target = {"boxes": kind([[float(v) for v in boxes]]), **({"format": format} if in_dict else {})}
+        chain = T.Compose([T.Mosaic(start_ratio_range=(0, 0))], **({} if in_dict else {"box_format": format}))
         _, (made,) = chain(torch.zeros(1, 3, 20, 30), [target])
         assert type(made["boxes"]) is type(target["boxes"]) and np.array_equal(made["boxes"], target["boxes"])
 
 
-def test_masks_show_the_fill_where_there_is_no_image():
+def test_class_masks_show_the_fill_beyond_the_images():
     x, targets = torch.zeros(1, 3, 4, 4, dtype=torch.uint8), [{"mask": np.ones((4, 4), dtype=np.uint8)}]
     chain = T.Compose([T.Mosaic((10, 10), (-0.25, -0.25), fill=(1, 2, 3))], mask_fill=255)
     made, (target,) = chain(x, targets)
@@ -165,7 +165,7 @@ def test_masks_show_the_fill_where_there_is_no_image():
 
 @pytest.mark.parametrize("formats", [("xyxy", "xywh"), ("xywh", "cxcywh"), ("cxcywh", "xyxy")])
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
-def test_boxes_of_different_formats_are_joined_in_the_first_ones(formats, kind):
+def test_boxes_of_different_formats_merge_into_the_first_format(formats, kind):
     own = [2.0, 4.0, 6.0, 10.0]
     written = {"xyxy": own, "xywh": [2.0, 4.0, 4.0, 6.0], "cxcywh": [4.0, 7.0, 4.0, 6.0]}
     masks = np.zeros((2, 1, 20, 20), np.uint8)
@@ -174,7 +174,7 @@ def test_boxes_of_different_formats_are_joined_in_the_first_ones(formats, kind):
         {"boxes": kind([written[format]]), "format": format, "masks": mask}
         for format, mask in zip(formats, masks, strict=True)
     ]
-    # Boxes of what is below are drawn anew.
+    # Boxes of instances below are recomputed from their masks.
     pasted = [[[12, 12, 15, 13], own], [[2, 12, 5, 13], own]]
     mosaic = [(np.array(own) + [x, y, x, y]).tolist() for y in (0, 20) for x in (0, 20)]
     for transform, want in ((T.CopyPaste(1, blending=False), pasted), (T.Mosaic(40, (0, 0)), [mosaic, mosaic])):
@@ -189,7 +189,7 @@ def test_boxes_of_different_formats_are_joined_in_the_first_ones(formats, kind):
 
 
 @pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(1)])
-def test_tuples_have_rows_as_lists_have(transform):
+def test_tuples_with_one_item_per_instance_merge_like_lists(transform):
     x, targets = painted(5, 20, 30, 7)
     for target in targets:
         target["pairs"] = tuple((name, color) for name, color in zip(target["names"], target["labels"], strict=True))
@@ -201,21 +201,21 @@ def test_tuples_have_rows_as_lists_have(transform):
 
 
 @pytest.mark.parametrize("fill", [0, 1, 255])
-def test_the_fill_is_no_part_of_an_instance(fill):
-    """Padding and a mosaic's own edge show it in masks of classes alone: a box would otherwise be drawn around it."""
+def test_the_fill_is_not_part_of_an_instance(fill):
+    """Only class masks show mask_fill; in an instance mask, a recomputed box would enclose it."""
     masks = np.zeros((1, 20, 20), np.uint8)
     masks[0, 5:9, 5:9] = 1
-    some = {"masks": masks, "boxes": np.array([[5.0, 5, 9, 9]]), "area": np.array([16])}
+    one = {"masks": masks, "boxes": np.array([[5.0, 5, 9, 9]]), "area": np.array([16])}
     none = {"masks": masks[:0], "boxes": np.zeros((0, 4)), "area": np.zeros(0, int)}
     chain = T.Compose([T.Pad((4, 0, 0, 0)), T.CopyPaste(1, blending=False)], mask_fill=fill)
-    for target in chain(np.zeros((2, 20, 20, 3), np.uint8), [some, none])[1]:
+    for target in chain(np.zeros((2, 20, 20, 3), np.uint8), [one, none])[1]:
         assert target["boxes"].tolist() == [[9, 5, 13, 9]] and target["area"].tolist() == [16]
 
     masks = np.zeros((1, 20, 20), np.uint8)
     masks[0, :3, :3], masks[0, 12:15, 12:16] = 1, 1
     mosaic = T.Compose([T.Mosaic(start_ratio_range=(0.5, 0.5))], mask_fill=fill)
     _, (target,) = mosaic(np.zeros((1, 20, 20, 3), np.uint8), [{"masks": masks}])
-    assert target["masks"].sum(axis=(1, 2)).tolist() == [12, 9], "right and below nothing is seen"
+    assert target["masks"].sum(axis=(1, 2)).tolist() == [12, 9], "the two lower right copies show nothing"
 
 
 def test_small_boxes_and_empty_masks_are_dropped():
@@ -232,21 +232,21 @@ def test_small_boxes_and_empty_masks_are_dropped():
 
 @pytest.mark.parametrize("transform", [T.Mosaic(), T.CopyPaste(1)])
 def test_images_without_instances(transform):
-    some = {"boxes": [[1.0, 2.0, 5.0, 6.0]], "masks": np.ones((1, 8, 8), np.uint8), "keypoints": np.ones((1, 2, 3))}
+    one = {"boxes": [[1.0, 2.0, 5.0, 6.0]], "masks": np.ones((1, 8, 8), np.uint8), "keypoints": np.ones((1, 2, 3))}
     none = {"boxes": [], "masks": np.zeros(0, np.uint8), "keypoints": np.zeros(0)}
-    for batch in ([some, none], [none, some], [none, none]):
+    for batch in ([one, none], [none, one], [none, none]):
         for target in transform(np.zeros((2, 8, 8, 3), np.uint8), batch)[1]:
             assert len(target["boxes"]) == len(target["masks"]) == len(target["keypoints"])
 
 
 @pytest.mark.parametrize("fill", [114.6, 114.4, 300, -1, (0.5, 1.5, 254.7)])
-def test_a_mosaic_is_filled_as_padding_is(fill):
+def test_a_mosaic_rounds_its_fill_like_pad(fill):
     for image in (np.zeros((1, 8, 8, 3), np.uint8), np.zeros((1, 8, 8, 3), np.float32)):
         corner = T.Mosaic((20, 20), fill=fill)(image)[0, -1, -1]
         assert corner.tolist() == T.Pad(1, fill)(image)[0, 0, 0].tolist()
 
 
-def test_mosaics_of_some():
+def test_mosaic_with_p_below_one():
     x, targets = painted(60, 12, 14, 1)
     made, mixed = T.Mosaic(p=0.5)(x, targets)
     same = (made == x).flatten(1).all(1)
@@ -254,7 +254,7 @@ def test_mosaics_of_some():
     for image, target in zip(made, mixed, strict=True):
         check(image, target, boxes=False)
     assert torch.equal(T.Mosaic(p=0)(x), x)
-    with pytest.raises(TransformError, match=r"Mosaic\(.*\) leaves some images as they are, 12 x 14: p is 1"):
+    with pytest.raises(TransformError, match=r"output_size must be the images' size, 12 x 14, in Mosaic\(.*\)"):
         T.Mosaic(20, p=0)(x)
 
 
@@ -263,26 +263,28 @@ def test_mosaics_of_some():
 
 @given(size=st.tuples(st.integers(1, 24), st.integers(1, 24)), seed=seeds)
 @settings(max_examples=60, deadline=None)
-def test_what_is_pasted_is_what_is_shown(size, seed):
+def test_targets_of_copy_paste_match_its_image(size, seed):
     x, targets = painted(5, *size, seed)
     chain = T.Compose([T.CopyPaste(1.0, blending=False)])
     torch.manual_seed(seed)
     (made, mixed), told = chain.trace(x, targets)
     for i, (image, target) in enumerate(zip(made, mixed, strict=True)):
         colors = check(image, target)
-        assert set(image.unique().tolist()) - {0} == colors, "nothing is told that is not seen"
+        assert set(image.unique().tolist()) - {0} == colors, "every instance is visible"
         own, other = (set(targets[k % 5]["labels"].tolist()) for k in (i, i + 1))
         assert colors <= own | other and (not other or colors & other)
         assert torch.equal(target["area"], target["masks"].sum(dim=(1, 2)).float())
         for color in colors & other:
-            assert torch.equal(image == color, x[(i + 1) % 5] == color), "what is pasted is pasted whole, where it was"
+            assert torch.equal(image == color, x[(i + 1) % 5] == color), (
+                "pasted instances are whole and keep their position"
+            )
     again, _ = chain.replay(told, x, targets)
     assert torch.equal(again, made)
 
 
 @pytest.mark.slow
-def test_instances_are_drawn_as_torchvision_does():
-    """Of K, K times one: each is pasted with probability 1 - (1 - 1 / K) ** K, and at least one is."""
+def test_instances_are_drawn_like_torchvisions():
+    """One of K, K times: each is pasted with probability 1 - (1 - 1 / K) ** K, and at least one is."""
     k, n = 4, 2000
     masks = torch.eye(k, dtype=torch.bool)[:, :, None]
     x = torch.zeros(n, 3, k, 1, dtype=torch.uint8)
@@ -295,7 +297,7 @@ def test_instances_are_drawn_as_torchvision_does():
     assert 190 < np.count_nonzero(acts) < 310
 
 
-def test_blending_softens_the_edge_alone():
+def test_blending_blurs_only_the_edge():
     x = torch.zeros(2, 3, 30, 30)
     x[1] = 1.0
     mask = torch.zeros(1, 30, 30, dtype=torch.bool)
@@ -312,25 +314,33 @@ def test_blending_softens_the_edge_alone():
 @pytest.mark.parametrize(
     ("transform", "targets", "message"),
     [
-        (T.Mosaic(), [1, 2], r"Mosaic: labels are dicts of boxes, masks or keypoints, not 1 \(target 0 of the batch\)"),
-        (T.Mosaic(), [{}, {"a": {"boxes": [[0, 0, 1, 1]]}}], r"in the dict itself, not in \['a'\] \(target 1"),
-        (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]]}, {}], r"have the same keys, but only some have \['boxes'\]"),
+        (
+            T.Mosaic(),
+            [1, 2],
+            r"Mosaic: labels must be dicts of boxes, masks or keypoints, not 1 \(target 0 of the batch\)",
+        ),
+        (T.Mosaic(), [{}, {"a": {"boxes": [[0, 0, 1, 1]]}}], r"in the dict itself, not in its \['a'\] \(target 1"),
+        (
+            T.Mosaic(),
+            [{"boxes": [[0, 0, 1, 1]]}, {}],
+            r"targets to merge must have the same keys, but only some have \['boxes'\]",
+        ),
         (
             T.Mosaic(start_ratio_range=(0.3, 0.3)),
             [{"keypoints": np.ones((1, points, 2)), "boxes": [[0, 0, 9, 9]]} for points in (2, 3)],
-            r"keypoints of targets .* rows of one shape, not \(\d, \d, 2\), \(",
+            r"keypoints of targets to merge must have rows of one shape, not \(\d, \d, 2\), \(",
         ),
-        (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]], "labels": [1, 2]}], "boxes is of 1 instances and labels of 2"),
-        (T.CopyPaste(1.0), [{"boxes": [[0, 0, 1, 1]]}] * 2, 'no "masks" of instances'),
-        (T.CopyPaste(), ["cat", "dog"], "CopyPaste: labels are dicts .* not 'cat'"),
+        (T.Mosaic(), [{"boxes": [[0, 0, 1, 1]], "labels": [1, 2]}], "boxes has 1 instances and labels has 2"),
+        (T.CopyPaste(1.0), [{"boxes": [[0, 0, 1, 1]]}] * 2, 'a target must have "masks" of instances'),
+        (T.CopyPaste(), ["cat", "dog"], "CopyPaste: labels must be dicts .* not 'cat'"),
     ],
 )
-def test_targets_that_do_not_fit(transform, targets, message):
+def test_invalid_targets_are_refused(transform, targets, message):
     with pytest.raises(TransformError, match=message):
         transform(torch.zeros(len(targets), 3, 8, 8), targets)
 
 
-def test_arguments_that_do_not_fit():
+def test_invalid_arguments_are_refused():
     with pytest.raises(TransformError, match="CopyPaste needs masks: call the chain with targets"):
         T.CopyPaste()(torch.zeros(2, 3, 8, 8))
     for make, message in (
@@ -338,8 +348,8 @@ def test_arguments_that_do_not_fit():
         (lambda: T.Mosaic(start_ratio_range=(0.7, 0.3)), r"start_ratio_range .* not \(0.7, 0.3\)"),
         (lambda: T.Mosaic(start_ratio_range=(-2, 0)), r"start_ratio_range .* from -1 to 1, .* not \(-2, 0\)"),
         (lambda: T.Mosaic(min_bbox_size=-1), "min_bbox_size .* not -1"),
-        (lambda: T.Mosaic(p=2), "p is a probability"),
-        (lambda: T.CopyPaste(-1), "p is a probability"),
+        (lambda: T.Mosaic(p=2), "p must be a probability"),
+        (lambda: T.CopyPaste(-1), "p must be a probability"),
     ):
         with pytest.raises(TransformError, match=message):
             make()
@@ -349,24 +359,24 @@ def test_arguments_that_do_not_fit():
 @pytest.mark.parametrize(
     "transform", [T.Mosaic(), T.CopyPaste(0.7, False), T.Compose([T.CopyPaste(blending=False), T.Mosaic(p=0.5)])]
 )
-def test_nothing_depends_on_the_batch_size(tmp_path, transform):
+def test_results_are_independent_of_the_batch_size(tmp_path, transform):
     x, targets = painted(11, 20, 30, 5)
     items = []
     for i, (image, target) in enumerate(zip(x, targets, strict=True)):
         Image.fromarray(image.permute(1, 2, 0).numpy()).save(path := tmp_path / f"{i}.png")
         items.append((str(path), target))
-    seen = []
+    results = []
     for batch_size in (1, 4, 11):
         chain = [T.RandomHorizontalFlip(), transform, T.RandomVerticalFlip()]
         with cuaug.Loader(items, chain, batch_size=batch_size, shuffle=True, seed=3) as loader:
-            seen.append(
+            results.append(
                 [(image, target) for images, labels in loader for image, target in zip(images, labels, strict=True)]
             )
-    for image, target in seen[0]:
-        if not isinstance(transform, T.Compose):  # after which a mosaic may show the same instance twice
+    for image, target in results[0]:
+        if not isinstance(transform, T.Compose):  # a mosaic may then show an instance twice
             check(image, target, boxes=False)
-    for other in seen[1:]:
-        for (image, target), (same_image, same_target) in zip(seen[0], other, strict=True):
+    for other in results[1:]:
+        for (image, target), (same_image, same_target) in zip(results[0], other, strict=True):
             assert torch.equal(image, same_image)
             assert torch.equal(target["boxes"], same_target["boxes"]) and torch.equal(
                 target["masks"], same_target["masks"]

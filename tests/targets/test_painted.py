@@ -1,4 +1,4 @@
-"""The plainest test: a spot painted at a keypoint, or a box filled, is found again where the moved target says."""
+"""A spot painted at a keypoint, or a filled box, is found where the moved target says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cuaug import transforms as T
 from tests.support.run_plans import run
 from tests.targets.test_every_transform import MOVING, H, N, W, planned, smooth
 
-SPOT = 1.0  # its standard deviation, in pixels
+SPOT = 1.0  # standard deviation in pixels
 BENDING = ("ElasticTransform", "GridDistortion", "RandomPerspective")
 
 
@@ -25,40 +25,42 @@ def test_a_painted_spot(transform):
     for seed in range(8):
         places = np.random.default_rng(seed).uniform((W * 0.4, H * 0.4), (W * 0.6, H * 0.6), (N, 2))
         plan, read = planned(transform, [{"keypoints": np.array([[x, y, 1.0]])} for x, y in places], seed)
-        pictures = run(plan, [spot(x, y) for x, y in places])
-        for picture, target in zip(pictures, read.moved(plan.compile()), strict=True):
+        images = run(plan, [spot(x, y) for x, y in places])
+        for image, target in zip(images, read.moved(plan.compile()), strict=True):
             ((x, y, v),) = target["keypoints"]
-            light = picture[..., 0].astype(np.float64)
+            light = image[..., 0].astype(np.float64)
             edge = light.copy()
             edge[1:-1, 1:-1] = 0
-            if not v or light.max() < 0.2 or edge.max() > 0.05:  # it is cut off, or too small
+            if not v or light.max() < 0.2 or edge.max() > 0.05:  # the spot is cut off or too small
                 continue
             rows, columns = np.mgrid[: light.shape[0], : light.shape[1]] + 0.5
-            centre = np.array([(columns * light).sum(), (rows * light).sum()]) / light.sum()
-            if type(transform).__name__ in BENDING:  # one side of the spot may be stretched more than the other
+            center = np.array([(columns * light).sum(), (rows * light).sum()]) / light.sum()
+            if type(transform).__name__ in BENDING:  # the two sides of the spot may be stretched differently
                 assert light[int(y), int(x)] > 0.6 * light.max()
             else:
-                assert np.abs(centre - (x, y)).max() < 0.35
+                assert np.abs(center - (x, y)).max() < 0.35
             found += 1
-    assert found or isinstance(transform, T.RandomCrop)  # whose windows may all miss; test_points.py has them exactly
+    assert found or isinstance(
+        transform, T.RandomCrop
+    )  # all windows may miss the spot; test_boxes_keypoints.py checks them
 
 
 @pytest.mark.parametrize("transform", MOVING)
 def test_a_filled_box(transform):
-    """Its mask's outermost pixels and the picture's lie at the box's sides; along slanted sides the box is larger."""
+    """The outermost pixels of mask and image lie at the box's sides, or inside where sides are slanted."""
     transform = smooth(transform)
     image, mask = np.zeros((H, W, 3), np.float32), np.zeros((1, H, W), bool)
     image[14:30, 20:42], mask[:, 14:30, 20:42] = 1, True
     target = {"boxes": np.array([[20.0, 14.0, 42.0, 30.0]]), "masks": mask}
     plan, read = planned(transform, [target] * N, 0)
-    for picture, moved in zip(run(plan, [image] * N), read.moved(plan.compile()), strict=True):
+    for moved_image, moved in zip(run(plan, [image] * N), read.moved(plan.compile()), strict=True):
         (x0, y0, x1, y1), shown = moved["boxes"][0], moved["masks"][0]
         rows, columns = np.nonzero(shown)
         if len(rows) == 0:
             assert (x1 - x0) * (y1 - y0) < 30
             continue
-        bends = 1.5 if type(transform).__name__ in BENDING else 0.51  # sides bend, between their corners
+        bends = 1.5 if type(transform).__name__ in BENDING else 0.51  # curved warps move the sides between the corners
         assert columns.min() + 0.5 >= x0 - bends and columns.max() + 0.5 <= x1 + bends
         assert rows.min() + 0.5 >= y0 - bends and rows.max() + 0.5 <= y1 + bends
-        sure = np.abs(picture[..., 0] - 0.5) > 0.45
-        np.testing.assert_array_equal(shown[sure], picture[..., 0][sure] > 0.5)
+        is_clear = np.abs(moved_image[..., 0] - 0.5) > 0.45
+        np.testing.assert_array_equal(shown[is_clear], moved_image[..., 0][is_clear] > 0.5)

@@ -1,4 +1,4 @@
-"""Targets come back as they came: the same kinds of things, in the same places, with what moved moved."""
+"""Targets keep their types and places; only their values move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.targets import Targets, holds_targets
-from tests.targets import tv_stand_in as tv
+from tests.targets import fake_tv_tensors as tv
 
 H, W = 20, 30
 BOXES = {
@@ -56,11 +56,11 @@ def moved_all(batch: list[Any], write: Any = flip, **settings: Any) -> list[Any]
 
 
 @pytest.mark.parametrize("format", BOXES)
-@pytest.mark.parametrize("told", ["in the dict", "in capitals", "by box_format"])
+@pytest.mark.parametrize("given", ["in the dict", "in capitals", "by box_format"])
 @pytest.mark.parametrize(
     "kind", [np.float32, np.float64, torch.float32, torch.float64, torch.float16, torch.bfloat16, list]
 )
-def test_formats_and_kinds_of_boxes(format, told, kind):
+def test_formats_and_types_of_boxes(format, given, kind):
     if kind is list:
         boxes: Any = BOXES[format]
     else:
@@ -68,18 +68,18 @@ def test_formats_and_kinds_of_boxes(format, told, kind):
             torch.tensor(BOXES[format], dtype=kind) if isinstance(kind, torch.dtype) else np.array(BOXES[format], kind)
         )
     target = {"boxes": boxes}
-    if told != "by box_format":
-        target["format"] = format.upper() if told == "in capitals" else format
-    got = moved(target, box_format=format if told == "by box_format" else "xyxy")
+    if given != "by box_format":
+        target["format"] = format.upper() if given == "in capitals" else format
+    got = moved(target, box_format=format if given == "by box_format" else "xyxy")
     assert type(got["boxes"]) is type(boxes) and getattr(got["boxes"], "dtype", None) == getattr(boxes, "dtype", None)
     assert (got["boxes"] if kind is list else got["boxes"].tolist()) == FLIPPED[format]
     assert set(got) == set(target) and target["boxes"] is boxes
-    assert (boxes if kind is list else boxes.tolist()) == BOXES[format], "what was given is not written to"
+    assert (boxes if kind is list else boxes.tolist()) == BOXES[format], "the input is not written to"
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from(list(BOXES)), st.sampled_from([np.float32, np.float64]))
 def test_formats_round_trip(seed, format, dtype):
-    """With nothing done, corners come back to the bit; sums of a corner and a size may round."""
+    """Unmoved corners come back bit for bit; sums of a corner and a size may round."""
     rng = np.random.default_rng(seed)
     first = rng.uniform(0, (W / 2, H / 2), (9, 2)).astype(dtype)
     size = rng.uniform(0, (W / 2 - 1, H / 2 - 1), (9, 2)).astype(dtype)
@@ -98,7 +98,7 @@ def test_integer_boxes_become_float():
     assert got.dtype == np.float32 and got.tolist() == [[19, 2, 29, 8]]
 
 
-def test_boxes_are_cut_off_at_the_image():
+def test_boxes_are_clipped_to_the_image():
     boxes = [[-5.0, -5.0, 10.0, 10.0], [25.0, 15.0, 35.0, 25.0], [40.0, 0.0, 50.0, 5.0]]
     got = moved({"boxes": np.array(boxes)}, nothing)["boxes"]
     assert got[:2].tolist() == [[0, 0, 10, 10], [25, 15, 30, 20]] and (got[2, 2:] == got[2, :2]).any()
@@ -142,21 +142,21 @@ def test_keypoints_with_visibility(make):
         assert (got if make is list else got.tolist()) == expected
 
 
-def test_keypoints_without_visibility_just_move():
+def test_keypoints_without_visibility_move_anywhere():
     points = np.array([[12.0, 6.0], [3.0, 6.0], [12.0, 16.0]])
     assert moved({"keypoints": points}, crop)["keypoints"].tolist() == [[2, 1], [-7, 1], [2, 11]]
 
 
-def test_a_keypoint_that_has_left_does_not_come_back():
-    def there_and_back(plan: Plan) -> None:
+def test_a_lost_keypoint_stays_lost():
+    def crop_and_pad(plan: Plan) -> None:
         crop(plan)
         plan.pad(10, 5, 8, 5)
 
-    got = moved({"keypoints": np.array([[[12.0, 6.0, 2.0], [3.0, 6.0, 2.0]]])}, there_and_back)["keypoints"]
+    got = moved({"keypoints": np.array([[[12.0, 6.0, 2.0], [3.0, 6.0, 2.0]]])}, crop_and_pad)["keypoints"]
     assert got.tolist() == [[[12, 6, 2], [0, 0, 0]]]
 
 
-def test_keypoints_outside_are_not_visible_at_first_either():
+def test_keypoints_outside_the_input_image_are_invisible():
     points = np.array([[-1.0, 5.0, 2.0], [30.5, 5.0, 2.0], [30.0, 5.0, 2.0]])
     assert moved({"keypoints": points}, nothing)["keypoints"][:, 2].tolist() == [0, 0, 2]
 
@@ -164,7 +164,7 @@ def test_keypoints_outside_are_not_visible_at_first_either():
 # --- containers -------------------------------------------------------------------------------------------------------
 
 
-def test_everything_else_is_handed_through():
+def test_other_values_pass_unchanged():
     mark = object()
     target = {"boxes": np.array(BOXES["xyxy"]), "labels": [1, 2], "mark": mark, "mask": "masks/1.png", "size": (H, W)}
     got = moved(target)
@@ -187,32 +187,32 @@ def test_labels_without_targets(label):
 
 
 @pytest.mark.parametrize(
-    ("picture", "what"),
+    ("image", "shown"),
     [
-        (np.zeros((H, W), np.uint8), rf"an array of its image's own size, {H} x {W}"),
-        (torch.zeros(H, W), "a tensor of its image's own size"),
-        (torch.zeros(3, H, W), "a tensor of its image's own size"),
-        (np.zeros((H, W, 3), np.uint8), "an array of its image's own size"),
+        (np.zeros((H, W), np.uint8), rf"an array of its image's size, {H} x {W}"),
+        (torch.zeros(H, W), "a tensor of its image's size"),
+        (torch.zeros(3, H, W), "a tensor of its image's size"),
+        (np.zeros((H, W, 3), np.uint8), "an array of its image's size"),
         (Image.new("P", (W, H)), "a PIL image"),
         (Image.new("L", (2 * W, 2 * H)), "a PIL image"),
     ],
 )
-def test_a_picture_that_nobody_names_is_refused(picture, what):
-    """It is mostly a mask or the other picture of a pair, as VOCSegmentation gives it, and would stay where it is."""
-    for label in (picture, (picture, 3), ((picture, 3), 4)):
-        with pytest.raises(TransformError, match=what + r'.*"mask".*another name'):
+def test_an_image_without_a_name_is_refused(image, shown):
+    """It is most likely a mask or the second image of a pair (VOCSegmentation), and would not move."""
+    for label in (image, (image, 3), ((image, 3), 4)):
+        with pytest.raises(TransformError, match=shown + r'.*"mask".*another name'):
             moved(label)
-    other = {"clean": picture, "pair": (1, picture)}
-    assert moved(other)["clean"] is picture, "a name that says nothing of masks is an answer"
-    assert moved(other)["pair"][1] is picture
-    with pytest.raises(TransformError, match=what):
-        T.RandomHorizontalFlip(1)(np.zeros((H, W, 3), np.uint8), picture)
+    other = {"clean": image, "pair": (1, image)}
+    assert moved(other)["clean"] is image, "an image with another name passes"
+    assert moved(other)["pair"][1] is image
+    with pytest.raises(TransformError, match=shown):
+        T.RandomHorizontalFlip(1)(np.zeros((H, W, 3), np.uint8), image)
 
 
 Pair = collections.namedtuple("Pair", "boxes, number")
 
 
-def test_dicts_and_tuples_within_each_other():
+def test_nested_dicts_and_tuples():
     inner = {"boxes": np.array(BOXES["xyxy"]), "labels": np.arange(2)}
     got = moved(({"deep": collections.OrderedDict(inner)}, Pair(inner, 7), 3))
     assert isinstance(got[0]["deep"], collections.OrderedDict) and isinstance(got[1], Pair)
@@ -221,7 +221,7 @@ def test_dicts_and_tuples_within_each_other():
         assert found["boxes"].tolist() == FLIPPED["xyxy"]
 
 
-def test_labels_of_one_batch_may_be_of_different_kinds():
+def test_labels_of_one_batch_may_have_different_types():
     boxes = np.array(BOXES["xyxy"])
     got = moved_all([5, {"boxes": boxes}, None, {"boxes": torch.from_numpy(boxes[:1])}])
     assert got[0] == 5 and got[2] is None
@@ -233,7 +233,7 @@ def drop_first(plan: Plan) -> None:
     plan.points.selected[0] = False
 
 
-def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
+def test_dropping_a_box_drops_its_row_in_all_instance_fields():
     masks = np.arange(2)[:, None, None] + np.zeros((1, H, W), np.uint8)
     target = {
         "boxes": np.array(BOXES["xyxy"]),
@@ -258,19 +258,19 @@ def test_what_is_sorted_out_is_dropped_from_all_fields_of_instances():
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
     assert got["colors"] == ((1, 2),)
-    for whole in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input"):
-        assert len(got[whole]) == len(target[whole])
+    for unchanged in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input"):
+        assert len(got[unchanged]) == len(target[unchanged])
 
 
 @pytest.mark.parametrize("labels", ["a cat", 3, np.array(3), None, {"cat": 1}, torch.Size([1, 2, 3])])
-def test_labels_of_a_whole_image_lie_beside_boxes(labels):
+def test_labels_of_the_whole_image_are_allowed_beside_boxes(labels):
     got = moved({"boxes": np.array(BOXES["xyxy"]), "labels": labels}, drop_first)
     assert got["labels"] is labels or got["labels"] == labels
     names = [f"joint {i}" for i in range(17)]
     assert moved({"keypoints": np.zeros((1, 17, 2)), "labels": names})["labels"] is names
 
 
-def test_one_image_of_keypoints_is_not_taken_for_instances():
+def test_keypoints_with_two_axes_are_not_instances():
     target = {"boxes": np.array(BOXES["xyxy"]), "keypoints": np.array([[1.0, 2.0], [3.0, 4.0]])}
     assert moved(target, drop_first)["keypoints"].shape == (2, 2)
 
@@ -280,7 +280,7 @@ def test_one_image_of_keypoints_is_not_taken_for_instances():
 
 @pytest.fixture
 def tv_tensors(monkeypatch):
-    """torchvision cannot be installed where these tests were written: see `tv_stand_in`."""
+    """A fake torchvision: see `fake_tv_tensors`."""
     monkeypatch.setitem(sys.modules, "torchvision.tv_tensors", tv.module())
 
 
@@ -317,7 +317,7 @@ def test_a_semantic_tv_mask_beside_boxes(tv_tensors):
 
 
 def test_mask_fill_of_tv_masks(tv_tensors):
-    """What torchvision makes of a picture of classes is (1, H, W); beside boxes or as "masks" that is an instance."""
+    """torchvision makes class masks (1, H, W); beside boxes or as "masks" that shape is an instance."""
     boxes = tv.BoundingBoxes(torch.tensor(BOXES["xyxy"][:1]), format="xyxy", canvas_size=(H, W))
 
     def corner(target: Any, key: Any) -> int:
@@ -335,9 +335,9 @@ def test_mask_fill_of_tv_masks(tv_tensors):
         assert got[..., 2:42, 3:63].eq(1).all() and got.ne(1).sum() == got.eq(255).sum() == 50 * 70 - 40 * 60
 
 
-def test_tv_boxes_that_turn(tv_tensors):
+def test_rotated_tv_boxes_are_refused(tv_tensors):
     boxes = tv.BoundingBoxes(torch.zeros(1, 5), format="XYWHR", canvas_size=(H, W))
-    with pytest.raises(TransformError, match=r"format of boxes is one of 'xyxy', 'xywh', 'cxcywh', not .*XYWHR"):
+    with pytest.raises(TransformError, match=r"format of boxes must be one of 'xyxy', 'xywh', 'cxcywh', not .*XYWHR"):
         moved({"boxes": boxes})
 
 
@@ -347,29 +347,35 @@ def test_tv_boxes_that_turn(tv_tensors):
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ({"boxes": np.zeros((3, 5))}, r"boxes is \(K, 4\) finite numbers, xyxy, not of shape \(3, 5\)"),
-        ({"boxes": np.zeros(4)}, r"boxes is .*, not of shape \(4,\)"),
+        ({"boxes": np.zeros((3, 5))}, r"boxes must be \(K, 4\) finite numbers, xyxy, not of shape \(3, 5\)"),
+        ({"boxes": np.zeros(4)}, r"boxes must be .*, not of shape \(4,\)"),
         ({"boxes": np.array([[0, 0, 1, np.nan]])}, r"boxes .* not \[0.0, 0.0, 1.0, nan\] \(number 0\), .*not finite"),
         ({"boxes": [[0, 0, 1, 1], [5, 0, 4, 1]]}, r"boxes .* not \[5, 0, 4, 1\] \(number 1\), with its end before"),
-        ({"boxes": [[0, 0, -1, 1]], "format": "xywh"}, r"boxes is \(K, 4\) finite numbers, xywh, not .*end before"),
-        ({"boxes": [["a", 0, 1, 1]]}, r"boxes is .*, but was given <U\d+, not numbers"),
-        ({"boxes": [[0, 0, 1, 1], [0, 0]]}, "boxes is .*, but was given "),
-        ({"boxes": {1, 2}}, r"boxes is .*, but was given builtins.set, not an array, a tensor or a list"),
-        ({"boxes": np.zeros((1, 4)), "format": "coco"}, "format of boxes is one of 'xyxy', .* not 'coco'"),
-        ({"masks": np.zeros((2, 20, 31))}, r"masks is \(K, H, W\) .* 20 x 30, not of shape \(2, 20, 31\)"),
-        ({"masks": np.zeros((20, 30))}, r"masks is \(K, H, W\) .* not of shape \(20, 30\)"),
-        ({"mask": np.zeros((1, 20, 30))}, r"mask is \(H, W\) .* not of shape \(1, 20, 30\)"),
-        ({"keypoints": np.zeros((2, 4))}, r"keypoints is \(P, 2\), .* not of shape \(2, 4\)"),
+        (
+            {"boxes": [[0, 0, -1, 1]], "format": "xywh"},
+            r"boxes must be \(K, 4\) finite numbers, xywh, not .*end before",
+        ),
+        ({"boxes": [["a", 0, 1, 1]]}, r"boxes must be .* numbers, .* not of dtype <U\d+"),
+        ({"boxes": [[0, 0, 1, 1], [0, 0]]}, "boxes must be .* numbers, .* not "),
+        ({"boxes": {1, 2}}, r"boxes must be .*, not of type builtins.set"),
+        ({"boxes": np.zeros((1, 4)), "format": "coco"}, "format of boxes must be one of 'xyxy', .* not 'coco'"),
+        ({"masks": np.zeros((2, 20, 31))}, r"masks must be \(K, H, W\) .* 20 x 30, not of shape \(2, 20, 31\)"),
+        ({"masks": np.zeros((20, 30))}, r"masks must be \(K, H, W\) .* not of shape \(20, 30\)"),
+        ({"mask": np.zeros((1, 20, 30))}, r"mask must be \(H, W\) .* not of shape \(1, 20, 30\)"),
+        ({"keypoints": np.zeros((2, 4))}, r"keypoints must be \(P, 2\), .* not of shape \(2, 4\)"),
         ({"keypoints": np.full((2, 2), np.inf)}, r"keypoints .* not \[inf, inf\]"),
-        ({"boxes": np.zeros((2, 4)), "masks": np.zeros((3, 20, 30))}, "boxes is of 2 instances and masks of 3"),
-        ({"boxes": np.zeros((2, 4)), "keypoints": np.zeros((1, 5, 2))}, "boxes is of 2 instances and keypoints of 1"),
-        ({"a": ({"boxes": np.zeros(3)},)}, r"a\.0\.boxes is"),
-        ({"boxes": np.zeros((2, 4)), "labels": [1, 2, 3]}, "boxes is of 2 instances and labels of 3: of one target"),
-        ({"boxes": [], "labels": (1,)}, "boxes is of 0 instances and labels of 1"),
-        ({"b": {"labels": np.zeros(1), "masks": np.zeros((2, H, W))}}, r"b.masks is of 2 instances and b.labels of 1"),
+        ({"boxes": np.zeros((2, 4)), "masks": np.zeros((3, 20, 30))}, "boxes has 2 instances and masks has 3"),
+        ({"boxes": np.zeros((2, 4)), "keypoints": np.zeros((1, 5, 2))}, "boxes has 2 instances and keypoints has 1"),
+        ({"a": ({"boxes": np.zeros(3)},)}, r"a\.0\.boxes must be"),
+        (
+            {"boxes": np.zeros((2, 4)), "labels": [1, 2, 3]},
+            "boxes has 2 instances and labels has 3: a target needs equal counts",
+        ),
+        ({"boxes": [], "labels": (1,)}, "boxes has 0 instances and labels has 1"),
+        ({"b": {"labels": np.zeros(1), "masks": np.zeros((2, H, W))}}, r"b.masks has 2 instances and b.labels has 1"),
     ],
 )
-def test_errors_name_the_key_the_shape_and_what_was_allowed(target, message):
+def test_errors_name_the_key_the_value_and_the_expected_shape(target, message):
     with pytest.raises(TransformError, match=message):
         moved(target)
     with pytest.raises(TransformError, match=r"\(target 1 of the batch\)"):
@@ -377,10 +383,10 @@ def test_errors_name_the_key_the_shape_and_what_was_allowed(target, message):
 
 
 def test_an_unknown_box_format():
-    with pytest.raises(TransformError, match="box_format is one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
+    with pytest.raises(TransformError, match="box_format must be one of 'xyxy', 'xywh', 'cxcywh', not 'coco'"):
         Targets([], [], [], box_format="coco")
 
 
-def test_points_that_are_not_labelled_may_be_anything():
+def test_unlabelled_keypoints_may_hold_any_value():
     points = np.array([[np.nan, np.nan, 0.0], [1.0, 2.0, 1.0]])
     assert moved({"keypoints": points})["keypoints"].tolist() == [[0, 0, 0], [29, 2, 1]]

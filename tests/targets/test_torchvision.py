@@ -1,4 +1,4 @@
-"""Boxes beside torchvision's kernels for them, written again in NumPy as of 0.20: single transforms, box by box."""
+"""Boxes against torchvision 0.20's box kernels, rewritten in NumPy, for single transforms."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
 from cuaug.targets import Targets
 from tests.references.warp import displacement, expanded_size, inverse_affine, perspective
-from tests.targets.test_boxes import some_boxes
+from tests.targets.test_boxes import random_boxes
 
 H, W, N, K = 44, 60, 10, 30
 
 
 def planned(transform: T.Transform) -> tuple[Plan, np.ndarray]:
-    """N images of H x W with K boxes each, after a transform, and the boxes before it: (N, K, 4)."""
-    boxes = some_boxes(np.random.default_rng(0), N * K, H, W).reshape(N, K, 4)
+    """The plan of N images with K boxes each after a transform, and the original boxes, (N, K, 4)."""
+    boxes = random_boxes(np.random.default_rng(0), N * K, H, W).reshape(N, K, 4)
     plan = Plan([H] * N, [W] * N)
     Targets([{"boxes": b} for b in boxes], [H] * N, [W] * N).attach(plan)
     transform.plan(plan, SampleRNG(0, 0, np.arange(N)))
@@ -68,7 +68,7 @@ def pad(boxes: np.ndarray, sides: np.ndarray) -> np.ndarray:
 
 
 def forward_affine(center: Any, angle: float, translate: Any, scale: float, shear: Any) -> np.ndarray:
-    """_get_inverse_affine_matrix with inverted=False: (3, 3)."""
+    """(3, 3): _get_inverse_affine_matrix with inverted=False."""
     return np.linalg.inv(inverse_affine(center, angle, translate, scale, shear))
 
 
@@ -123,16 +123,18 @@ def test_the_comparison_rejects_the_other_direction():
     assert np.abs(plan.points.boxes().reshape(N, K, 4)[0] - want).max() > 5
 
 
-def test_expanding_rotations_lie_where_the_picture_does():
-    """torchvision moves boxes by where the turned frame begins, and the picture by whole pixels about its middle: its
-    boxes are up to a pixel off its picture. Here they follow the picture (test_every_transform.py)."""
+def test_boxes_of_expanding_rotations_follow_the_image():
+    """torchvision shifts boxes by the rotated frame, but the image by whole pixels: up to a pixel apart.
+
+    Here boxes follow the image (test_every_transform.py).
+    """
     plan, boxes = planned(T.RandomRotation(180, expand=True))
     off = [plan.points.boxes().reshape(N, K, 4)[i] - rotate_expand(boxes[i], **params(plan, i)) for i in range(N)]
     assert 0.1 < np.abs(off).max() <= 1.0
 
 
 def test_elastic_boxes_are_near_torchvisions():
-    """torchvision takes the displacement at a point for that of where it is shown: near, where fields are smooth."""
+    """torchvision uses the displacement at the source point, which is close for smooth fields."""
     plan, boxes = planned(T.ElasticTransform(50, 8))
     for i in range(N):
         drawn = params(plan, i)

@@ -1,4 +1,4 @@
-"""What other libraries and torchvision's formulas make of a photo, for parity.py."""
+"""Results of other libraries and of torchvision's formulas for a photo, for parity.py."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.references import color, warp
 PIL = Image.Resampling
 DecodedImage = np.ndarray
 
-# Parts of photos in scikit-image's wheel: (file, rows, columns).
-_PARTS = (
+# Crops of photos in scikit-image's wheel: (file, rows, columns).
+_CROPS = (
     ("astronaut.png", slice(0, 200), slice(130, 330)),
     ("chelsea.png", slice(40, 173), slice(120, 301)),
     ("coffee.png", slice(90, 187), slice(150, 390)),
@@ -30,7 +30,7 @@ def photos() -> list[DecodedImage]:
     spec = find_spec("skimage")
     assert spec is not None and spec.origin is not None
     folder = Path(spec.origin).parent / "data"
-    return [np.asarray(Image.open(folder / file).convert("RGB"))[rows, columns] for file, rows, columns in _PARTS]
+    return [np.asarray(Image.open(folder / file).convert("RGB"))[rows, columns] for file, rows, columns in _CROPS]
 
 
 def by_pillow(change: Callable[..., Image.Image], *arguments: Any) -> Callable[[DecodedImage], DecodedImage]:
@@ -42,12 +42,12 @@ def enhanced(kind: Any, factor: float) -> Callable[[DecodedImage], DecodedImage]
 
 
 def formula(operation: Callable[..., DecodedImage], *arguments: Any) -> Callable[[DecodedImage], DecodedImage]:
-    """One of tests/references/color.py and their like, on levels."""
+    """A reference operation on float64 levels."""
     return lambda image: operation(image.astype(np.float64), *arguments)
 
 
 def grid_sampled(image: DecodedImage, places: DecodedImage, mode: str) -> DecodedImage:
-    """torch's grid_sample at (H, W, 2) places x, y in pixels, in float64; 0 outside."""
+    """torch's grid_sample at (H, W, 2) points x, y in pixels, in float64; 0 outside."""
     grid = torch.from_numpy(places / image.shape[1::-1] * 2 - 1)[None]
     pixels = torch.from_numpy(image.astype(np.float64)).permute(2, 0, 1)[None]
     sampled = torch.nn.functional.grid_sample(pixels, grid, mode, "zeros", align_corners=False)
@@ -64,7 +64,7 @@ def warped(matrix: Callable[[int, int], DecodedImage], mode: str) -> Callable[[D
     return run
 
 
-turned = warped(lambda h, w: warp.affine(h, w, -30, (0, 0), 1.0, (0, 0)), "bilinear")
+rotated = warped(lambda h, w: warp.affine(h, w, -30, (0, 0), 1.0, (0, 0)), "bilinear")
 
 
 def wave(h: int, w: int) -> DecodedImage:
@@ -75,8 +75,8 @@ def wave(h: int, w: int) -> DecodedImage:
 
 def displaced(image: DecodedImage) -> DecodedImage:
     h, w, _ = image.shape
-    centres = np.stack(np.meshgrid(np.arange(w) + 0.5, np.arange(h) + 0.5), axis=-1)
-    return grid_sampled(image, centres + wave(h, w)[0] * (w / 2, h / 2), "bilinear")
+    centers = np.stack(np.meshgrid(np.arange(w) + 0.5, np.arange(h) + 0.5), axis=-1)
+    return grid_sampled(image, centers + wave(h, w)[0] * (w / 2, h / 2), "bilinear")
 
 
 def interpolated(mode: str, height: int, width: int) -> Callable[[DecodedImage], DecodedImage]:
@@ -95,21 +95,21 @@ def bicubic_by_channels(image: DecodedImage) -> DecodedImage:
 
 
 def clahe(image: DecodedImage) -> DecodedImage:
-    each = cv2.createCLAHE(2.8, (8, 8))
-    return np.stack([each.apply(np.ascontiguousarray(image[..., c])) for c in range(3)], axis=2)
+    equalizer = cv2.createCLAHE(2.8, (8, 8))
+    return np.stack([equalizer.apply(np.ascontiguousarray(image[..., c])) for c in range(3)], axis=2)
 
 
 def hsv(image: DecodedImage) -> DecodedImage:
-    turned = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
-    turned[..., 0] = (turned[..., 0] + 36) % 360
-    return color.levels(255.0 * cv2.cvtColor(turned, cv2.COLOR_HSV2RGB).astype(np.float64))
+    shifted = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
+    shifted[..., 0] = (shifted[..., 0] + 36) % 360
+    return color.levels(255.0 * cv2.cvtColor(shifted, cv2.COLOR_HSV2RGB).astype(np.float64))
 
 
 def crops(image: DecodedImage, height: int, width: int) -> DecodedImage:
-    """(5, height, width, 3): the corners and the middle."""
+    """(5, height, width, 3): the corners and the center."""
     top, left = (round((n - k) / 2) for n, k in zip(image.shape, (height, width), strict=False))
-    parts = [image[:height, :width], image[:height, -width:], image[-height:, :width], image[-height:, -width:]]
-    return np.stack([*parts, image[top : top + height, left : left + width]])
+    corners = [image[:height, :width], image[:height, -width:], image[-height:, :width], image[-height:, -width:]]
+    return np.stack([*corners, image[top : top + height, left : left + width]])
 
 
 def corners(image: DecodedImage) -> DecodedImage:

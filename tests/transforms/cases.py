@@ -1,4 +1,4 @@
-"""For every transform: arguments to try, and what it does to one image (tests/references/transforms.py)."""
+"""Cases of every transform: arguments, and the reference of its result (tests/references/transforms.py)."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ from tests.references.transforms import (
     zoom_out,
 )
 
-#: Public names that are no transforms, and transforms that only run others.
+#: Public names that are no transforms, and transforms that only hold others.
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
-#: What acts on whole batches, or makes several images of one: test_stages.py, test_mixes.py, test_augmix.py, and
-#: tests/targets/test_merge.py.
-STAGES = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}
+#: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
+#: test_augmix.py, and tests/targets/test_merge.py.
+MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}
 
-#: What acts on targets: tests/targets/test_boxes.py.
-OF_TARGETS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}
+#: Transforms of targets. Their tests: tests/targets/test_boxes.py.
+TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}
 
-#: Each transform and its reference. Images are 20 to 30 pixels on a side.
+#: Each transform and its reference. Images have sides of 20 to 30 pixels.
 CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "Resize": [
         (T.Resize((9, 31)), resize()),

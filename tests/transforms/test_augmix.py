@@ -1,4 +1,4 @@
-"""AugMix: torchvision's space, what is drawn from it, and the weighted mean of the chains."""
+"""AugMix: torchvision's magnitudes, the distribution of draws, and the weighted mean of the chains."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ COLORS = {"Brightness", "Color", "Contrast", "Sharpness"}
 
 
 def test_magnitudes_are_torchvisions():
-    """Its `_AUGMENTATION_SPACE` for ten bins, in float32."""
-    table = dict(zip(policies.GREATEST, policies.mixed_magnitudes(), strict=True))
+    """torchvision's `_AUGMENTATION_SPACE` for ten bins, in float32."""
+    table = dict(zip(policies.MAX_MAGNITUDES, policies.augmix_magnitudes(), strict=True))
     ranges = {
         **dict.fromkeys(["ShearX", "ShearY"], (0.0, 0.3)),
         **dict.fromkeys(["TranslateX", "TranslateY"], (0.0, 1 / 3)),
@@ -35,43 +35,43 @@ def test_magnitudes_are_torchvisions():
     for name, (first, last) in ranges.items():
         np.testing.assert_allclose(table.pop(name), torch.linspace(first, last, 10).numpy(), rtol=3e-6, atol=1e-7)
     assert table.pop("Posterize").tolist() == (4 - (torch.arange(10) / (9 / 4)).round().int()).tolist()
-    assert set(policies.MIXED) == {*ranges, "Posterize", "AutoContrast", "Equalize"}
+    assert set(policies.AUGMIX_MAGNITUDES) == {*ranges, "Posterize", "AutoContrast", "Equalize"}
     assert not any(values.any() for values in table.values())
 
 
 @pytest.mark.parametrize("all_ops", [True, False])
-def test_operations_and_levels_are_drawn_alike(all_ops):
+def test_operations_and_levels_are_equally_likely(all_ops):
     drawn = params(T.AugMix(4, 2, 3, all_ops=all_ops), 100, 96, MANY)
     assert drawn["operation"].shape == drawn["magnitude"].shape == (MANY, 2, 3)
     counts = Counter(drawn["operation"].ravel().tolist())
-    assert set(counts) == set(policies.MIXED) - (set() if all_ops else COLORS)
+    assert set(counts) == set(policies.AUGMIX_MAGNITUDES) - (set() if all_ops else COLORS)
     assert all(within(count, 6 * MANY, 1 / len(counts)) for count in counts.values())
     for name in counts:
-        found, table = drawn["magnitude"][drawn["operation"] == name], dict(policies.MIXED)
+        found, table = drawn["magnitude"][drawn["operation"] == name], dict(policies.AUGMIX_MAGNITUDES)
         if name.startswith("Translate"):
             side = 96 if name == "TranslateX" else 100
-            wanted = [int(torch.linspace(0.0, side / 3.0, 10)[level] + 1e-4) for level in range(4)]
+            expected = [int(torch.linspace(0.0, side / 3.0, 10)[level] + 1e-4) for level in range(4)]
         else:
-            wanted = policies.mixed_magnitudes()[list(policies.GREATEST).index(name), :4].tolist()
-        assert set(np.abs(found)) == set(wanted), name
+            expected = policies.augmix_magnitudes()[list(policies.MAX_MAGNITUDES).index(name), :4].tolist()
+        assert set(np.abs(found)) == set(expected), name
         for level in range(4) if table[name] else ():
-            share = sum(wanted[k] == wanted[level] for k in range(4)) / 4
-            assert within((np.abs(found) == wanted[level]).sum(), len(found), share), name
+            share = sum(expected[k] == expected[level] for k in range(4)) / 4
+            assert within((np.abs(found) == expected[level]).sum(), len(found), share), name
         moving = found[found != 0]
         assert within((moving < 0).sum(), len(moving), 0.5) if name in policies.SIGNED else (found >= 0).all()
 
 
-def test_chains_are_one_to_three_long():
+def test_chains_have_one_to_three_operations():
     drawn = params(T.AugMix(all_ops=False), 50, 50, MANY)["operation"]
     acts = drawn != "Identity"
-    assert (acts[..., 0] & (acts[..., 1] | ~acts[..., 2])).all(), "what is left out is at the end"
+    assert (acts[..., 0] & (acts[..., 1] | ~acts[..., 2])).all(), "Identity fills the end of a chain"
     lengths = Counter(acts.sum(axis=2).ravel().tolist())
     assert set(lengths) == {1, 2, 3} and all(within(count, 3 * MANY, 1 / 3) for count in lengths.values())
 
 
 @pytest.mark.parametrize(("width", "alpha"), [(3, 1.0), (1, 0.4), (5, 2.0)])
-def test_weights(width, alpha):
-    """The image's is from Beta, the others' from Dirichlet, all of them add up to 1."""
+def test_weights_follow_beta_and_dirichlet(width, alpha):
+    """The image's weight is Beta, the weights of the chains are Dirichlet; they sum to 1."""
     weights = params(T.AugMix(mixture_width=width, alpha=alpha), 30, 30, MANY)["weights"]
     assert weights.shape == (MANY, width + 1) and np.allclose(weights.sum(axis=1), 1) and (weights >= 0).all()
     own, others = weights[:, 0], weights[:, 1:] / (1 - weights[:, :1])
@@ -83,7 +83,7 @@ def test_weights(width, alpha):
         assert abs(np.corrcoef(own, part)[0, 1]) < 0.06
 
 
-def pictures(n):
+def random_images(n):
     x = np.random.default_rng(n).integers(0, 256, (n, 23, 28, 3), dtype=np.uint8)
     x[::2] = np.add.outer(np.arange(23), np.arange(28))[None, :, :, None] * 5
     return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous()
@@ -94,9 +94,9 @@ def pictures(n):
     "mix", [T.AugMix(), T.AugMix(10, 2, 4, 0.5, False, "nearest", (9, 99, 200)), T.AugMix(1, 1)], ids=repr
 )
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_the_mean_of_its_chains(mix, dtype):
-    """uint8: each chain's end and the mean are rounded. Floats: the reference does not round at all."""
-    x = pictures(24) if dtype == torch.uint8 else pictures(24).float() / 255
+def test_result_is_the_weighted_mean_of_the_chains(mix, dtype):
+    """uint8: each chain and the mean are rounded. Floats: the reference never rounds."""
+    x = random_images(24) if dtype == torch.uint8 else random_images(24).float() / 255
     how = {"filter": mix.interpolation, "fill": 0.0 if mix.fill is None else mix.fill}
     if dtype != torch.uint8:
         how["fill"] = np.asarray(how["fill"]) / 255
@@ -118,14 +118,14 @@ def test_the_mean_of_its_chains(mix, dtype):
         for k, weight in enumerate(drawn["weights"][1:]):
             total += weight * reference.steps(pixels, drawn["operation"][k], drawn["magnitude"][k], limit=limit, **how)
         worst.append(np.abs(mixed.permute(1, 2, 0).double().numpy() - total))
-    # A level beside a threshold (Posterize, Solarize) or a place between two pixels may fall to either side, seldom.
+    # A level at a threshold (Posterize, Solarize) or a point between two pixels may rarely round either way.
     off = np.stack(worst) > (1.01 if dtype == torch.uint8 else 2e-5)
     assert off.mean() < (0.02 if mix.interpolation == "nearest" else 2e-3)
     assert torch.equal(T.Compose([mix]).replay(told, x), made)
 
 
-def test_each_image_has_chains_of_its_own_whatever_is_beside_it():
-    x = pictures(2)[1:].repeat(32, 1, 1, 1)
+def test_each_image_has_its_own_chains_independent_of_the_batch():
+    x = random_images(2)[1:].repeat(32, 1, 1, 1)
     chain = T.Compose([T.AugMix()])
     made, told = chain.trace(x)
     assert len({image.numpy().tobytes() for image in made}) > 28
@@ -136,23 +136,23 @@ def test_each_image_has_chains_of_its_own_whatever_is_beside_it():
 def test_launches_do_not_depend_on_the_batch(monkeypatch):
     runs, run = [], devices.run
 
-    def counted(tables, *args, **kwargs):
+    def count_launches(tables, *args, **kwargs):
         runs.append(tables.launches)
         run(tables, *args, **kwargs)
 
-    monkeypatch.setattr(devices, "run", counted)
+    monkeypatch.setattr(devices, "run", count_launches)
     passes = []
     for n in (40, 160):
         runs.clear()
         torch.manual_seed(0)
-        T.AugMix()(pictures(n))
+        T.AugMix()(random_images(n))
         passes.append(list(runs))
-    # The empty plan before it, and one for all chains: at most two passes for each of three operations.
+    # An empty plan first, then one plan for all chains: at most two passes for each of three operations.
     assert all(len(each) == 2 and each[0] == 1 and each[1] <= 7 for each in passes) and passes[0] == passes[1]
 
 
-def test_labels_and_gray_images_and_views():
-    x = pictures(5)[:, :1]
+def test_labels_and_gray_images():
+    x = random_images(5)[:, :1]
     made, labels = T.AugMix()(x, [1, 2, 3, 4, 5])
     assert made.shape == x.shape and labels == [1, 2, 3, 4, 5]
     assert T.Compose([T.AugMix(), T.Resize((9, 9)), T.ToDtype(torch.float32, scale=True)])(x).shape == (5, 1, 9, 9)
@@ -161,18 +161,18 @@ def test_labels_and_gray_images_and_views():
 def test_repr_pickle_and_arguments():
     mix = T.AugMix(2, alpha=0.5, interpolation="nearest")
     assert repr(mix) == "AugMix(severity=2, alpha=0.5, interpolation='nearest')"
-    again, x = pickle.loads(pickle.dumps(mix)), pictures(3)
+    again, x = pickle.loads(pickle.dumps(mix)), random_images(3)
     torch.manual_seed(3)
     one = mix(x)
     torch.manual_seed(3)
     assert torch.equal(again(x), one)
     for make, message in (
-        (lambda: T.AugMix(11), "severity is from 1 to 10, not 11"),
-        (lambda: T.AugMix(0), "severity is an integer of at least 1, not 0"),
-        (lambda: T.AugMix(mixture_width=0), "mixture_width is an integer of at least 1, not 0"),
-        (lambda: T.AugMix(alpha=0), "alpha is a number above 0, not 0"),
-        (lambda: T.AugMix(chain_depth=1.5), "chain_depth is an integer, not 1.5"),
-        (lambda: T.AugMix(interpolation="lanczos"), "interpolation is one of .* not 'lanczos'"),
+        (lambda: T.AugMix(11), "severity must be an integer from 1 to 10, not 11"),
+        (lambda: T.AugMix(0), "severity must be an integer from 1 to 10, not 0"),
+        (lambda: T.AugMix(mixture_width=0), "mixture_width must be an integer of at least 1, not 0"),
+        (lambda: T.AugMix(alpha=0), "alpha must be a number above 0, not 0"),
+        (lambda: T.AugMix(chain_depth=1.5), "chain_depth must be an integer, not 1.5"),
+        (lambda: T.AugMix(interpolation="lanczos"), "interpolation must be one of .* not 'lanczos'"),
     ):
         with pytest.raises(TransformError, match=message):
             make()

@@ -1,4 +1,4 @@
-"""Automatic augmentation: torchvision's spaces and policies, what is drawn from them, and what is done with it."""
+"""Automatic augmentation: torchvision's policies and magnitudes, the distribution of draws, and the results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.transforms.test_compose import MEAN, STD, tables
 from tests.transforms.test_geometry import params
 
 MANY = 20_000
-NAMES = list(policies.GREATEST)
+NAMES = list(policies.MAX_MAGNITUDES)
 seeds = st.integers(0, 2**32 - 1)
 small_images = images(sizes(400))
 
@@ -57,9 +57,9 @@ def test_policies_are_torchvisions(policy, digest):
 
 @pytest.mark.parametrize("bins", [2, 5, 10, 11, 31, 64])
 def test_magnitudes_are_torchvisions(bins):
-    """Its formulas, in float32."""
-    for wide, most in ((False, policies.GREATEST), (True, policies.WIDEST)):
-        got = dict(zip(most, policies.magnitudes(wide, bins), strict=True))
+    """torchvision's formulas, in float32."""
+    for wide, largest in ((False, policies.MAX_MAGNITUDES), (True, policies.WIDE_MAGNITUDES)):
+        got = dict(zip(largest, policies.magnitudes(wide, bins), strict=True))
         factor, shear, drop = (0.99, 0.99, 6) if wide else (0.9, 0.3, 4)
         ranges = {
             **dict.fromkeys(["Brightness", "Color", "Contrast", "Sharpness"], (0.0, factor)),
@@ -87,11 +87,11 @@ def test_shifts_are_torchvisions_whole_pixels(bins, level):
     want = [int(torch.linspace(0.0, 150.0 / 331.0 * side, bins)[level]) for side in sides.tolist()]
     assert np.abs(got["magnitude"][:, 0]).tolist() == want + want
     wide = T.TrivialAugmentWide()._params(rng, number, level, bins, *[np.append(sides, sides)] * 2)["magnitude"]
-    # float32 may have 15.999999 for the level that is half way.
+    # float32 may have 15.999999 for the middle level.
     assert set(np.abs(wide).ravel()) == {16 if 2 * level == bins - 1 else int(torch.linspace(0.0, 32.0, bins)[level])}
 
 
-# --- what is drawn ---------------------------------------------------------------------------------------------------
+# --- draws -----------------------------------------------------------------------------------------------------------
 
 
 def within(count: int, n: int, share: float) -> bool:
@@ -99,8 +99,8 @@ def within(count: int, n: int, share: float) -> bool:
 
 
 def assert_magnitudes(drawn: dict[str, Any], wide: bool, bins: int, level: int | None, h: int, w: int) -> None:
-    """Each magnitude is one of its operation's, `level` where that is fixed, and either sign is as likely."""
-    for name, values in zip(policies.WIDEST, policies.magnitudes(wide, bins), strict=False):
+    """Each magnitude is one of its operation's (the one of `level` if given), and both signs are equally likely."""
+    for name, values in zip(policies.WIDE_MAGNITUDES, policies.magnitudes(wide, bins), strict=False):
         found = drawn["magnitude"][drawn["operation"] == name]
         if name in ("TranslateX", "TranslateY"):
             values = np.floor(values * (1 if wide else w if name == "TranslateX" else h) + 1e-6)
@@ -114,34 +114,36 @@ def assert_magnitudes(drawn: dict[str, Any], wide: bool, bins: int, level: int |
 
 
 @pytest.mark.parametrize(("bins", "magnitude"), [(31, 9), (31, 30), (11, 2)])
-def test_rand_augment_draws_every_operation_alike_at_one_level(bins, magnitude):
+def test_rand_augment_operations_are_equally_likely_at_one_level(bins, magnitude):
     drawn = params(T.RandAugment(2, magnitude, bins), 224, 331, MANY)
     pairs = Counter(map(tuple, drawn["operation"].tolist()))
     assert len(pairs) == 14 * 14 and all(within(count, MANY, 1 / 196) for count in pairs.values())
-    assert {name for pair in pairs for name in pair} == set(policies.WIDEST)
+    assert {name for pair in pairs for name in pair} == set(policies.WIDE_MAGNITUDES)
     assert_magnitudes(drawn, False, bins, magnitude, 224, 331)
 
 
-def test_trivial_augment_draws_operations_and_levels_alike():
+def test_trivial_augment_operations_and_levels_are_equally_likely():
     drawn = params(T.TrivialAugmentWide(5), 100, 120, MANY)
     assert drawn["operation"].shape == (MANY, 1)
     counts = Counter(drawn["operation"][:, 0].tolist())
-    assert set(counts) == set(policies.WIDEST) and all(within(count, MANY, 1 / 14) for count in counts.values())
+    assert set(counts) == set(policies.WIDE_MAGNITUDES) and all(
+        within(count, MANY, 1 / 14) for count in counts.values()
+    )
     assert_magnitudes(drawn, True, 5, None, 100, 120)
     rotations = np.abs(drawn["magnitude"][drawn["operation"] == "Rotate"])
     assert all(within((rotations == k * 33.75).sum(), len(rotations), 0.2) for k in range(5))
 
 
 @pytest.mark.parametrize("policy", list(T.AutoAugmentPolicy))
-def test_auto_augment_draws_a_pair_and_acts_by_its_probabilities(policy):
+def test_auto_augment_applies_sub_policies_by_their_probabilities(policy):
     drawn = params(T.AutoAugment(policy), 100, 331, MANY)
     expected: Counter[tuple[str, str]] = Counter()
     magnitude: dict[str, set[float]] = {"Identity": {0.0}}
     for pair in policies.sub_policies(policy).tolist():
         names = [NAMES[int(number)] for number, _, _ in pair]
         for acts in np.ndindex(2, 2):
-            happens = [names[k] if acts[k] else "Identity" for k in range(2)]
-            expected[happens[0], happens[1]] += math.prod(
+            applied_names = [names[k] if acts[k] else "Identity" for k in range(2)]
+            expected[applied_names[0], applied_names[1]] += math.prod(
                 part if act else 1 - part for act, (_, part, _) in zip(acts, pair, strict=True)
             ) / len(policies.sub_policies(policy))
         for name, (number, part, level) in zip(names, pair, strict=True):
@@ -153,24 +155,24 @@ def test_auto_augment_draws_a_pair_and_acts_by_its_probabilities(policy):
     assert set(found) <= {pair for pair, share in expected.items() if share > 0}
     assert all(within(found[pair], MANY, min(share, 1.0)) for pair, share in expected.items())
     for name, values in magnitude.items():
-        of_it = drawn["magnitude"][drawn["operation"] == name]
-        assert set(np.abs(of_it)) == values, name
-        moving = of_it[np.abs(of_it) > 0]
+        found_values = drawn["magnitude"][drawn["operation"] == name]
+        assert set(np.abs(found_values)) == values, name
+        moving = found_values[np.abs(found_values) > 0]
         if name in policies.SIGNED and len(moving):
             assert within((moving < 0).sum(), len(moving), 0.5)
 
 
-def test_what_is_drawn_is_plain():
+def test_draws_are_plain_json_data():
     drawn = {name: values.tolist() for name, values in params(T.RandAugment(), 30, 30, 2).items()}
     assert json.loads(json.dumps(drawn)) == drawn and all(isinstance(name, str) for name in drawn["operation"][0])
 
 
-# --- each operation, alone -------------------------------------------------------------------------------------------
+# --- single operations -----------------------------------------------------------------------------------------------
 
 MAGNITUDES = {
     **dict.fromkeys(["ShearX", "ShearY"], st.sampled_from([-0.99, -0.3, 0.09, 0.7])),
     **dict.fromkeys(["TranslateX", "TranslateY"], st.integers(-40, 40).map(float)),
-    # No multiples of 45, by which the nearest pixel may be either of two.
+    # No multiples of 45: there the nearest pixel may be either of two.
     "Rotate": st.sampled_from([-133.0, -9.0, 61.5, 27.0]),
     **dict.fromkeys(["Brightness", "Color", "Contrast", "Sharpness"], st.floats(-0.99, 0.99)),
     "Posterize": st.integers(2, 8).map(float),
@@ -203,7 +205,7 @@ def test_each_operation_is_torchvisions(name, image, data):
 @settings(max_examples=15)
 def test_each_operation_of_floats_is_torchvisions(name, image, data):
     magnitude = data.draw(MAGNITUDES.get(name, st.just(0.0)))
-    if name == "Solarize":  # between levels, where float32 and float64 agree on which are above
+    if name == "Solarize":  # between levels, so that float32 and float64 agree on the comparison
         magnitude += 0.3 / 255
     got = applied(image, name, magnitude, interpolation="bilinear", fill=0.25)
     want = reference.step(image.astype(np.float64), name, magnitude, "bilinear", 0.25, limit=1.0)
@@ -245,15 +247,15 @@ def test_each_operation_is_pillows(name, magnitude, pillow, tolerance, size):
     assert_close(applied(image, name, magnitude), np.asarray(pillow(Image.fromarray(image))), tolerance)
 
 
-# --- several, one after the other ------------------------------------------------------------------------------------
+# --- sequences of operations -----------------------------------------------------------------------------------------
 
 
 def by_functional(image: np.ndarray, name: str, magnitude: float, interpolation: str, fill: float) -> np.ndarray:
-    """One step by cuaug.functional, which the other tests hold against independent formulas."""
+    """One step by cuaug.functional, which other tests compare with independent formulas."""
     how = {"interpolation": interpolation, "fill": fill}
 
     def sheared(across: float, down: float) -> np.ndarray:
-        """As F.affine does by an angle, whose tangent is the magnitude but for its last bit."""
+        """F.affine takes an angle, whose tangent may differ from the magnitude in the last bit."""
         matrix, filter = [[1.0, across, 0.0], [down, 1.0, 0.0], [0.0, 0.0, 1.0]], arguments.interpolation(interpolation)
         return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, filter=filter, fill=fill))
 
@@ -289,8 +291,8 @@ automatic = st.sampled_from(
 
 @given(automatic, st.integers(1, 24), st.integers(1, 24), seeds, st.sampled_from(["nearest", "bilinear"]))
 @settings(max_examples=40, deadline=None)
-def test_each_sample_is_the_composition_of_what_was_drawn_for_it(make, h, w, seed, interpolation):
-    """Bit for bit on floats, which nothing rounds between."""
+def test_each_sample_is_the_composition_of_its_drawn_operations(make, h, w, seed, interpolation):
+    """Bit for bit on floats, which are not rounded between operations."""
     transform = make(interpolation=interpolation, fill=0.25)
     batch = np.random.default_rng(seed).random((6, h, w, 3), dtype=np.float32)
     plan = plan_for(*batch)
@@ -307,7 +309,7 @@ def test_each_sample_is_the_composition_of_what_was_drawn_for_it(make, h, w, see
 
 @given(automatic, st.lists(images(sizes(300)), min_size=1, max_size=5), seeds)
 @settings(max_examples=40, deadline=None)
-def test_a_batch_is_its_images_one_by_one(make, batch, seed):
+def test_a_batch_equals_its_images_one_by_one(make, batch, seed):
     transform = make()
     together = plan_for(*batch)
     transform.plan(together, SampleRNG(seed, 0, np.arange(len(batch))))
@@ -330,7 +332,7 @@ def test_gray_images_stay_gray():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_batch_takes_as_many_launches_as_the_sample_that_needs_most(seed):
+def test_a_batch_takes_as_many_launches_as_its_longest_program(seed):
     chain = [T.RandomResizedCrop(32), T.RandAugment(2, 9), T.Normalize(MEAN, STD)]
     batch = tables(chain, n=256, seed=seed)
     assert batch.launches == 3
@@ -354,8 +356,8 @@ def test_a_batch_takes_as_many_launches_as_the_sample_that_needs_most(seed):
         (NAMES, 2),
     ],
 )
-def test_different_operations_share_their_launches(names, launches):
-    """Each sample another one; after a resize, which moves must not join."""
+def test_different_operations_share_launches(names, launches):
+    """Each sample has another operation, after a resize, into which geometry must not fold."""
     n = len(names)
     plan = Plan([40] * n, [50] * n)
     plan.resize(32, 32)
@@ -365,7 +367,7 @@ def test_different_operations_share_their_launches(names, launches):
     assert plan.compile().launches == launches
 
 
-def test_what_moves_by_nothing_takes_no_pass():
+def test_geometry_of_magnitude_zero_takes_no_pass():
     plan = Plan([40] * 5, [50] * 5)
     plan.resize(32, 32)
     names = np.array(["TranslateX", "TranslateY", "ShearX", "ShearY", "Rotate"])[:, None]

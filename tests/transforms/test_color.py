@@ -1,4 +1,4 @@
-"""Colour: the ranges and orders that are drawn, and torchvision's meaning of each factor."""
+"""Color transforms: distributions of factors and orders, and torchvision's meaning of each factor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.transforms.test_geometry import params
 COLORS = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
 
 
-def test_color_jitter_draws_from_its_ranges_uniformly():
+def test_color_jitter_factors_are_uniform_in_their_ranges():
     drawn = params(T.ColorJitter(0.4, (0.5, 2.0), 3.0, 0.1), 9, 9, n=20_000)
     ranges = {"brightness": (0.6, 1.4), "contrast": (0.5, 2.0), "saturation": (0.0, 4.0), "hue": (-0.1, 0.1)}
     assert set(drawn) == {"order", *ranges}
@@ -27,10 +27,10 @@ def test_color_jitter_draws_from_its_ranges_uniformly():
         assert 0 <= unit.min() < 0.01 and 0.99 < unit.max() < 1
         assert np.abs(np.histogram(unit, bins=5, range=(0, 1))[0] / 20_000 - 0.2).max() < 0.02, name
     correlation = np.corrcoef([drawn[name] for name in ranges]) - np.eye(4)
-    assert np.abs(correlation).max() < 0.03, "the factors are drawn apart"
+    assert np.abs(correlation).max() < 0.03, "the factors are independent"
 
 
-def test_color_jitter_takes_all_24_orders_equally():
+def test_color_jitter_orders_are_equally_likely():
     n = 12_000
     order = params(T.ColorJitter(0.1, 0.1, 0.1, 0.1), 9, 9, n)["order"]
     orders, counts = np.unique(order, axis=0, return_counts=True)
@@ -38,13 +38,13 @@ def test_color_jitter_takes_all_24_orders_equally():
     assert np.abs(counts - n / 24).max() < 5 * math.sqrt(n / 24)
 
 
-def test_the_order_of_color_jitter_matters_and_is_followed():
-    """With fixed factors every result is one of the two orders', and both occur."""
+def test_color_jitter_applies_the_drawn_order():
+    """With fixed factors each result is one of the two orders, and both occur."""
     jitter = T.ColorJitter(brightness=(1.8, 1.8), saturation=(0.3, 0.3))
-    got = {image.tobytes() for image in jitter(np.stack([COLORS / np.float32(255)] * 30))}
-    picture = COLORS / np.float32(255)
-    bright_first = F.adjust_saturation(F.adjust_brightness(picture, 1.8), 0.3)
-    bright_last = F.adjust_brightness(F.adjust_saturation(picture, 0.3), 1.8)
+    got = {result.tobytes() for result in jitter(np.stack([COLORS / np.float32(255)] * 30))}
+    image = COLORS / np.float32(255)
+    bright_first = F.adjust_saturation(F.adjust_brightness(image, 1.8), 0.3)
+    bright_last = F.adjust_brightness(F.adjust_saturation(image, 0.3), 1.8)
     assert got == {bright_first.tobytes(), bright_last.tobytes()} and len(got) == 2
 
 
@@ -58,13 +58,13 @@ def test_the_order_of_color_jitter_matters_and_is_followed():
         ({"hue": (0.1, 0.1), "contrast": [0, 2]}, {"hue", "contrast"}),
     ],
 )
-def test_color_jitter_leaves_alone_what_is_not_asked_for(arguments, drawn):
+def test_color_jitter_skips_neutral_arguments(arguments, drawn):
     assert set(params(T.ColorJitter(**arguments), 9, 9)) - {"order"} == drawn
     if not drawn:
         np.testing.assert_array_equal(T.ColorJitter(**arguments)(COLORS), COLORS)
 
 
-def test_factors_mean_what_they_mean_in_torchvision():
+def test_factors_have_torchvisions_meaning():
     mean = float((COLORS @ np.array([0.2989, 0.587, 0.114])).mean())
     gray = np.repeat(F.rgb_to_grayscale(COLORS, 3)[..., :1], 3, axis=2).astype(int)
     assert (F.adjust_brightness(COLORS, 0) == 0).all() and (F.adjust_brightness(COLORS, 1) == COLORS).all()
@@ -87,7 +87,7 @@ def test_gray_images_stay_gray():
 
 
 def test_one_channel_has_no_saturation():
-    """As in torchvision, though the weights of luma add up to 0.9999."""
+    """As in torchvision, although the luma weights sum to 0.9999."""
     gray = np.random.default_rng(0).random((20, 9, 9), dtype=np.float32)
     for transform in (
         T.Grayscale(),
@@ -113,8 +113,8 @@ def test_random_grayscale_with_probability_p():
     assert abs(gray.mean() - 0.2) < 5 * math.sqrt(0.2 * 0.8 / n)
 
 
-def test_grayscale_of_one_channel_inside_random_apply():
-    with pytest.raises(TransformError, match="changes the number of channels"):
+def test_grayscale_to_one_channel_inside_random_apply_is_refused():
+    with pytest.raises(TransformError, match="num_output_channels=1 changes the channels of the whole batch"):
         T.RandomApply([T.Grayscale()])(COLORS)
     assert T.RandomApply([T.Grayscale(3)])(COLORS).shape == COLORS.shape
 

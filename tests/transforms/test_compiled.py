@@ -1,4 +1,4 @@
-"""Transforms and functions in code that torch.compile compiles."""
+"""Transforms and functions inside code compiled by torch.compile."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHAIN = T.Compose([T.RandomResizedCrop(8), T.ColorJitter(0.4, 0.4), T.Normalize(
     ],
     ids=["transform", "chain", "replay", "labels", "functional", "functional of several"],
 )
-def test_in_code_that_torch_compiles(function):
-    """The graph breaks there, and goes on behind it."""
+def test_compiled_code_gives_the_same_results(function):
+    """The graph breaks at the call, and continues after it."""
     x = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (4, 3, 27, 36), dtype=np.uint8))
     compiled = torch.compile(lambda x: function(x).float().cumsum(-1), backend="eager")
     for seed in range(2):

@@ -1,4 +1,4 @@
-"""Chains: nesting, who is drawn for what, how many launches they need, and the pipelines that people run."""
+"""Chains: nesting, independent draws, numbers of launches, and common pipelines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def tables(chain: list[T.Transform], n: int = 64, seed: int = 0) -> CompiledPlan:
-    """The finished plan of n images of random sizes from 64 to 200."""
+    """The compiled plan of n images of random sizes from 64 to 200."""
     heights, widths = np.random.default_rng(seed).integers(64, 200, (2, n))
     plan = Plan(heights, widths)
     T.Compose(chain).plan(plan, SampleRNG(seed, 0, np.arange(n)))
@@ -41,7 +41,7 @@ def launches(*chain: T.Transform, n: int = 64) -> int:
 # --- plans -----------------------------------------------------------------------------------------------------------
 
 
-def test_sizes_are_those_of_the_moment_and_nobody_elses():
+def test_plan_sizes_are_current_copies():
     plan = Plan([30, 40], [50, 60])
     first = np.array([True, False])
     for change, want in (
@@ -54,26 +54,25 @@ def test_sizes_are_those_of_the_moment_and_nobody_elses():
     ):
         change()
         for sizes in plan.sizes:
-            sizes += 100  # as a transform of somebody's may do
+            sizes += 100  # a user's transform may write to them
         assert list(zip(*(sizes.tolist() for sizes in plan.sizes), strict=True)) == want
 
 
-def test_an_operation_is_one_for_all_or_one_for_each():
+def test_an_operation_has_one_row_or_one_per_sample():
     def ops(n: int, where: np.ndarray | None = None) -> np.ndarray:
         plan = Plan([3] * 4, [5] * 4)
         plan.append(operations.contrast(n, 255.0, 0.5), where)
         return plan.compile().ops
 
-    some = np.array([False, True, False, True])
-    for where in (None, some):
+    for where in (None, np.array([False, True, False, True])):
         np.testing.assert_array_equal(ops(1, where), ops(4, where))
     with pytest.raises(ValueError, match="one row, or one for each of the 4 samples, not 3"):
         ops(3)
 
 
 @pytest.mark.parametrize("where", [None, np.array([False, True, False, True])])
-def test_what_is_given_for_each_is_for_all_of_them(where):
-    """Of more rows the first ones were taken."""
+def test_per_sample_arguments_need_one_row_per_sample(where):
+    """A bug: of too many rows the first ones were used."""
     plan = Plan([30] * 4, [50] * 4)
     with pytest.raises(ValueError, match="matrix has one row for each of the 4 samples, not 5"):
         plan.warp(np.stack([np.eye(3)] * 5), 30, 50, where=where)
@@ -83,7 +82,7 @@ def test_what_is_given_for_each_is_for_all_of_them(where):
         plan.stencil(np.ones((5, 2, 3)), where=where)
 
 
-def test_what_does_not_fit_changes_nothing():
+def test_a_refused_call_leaves_the_plan_unchanged():
     plan = Plan([30, 40], [50, 60])
     with pytest.raises(TransformError, match="crop of 31 x 5 at row 0, column 0 does not fit an image of 30 x 50"):
         plan.crop(0, 0, 31, 5)
@@ -106,12 +105,12 @@ def test_what_does_not_fit_changes_nothing():
         lambda plan: (plan.transpose(), plan.pad(0, 2**31 - 8, 0, 0)),
     ],
 )
-def test_sizes_beyond_what_rows_count(write):
+def test_sizes_beyond_int32_are_refused(write):
     with pytest.raises(TransformError, match=r"does not fit|from 1 to 2147483647|beyond 2147483647 pixels"):
         write(Plan([9, 9], [9, 9]))
 
 
-def test_the_largest_padding():
+def test_padding_of_a_billion_pixels():
     plan = Plan([9], [9])
     plan.pad(10**9, 10**9, 10**9, 10**9)
     plan.crop(10**9, 10**9, 9, 9)
@@ -119,7 +118,7 @@ def test_the_largest_padding():
     np.testing.assert_array_equal(run_plans.run(plan, list(image), Type.UINT8)[0], image[0])
 
 
-def test_fields_beyond_what_offsets_reach():
+def test_fields_beyond_int32_offsets_are_refused():
     plan = Plan([8, 8], [8, 8])
     plan._table.luts.append(np.broadcast_to(np.float32(0), (2**31 // 768, 3, 256)))  # as if earlier fields took 8.6 GB
     with pytest.raises(TransformError, match=r"fields and filters .* 2147483647 floats.* smaller batches"):
@@ -129,7 +128,7 @@ def test_fields_beyond_what_offsets_reach():
 # --- nesting ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_nested_compose_draws_as_a_flat_one():
+def test_a_nested_compose_draws_like_a_flat_one():
     steps = [T.RandomCrop(20), T.RandomHorizontalFlip(), T.RandomErasing(), T.RandomMask(0.3)]
     images = stack()
     flat = run(T.Compose(steps), images, 5)
@@ -137,8 +136,8 @@ def test_a_nested_compose_draws_as_a_flat_one():
     np.testing.assert_array_equal(run(T.Compose([T.Compose([T.Compose(steps)])]), images, 5), flat)
 
 
-def test_a_transform_draws_alike_whatever_those_before_it_do():
-    """Each has a position of its own: a p of 0 before it changes nothing."""
+def test_draws_are_independent_of_earlier_transforms():
+    """Each transform draws at its own position: an earlier one with p of 0 changes nothing."""
     images = stack()
     for before in (T.RandomGrayscale(0.0), T.RandomErasing(p=0), T.RandomVerticalFlip(0)):
         a = run(T.Compose([before, T.RandomCrop(15), T.RandomMask()]), images, 1)
@@ -146,16 +145,16 @@ def test_a_transform_draws_alike_whatever_those_before_it_do():
         np.testing.assert_array_equal(a, np.rint(b * 255))
 
 
-def test_equal_transforms_in_one_chain_draw_apart():
+def test_equal_transforms_in_one_chain_draw_independently():
     n = 4000
     images = np.zeros((n, 1, 2, 3), np.uint8)
     images[:, 0, 0] = 255
     twice = T.Compose([T.RandomHorizontalFlip(), T.RandomHorizontalFlip()])(images)[:, 0, 0, 0] == 255
-    assert abs(twice.mean() - 0.5) < 0.04, "two flips that agreed would always undo each other"
+    assert abs(twice.mean() - 0.5) < 0.04, "two equal flips would always cancel"
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
-def test_random_apply_takes_all_or_none(p):
+def test_random_apply_applies_all_or_none(p):
     n = 2000
     images = np.full((n, 1, 1, 3), 10, np.uint8)
     images[..., 0] = 200
@@ -171,20 +170,20 @@ def test_random_apply_inside_random_apply():
     chain = T.RandomApply([mark[0], T.RandomApply([mark[1], T.RandomApply([mark[2]], 0.5)], 0.5)], 0.5)
     got = chain(image)[:, 0, 0, 0]
     share = {value: (got == value).mean() for value in range(8)}
-    assert set(np.unique(got)) == {0, 1, 3, 7}, "an inner one acts only where the outer ones do"
+    assert set(np.unique(got)) == {0, 1, 3, 7}, "an inner RandomApply acts only where the outer ones do"
     for value, expected in {0: 0.5, 1: 0.25, 3: 0.125, 7: 0.125}.items():
         assert abs(share[value] - expected) < 0.03
 
 
-def test_random_apply_of_what_changes_the_size_needs_an_end_of_one_size():
+def test_random_apply_of_a_size_change_needs_a_common_final_size():
     with pytest.raises(TransformError, match=r"different sizes \(height, width\): \[\(23, 28\), \(27, 32\)\]"):
         T.RandomApply([T.Pad(2)])(stack(20))
     chain = T.Compose([T.RandomApply([T.Pad(2), T.RandomCrop(22)]), T.RandomApply([T.Resize(40)]), T.CenterCrop(20)])
     assert chain(stack(20)).shape == (20, 20, 20, 3)
 
 
-def test_a_nested_generator_is_not_asked():
-    """Draws belong to the whole call: the outermost Compose decides where the seed comes from."""
+def test_the_generator_of_a_nested_chain_is_ignored():
+    """The outermost Compose seeds the whole call."""
     images = stack()
     inner = T.Compose([T.RandomMask()], generator=torch.Generator().manual_seed(0))
     outer = [T.Compose([inner], generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
@@ -194,7 +193,7 @@ def test_a_nested_generator_is_not_asked():
 
 
 def test_a_chain_may_be_edited():
-    """As in `transform.transforms[0] = T.RandomCrop(32, padding=4)`, also in a chain within the chain or a copy."""
+    """Assigning to `transforms` takes effect, also in a nested chain and in copies."""
     images = stack(2)
     chain = T.Compose([T.CenterCrop(9), T.Compose([T.Pad(1)])])
     assert chain(images).shape == (2, 11, 11, 3)
@@ -207,11 +206,11 @@ def test_a_chain_may_be_edited():
         inner.transforms.pop()
         assert again(images).shape == (2, 9, 9, 3)
     chain.transforms.append(len)
-    with pytest.raises(TransformError, match="is not a cuaug transform"):
+    with pytest.raises(TransformError, match="transforms must hold cuaug transforms, not <built-in function len>"):
         chain(images)
 
 
-def test_what_an_edit_says_of_targets_and_of_views_counts():
+def test_an_edit_updates_the_target_format_and_the_views():
     boxes = {"boxes": torch.tensor([[2.0, 2.0, 4.0, 4.0]])}
     image = torch.zeros((3, 16, 16))
     chain = T.Compose([T.RandomHorizontalFlip(1)])
@@ -219,7 +218,7 @@ def test_what_an_edit_says_of_targets_and_of_views_counts():
     chain.transforms.append(T.RandomApply([T.Compose([], box_format="xywh")]))
     assert chain(image, boxes)[1]["boxes"].tolist() == [[10, 2, 4, 4]]
     chain.transforms.append(T.Compose([], box_format="cxcywh"))
-    with pytest.raises(TransformError, match="box_format is one for a chain"):
+    with pytest.raises(TransformError, match="box_format must be the same for a chain"):
         chain(image, boxes)
 
     inner = T.Compose([T.RandomHorizontalFlip()])
@@ -228,39 +227,39 @@ def test_what_an_edit_says_of_targets_and_of_views_counts():
     inner.transforms.append(T.FiveCrop(8))
     assert chain.views == 5 and chain(image).shape == (5, 3, 8, 8)
     chain.transforms.append(T.TenCrop(4))
-    with pytest.raises(TransformError, match="only one transform of a chain"):
+    with pytest.raises(TransformError, match="at most one transform that makes several images of one"):
         chain(image)
 
 
-def test_a_chain_that_nobody_edits_is_staged_once():
+def test_segments_of_an_unedited_chain_are_computed_once():
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x)])
-    assert chain.stages is chain.stages
-    assert "_seen" in vars(chain) and "_seen" not in chain.__getstate__()
+    assert chain.segments is chain.segments
+    assert "_cached" in vars(chain) and "_cached" not in chain.__getstate__()
 
 
-def test_two_threads_stage_a_chain_as_one_does(monkeypatch):
-    both, in_stages = threading.Barrier(2, timeout=10), T.Compose._in_stages
+def test_two_threads_may_compute_the_segments_at_once(monkeypatch):
+    barrier, split = threading.Barrier(2, timeout=10), T.Compose._split
 
-    def met(self):
-        both.wait()
-        made = in_stages(self)
-        both.wait()
-        return made
+    def split_together(self):
+        barrier.wait()
+        segments = split(self)
+        barrier.wait()
+        return segments
 
-    monkeypatch.setattr(T.Compose, "_in_stages", met)
+    monkeypatch.setattr(T.Compose, "_split", split_together)
     chain = T.Compose([T.CenterCrop(9), T.Lambda(lambda x: x), T.CenterCrop(7)])
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda _: chain.stages, range(2)))
-    assert len(chain.stages) == 3
+        list(pool.map(lambda _: chain.segments, range(2)))
+    assert len(chain.segments) == 3
 
 
-def test_a_generator_is_torchs():
+def test_only_torch_generators_are_accepted():
     for generator in (42, np.random.default_rng(0)):
-        with pytest.raises(TransformError, match=r"generator is a torch.Generator or None, not (42|Generator)"):
+        with pytest.raises(TransformError, match=r"generator must be a torch.Generator or None, not (42|Generator)"):
             T.Compose([], generator=generator)
 
 
-def test_torchs_default_device_is_not_asked():
+def test_torchs_default_device_is_ignored():
     torch.manual_seed(3)
     want = T.RandomHorizontalFlip()(stack())
     torch.manual_seed(3)
@@ -303,24 +302,26 @@ def test_a_chain_without_a_barrier_is_one_launch(n):
     assert launches(T.CenterCrop(300), T.RandomApply([T.ColorJitter(0.2), T.RandomErasing()]), n=n) == 1
 
 
-def test_color_jitter_with_contrast_is_at_most_two():
-    """Whatever the order of each sample: the mean is needed once."""
+def test_color_jitter_with_contrast_takes_at_most_two_launches():
+    """Contrast needs the mean once, whatever the order of each sample."""
     assert launches(T.RandomResizedCrop(32), *FREE[:1], T.ColorJitter(0.4, 0.4, 0.4, 0.1), *FREE[2:]) == 2
     assert launches(T.ColorJitter(contrast=0.5)) == 2
     assert launches(T.RandomApply([T.ColorJitter(0.4, 0.4, 0.4, 0.1)], p=0.0)) == 1
 
 
-@pytest.mark.parametrize("move", [T.RandomHorizontalFlip(), T.RandomVerticalFlip(1), T.RandomCrop(24), T.CenterCrop(9)])
-def test_moves_after_colour_do_not_add_a_launch(move):
+@pytest.mark.parametrize(
+    "geometry", [T.RandomHorizontalFlip(), T.RandomVerticalFlip(1), T.RandomCrop(24), T.CenterCrop(9)]
+)
+def test_geometry_after_color_adds_no_launch(geometry):
     for jitter in (T.ColorJitter(0.4, 0, 0.4, 0.1), T.ColorJitter(0.4, 0.4, 0.4, 0.1)):
-        assert launches(T.RandomResizedCrop(32), jitter, move) == launches(T.RandomResizedCrop(32), jitter)
+        assert launches(T.RandomResizedCrop(32), jitter, geometry) == launches(T.RandomResizedCrop(32), jitter)
 
 
-def test_launches_are_those_of_the_longest_program_not_of_all():
+def test_a_batch_takes_the_launches_of_its_longest_program():
     chain = [T.RandomApply([T.ColorJitter(contrast=0.5)], p=0.5), T.RandomResizedCrop(32)]
-    made = tables(chain, n=200)
-    passes = made.rows["active"].sum(axis=0)
-    assert made.launches == passes.max() and set(passes) >= {1, made.launches}
+    compiled = tables(chain, n=200)
+    passes = compiled.rows["active"].sum(axis=0)
+    assert compiled.launches == passes.max() and set(passes) >= {1, compiled.launches}
 
 
 # --- pipelines -------------------------------------------------------------------------------------------------------
@@ -346,7 +347,7 @@ def test_crop_mask_convert_scale():
 
 
 def test_simclr():
-    """Two views of each image: no two alike, all of the right size and range."""
+    """Two views of each image: all different, with the right size and range."""
     s = 0.5
     chain = T.Compose(
         [
@@ -359,7 +360,7 @@ def test_simclr():
     )
     images = torch.from_numpy(np.repeat(stack(2, 60, 70)[1:], 60, axis=0)).permute(0, 3, 1, 2)
     views = torch.cat([chain(images), chain(images)])
-    # Weights that add up to 1 do so but for rounding.
+    # The weights sum to 1 except for rounding.
     assert views.shape == (120, 3, 24, 24) and views.min() >= 0 and views.max() <= 1 + 1e-6
     assert len({view.numpy().tobytes() for view in views}) == 120
     gray = (views.amax(1) - views.amin(1)).amax((1, 2)) < 2e-3
@@ -368,8 +369,8 @@ def test_simclr():
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(range(7)), max_size=5), st.integers(0, 9))
-def test_a_chain_is_its_transforms_one_by_one(names, seed):
-    """On float images, which are not rounded in between; no two resizes, which would fold into one."""
+def test_a_chain_equals_its_transforms_one_by_one(names, seed):
+    """On floats, which are not rounded in between, and without two resizes, which would fold into one."""
     step = [
         T.RandomHorizontalFlip(),
         T.RandomCrop(14, padding=2),

@@ -1,4 +1,4 @@
-"""Choices for each sample: how often members act, in which order, and that nothing else enters."""
+"""Containers: how often members act, in which order, and that samples are independent."""
 
 from __future__ import annotations
 
@@ -24,85 +24,85 @@ from tests.transforms.test_every import run, stack
 MANY = 6000
 
 
-class Note(T.Transform):
-    """Writes nothing, and notes on whom it acts and what it draws."""
+class Recording(T.Transform):
+    """Writes nothing; records the samples it acts on and its draws."""
 
-    def __init__(self, number: int, notes: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
-        self.number, self.notes = number, notes
+    def __init__(self, number: int, records: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
+        self.number, self.records = number, records
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:
         return {"drawn": rng.uniform()}
 
     def write(self, plan: Plan, where: Any, **params: Any) -> None:
         where = np.ones(len(plan), dtype=bool) if where is None else where
-        self.notes.append((self.number, where.copy(), params["drawn"]))
+        self.records.append((self.number, where.copy(), params["drawn"]))
 
 
-def noted(make: Any, members: int, n: int = MANY, seed: int = 0) -> list[tuple[int, np.ndarray, np.ndarray]]:
-    """(member, where it acts, what it drew) for each time that one of `make(members)` was planned."""
-    notes: list[tuple[int, np.ndarray, np.ndarray]] = []
-    make([Note(k, notes) for k in range(members)]).plan(Plan([8] * n, [8] * n), SampleRNG(seed, 0, np.arange(n)))
-    return notes
+def recorded(make: Any, members: int, n: int = MANY, seed: int = 0) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """(member, samples it acts on, its draws) for each time a member of `make(members)` was planned."""
+    records: list[tuple[int, np.ndarray, np.ndarray]] = []
+    make([Recording(k, records) for k in range(members)]).plan(Plan([8] * n, [8] * n), SampleRNG(seed, 0, np.arange(n)))
+    return records
 
 
-def orders(notes: list[tuple[int, np.ndarray, np.ndarray]]) -> list[tuple[int, ...]]:
-    """For each sample the members that acted on it, in their order."""
-    acted: list[tuple[int, ...]] = [()] * len(notes[0][1])
-    for number, where, _ in notes:
+def orders(records: list[tuple[int, np.ndarray, np.ndarray]]) -> list[tuple[int, ...]]:
+    """The members that acted on each sample, in order."""
+    acted: list[tuple[int, ...]] = [()] * len(records[0][1])
+    for number, where, _ in records:
         for i in np.flatnonzero(where):
             acted[i] += (number,)
     return acted
 
 
 def assert_frequencies(found: list[Any], expected: dict[Any, float]) -> None:
-    """Each of `expected`, and nothing else, occurs as often as it says, within five standard deviations."""
+    """Exactly the keys of `expected` occur, with these frequencies within five standard deviations."""
     assert set(found) == {kind for kind, share in expected.items() if share > 0}
     for kind, share in expected.items():
         slack = 5 * math.sqrt(len(found) * share * (1 - share))
         assert abs(found.count(kind) - len(found) * share) <= slack, kind
 
 
-# --- what is chosen --------------------------------------------------------------------------------------------------
+# --- choices ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("p", [None, [1, 1, 1], [0.2, 0.3, 0.5], [3, 0, 1], [0, 0, 7], (0, 2, 0)])
-def test_random_choice_takes_one_by_its_weight(p):
+def test_random_choice_picks_one_by_weight(p):
     shares = np.ones(3) / 3 if p is None else np.array(p) / sum(p)
-    chosen = orders(noted(lambda members: T.RandomChoice(members, p), 3))
+    chosen = orders(recorded(lambda members: T.RandomChoice(members, p), 3))
     assert_frequencies(chosen, {(k,): share for k, share in enumerate(shares)})
 
 
-def test_random_order_takes_every_order_alike():
+def test_random_order_orders_are_equally_likely():
     expected = {order: 1 / 24 for order in itertools.permutations(range(4))}
-    assert_frequencies(orders(noted(T.RandomOrder, 4)), expected)
+    assert_frequencies(orders(recorded(T.RandomOrder, 4)), expected)
 
 
-def test_some_of_takes_every_subset_alike_in_the_order_of_the_list():
-    chosen = orders(noted(lambda members: T.SomeOf(members, 2), 4))
+def test_some_of_subsets_are_equally_likely_and_in_list_order():
+    chosen = orders(recorded(lambda members: T.SomeOf(members, 2), 4))
     assert_frequencies(chosen, {pair: 1 / 6 for pair in itertools.combinations(range(4), 2)})
 
 
-def test_some_of_draws_how_many():
-    chosen = orders(noted(lambda members: T.SomeOf(members, (0, 3)), 3))
+def test_some_of_draws_the_number():
+    chosen = orders(recorded(lambda members: T.SomeOf(members, (0, 3)), 3))
     subsets = [subset for size in range(4) for subset in itertools.combinations(range(3), size)]
     assert_frequencies(chosen, {subset: 1 / 4 / math.comb(3, len(subset)) for subset in subsets})
 
 
-def test_some_of_with_replacement_takes_one_several_times():
-    chosen = orders(noted(lambda members: T.SomeOf(members, 3, replace=True), 2))
+def test_some_of_with_replacement_repeats_transforms():
+    chosen = orders(recorded(lambda members: T.SomeOf(members, 3, replace=True), 2))
     assert_frequencies(chosen, {(0, 0, 0): 1 / 8, (0, 0, 1): 3 / 8, (0, 1, 1): 3 / 8, (1, 1, 1): 1 / 8})
-    more_than_there_are = orders(noted(lambda members: T.SomeOf(members, (2, 2), True), 1))
-    assert set(more_than_there_are) == {(0, 0)}
+    repeated = orders(recorded(lambda members: T.SomeOf(members, (2, 2), True), 1))
+    assert set(repeated) == {(0, 0)}
 
 
 @pytest.mark.parametrize("n", [0, (0, 0)])
-def test_none_of_them(n):
+def test_some_of_zero_changes_nothing(n):
     images = stack(3)
     np.testing.assert_array_equal(T.SomeOf([T.RandomInvert(1)], n)(images), images)
     np.testing.assert_array_equal(T.SomeOf([T.RandomInvert(1)], n, replace=True)(images), images)
 
 
-# --- what members draw -----------------------------------------------------------------------------------------------
+# --- draws of members ------------------------------------------------------------------------------------------------
 
 CHOICES = [
     lambda members: T.RandomChoice(members, [1, 2, 3]),
@@ -113,52 +113,52 @@ CHOICES = [
 
 
 @pytest.mark.parametrize("make", CHOICES)
-def test_each_turn_draws_from_a_position_of_its_own(make):
-    """Whoever acts, and however often: no two turns share their numbers, nor is the choice made from them."""
-    notes = noted(make, 3)
-    drawn = np.stack([numbers for _, _, numbers in notes])
+def test_each_planned_member_draws_at_its_own_position(make):
+    """No two planned members share draws, and the choice uses others."""
+    records = recorded(make, 3)
+    drawn = np.stack([numbers for _, _, numbers in records])
     assert np.abs(np.corrcoef(drawn) - np.eye(len(drawn))).max() < 0.07
-    for _, where, numbers in notes:
+    for _, where, numbers in records:
         if 50 < where.sum() < MANY:
             assert abs(numbers[where].mean() - 0.5) < 5 * math.sqrt(1 / 12 / where.sum())
 
 
 @pytest.mark.parametrize("make", CHOICES)
-def test_what_follows_draws_alike_whatever_was_chosen(make):
+def test_later_transforms_draw_independently_of_the_choice(make):
     images = stack(8)
-    follows = T.RandomMask(0.5, fill=7)
+    mask = T.RandomMask(0.5, fill=7)
     silent = [T.RandomApply([T.RandomVerticalFlip()], p=0.0), T.RandomVerticalFlip(0), T.RandomInvert(0)]
     loud = [T.RandomApply([T.RandomVerticalFlip()], p=1.0), T.RandomVerticalFlip(1), T.RandomInvert(1)]
-    one, other = (run(T.Compose([make(members), follows]), images, 2) for members in (silent, loud))
+    one, other = (run(T.Compose([make(members), mask]), images, 2) for members in (silent, loud))
     np.testing.assert_array_equal((one == 7).all(axis=-1), (other == 7).all(axis=-1))
 
 
-def test_a_choice_is_what_the_chosen_member_would_have_done():
-    """Fixed members: each result is one member's alone, and each member's occurs."""
+def test_a_choice_equals_the_chosen_member():
+    """With fixed members, each result is one member's, and each member's occurs."""
     images = np.repeat(stack(2)[1:], 60, axis=0)
     members = [T.RandomInvert(1), T.RandomHorizontalFlip(1), T.Compose([T.Rot90(2), T.GaussianBlur(3, 1.0)])]
     alone = {member(images[0]).tobytes() for member in members}
     assert {image.tobytes() for image in T.RandomChoice(members)(images)} == alone and len(alone) == 3
 
 
-def test_a_member_that_normalizes_leaves_the_others_in_levels():
-    """A choice among whole chains: in those behind the first that had a Normalize, fills were in units of white."""
+def test_a_normalizing_member_leaves_the_others_in_levels():
+    """A bug: in chains after the first with a Normalize, fills were in units of white."""
     images = np.repeat(stack(2)[1:], 60, axis=0)
     ends = [T.Resize((20, 20)), T.Normalize(0.4, 0.3)]
     members = [T.Compose(ends), T.Compose([T.Pad(2, fill=128), *ends]), T.Compose([T.RandomSolarize(128, 1), *ends])]
-    wanted = np.stack([member(images[0]) for member in members])
+    expected = np.stack([member(images[0]) for member in members])
     chain = T.Compose([T.RandomChoice(members)])
-    result, told = chain.trace(images)
-    error = np.abs(result[:, None] - wanted).max(axis=(2, 3, 4))
+    result, recorded_params = chain.trace(images)
+    error = np.abs(result[:, None] - expected).max(axis=(2, 3, 4))
     assert error.min(axis=1).max() < 1e-5 and len(set(error.argmin(axis=1))) == 3
-    np.testing.assert_array_equal(chain.replay(told, images), result)
+    np.testing.assert_array_equal(chain.replay(recorded_params, images), result)
 
 
-def test_an_order_is_that_of_its_members():
+def test_random_order_equals_a_chain_in_that_order():
     images = np.repeat(stack(2)[1:] / np.float32(255), 60, axis=0)
     members = [T.RandomAffine(0, interpolation="bilinear", scale=(1.3, 1.3)), T.RandomGamma((2, 2)), T.Pad(0)]
-    wanted = {T.Compose(order)(images[0]).tobytes() for order in itertools.permutations(members)}
-    assert {image.tobytes() for image in T.RandomOrder(members)(images)} == wanted and len(wanted) == 2
+    expected = {T.Compose(order)(images[0]).tobytes() for order in itertools.permutations(members)}
+    assert {image.tobytes() for image in T.RandomOrder(members)(images)} == expected and len(expected) == 2
 
 
 LEAVES = [
@@ -194,7 +194,7 @@ nested = st.recursive(
 @pytest.mark.slow
 @given(nested, st.integers(0, 2**32 - 1), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
-def test_a_batch_is_its_images_one_by_one(transform, seed, n):
+def test_a_batch_equals_its_images_one_by_one(transform, seed, n):
     images = stack(n, 23, 23, seed)
     together = run(transform, images, seed)
     for i in range(n):
@@ -204,7 +204,7 @@ def test_a_batch_is_its_images_one_by_one(transform, seed, n):
 
 @given(nested, st.integers(0, 2**32 - 1))
 @settings(max_examples=30, deadline=None)
-def test_reads_and_pickles_as_it_was_made(transform, seed):
+def test_repr_and_pickle(transform, seed):
     images = stack(3, 23, 23, seed)
     again = eval(repr(transform), {**vars(T), "torch": torch})
     assert repr(again) == repr(transform)
@@ -212,10 +212,10 @@ def test_reads_and_pickles_as_it_was_made(transform, seed):
         np.testing.assert_array_equal(run(copy, images, seed), run(transform, images, seed))
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- launches --------------------------------------------------------------------------------------------------------
 
 
-def test_choices_cost_no_launch():
+def test_choices_cost_no_extra_launch():
     free = [T.ColorJitter(0.4, 0, 0.4, 0.1), T.RandomGrayscale(), T.RandomErasing(1)]
     assert launches(T.RandomResizedCrop(32), T.RandomChoice(free), T.Normalize(0.5, 0.5)) == 1
     assert launches(T.RandomResizedCrop(32), T.RandomOrder(free), T.Normalize(0.5, 0.5)) == 1
@@ -225,6 +225,6 @@ def test_choices_cost_no_launch():
     assert launches(T.RandomResizedCrop(32), T.SomeOf([*costly, *free], 2), T.Normalize(0.5, 0.5), n=256) == 3
 
 
-def test_a_choice_that_would_change_the_channels_of_some_is_refused():
-    with pytest.raises(TransformError, match="changes the number of channels"):
+def test_a_choice_that_changes_the_channels_is_refused():
+    with pytest.raises(TransformError, match="num_output_channels=1 changes the channels of the whole batch"):
         T.RandomChoice([T.Grayscale(), T.RandomInvert()])(stack(2))

@@ -1,4 +1,4 @@
-"""Elastic and grid distortion: torchvision's and OpenCV's formulas, distributions."""
+"""Elastic and grid distortion: torchvision's and OpenCV's formulas, and distributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuaug import functional as F
 from cuaug import transforms as T
 from cuaug.plan import Plan
 from cuaug.sampling.rng import SampleRNG
-from cuaug.transforms.elastic import _MOST_MULTIPLICATIONS, _product
+from cuaug.transforms.elastic import _MAX_MULTIPLICATIONS, _matmul
 from tests.references import warp as reference
 from tests.support import run_plans
 from tests.support.run_plans import assert_close, assert_same
@@ -26,28 +26,27 @@ from tests.transforms.test_warps import noise
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (20, 7, 5), (130, 113, 150), (40, 700, 90), (9, 40_000, 2)])
-def test_products_are_whole_and_their_parts_small(monkeypatch, shape):
+def test_blocked_products_equal_matmul_and_blocks_are_small(monkeypatch, shape):
     rows, inner, columns = shape
-    rng, parts, matmul = np.random.default_rng(0), [], np.matmul
+    rng, blocks, matmul = np.random.default_rng(0), [], np.matmul
     left = rng.integers(-9, 9, (2, rows, inner)).astype(float)
     right = rng.integers(-9, 9, (3, 2, columns, inner)).astype(float).swapaxes(2, 3)
 
-    def noted(a, b, out):
-        parts.append(a.shape[-2] * a.shape[-1] * b.shape[-1])
+    def record(a, b, out):
+        blocks.append(a.shape[-2] * a.shape[-1] * b.shape[-1])
         return matmul(a, b, out=out)
 
-    monkeypatch.setattr(np, "matmul", noted)
-    made = _product(left, right)
-    np.testing.assert_array_equal(made, matmul(left, right))
-    assert max(parts) <= max(_MOST_MULTIPLICATIONS, 8 * inner)
+    monkeypatch.setattr(np, "matmul", record)
+    np.testing.assert_array_equal(_matmul(left, right), matmul(left, right))
+    assert max(blocks) <= max(_MAX_MULTIPLICATIONS, 8 * inner)
 
 
 # --- elastic ----------------------------------------------------------------------------------------------------------
 
 
 def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> np.ndarray:
-    """(n, h, w, 2): what ElasticTransform moves each pixel by, in units of its noise, as the kernel interpolates it."""
-    alpha = 2.0 * h / w, 2.0 * w / h  # which make displacements in pixels the noise itself
+    """(n, h, w, 2): ElasticTransform's displacement of each pixel, in units of its noise, interpolated."""
+    alpha = 2.0 * h / w, 2.0 * w / h  # displacements in pixels are then the noise itself
     drawn = params(T.ElasticTransform(alpha, sigma), h, w, n=n, seed=seed)
     rows, columns = int(drawn["rows"][0]), int(drawn["columns"][0])
 
@@ -60,8 +59,8 @@ def dense(h: int, w: int, n: int, sigma: tuple[float, float], seed: int = 0) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 1.0), (2.5, 8.0)])
-def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
-    """Variance and covariance over distance, inside and at the borders, beside the formula run on its own noise."""
+def test_elastic_noise_has_torchvisions_variance_and_covariance(sigma):
+    """Variance, and covariance over distance, inside and at the borders, against torchvision's formula."""
     h, w, n = 64, 80, 1200
     got = dense(h, w, n, sigma)
     want = reference.elastic_noise(h, w, *sigma, np.random.default_rng(1), n)
@@ -71,7 +70,7 @@ def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
     for part, factor in ((middle, 1.0), ((slice(None), 0, slice(30, 50)), 2**0.5), ((slice(None), 0, 0), 2.0)):
         for k in (0, 1):
             std = got[part][..., k].std()
-            # torchvision mirrors at the first pixel's centre, here at its edge: half a pixel of sigma apart.
+            # torchvision mirrors at the center of the first pixel, cuaug at its edge: half a pixel apart.
             at_border = 0.4 / min(sigma) if factor > 1.0 else 0.0
             assert std == pytest.approx(want[part].std(), rel=0.04 + at_border)
             assert std == pytest.approx(factor * inside, rel=0.04 + at_border)
@@ -87,7 +86,7 @@ def test_elastic_noise_is_as_large_and_as_smooth_as_torchvisions(sigma):
     assert abs((got[..., 0] * got[..., 1])[middle].mean()) < 0.06 * inside**2, "x and y are independent"
 
 
-def test_elastic_scales_as_torchvision():
+def test_elastic_alpha_scales_as_in_torchvision():
     """x by alpha / height of half the width, y by alpha / width of half the height."""
     one = params(T.ElasticTransform(1.0), 30, 60, n=3)["field"]
     other = params(T.ElasticTransform((2.0, 3.0)), 30, 60, n=3)["field"]
@@ -97,8 +96,8 @@ def test_elastic_scales_as_torchvision():
     np.testing.assert_allclose(std, [inside / 240 * 60, inside / 120 * 120], rtol=0.1)
 
 
-def test_an_elastic_sample_does_not_depend_on_the_sizes_beside_it():
-    """A batch of different sizes has node grids of different sizes: the same bits as each image alone."""
+def test_an_elastic_sample_is_independent_of_other_sizes_in_the_batch():
+    """Images of different sizes have different node grids; each has the same bits as alone."""
     batch = [noise(*size, seed) for seed, size in enumerate([(40, 57), (224, 30), (1, 1), (12, 91), (2, 5), (40, 57)])]
     transform = T.ElasticTransform((80, 40), (4, 3), padding_mode="edge")
     plan = run_plans.plan_for(*batch)
@@ -127,7 +126,7 @@ def test_functional_elastic_is_torchvisions(h, w, seed):
     assert_close(both[1], image.flip(2), EXACT)
 
 
-def test_functional_elastic_has_one_field_for_all(monkeypatch):
+def test_functional_elastic_shares_one_field(monkeypatch):
     stack, displacement = np.stack([noise(9, 14, seed) for seed in range(3)]), np.random.rand(1, 9, 14, 2)
     shapes: list[tuple[int, ...]] = []
     warp = Plan.warp
@@ -137,7 +136,7 @@ def test_functional_elastic_has_one_field_for_all(monkeypatch):
     assert [len(shape) for shape in shapes] == [3, 4]
 
 
-def test_functional_elastic_of_another_size():
+def test_functional_elastic_refuses_a_field_of_another_size():
     with pytest.raises(TransformError, match=r"displacement is \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
         F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
 
@@ -163,7 +162,7 @@ def test_grid_distortion_is_cv2s_remap(normalized):
         assert np.abs(result * 255 - want).max() <= 3
 
 
-def test_grid_distortion_draws_each_cell():
+def test_grid_distortion_cells_are_uniform():
     steps = params(T.GridDistortion(5, (-0.2, 0.6), normalized=False), 50, 50, n=9000)["steps_x"]
     assert 0.8 <= steps.min() < 0.801 and 1.599 < steps.max() <= 1.6 and np.abs(steps.mean(axis=0) - 1.2).max() < 0.02
     whole = params(T.GridDistortion(5), 50, 50)["steps_y"]

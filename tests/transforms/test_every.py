@@ -1,4 +1,4 @@
-"""What holds of every transform: it does what its reference does with the parameters it drew, and follows the rules."""
+"""Rules that every transform follows, and its result against the reference with the drawn parameters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cuaug.apply import apply
 from cuaug.plan import Plan, Type
 from cuaug.sampling.rng import SampleRNG
 from tests.support import run_plans
-from tests.transforms.cases import BASES, CASES, OF_TARGETS, STAGES, WRAPPERS
+from tests.transforms.cases import BASES, CASES, MULTI_IMAGE, TARGET_TRANSFORMS, WRAPPERS
 
 N = 12
 ALL = [pytest.param(*case, id=f"{name}-{k}") for name, cases in CASES.items() for k, case in enumerate(cases)]
@@ -70,12 +70,12 @@ RANDOM = [
     T.SomeOf([T.Grayscale(3), T.RandomVerticalFlip(1), T.GaussianBlur(5)], (0, 2)),
     T.Compose([T.RandomHorizontalFlip()]),
 ]
-#: Those that leave each image with a size of its own.
+#: Transforms that give each image its own size.
 RESIZING = [T.RandomResize(9, 14), T.RandomShortestSize([9, 14]), T.ScaleJitter(20), T.RandomZoomOut(p=0.9), T.D4()]
 
 
 def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.ndarray:
-    """(n, height, width, 3) uint8: noise, and a slope."""
+    """(n, height, width, 3) uint8: alternately noise and a gradient."""
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, 256, (n, height, width, 3))
     slope = np.add.outer(np.arange(height), np.arange(width))[None, :, :, None] * 5
@@ -83,7 +83,7 @@ def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.nd
 
 
 def row(value: Any, i: int) -> Any:
-    """Sample i's part of what `make_params` drew."""
+    """The parameters of sample i."""
     if isinstance(value, (list, tuple)):
         return [row(v, i) for v in value]
     return value[i] if np.ndim(value) else value
@@ -101,7 +101,7 @@ def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, see
 
 
 def run(transform: T.Transform, images: np.ndarray, seed: int) -> Any:
-    """`transform(images)` with draws from `seed`; a list where images of one batch come out with different sizes."""
+    """`transform(images)` with draws from `seed`; a list if the resulting sizes differ."""
 
     def write(plan: Plan) -> None:
         transform.plan(plan, SampleRNG(seed, 0, np.arange(len(plan))))
@@ -113,12 +113,15 @@ def run(transform: T.Transform, images: np.ndarray, seed: int) -> Any:
     return run_plans.run(plan, list(images), Type.UINT8)
 
 
-def test_every_transform_is_here():
+def test_every_transform_has_a_case():
     public = set(T.__all__)
-    others = WRAPPERS | STAGES | OF_TARGETS | BASES
+    others = WRAPPERS | MULTI_IMAGE | TARGET_TRANSFORMS | BASES
     assert public == set(CASES) | others, "a new transform needs a reference in cases.py"
     assert {type(t).__name__ for cases in CASES.values() for t, _ in cases} == set(CASES)
-    drawing = {name for name in public - BASES - OF_TARGETS if name.startswith("Random")} | {"ColorJitter", "Compose"}
+    drawing = {name for name in public - BASES - TARGET_TRANSFORMS if name.startswith("Random")} | {
+        "ColorJitter",
+        "Compose",
+    }
     drawing |= {type(t).__name__ for t in RESIZING} | {"ElasticTransform", "GridDistortion"}
     drawing |= {
         "RGBShift",
@@ -136,18 +139,18 @@ def test_every_transform_is_here():
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_does_what_its_reference_does(transform, reference, seed):
+def test_result_equals_the_reference(transform, reference, seed):
     images = stack(seed=seed)
     got = [image.astype(np.float64) for image in run(transform, images, seed)]
     want = by_reference(transform, reference, images, seed)
-    # uint8 results are rounded once, at the end; a value beside a boundary may fall to either side.
+    # uint8 results are rounded once, at the end. A value at a rounding boundary may round either way.
     slack = 0.51 if max(image.max() for image in got) > 10 else 2e-5
     for i, (one, other) in enumerate(zip(got, want, strict=True)):
         assert one.shape == other.shape, f"image {i}"
         assert np.abs(one - np.clip(other, 0, 255) if slack > 0.5 else one - other).max() <= slack, f"image {i}"
 
 
-def test_the_comparison_rejects_another_draw():
+def test_the_comparison_rejects_other_draws():
     transform, reference = CASES["RandomCrop"][0]
     images = stack()
     got, want = run(transform, images, 0), by_reference(transform, reference, images, 1)
@@ -155,7 +158,7 @@ def test_the_comparison_rejects_another_draw():
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
-def test_repr_reads_like_the_code_that_makes_it(transform, reference):
+def test_repr_is_valid_code(transform, reference):
     if isinstance(transform, T.LUT):
         assert repr(transform) == f"LUT(table=<{' x '.join(map(str, transform.table.shape))}>)"
         return
@@ -164,7 +167,7 @@ def test_repr_reads_like_the_code_that_makes_it(transform, reference):
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
-def test_keeps_each_argument_under_its_name(transform, reference):
+def test_stores_each_argument_under_its_name(transform, reference):
     assert all(hasattr(transform, name) for name in inspect.signature(type(transform)).parameters)
     assert type(transform).__doc__ and type(transform).__module__.startswith("cuaug.transforms.")
 
@@ -178,8 +181,8 @@ def test_pickles(transform, reference):
 
 
 @pytest.mark.parametrize(("transform", "reference"), ALL)
-def test_a_batch_is_its_images_one_by_one_and_untouched(transform, reference):
-    """The draws of sample i are those of index i, whatever is beside it."""
+def test_a_batch_equals_its_images_one_by_one_and_is_not_modified(transform, reference):
+    """Sample i draws by its index, independently of the batch."""
     images = stack(4)
     before = images.copy()
     together = run(transform, images, 3)
@@ -190,14 +193,14 @@ def test_a_batch_is_its_images_one_by_one_and_untouched(transform, reference):
 
 
 @pytest.mark.parametrize("transform", RANDOM, ids=lambda t: type(t).__name__)
-def test_each_image_of_a_batch_is_drawn_for(transform):
+def test_each_image_of_a_batch_has_its_own_draws(transform):
     one = stack(2)[1:]
     results = {image.tobytes() for image in run(transform, np.repeat(one, 40, axis=0), 0)}
     assert len(results) >= 2
 
 
 @pytest.mark.parametrize("transform", RESIZING, ids=lambda t: type(t).__name__)
-def test_each_size_is_drawn_for(transform):
+def test_each_size_has_its_own_draws(transform):
     images = np.repeat(stack(2)[1:], 40, axis=0)
     first, again, other = (run(transform, images, seed) for seed in (0, 0, 1))
     assert len({image.shape for image in first}) >= 2
@@ -228,16 +231,16 @@ def test_follows_an_explicit_generator(transform):
 
     state = torch.get_rng_state()
     first, second = twice(1)
-    assert torch.get_rng_state().equal(state), "torch's own generator is left alone"
+    assert torch.get_rng_state().equal(state), "torch's default generator is unchanged"
     again = twice(1)
     np.testing.assert_array_equal(again[0], first)
     np.testing.assert_array_equal(again[1], second)
     assert (first != second).any() and (twice(2)[0] != first).any()
 
 
-@pytest.mark.parametrize("transform", RANDOM[2:], ids=lambda t: type(t).__name__)  # those that keep the size
-def test_where_limits_it(transform):
-    """Inside RandomApply the others keep their pixels, and those it acts on get what they would get anyway."""
+@pytest.mark.parametrize("transform", RANDOM[2:], ids=lambda t: type(t).__name__)  # transforms that keep the size
+def test_where_selects_samples(transform):
+    """`where` selects samples; their results equal those without `where`, and the others are unchanged."""
     images = stack(16)
     where = np.arange(16) % 3 == 0
     everywhere = run(transform, images, 8)
@@ -249,67 +252,70 @@ def test_where_limits_it(transform):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        *[(lambda v=v: T.Resize(v), f"size is .* not {v!r}") for v in (0, -3, 1.5, "a")],
+        *[(lambda v=v: T.Resize(v), f"size must be .* not {v!r}") for v in (0, -3, 1.5, "a")],
         (lambda: T.Resize((1, 2, 3)), r"not \(1, 2, 3\)"),
-        (lambda: T.Resize((4, 4), max_size=9), r"max_size \(9\) goes with a single size"),
+        (lambda: T.Resize((4, 4), max_size=9), r"max_size \(9\) needs a single size"),
         (lambda: T.Resize(9, max_size=9), "max_size"),
-        (lambda: T.Resize(9, "lanczos"), "interpolation is one of 'nearest', 'bilinear', 'bicubic', not 'lanczos'"),
-        (lambda: T.Resize(9, 1), "interpolation is one of .*, not 1"),
-        (lambda: T.Resize(9, None), "interpolation is one of .*, not None"),
+        (lambda: T.Resize(9, "lanczos"),
+         "interpolation must be one of 'nearest', 'bilinear', 'bicubic', not 'lanczos'"),
+        (lambda: T.Resize(9, 1), "interpolation must be one of .*, not 1"),
+        (lambda: T.Resize(9, None), "interpolation must be one of .*, not None"),
         (lambda: T.CenterCrop((3, 0)), r"not \(3, 0\)"),
         (lambda: T.Pad(-1), "padding .* not -1"),
         (lambda: T.Pad(1.5), "padding .* not 1.5"),
         (lambda: T.Pad((1, 2, 3)), r"padding .* not \(1, 2, 3\)"),
-        (lambda: T.Pad(1, fill="red"), "fill is a number or a sequence of 3, not 'red'"),
+        (lambda: T.Pad(1, fill="red"), "fill must be a number or a sequence of 3, not 'red'"),
         (lambda: T.Pad(1, fill=(1, 2)), r"fill .* not \(1, 2\)"),
-        (lambda: T.Pad(1, padding_mode="mirror"), "padding_mode is one of 'constant', .*, not 'mirror'"),
+        (lambda: T.Pad(1, padding_mode="mirror"), "padding_mode must be one of 'constant', .*, not 'mirror'"),
         (lambda: T.RandomCrop(4, padding="1"), "padding .* not '1'"),
-        (lambda: T.RandomResizedCrop(4, scale=0.5), "scale is .* not 0.5"),
+        (lambda: T.RandomResizedCrop(4, scale=0.5), "scale must be .* not 0.5"),
         (lambda: T.RandomResizedCrop(4, scale=(0.9, 0.5)), r"scale .* not \(0.9, 0.5\)"),
         (lambda: T.RandomResizedCrop(4, ratio=(0, 1)), r"ratio .* not \(0, 1\)"),
         (lambda: T.RandomResizedCrop(4, scale=(float("nan"), 1)), "scale .* not .nan"),
-        *[(lambda v=v: T.RandomHorizontalFlip(v), f"p is a probability .* not {v}") for v in (1.1, -0.1, None)],
-        (lambda: T.Rot90(0.5), "k is an integer, not 0.5"),
-        (lambda: T.RandomRot90((2, 1)), r"times is \(fewest, most\) .* not \(2, 1\)"),
+        *[(lambda v=v: T.RandomHorizontalFlip(v), f"p must be a probability .* not {v}") for v in (1.1, -0.1, None)],
+        (lambda: T.Rot90(0.5), "k must be an integer, not 0.5"),
+        (lambda: T.RandomRot90((2, 1)), r"times must be \(fewest, most\) .* not \(2, 1\)"),
         (lambda: T.RandomZoomOut(side_range=(0.5, 2)), r"side_range .* not \(0.5, 2\)"),
-        (lambda: T.RandomResize(9, 9), "max_size is an integer from 10 to 2147483647, not 9"),
+        (lambda: T.RandomResize(9, 9), "max_size must be an integer from 10 to 2147483647, not 9"),
         (lambda: T.RandomShortestSize([]), r"min_size .* not \[\]"),
-        (lambda: T.RandomShortestSize(9, 0), "max_size is .* not 0"),
+        (lambda: T.RandomShortestSize(9, 0), "max_size must be .* not 0"),
         (lambda: T.ScaleJitter(0), "target_size .* not 0"),
-        *[(lambda v=v: T.RandomRotation(v), "degrees is a number of 0 or more, or .* not") for v in (-1, (2, 1), "x")],
-        (lambda: T.RandomRotation(1, center=3), r"center is two numbers, \(x, y\), not 3"),
+        *[(lambda v=v: T.RandomRotation(v), "degrees must be a number of 0 or more, or .* not")
+          for v in (-1, (2, 1), "x")],
+        (lambda: T.RandomRotation(1, center=3), r"center must be two numbers, \(x, y\), not 3"),
         (lambda: T.RandomRotation(1, padding_mode="mirror"), "padding_mode .* not 'mirror'"),
         (lambda: T.RandomAffine(1, (0.5, 1.5)), r"translate .* not \(0.5, 1.5\)"),
         (lambda: T.RandomAffine(1, scale=(0, 1)), r"scale .* not \(0, 1\)"),
         (lambda: T.RandomAffine(1, shear=(1, 2, 3)), r"shear .* not \(1, 2, 3\)"),
         (lambda: T.RandomPerspective(1.5), "distortion_scale .* not 1.5"),
-        (lambda: T.ElasticTransform(-1), "alpha is a number of at least 0, .* not -1"),
-        (lambda: T.ElasticTransform(sigma=(5, 0.5)), r"sigma is a number of at least 1, .* not \(5, 0.5\)"),
-        (lambda: T.GridDistortion(0), "num_steps is an integer of at least 1, not 0"),
-        (lambda: T.GridDistortion(distort_limit=1), r"distort_limit lies within \(-1, 1\], not 1"),
-        *[(lambda v=v: T.ColorJitter(brightness=v), f"brightness is .* not {v!r}") for v in (-0.1, "x")],
+        (lambda: T.ElasticTransform(-1), "alpha must be a number of at least 0, .* not -1"),
+        (lambda: T.ElasticTransform(sigma=(5, 0.5)), r"sigma must be a number of at least 1, .* not \(5, 0.5\)"),
+        (lambda: T.GridDistortion(0), "num_steps must be an integer of at least 1, not 0"),
+        (lambda: T.GridDistortion(distort_limit=1), r"distort_limit must be within \(-1, 1\], not 1"),
+        *[(lambda v=v: T.ColorJitter(brightness=v), f"brightness must be .* not {v!r}") for v in (-0.1, "x")],
         (lambda: T.ColorJitter(contrast=(-1, 1)), r"contrast .* not \(-1, 1\)"),
         (lambda: T.ColorJitter(hue=0.6), "hue .* not 0.6"),
         (lambda: T.ColorJitter(hue=(-0.6, 0)), r"hue .* from -0.5 to 0.5, .* not \(-0.6, 0\)"),
-        (lambda: T.Grayscale(2), "num_output_channels is 1 or 3, not 2"),
+        (lambda: T.Grayscale(2), "num_output_channels must be 1 or 3, not 2"),
         (lambda: T.LUT(np.zeros(255)), r"table .* of shape \(256,\) or \(3, 256\), not \(255,\)"),
-        (lambda: T.ConvertColor("RGB", "HSV"), "not from 'RGB' to 'HSV'"),
+        (lambda: T.ConvertColor("RGB", "HSV"), "source and target must be .* not 'RGB' and 'HSV'"),
         (lambda: T.RandomErasing(scale=(0.1, 1.2)), r"scale .* not \(0.1, 1.2\)"),
         (lambda: T.RandomErasing(value="black"), "value .* not 'black'"),
-        (lambda: T.RandomBrightness(-0.1), "brightness is 0 or more, .*not -0.1"),
-        (lambda: T.RandomHue(0.6), "hue is from 0 to 0.5, .*not 0.6"),
+        (lambda: T.RandomBrightness(-0.1), "brightness must be 0 or more, .*not -0.1"),
+        (lambda: T.RandomHue(0.6), "hue must be from 0 to 0.5, .*not 0.6"),
         (lambda: T.RandomPhotometricDistort(contrast=(2, 1)), r"contrast .* not \(2, 1\)"),
         (lambda: T.RandomGamma((-1, 1)), r"gamma .* not \(-1, 1\)"),
-        *[(lambda v=v: T.RandomPosterize(v), f"bits is an integer from 0 to 8, not {v}") for v in (9, -1, 2.5, None)],
-        (lambda: T.RandomSolarize("x"), "threshold is a number, not 'x'"),
+        *[(lambda v=v: T.RandomPosterize(v), f"bits must be an integer from 0 to 8, not {v}")
+          for v in (9, -1, 2.5, None)],
+        (lambda: T.RandomSolarize("x"), "threshold must be a number, not 'x'"),
         (lambda: T.CLAHE(0.5), r"clip_limit .* of at least 1, .* not \(1.0, 0.5\)"),
-        (lambda: T.CLAHE(tile_grid_size=8), "tile_grid_size is .across, down., .* not 8"),
+        (lambda: T.CLAHE(tile_grid_size=8), "tile_grid_size must be .across, down., .* not 8"),
         (lambda: T.CLAHE(tile_grid_size=(8, 65)), r"tile_grid_size .* 1 to 64, not \(8, 65\)"),
         (lambda: T.RGBShift(r_shift_limit=(3, 2)), r"r_shift_limit .* not \(3, 2\)"),
-        (lambda: T.PlanckianJitter("sun"), "mode is one of 'blackbody', 'CIED', not 'sun'"),
-        (lambda: T.PlanckianJitter(select_from=25), "illuminants 0 to 24, not 25"),
-        (lambda: T.PlanckianJitter(select_from=[]), r"illuminants 0 to 24, not \[\]"),
-        (lambda: T.GaussianNoise(mean=float("nan")), "mean is a number, not nan"),
+        (lambda: T.PlanckianJitter("sun"), "mode must be one of 'blackbody', 'CIED', not 'sun'"),
+        (lambda: T.PlanckianJitter(select_from=25), "illuminant numbers from 0 to 24, not 25"),
+        (lambda: T.PlanckianJitter(select_from=[]), r"illuminant numbers from 0 to 24, not \[\]"),
+        (lambda: T.GaussianNoise(mean=float("nan")), "mean must be a number, not nan"),
         (lambda: T.GaussianNoise(sigma=-1), "sigma .* not -1"),
         (lambda: T.SaltAndPepper((0, 2)), r"amount .* not \(0, 2\)"),
         (lambda: T.ShotNoise((0, 1)), r"scale_range .* not \(0, 1\)"),
@@ -317,53 +323,55 @@ def test_where_limits_it(transform):
         (lambda: T.CoarseDropout(hole_width_range=(0.5, 2)), r"hole_width_range .* not \(0.5, 2\)"),
         (lambda: T.GridMask(tile=0), "tile .* not 0"),
         (lambda: T.GridMask(ratio=1.5), "ratio .* not 1.5"),
-        *[(lambda v=v: T.GaussianBlur(v), f"kernel_size is an odd number .* not {v}") for v in (4, 0, 2.5)],
+        *[(lambda v=v: T.GaussianBlur(v), f"kernel_size must be an odd number .* not {v}") for v in (4, 0, 2.5)],
         (lambda: T.GaussianBlur((3, 3, 3)), r"kernel_size .* not \(3, 3, 3\)"),
-        (lambda: T.GaussianBlur(3, 0), "sigma is above 0, not 0"),
+        (lambda: T.GaussianBlur(3, 0), "sigma must be above 0, not 0"),
         (lambda: T.GaussianBlur(3, (2, 1)), r"sigma .* not \(2, 1\)"),
-        (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor is a number of at least 0, not -1"),
-        (lambda: T.MotionBlur(4, 0, 0), "kernel_size is an odd number of at least 3, .* not 4"),
+        (lambda: T.RandomAdjustSharpness(-1), "sharpness_factor must be a number of at least 0, not -1"),
+        (lambda: T.MotionBlur(4, 0, 0), "kernel_size must be an odd number of at least 3, .* not 4"),
         (lambda: T.MotionBlur((5, 3), 0, 0), r"kernel_size .* not \(5, 3\)"),
         (lambda: T.MotionBlur(3, -4, 0), "angle .* not -4"),
         (lambda: T.MotionBlur(3, 4, 1.5), r"direction .*\[-1, 1\].* not 1.5"),
-        (lambda: T.MotionBlur(3, 4, 1, interpolation="bicubic"), "interpolation is 'nearest' or 'bilinear'"),
-        (lambda: T.MedianBlur(9), "kernel_size is an odd number from 3 to 7, .* not 9"),
-        (lambda: T.Downscale((0, 1)), r"scale_range is above 0.* not \(0, 1\)"),
+        (lambda: T.MotionBlur(3, 4, 1, interpolation="bicubic"), "interpolation must be 'nearest' or 'bilinear'"),
+        (lambda: T.MedianBlur(9), "kernel_size must be an odd number from 3 to 7, .* not 9"),
+        (lambda: T.Downscale((0, 1)), r"scale_range must be above 0.* not \(0, 1\)"),
         (lambda: T.Downscale(interpolation_pair={"up": 0}), "interpolation_pair .* not {'up': 0}"),
-        *[(lambda v=v: T.JPEG(v), f"quality is from 1 to 100.* not {v}") for v in (0, 101, 2.5)],
+        *[(lambda v=v: T.JPEG(v), f"quality must be from 1 to 100.* not {v}") for v in (0, 101, 2.5)],
         (lambda: T.JPEG((9, 3)), r"quality .* not \(9, 3\)"),
-        (lambda: T.AutoAugment("coco"), "policy is one of 'imagenet', 'cifar10', 'svhn', not 'coco'"),
-        (lambda: T.RandAugment(-1), "num_ops is an integer of at least 0, not -1"),
-        (lambda: T.RandAugment(2, 31), "magnitude is one of 31 .*, not 31"),
-        (lambda: T.RandAugment(2, -1), "magnitude is an integer of at least 0, not -1"),
+        (lambda: T.AutoAugment("coco"), "policy must be one of 'imagenet', 'cifar10', 'svhn', not 'coco'"),
+        (lambda: T.RandAugment(-1), "num_ops must be an integer of at least 0, not -1"),
+        (lambda: T.RandAugment(2, 31), "magnitude must be an integer from 0 to 30, not 31"),
+        (lambda: T.RandAugment(2, -1), "magnitude must be an integer from 0 to 30, not -1"),
         (lambda: T.RandAugment(fill=(1, 2)), r"fill .* not \(1, 2\)"),
-        (lambda: T.TrivialAugmentWide(1), "num_magnitude_bins is an integer of at least 2, not 1"),
-        (lambda: T.TrivialAugmentWide(interpolation="lanczos"), "interpolation is one of .* not 'lanczos'"),
-        *[(lambda v=v: T.RandomChoice([T.Pad(1)], v), "p is a weight .* 1 transforms") for v in ([1, 1], [0], [-1])],
-        (lambda: T.RandomOrder([]), "RandomOrder needs at least one transform"),
-        (lambda: T.SomeOf([T.Pad(1)], 2), "n is an integer of 0 or more up to 1, .* not 2"),
-        *[(lambda v=v: T.SomeOf([T.Pad(1)], v, True), "n is an integer of 0 or more or") for v in ((3, 2), -1, 1.5)],
-        (lambda: T.RandomMask(ratio=2), "ratio is a probability .* not 2"),
+        (lambda: T.TrivialAugmentWide(1), "num_magnitude_bins must be an integer of at least 2, not 1"),
+        (lambda: T.TrivialAugmentWide(interpolation="lanczos"), "interpolation must be one of .* not 'lanczos'"),
+        *[(lambda v=v: T.RandomChoice([T.Pad(1)], v), "p must be a weight .* 1 transforms")
+          for v in ([1, 1], [0], [-1])],
+        (lambda: T.RandomOrder([]), "transforms of RandomOrder must hold at least one transform"),
+        (lambda: T.SomeOf([T.Pad(1)], 2), "n must be an integer of 0 or more up to 1, .* not 2"),
+        *[(lambda v=v: T.SomeOf([T.Pad(1)], v, True), "n must be an integer of 0 or more or")
+          for v in ((3, 2), -1, 1.5)],
+        (lambda: T.RandomMask(ratio=2), "ratio must be a probability .* not 2"),
         (lambda: T.Normalize([0.5], [0.0]), "std must be above 0"),
-        (lambda: T.Normalize([0.5, 0.5], [1.0]), r"mean is a number or a sequence of 3, not \[0.5, 0.5\]"),
+        (lambda: T.Normalize([0.5, 0.5], [1.0]), r"mean must be a number or a sequence of 3, not \[0.5, 0.5\]"),
         (lambda: T.ToDtype(torch.int32), "dtype is one of .*not torch.int32"),
-        (lambda: T.Compose(T.Resize(3)), "a sequence of transforms, not Resize"),
-        (lambda: T.RandomApply(T.Resize(3)), "a sequence of transforms, not Resize"),
-        (lambda: T.Compose([T.Resize(3), str]), "not a cuaug transform"),
+        (lambda: T.Compose(T.Resize(3)), "transforms must be a sequence of transforms, not Resize"),
+        (lambda: T.RandomApply(T.Resize(3)), "transforms must be a sequence of transforms, not Resize"),
+        (lambda: T.Compose([T.Resize(3), str]), "transforms must hold cuaug transforms, not <class"),
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit(make, message):
+def test_invalid_arguments_are_refused(make, message):
     with pytest.raises(cuaug.TransformError, match=message) as caught:
         make()
     assert isinstance(caught.value, ValueError)
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numpy_numbers_are_accepted():
     three, half = np.int64(3), np.float32(0.5)
     assert repr(T.Resize(three)) == "Resize(size=3)" and repr(T.Resize(np.array([3, 4]))) == "Resize(size=(3, 4))"
     assert T.RandomRotation(half).degrees == (-0.5, 0.5)
     assert T.CenterCrop(three).size == (3, 3) and T.Pad(three)._sides == (3, 3, 3, 3)
     assert T.RandomHorizontalFlip(half).p == 0.5
-    assert T.ColorJitter(half)._spans == T.ColorJitter(0.5)._spans
+    assert T.ColorJitter(half)._bounds == T.ColorJitter(0.5)._bounds
     assert T.RandomErasing(value=np.array([1, 2, 3]))._color == (1, 2, 3)
     assert "value=" in repr(T.RandomErasing(value=torch.tensor([1.0, 2.0, 3.0])))

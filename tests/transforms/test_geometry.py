@@ -1,4 +1,4 @@
-"""Sizes and places: torchvision's arithmetic, and distributions of what is drawn."""
+"""Resizes, crops, pads and flips: torchvision's arithmetic, and distributions of draws."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def sizes_after(transform: T.Transform, height: int, width: int) -> tuple[int, i
     return int(h[0]), int(w[0])
 
 
-def even(counts: Counter, places: int, n: int) -> bool:
-    """Every place occurs, each within five standard deviations of n / places."""
+def is_uniform(counts: Counter, places: int, n: int) -> bool:
+    """Whether every place occurs, within five standard deviations of n / places."""
     share = 1 / places
     return len(counts) == places and all(
         abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share)) for count in counts.values()
@@ -57,13 +57,13 @@ def torchvision_size(height: int, width: int, size: int, max_size: int | None) -
 
 
 @given(sides, sides, sides, st.none() | st.integers(1, 900))
-def test_resize_to_one_number(height, width, size, more):
+def test_resize_of_the_shorter_side_is_torchvisions(height, width, size, more):
     max_size = None if more is None else size + more
     got = sizes_after(T.Resize(size, max_size=max_size), height, width)
     assert got == torchvision_size(height, width, size, max_size)
 
 
-def test_resize_forms():
+def test_forms_of_the_resize_size():
     assert sizes_after(T.Resize((30, 40)), 100, 200) == (30, 40)
     assert sizes_after(T.Resize([30]), 100, 200) == sizes_after(T.Resize(30), 100, 200) == (30, 60)
     assert sizes_after(T.Resize(30, max_size=45), 100, 200) == (22, 45)
@@ -76,8 +76,8 @@ def test_resize_forms():
     ("image", "size", "corner"),
     [
         ((10, 10), (4, 4), (3, 3)),
-        ((11, 11), (4, 4), (4, 4)),  # 3.5 goes to the even 4
-        ((9, 9), (4, 4), (2, 2)),  # 2.5 goes to the even 2
+        ((11, 11), (4, 4), (4, 4)),  # 3.5 rounds to the even 4
+        ((9, 9), (4, 4), (2, 2)),  # 2.5 rounds to the even 2
         ((10, 9), (5, 4), (2, 2)),
         ((7, 7), (7, 7), (0, 0)),
     ],
@@ -88,7 +88,7 @@ def test_center_crop_rounds_as_torchvision(image, size, corner):
     assert got.shape == (*size, 3) and tuple(got[0, 0, :2]) == corner
 
 
-def test_center_crop_of_a_smaller_image_pads_less_on_the_left_and_top():
+def test_center_crop_pads_smaller_images_less_at_the_left_and_top():
     got = T.CenterCrop(6)(np.full((3, 9), 200, np.uint8))
     assert (got[:1] == 0).all() and (got[1:4] == 200).all() and (got[4:] == 0).all()
     got = T.CenterCrop((3, 4))(np.full((3, 1), 200, np.uint8))
@@ -107,17 +107,17 @@ def test_pad_adds_left_top_right_bottom(height, width, padding):
 
 
 @pytest.mark.parametrize("padding", [None, 1, (1, 0), (2, 0, 0, 1)])
-def test_random_crop_reaches_every_place_equally(padding):
+def test_random_crop_positions_are_equally_likely(padding):
     n = 6000
     drawn = params(T.RandomCrop((4, 3), padding), 6, 5, n)
     left, top, right, bottom = T.Pad(padding)._sides if padding is not None else (0, 0, 0, 0)
     places = (6 + top + bottom - 4 + 1) * (5 + left + right - 3 + 1)
-    assert even(Counter(zip(drawn["top"].tolist(), drawn["left"].tolist(), strict=True)), places, n)
+    assert is_uniform(Counter(zip(drawn["top"].tolist(), drawn["left"].tolist(), strict=True)), places, n)
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(1, 30), st.integers(0, 5))
 def test_random_crop_pads_if_needed_as_torchvision(height, width, crop_h, crop_w, padding):
-    """Both sides get all that lacks, so that the picture may stand anywhere."""
+    """Both sides get all missing pixels, so that the image may lie anywhere."""
     drawn = params(T.RandomCrop((crop_h, crop_w), padding, pad_if_needed=True), height, width, n=16)
     left, top, right, bottom = drawn["sides"][0].tolist()
     more_h, more_w = max(crop_h - height - 2 * padding, 0), max(crop_w - width - 2 * padding, 0)
@@ -126,7 +126,7 @@ def test_random_crop_pads_if_needed_as_torchvision(height, width, crop_h, crop_w
     assert (drawn["left"] >= 0).all() and (drawn["left"] + crop_w <= width + left + right).all()
 
 
-def test_random_crop_of_a_smaller_image():
+def test_random_crop_refuses_a_smaller_image():
     for chain in ([T.RandomCrop((10, 4))], [T.RandomApply([T.RandomCrop((10, 4))], 1)]):
         with pytest.raises(TransformError, match=r"crop of 10 x 4 .* an image of 9 x 5"):
             T.Compose(chain)(np.zeros((9, 5, 3), np.uint8))
@@ -144,7 +144,7 @@ def test_random_resized_crop_stays_in_the_image(height, width, seed):
     assert (drawn["left"] >= 0).all() and (drawn["left"] + drawn["width"] <= width).all()
 
 
-def test_random_resized_crop_draws_area_and_ratio_as_documented():
+def test_random_resized_crop_area_and_ratio_have_the_documented_distribution():
     scale, ratio = (0.2, 0.4), (0.5, 2.0)
     drawn = params(T.RandomResizedCrop(9, scale, ratio), 1000, 1000, n=20_000)
     area = drawn["height"] * drawn["width"] / 1e6
@@ -158,24 +158,24 @@ def test_random_resized_crop_draws_area_and_ratio_as_documented():
     assert abs((drawn["top"] / free).mean() - 0.5) < 0.01, "the place is uniform"
 
 
-def test_windows_of_a_share_reach_every_place_equally():
-    """The corners as well: of 6 x 6 pixels a quarter is 3 x 3, in 16 places."""
+def test_windows_of_fixed_area_are_equally_likely_everywhere():
+    """Corners too: a quarter of 6 x 6 pixels is 3 x 3, at 16 positions."""
     n = 6000
     crops = params(T.RandomResizedCrop(9, (0.25, 0.25), (1, 1)), 6, 6, n)
-    assert even(Counter(zip(crops["top"].tolist(), crops["left"].tolist(), strict=True)), 16, n)
+    assert is_uniform(Counter(zip(crops["top"].tolist(), crops["left"].tolist(), strict=True)), 16, n)
     rectangles = params(T.RandomErasing(1, (0.25, 0.25), (1, 1)), 6, 6, n)["rectangle"]
-    assert even(Counter(map(tuple, rectangles.tolist())), 16, n)
+    assert is_uniform(Counter(map(tuple, rectangles.tolist())), 16, n)
 
 
 @pytest.mark.parametrize(
     ("size", "window"),
     [
-        ((600, 11), (292, 0, 15, 11)),  # tall: the whole width, width / (3 / 4) rows, rounded
-        ((11, 600), (0, 292, 11, 15)),  # wide: the whole height, height * 4 / 3 columns
+        ((600, 11), (292, 0, 15, 11)),  # tall: the full width, width / (3 / 4) rows, rounded
+        ((11, 600), (0, 292, 11, 15)),  # wide: the full height, height * 4 / 3 columns
     ],
 )
 def test_random_resized_crop_of_extreme_shapes(size, window):
-    """No drawn window fits: the largest one in the middle whose ratio is within bounds."""
+    """No drawn window fits, so it takes the largest centered one with a ratio within bounds."""
     drawn = params(T.RandomResizedCrop(9, scale=(0.9, 1.0)), *size, n=50)
     assert {tuple(row) for row in np.stack([drawn[k] for k in ("top", "left", "height", "width")], 1)} == {window}
 
@@ -208,7 +208,7 @@ def test_flips_with_probability_p(transform, p):
 
 @pytest.mark.parametrize(("h", "w"), [(375, 500), (500, 375), (1, 900), (64, 64)])
 def test_resize_by_the_longer_side_alone(h, w):
-    """torchvision: size None, the longer side becomes max_size, the shorter follows, rounded down."""
+    """torchvision, size None: the longer side becomes max_size, the shorter side is rounded down."""
     drawn = params(T.Resize(None, max_size=96), h, w, n=1)
     got = int(drawn["height"][0]), int(drawn["width"][0])
     assert got == ((96, max(96 * w // h, 1)) if h > w else (max(96 * h // w, 1), 96))
@@ -225,8 +225,8 @@ def test_resize_by_the_longer_side_alone(h, w):
         (None, {"max_size": 30}, (22, 30)),
     ],
 )
-def test_functional_resize_takes_sizes_as_the_transform_does(size, options, want):
-    """One number is the shorter side, as in torchvision; it was once taken for both."""
+def test_functional_resize_reads_sizes_like_the_transform(size, options, want):
+    """One number is the shorter side, as in torchvision. A bug once used it for both sides."""
     image = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
     got = functional.resize(image, size, **options)
     assert got.shape == (*want, 3)

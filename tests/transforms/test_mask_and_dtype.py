@@ -1,4 +1,4 @@
-"""RandomErasing, RandomMask, Normalize and ToDtype: what is drawn, and what the values become."""
+"""RandomErasing, RandomMask, Normalize and ToDtype: distributions of draws, and resulting values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.transforms.test_geometry import params
 WHITE = np.full((40, 60, 3), 255, np.uint8)
 
 
-def test_random_erasing_draws_area_ratio_and_place_as_documented():
+def test_random_erasing_rectangles_have_the_documented_distribution():
     drawn = params(T.RandomErasing(1, (0.1, 0.3), (0.5, 2.0)), 800, 1000, n=20_000)["rectangle"]
     top, left, bottom, right = drawn.T
     area, aspect = (bottom - top) * (right - left) / 8e5, (bottom - top) / (right - left)
@@ -28,8 +28,8 @@ def test_random_erasing_draws_area_ratio_and_place_as_documented():
     assert abs((top / (800 - bottom + top)).mean() - 0.5) < 0.01
 
 
-def test_random_erasing_of_what_has_no_room():
-    """torchvision tries ten times for a rectangle smaller than the image on both sides, and then leaves it alone."""
+def test_random_erasing_skips_images_without_room():
+    """As torchvision: after ten rectangles that are not smaller than the image, it is unchanged."""
     for size, scale in [((4, 100), (0.9, 1.0)), ((1, 1), (0.02, 0.33)), ((1, 30), (0.02, 0.33))]:
         image = np.full((*size, 3), 9, np.uint8)
         np.testing.assert_array_equal(T.RandomErasing(1, scale, (3.0, 3.3))(image), image)
@@ -64,13 +64,13 @@ def test_random_erasing_with_noise():
 
 
 @pytest.mark.parametrize("ratio", [0, 0.1, 0.5, 1])
-def test_random_mask_hides_each_pixel_with_its_ratio(ratio):
-    hidden = (T.RandomMask(ratio, fill=(1, 2, 3))(np.stack([WHITE] * 8)) == [1, 2, 3]).all(axis=3)
-    n = hidden.size
-    assert abs(hidden.mean() - ratio) <= 5 * math.sqrt(ratio * (1 - ratio) / n)
+def test_random_mask_masks_each_pixel_with_its_ratio(ratio):
+    masked = (T.RandomMask(ratio, fill=(1, 2, 3))(np.stack([WHITE] * 8)) == [1, 2, 3]).all(axis=3)
+    n = masked.size
+    assert abs(masked.mean() - ratio) <= 5 * math.sqrt(ratio * (1 - ratio) / n)
     if ratio == 0.5:
-        for shifted in (hidden[:, 1:] ^ hidden[:, :-1], hidden[:, :, 1:] ^ hidden[:, :, :-1], hidden[1:] ^ hidden[:-1]):
-            assert abs(shifted.mean() - 0.5) < 0.02, "neighbours and images are independent"
+        for shifted in (masked[:, 1:] ^ masked[:, :-1], masked[:, :, 1:] ^ masked[:, :, :-1], masked[1:] ^ masked[:-1]):
+            assert abs(shifted.mean() - 0.5) < 0.02, "neighbors and images are independent"
 
 
 def test_random_mask_with_probability_p():
@@ -83,7 +83,7 @@ def test_random_mask_with_probability_p():
 LEVELS = np.arange(256, dtype=np.uint8).reshape(16, 16)
 
 
-def test_to_dtype_scales_or_keeps():
+def test_to_dtype_scales_or_keeps_values():
     for dtype, epsilon in ((torch.float32, 1e-7), (torch.float16, 5e-4)):
         assert np.abs(T.ToDtype(dtype, scale=True)(LEVELS) - LEVELS / 255).max() <= epsilon
         np.testing.assert_array_equal(T.ToDtype(dtype)(LEVELS), LEVELS)
@@ -94,14 +94,14 @@ def test_to_dtype_scales_or_keeps():
     assert saturated.tolist() == [[0, 0, 128, 255, 255]]
 
 
-def test_there_and_back_is_the_identity():
+def test_to_float_and_back_is_the_identity():
     for dtype in (torch.float16, torch.float32, torch.bfloat16):
         for scale in (True, False):
             chain = T.Compose([T.ToDtype(dtype, scale=scale), T.ToDtype(torch.uint8, scale=scale)])
             np.testing.assert_array_equal(chain(LEVELS), LEVELS)
 
 
-def test_normalize_forms():
+def test_forms_of_mean_and_std():
     want = (LEVELS / 255 - 0.4) / 0.2
     for mean, std in (([0.4], [0.2]), (0.4, 0.2)):
         np.testing.assert_allclose(T.Normalize(mean, std)(LEVELS), want, atol=1e-5)
@@ -113,21 +113,21 @@ def test_normalize_forms():
 
 
 @pytest.mark.parametrize(("mean", "std"), [([123.7, 116.3, 103.5], [58.4, 57.1, 57.4]), (0, 255), (127.5, 0.5)])
-def test_mean_and_std_of_levels_are_refused_where_levels_are_scaled(mean, std):
-    """As DALI, OpenCV and Caffe have them; each picture would come out as nearly one value."""
+def test_mean_and_std_in_levels_are_refused_for_uint8(mean, std):
+    """DALI, OpenCV and Caffe use levels; each image would become nearly constant."""
     rgb = np.stack([LEVELS] * 3, axis=-1)
     for normalize in (T.Normalize(mean, std), lambda image: F.normalize(image, mean, std)):
-        with pytest.raises(TransformError, match=r"(mean|std) is of values in \[0, 1\].*by 255.*ToDtype"):
+        with pytest.raises(TransformError, match=r"(mean|std) must be at most 1, not .*by 255.*ToDtype"):
             normalize(rgb)
     want = (rgb - np.broadcast_to(mean, 3)) / std
-    as_they_are = T.Compose([T.ToDtype(torch.float32), T.Normalize(mean, std)])
-    np.testing.assert_allclose(as_they_are(rgb), want, rtol=1e-5, atol=1e-4)
+    keep_levels = T.Compose([T.ToDtype(torch.float32), T.Normalize(mean, std)])
+    np.testing.assert_allclose(keep_levels(rgb), want, rtol=1e-5, atol=1e-4)
     np.testing.assert_allclose(T.Normalize(mean, std)(rgb.astype(np.float32)), want, rtol=1e-5, atol=1e-4)
 
 
-def test_inside_random_apply():
-    """The type belongs to the batch; normalizing does not, though it makes everyone float."""
-    with pytest.raises(TransformError, match="not inside RandomApply"):
+def test_to_dtype_and_normalize_inside_random_apply():
+    """The dtype belongs to the batch. Normalize is per sample, but makes all samples float."""
+    with pytest.raises(TransformError, match="move ToDtype out of RandomApply"):
         T.RandomApply([T.ToDtype(torch.float32)])(LEVELS)
     got = T.RandomApply([T.Normalize([0.5], [0.5])])(np.full((50, 2, 2, 3), 255, np.uint8))
     assert np.unique(got).tolist() == [1.0]
@@ -151,24 +151,24 @@ def test_normalized_images_cannot_become_uint8():
     ],
     ids=lambda transform: type(transform).__name__,
 )
-def test_values_for_three_channels_need_three(transform):
+def test_values_per_channel_need_three_channels(transform):
     with pytest.raises(TransformError, match="3 entries, one per channel, but the images have 1"):
         transform(np.zeros((9, 9), np.uint8))
     with pytest.raises(TransformError, match="3 entries"):
         T.Compose([T.Grayscale(), transform])(np.zeros((9, 9, 3), np.uint8))
 
 
-def test_how_far_uint8_is_from_torchvisions():
-    """As docs/parity.md has it; its formulas."""
+def test_distance_of_uint8_conversion_from_torchvisions():
+    """torchvision's formulas; docs/parity.md states the distance."""
     values = np.random.default_rng(0).random((3, 200, 200), dtype=np.float32)
     got = T.ToDtype(torch.uint8, scale=True)(torch.from_numpy(values)).numpy()
     apart = got.astype(int) - (values * np.float32(255.999)).astype(np.uint8)
     assert set(np.unique(np.abs(apart))) == {0, 1} and abs((apart != 0).mean() - 0.25) < 0.01
-    some = torch.tensor([2.6, 2.4, -3.0, 300.0]).expand(3, 1, 4)
-    assert T.ToDtype(torch.uint8)(some)[0].tolist() == [[3, 2, 0, 255]]
+    floats = torch.tensor([2.6, 2.4, -3.0, 300.0]).expand(3, 1, 4)
+    assert T.ToDtype(torch.uint8)(floats)[0].tolist() == [[3, 2, 0, 255]]
 
 
-def test_how_far_contrast_is_from_torchvisions():
+def test_distance_of_contrast_from_torchvisions():
     image = np.random.default_rng(0).integers(0, 256, (90, 90, 3), dtype=np.uint8)
     gray = image @ np.array([0.2989, 0.587, 0.114])
     for factor in (0.37, 2.9):

@@ -1,4 +1,4 @@
-"""MixUp and CutMix: what their formulas make of what they drew, of images and labels. Loaders: tests/loader."""
+"""MixUp and CutMix against their formulas, for images and labels. Loaders: tests/loader."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ CHOICE = T.RandomChoice(MIXES)
 SCALED = T.ToDtype(torch.float32, scale=True)
 
 
-def pictures(n, dtype=torch.uint8):
+def random_images(n, dtype=torch.uint8):
     x = torch.from_numpy(np.random.default_rng(n).integers(0, 256, (n, 3, 20, 31), dtype=np.uint8))
     return x if dtype == torch.uint8 else (x / 255).to(dtype)
 
 
 def by_formula(step, image, other, soft, other_soft):
-    """One image, (C, H, W) float64, and label, as torchvision's formulas have them."""
+    """One image, (C, H, W) float64, and label, by torchvision's formulas."""
     if step["transform"] == "MixUp":
         lam = step["params"]["lam"]
         image = lam * image + (1 - lam) * other
@@ -42,7 +42,7 @@ def by_formula(step, image, other, soft, other_soft):
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("mix", [*MIXES, T.MixUp(p=0.5, num_classes=10), T.CutMix(2.0, 10, 0.5), CHOICE], ids=repr)
 def test_images_and_labels_by_the_formula(mix, dtype):
-    x, labels = pictures(9, dtype), [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    x, labels = random_images(9, dtype), [3, 1, 4, 1, 5, 9, 2, 6, 5]
     chain = T.Compose([mix])
     (made, mixed), told = chain.trace(x, labels)
     told = json.loads(json.dumps(told))
@@ -60,8 +60,8 @@ def test_images_and_labels_by_the_formula(mix, dtype):
     assert labels == [3, 1, 4, 1, 5, 9, 2, 6, 5]
 
 
-def test_what_is_not_mixed_is_itself():
-    x, labels = pictures(64), list(range(10)) * 6 + [0] * 4
+def test_unmixed_samples_are_unchanged():
+    x, labels = random_images(64), list(range(10)) * 6 + [0] * 4
     for mix in (T.MixUp(num_classes=10, p=0.25), T.CutMix(num_classes=10, p=0.25)):
         made, mixed = mix(x, labels)
         same = (made == x).flatten(1).all(1).numpy()
@@ -73,10 +73,10 @@ def test_what_is_not_mixed_is_itself():
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("last", [False, True])
 @pytest.mark.parametrize("at_once", [1, 3])
-def test_one_thread_and_several_make_the_same_bits(dtype, last, at_once, monkeypatch):
-    """NumPy's operators, image by image or by a few, and torch's; as planes and channels-last, which stays so."""
-    monkeypatch.setattr(mixes, "_VALUES_AT_ONCE", at_once * 3 * 20 * 31)
-    images = pictures(9, dtype)
+def test_one_thread_and_several_give_the_same_bits(dtype, last, at_once, monkeypatch):
+    """NumPy in chunks and torch; NCHW and channels-last images keep their memory format."""
+    monkeypatch.setattr(mixes, "_CHUNK_VALUES", at_once * 3 * 20 * 31)
+    images = random_images(9, dtype)
     images = images.contiguous(memory_format=torch.channels_last) if last else images
     rng, size = SampleRNG(1, 2, np.arange(8)), np.full(8, 20)
     shares = rng.uniform(20 * 31).reshape(8, 1, 20, 31)
@@ -92,7 +92,7 @@ def test_one_thread_and_several_make_the_same_bits(dtype, last, at_once, monkeyp
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
-def test_values_that_are_not_finite_are_mixed_without_a_warning(dtype, monkeypatch):
+def test_infinite_values_are_mixed_without_a_warning(dtype, monkeypatch):
     images = torch.tensor([torch.inf, torch.nan, 1.0], dtype=dtype).expand(3, 3, 2, 3)
     weights = [np.array([0.0, 2.0]), np.array([1.0, 1e5])]
     made = []
@@ -103,15 +103,15 @@ def test_values_that_are_not_finite_are_mixed_without_a_warning(dtype, monkeypat
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
-def test_lambda_is_from_beta(alpha):
-    """Its mean and variance; its distribution is test_random.py's."""
+def test_lambda_is_beta_distributed(alpha):
+    """Mean and variance; tests/sampling checks the distribution."""
     lam = params(T.MixUp(alpha), 20, 30, 20_000)["lam"]
     assert abs(lam.mean() - 0.5) < 0.015 and abs(lam.var() / (0.25 / (2 * alpha + 1)) - 1) < 0.05
 
 
 @pytest.mark.parametrize(("height", "width"), [(20, 31), (1, 1), (224, 3)])
-def test_boxes_are_torchvisions(height, width):
-    """Its code, from the same numbers."""
+def test_cutmix_boxes_are_torchvisions(height, width):
+    """torchvision's code, from the same draws."""
     mix, n = T.CutMix(0.7), 500
     boxes = params(mix, height, width, n)["box"]
     rng = SampleRNG(0, 0, np.arange(n))
@@ -127,9 +127,9 @@ def test_boxes_are_torchvisions(height, width):
 
 
 @pytest.mark.parametrize("transform", [T.MixUp(num_classes=2), T.CutMix(), T.Mosaic(), T.CopyPaste(), CHOICE], ids=repr)
-def test_one_image_has_no_others_to_mix_with(transform):
-    """A Dataset's own transforms are called for each image, which was then mixed with itself: nothing happened."""
-    x = pictures(1)
+def test_a_single_image_is_refused(transform):
+    """A bug: in a Dataset's transforms, each image was mixed with itself, which changed nothing."""
+    x = random_images(1)
     images = [x[0], x[0].permute(1, 2, 0).numpy(), Image.fromarray(x[0].permute(1, 2, 0).numpy()), x[0, 0].numpy()]
     for chain in (transform, T.Compose([T.RandomHorizontalFlip(), T.Compose([transform])])):
         for image in images:
@@ -139,26 +139,26 @@ def test_one_image_has_no_others_to_mix_with(transform):
         T.Compose([transform]).trace(images[0], 1)
 
 
-def test_a_batch_of_one_is_as_it_is():
-    """As the last of an epoch may be."""
-    x = pictures(1)
+def test_a_batch_of_one_is_unchanged():
+    """The last batch of an epoch may have one image."""
+    x = random_images(1)
     made, (label,) = T.MixUp(num_classes=3)(x, [2])
     assert torch.equal(made, x) and label.tolist() == [0, 0, 1]
 
 
-# --- choices ----------------------------------------------------------------------------------------------------------
+# --- RandomChoice -----------------------------------------------------------------------------------------------------
 
 
-def test_one_of_both_for_each_sample():
-    x, labels = pictures(200), [i % 10 for i in range(200)]
+def test_random_choice_mixes_each_sample_with_one_member():
+    x, labels = random_images(200), [i % 10 for i in range(200)]
     (made, mixed), told = T.Compose([T.RandomChoice(MIXES, p=[3, 1])]).trace(x, labels)
     names = [steps[0]["transform"] for steps in told]
     assert all(len(steps) == 1 for steps in told) and 120 < names.count("MixUp") < 180
     assert len(mixed) == 200 and all(label.shape == (10,) for label in mixed) and len(made) == 200
 
 
-def test_choices_of_functions():
-    x = pictures(40)
+def test_random_choice_of_functions():
+    x = random_images(40)
     flips = T.RandomChoice([T.Lambda(lambda x: x.flip(-1)), T.RandomChoice([T.Lambda(lambda x: x.flip(-2))])])
     chain = T.Compose([T.RandomHorizontalFlip(0), flips, T.Pad(1)])
     made, told = chain.trace(x)
@@ -171,19 +171,19 @@ def test_choices_of_functions():
     assert torch.equal(T.RandomChoice([across, T.RandomChoice([down, down])], p=[0, 1])(x), x.flip(-2))
 
 
-def test_choices_that_do_not_fit():
-    with pytest.raises(TransformError, match="functions of whole batches or among other transforms, not both"):
+def test_invalid_choices_are_refused():
+    with pytest.raises(TransformError, match="transforms of RandomChoice must all act on whole batches, or none"):
         T.RandomChoice([T.MixUp(), T.RandomHorizontalFlip()])
-    with pytest.raises(TransformError, match=r"made images of \(4, 3, 20, 31\) and of \(4, 3, 5, 5\)"):
-        T.RandomChoice([T.MixUp(), T.Lambda(lambda x: x[..., :5, :5])])(pictures(4))
+    with pytest.raises(TransformError, match=r"must make images of one shape, not \(4, 3, 20, 31\) and \(4, 3, 5, 5\)"):
+        T.RandomChoice([T.MixUp(), T.Lambda(lambda x: x[..., :5, :5])])(random_images(4))
 
 
 @pytest.mark.parametrize("choice", [T.RandomApply, T.RandomOrder, T.SomeOf, T.RandomChoice])
-def test_choices_for_each_sample_hold_no_functions_of_batches(choice):
-    """Said when they are made, and not of a sample in an epoch."""
-    held, whole = "CutMix acts on whole batches: it cannot be a part of", "functions of whole batches or among other"
+def test_containers_refuse_batch_transforms_at_construction(choice):
+    held, whole = "CutMix acts on whole batches, but {} decides per sample", "must all act on whole batches, or none"
+    held = held.format(choice.__name__)
     for member, message in (
-        (T.CutMix(), whole if choice is T.RandomChoice else f"{held} {choice.__name__}, which decides for each sample"),
+        (T.CutMix(), whole if choice is T.RandomChoice else held),
         (T.RandomChoice([T.CutMix()]), whole if choice is T.RandomChoice else held),
         (T.Compose([T.Pad(1), T.RandomApply([]), T.CutMix()]), held),
     ):
@@ -191,9 +191,9 @@ def test_choices_for_each_sample_hold_no_functions_of_batches(choice):
             choice([T.RandomHorizontalFlip(), member])
     chain = T.Compose([T.Pad(1)])
     chosen = T.RandomApply([chain], p=1)
-    chain.transforms.append(T.CutMix())  # which was not there
-    with pytest.raises(TransformError, match="CutMix acts on whole batches: it cannot be a part of another transform"):
-        chosen(pictures(2))
+    chain.transforms.append(T.CutMix())  # after the check
+    with pytest.raises(TransformError, match="CutMix acts on whole batches, so another transform cannot hold it"):
+        chosen(random_images(2))
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def test_choices_for_each_sample_hold_no_functions_of_batches(choice):
     ],
     ids=lambda labels: f"{type(labels[0]).__name__}",
 )
-def test_kinds_of_labels(labels):
-    _, mixed = T.MixUp(num_classes=3)(pictures(3), labels)
+def test_types_of_labels(labels):
+    _, mixed = T.MixUp(num_classes=3)(random_images(3), labels)
     assert all(
         isinstance(label, torch.Tensor if isinstance(labels[0], torch.Tensor) else np.ndarray) for label in mixed
     )
@@ -234,46 +234,46 @@ def test_kinds_of_labels(labels):
     ids=lambda labels: f"{type(labels).__name__} {labels.dtype} {labels.ndim}",
 )
 @pytest.mark.parametrize("mix", [T.MixUp(num_classes=3), T.RandomChoice([T.CutMix(num_classes=3)])], ids=repr)
-def test_labels_that_are_one_tensor(mix, labels):
-    """As torchvision's mixes, and a DataLoader's batches, have them."""
+def test_labels_in_one_tensor(mix, labels):
+    """The labels of torchvision's mixes and of DataLoader batches."""
     chain = T.Compose([mix], generator=torch.Generator().manual_seed(0))
-    _, mixed = chain(pictures(3), labels)
+    _, mixed = chain(random_images(3), labels)
     chain.generator.manual_seed(0)
-    _, of_list = chain(pictures(3), list(labels))
+    _, of_list = chain(random_images(3), list(labels))
     assert type(mixed) is type(labels) and mixed.shape == (3, 3)
     assert mixed.dtype == (torch.float32 if isinstance(labels, torch.Tensor) else np.float32)
     assert np.array_equal(mixed, np.stack([np.asarray(label) for label in of_list]))
     chain.generator.manual_seed(0)
-    with torch.device("meta"):  # as torch.set_default_device has it: not where labels go
-        assert np.array_equal(chain(pictures(3), labels)[1], mixed)
+    with torch.device("meta"):  # torch.set_default_device does not decide where labels go
+        assert np.array_equal(chain(random_images(3), labels)[1], mixed)
 
 
 @pytest.mark.parametrize("labels", [torch.tensor([0, 2, 1]), torch.zeros(3, 4), np.array(["a", "b", "c"])])
-def test_labels_that_are_one_tensor_and_left_alone(labels):
+def test_labels_in_one_tensor_pass_unchanged_without_a_mix(labels):
     chain = T.Compose([T.RandomResizedCrop(8), T.Lambda(lambda x: x), T.RandomHorizontalFlip()])
-    assert chain(pictures(3), labels)[1] is labels
-    (_, same), told = chain.trace(pictures(3), labels)
-    assert same is labels and chain.replay(told, pictures(3), labels)[1] is labels
+    assert chain(random_images(3), labels)[1] is labels
+    (_, same), told = chain.trace(random_images(3), labels)
+    assert same is labels and chain.replay(told, random_images(3), labels)[1] is labels
 
 
-def test_tensors_that_are_no_labels_of_a_batch():
+def test_targets_that_are_no_labels_of_a_batch_are_refused():
     for labels in (torch.tensor(1), np.array(1), "abc", (0, 1, 2), b"abc", torch.zeros(3, 20, 31), np.zeros((3, 2, 4))):
-        with pytest.raises(TransformError, match=r"the targets of a batch are a list .* labels may also be a tensor"):
-            T.MixUp(num_classes=3)(pictures(3), labels)
-    with pytest.raises(TransformError, match="there are 3 images, but 2 targets"):
-        T.MixUp(num_classes=3)(pictures(3), torch.tensor([0, 1]))
-    some = T.RandomChoice([T.MixUp(num_classes=3), T.Lambda(lambda x: x)])
+        with pytest.raises(TransformError, match=r"target of a batch must be a list .* labels may also be a tensor"):
+            T.MixUp(num_classes=3)(random_images(3), labels)
+    with pytest.raises(TransformError, match="targets must be one per image: 3, not 2"):
+        T.MixUp(num_classes=3)(random_images(3), torch.tensor([0, 1]))
+    partial = T.RandomChoice([T.MixUp(num_classes=3), T.Lambda(lambda x: x)])
     with pytest.raises(TransformError, match="come out of the chain as "):
-        some(pictures(30), torch.zeros(30, dtype=torch.int64))
+        partial(random_images(30), torch.zeros(30, dtype=torch.int64))
 
 
-def test_mixes_of_mixes():
-    """Soft labels are mixed again: of three samples."""
-    x, labels = pictures(12), list(range(10)) + [0, 1]
+def test_mixing_soft_labels_again():
+    """The second mix combines the labels of three samples."""
+    x, labels = random_images(12), list(range(10)) + [0, 1]
     (_, mixed), told = T.Compose([*MIXES]).trace(x, labels)
     lam = np.array([steps[0]["params"]["lam"] for steps in told])
     first = lam[:, None] * np.eye(10)[labels] + (1 - lam[:, None]) * np.roll(np.eye(10)[labels], -1, 0)
-    for i in range(9):  # the last two have no partner of a partner that was drawn for in this order
+    for i in range(9):  # the partners of the last two wrap around
         x0, y0, x1, y1 = told[i][1]["params"]["box"]
         share = 1 - (x1 - x0) * (y1 - y0) / (20 * 31)
         np.testing.assert_allclose(mixed[i], share * first[i] + (1 - share) * first[i + 1], atol=1e-6)
@@ -282,34 +282,38 @@ def test_mixes_of_mixes():
 @pytest.mark.parametrize(
     ("mix", "labels", "message"),
     [
-        (T.MixUp(), [0, 1], "MixUp needs num_classes where labels are integers, as 0"),
+        (T.MixUp(), [0, 1], r"num_classes of MixUp must be given: labels are integers \(0\)"),
         (T.CutMix(num_classes=3), [0, 3], r"labels must be 0 ... 2 \(num_classes=3\), not 3"),
         (T.CutMix(num_classes=3), [-1, 0], r"labels must be 0 ... 2 \(num_classes=3\), not -1"),
-        (T.CutMix(num_classes=3), [[0.5, 0.5]] * 2, "labels have num_classes, 3, numbers each, not 2"),
-        (T.MixUp(), [[0.5, 0.5], [1.0]], r"labels of one shape, not of \[\(1,\), \(2,\)\]"),
+        (T.CutMix(num_classes=3), [[0.5, 0.5]] * 2, "labels must have num_classes=3 numbers each, not 2"),
+        (T.MixUp(), [[0.5, 0.5], [1.0]], r"labels of MixUp must have one shape, not \[\(1,\), \(2,\)\]"),
         *[
-            (T.MixUp(num_classes=3), [label] * 2, "MixUp mixes labels that are integers or vectors of numbers, not")
+            (T.MixUp(num_classes=3), [label] * 2, "labels of MixUp must be integers or vectors of numbers, not")
             for label in (None, "cat", {"boxes": [[0, 0, 1, 1]]}, 0.5, [[0, 1], [1, 0]], [[1], [1, 2]])
         ],
         *[
-            (mix, [label] * 2, rf"the label is a tuple of 2 fields, .*; {type(mix).__name__} needs one")
+            (
+                mix,
+                [label] * 2,
+                rf"labels of {type(mix).__name__} must be integers .* not tuples: the label is a tuple of 2 fields, ",
+            )
             for mix in (T.MixUp(), T.CutMix(num_classes=2))
             for label in ((0, "name"), (1, 100), (0.5, 0.5))
         ],
     ],
 )
-def test_labels_that_do_not_fit(mix, labels, message):
+def test_invalid_labels_are_refused(mix, labels, message):
     with pytest.raises(TransformError, match=message):
-        mix(pictures(2), labels)
+        mix(random_images(2), labels)
 
 
 @pytest.mark.parametrize("mix", [T.MixUp, T.CutMix])
-def test_arguments_that_do_not_fit(mix):
+def test_invalid_arguments_are_refused(mix):
     for alpha in (0, -1, float("inf"), None):
-        with pytest.raises(TransformError, match=f"alpha is a number above 0, not {alpha}"):
+        with pytest.raises(TransformError, match=f"alpha must be a number above 0, not {alpha}"):
             mix(alpha)
-    with pytest.raises(TransformError, match="num_classes is an integer of at least 1, not 0"):
+    with pytest.raises(TransformError, match="num_classes must be an integer of at least 1, not 0"):
         mix(num_classes=0)
-    with pytest.raises(TransformError, match="p is a probability"):
+    with pytest.raises(TransformError, match="p must be a probability"):
         mix(p=2)
     assert repr(mix(0.2, 10)) == f"{mix.__name__}(alpha=0.2, num_classes=10)"

@@ -1,4 +1,4 @@
-"""The worked examples of docs/your_own.md, run as they are printed there."""
+"""The examples of docs/your_own.md run as printed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ array: np.ndarray[Any, Any] = F.rotate(F.horizontal_flip(np.zeros((9, 9))), 30, 
 
 
 @pytest.mark.slow
-def test_types_are_what_is_documented(tmp_path):
-    """For whoever checks types: cuaug says its own (py.typed)."""
+def test_the_examples_pass_mypy(tmp_path):
+    """cuaug ships its types (py.typed)."""
     pytest.importorskip("mypy")
     imports = "from typing import Any\nimport torch\nfrom cuaug import functional as F\n"
     (file := tmp_path / "own.py").write_text("\n".join([imports, *EXAMPLES, TYPED]))
-    # With the options of cuaug's own check, whose cache knows torch already.
+    # With cuaug's own mypy options, whose cache already has torch.
     command = [sys.executable, "-m", "mypy", file]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,15 +59,15 @@ def images():
     return torch.from_numpy(np.stack(smooth)).permute(0, 3, 1, 2).float()
 
 
-def test_swing_turns_about_the_nail(own, images):
+def test_swing_rotates_about_the_nail(own, images):
     got, params = T.Compose([own["RandomSwing"](30, p=1.0)]).trace(images)
     angles = [steps[0]["params"]["angle"] for steps in params]
     assert len(set(angles)) == 6
     for image, out, angle in zip(images, got, angles, strict=True):
-        # OpenCV's pixel centres are whole numbers: the nail is at (24.5, -0.5).
+        # OpenCV's pixel centers are whole numbers: the nail is at (24.5, -0.5).
         matrix = cv2.getRotationMatrix2D((24.5, -0.5), np.degrees(angle), 1.0)
-        wanted = cv2.warpAffine(image.permute(1, 2, 0).numpy().astype(np.float64), matrix, (50, 40))
-        assert np.abs(out.permute(1, 2, 0).numpy() - wanted).mean() < 2e-3
+        expected = cv2.warpAffine(image.permute(1, 2, 0).numpy().astype(np.float64), matrix, (50, 40))
+        assert np.abs(out.permute(1, 2, 0).numpy() - expected).mean() < 2e-3
 
 
 def test_curve(own, images):
@@ -79,12 +79,12 @@ def test_curve(own, images):
 
 
 def test_sepia(own, images):
-    some = own["RandomSepia"](0.5)(images.repeat(20, 1, 1, 1))
-    everyone = own["RandomSepia"](1.0)(images)
+    half = own["RandomSepia"](0.5)(images.repeat(20, 1, 1, 1))
+    all_toned = own["RandomSepia"](1.0)(images)
     r, g, b = images.unbind(1)
-    torch.testing.assert_close(everyone[:, 0], (0.393 * r + 0.769 * g + 0.189 * b).clamp(0, 1), atol=1e-5, rtol=0)
-    torch.testing.assert_close(everyone[:, 2], (0.272 * r + 0.534 * g + 0.131 * b).clamp(0, 1), atol=1e-5, rtol=0)
-    toned = (some != images.repeat(20, 1, 1, 1)).flatten(1).any(1)
+    torch.testing.assert_close(all_toned[:, 0], (0.393 * r + 0.769 * g + 0.189 * b).clamp(0, 1), atol=1e-5, rtol=0)
+    torch.testing.assert_close(all_toned[:, 2], (0.272 * r + 0.534 * g + 0.131 * b).clamp(0, 1), atol=1e-5, rtol=0)
+    toned = (half != images.repeat(20, 1, 1, 1)).flatten(1).any(1)
     assert 40 < int(toned.sum()) < 80
 
 
@@ -97,12 +97,12 @@ def test_the_whole_chain(own, images):
     assert "RandomSwing(degrees=10)" in repr(chain)
 
 
-def test_explained(own):
+def test_explain_of_the_whole_chain(own):
     text = own["chain"].explain()
     assert text.startswith("5 transforms, 256 images: 2 launches\nlaunch 1\n    RandomResizedCrop       geometry\n")
     assert "ends at RandomSwing for" in text and ": a second resampling of another kind\nlaunch 2\n" in text
     assert text.endswith(
-        "function of the whole batch: Lambda(function=without_mean)\n    images are stored before it, and read after it"
+        "batch transform: Lambda(function=without_mean)\n    images are stored before it and read after it"
     )
 
 
@@ -116,13 +116,13 @@ def test_explained(own):
         ([T.TenCrop(200), T.ToDtype(torch.float32, scale=True)], 1),
     ],
 )
-def test_explained_launches_are_those_that_run(chain, launches):
+def test_explain_counts_the_launches(chain, launches):
     text = T.Compose(chain).explain(batch_size=16)
     assert f"{launches} launch" in text.splitlines()[0] and text.count("\nlaunch ") == launches
 
 
-class Own(T.Transform):
-    """Draws what it is told to draw."""
+class Fixed(T.Transform):
+    """Returns fixed parameters."""
 
     def __init__(self, params):
         self.params = params
@@ -134,47 +134,47 @@ class Own(T.Transform):
         pass
 
 
-class OwnOfBatches(T.BatchTransform):
+class FixedOfBatches(T.BatchTransform):
     def __init__(self, params):
         self.params = params
 
-    make_params = Own.make_params
+    make_params = Fixed.make_params
 
     def run(self, images, targets, **params):
         return images, targets
 
 
-@pytest.mark.parametrize("kind", [Own, OwnOfBatches])
+@pytest.mark.parametrize("kind", [Fixed, FixedOfBatches])
 @pytest.mark.parametrize("value", [3, None, [1, 2, 3], np.zeros(()), np.zeros((2, 6)), np.zeros(5)], ids=repr)
-def test_parameters_have_a_row_for_each_sample(images, kind, value):
+def test_parameters_need_one_row_per_sample(images, kind, value):
     message = f"{kind.__name__}.make_params gives arrays of 6 rows, one for each sample, not k( of shape|=)"
     for chain in (kind({"k": value}), T.Compose([T.Pad(1), kind({"j": np.zeros(6), "k": value})])):
         with pytest.raises(TransformError, match=message):
             chain(images)
 
 
-@pytest.mark.parametrize("kind", [Own, OwnOfBatches])
+@pytest.mark.parametrize("kind", [Fixed, FixedOfBatches])
 def test_parameters_may_be_lists(images, kind):
     _, params = T.Compose([kind({"k": [1, 2, 3, 4, 5, 6]})]).trace(images)
     assert [steps[0]["params"]["k"] for steps in params] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("kind", [Own, OwnOfBatches])
-def test_parameters_are_a_dict(images, kind):
+@pytest.mark.parametrize("kind", [Fixed, FixedOfBatches])
+def test_parameters_must_be_a_dict(images, kind):
     with pytest.raises(TransformError, match=f"{kind.__name__}.make_params gives a dict of arrays, not None"):
         kind(None)(images)
 
 
-def test_parameters_of_any_kind_of_array(images):
+def test_parameters_may_be_any_array_type(images):
     for values in (np.zeros((6, 2, 3)), torch.zeros(6), np.array(list("abcdef"))):
-        _, params = T.Compose([Own({"k": values})]).trace(images)
+        _, params = T.Compose([Fixed({"k": values})]).trace(images)
         assert [steps[0]["params"]["k"] for steps in params] == values.tolist()
-    views = T.Compose([T.FiveCrop(8), Own({"k": np.arange(30)})])
+    views = T.Compose([T.FiveCrop(8), Fixed({"k": np.arange(30)})])
     assert [steps[-1]["params"]["k"] for steps in views.trace(images)[1]] == [0, 5, 10, 15, 20, 25]
 
 
 def test_repr_without_an_init():
-    """What is then inherited, (*args, **kwargs), is no argument to show."""
+    """The inherited (*args, **kwargs) are not shown."""
 
     class Plain(T.Transform):
         pass

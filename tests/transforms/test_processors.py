@@ -1,4 +1,4 @@
-"""What a sample looks like does not depend on the processor: NumPy and BLAS have other last bits on other ones."""
+"""Samples are the same on every processor, although the last bits of NumPy and BLAS differ."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def planned() -> str:
-    """A line for each transform: checksums of what its plans tell the kernels, and of where they move boxes."""
+    """One line per transform: checksums of its compiled plans and of the moved boxes."""
     rng = np.random.default_rng(5)
     heights, widths = rng.integers(20, 31, (2, 64))
     lines = []
     for name, cases in CASES.items():
         for number, (transform, _) in enumerate(cases):
             plan = Plan(heights, widths)
-            own = np.arange(len(plan))
+            samples = np.arange(len(plan))
             plan.points = BoxesKeypoints(
-                len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), own, [(5.0, 7.0)] * len(plan), own
+                len(plan), [(1.0, 2.0, 17.0, 9.0)] * len(plan), samples, [(5.0, 7.0)] * len(plan), samples
             )
-            T.Compose([transform]).plan(plan, SampleRNG(0, 0, own))
+            T.Compose([transform]).plan(plan, SampleRNG(0, 0, samples))
             tables = plan.compile(Type.FLOAT32, Layout.HWC)
-            parts = tables.rows, tables.ops, tables.luts, plan.points.corners, plan.points.keypoints
-            lines.append(f"{name} {number}: {[zlib.crc32(np.ascontiguousarray(part)) for part in parts]}")
+            arrays = tables.rows, tables.ops, tables.luts, plan.points.corners, plan.points.keypoints
+            lines.append(f"{name} {number}: {[zlib.crc32(np.ascontiguousarray(array)) for array in arrays]}")
     return "\n".join(lines)
 
 
@@ -51,8 +51,8 @@ def planned_with(**environment: str) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names a processor of x86-64")
 def test_older_processors_do_not_show():
-    """The oldest that NumPy and OpenBLAS run on, on a newer one: without AVX and fused multiply-adds."""
-    pytest.importorskip("numpy", minversion="1.26")  # tells what it has found
+    """Emulates the oldest processor NumPy and OpenBLAS support: no AVX, no fused multiply-add."""
+    pytest.importorskip("numpy", minversion="1.26")  # it reports the detected features
     found = np.show_config(mode="dicts")["SIMD Extensions"]["found"]
     older = planned_with(OPENBLAS_CORETYPE="Nehalem", NPY_DISABLE_CPU_FEATURES=" ".join(found))
     assert older == planned_with()

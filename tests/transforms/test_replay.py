@@ -1,4 +1,4 @@
-"""What was drawn, told as plain data and done again."""
+"""`trace` and `replay`: recorded parameters as plain data, and their replay."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def stack(n: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_every_transform_is_done_again_exactly(name):
-    """Through JSON; as a batch, and each image on its own."""
+def test_every_transform_replays_exactly(name):
+    """Through JSON, as a batch and each image alone."""
     for transform, _ in CASES[name]:
         x = stack(6)
-        last = [T.Resize((24, 24))]  # some leave each image with a size of its own
+        last = [T.Resize((24, 24))]  # some transforms give each image its own size
         chain = T.Compose([transform, *last])
         result, params = chain.trace(x)
         params = json.loads(json.dumps(params))
@@ -42,8 +42,8 @@ def test_every_transform_is_done_again_exactly(name):
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0])
-def test_what_might_have_left_an_image_alone_is_done_again_exactly(p):
-    """Normalize takes two steps where others of the batch might only become floats."""
+def test_a_transform_that_may_skip_images_replays_exactly(p):
+    """Normalize takes other operations when some samples only become floats."""
     x = stack(6)
     chain = T.Compose([T.RandomApply([T.Normalize([0.4, 0.5, 0.6], [0.2])], p)])
     result, params = chain.trace(x)
@@ -52,7 +52,7 @@ def test_what_might_have_left_an_image_alone_is_done_again_exactly(p):
         assert torch.equal(chain.replay(params[i], x[i]), result[i])
 
 
-def test_what_is_told():
+def test_trace_records_the_transforms_that_acted():
     x = stack(64)
     chain = T.Compose([T.RandomCrop(20), T.RandomApply([T.RandomRotation(30), T.RandomHorizontalFlip(0.5)]), FLOATS])
     result, params = chain.trace(x)
@@ -70,7 +70,7 @@ def test_what_is_told():
     )
 
 
-def test_a_changed_parameter_is_what_happens():
+def test_replay_uses_edited_parameters():
     x = stack(1)[0]
     chain = T.Compose([T.RandomCrop(20)])
     _, params = chain.trace(x)
@@ -78,7 +78,7 @@ def test_a_changed_parameter_is_what_happens():
     assert torch.equal(chain.replay(params, x), x[:, 3:23, 7:27])
 
 
-def test_stages_are_told_too():
+def test_trace_records_batch_transforms():
     x = stack(5)
     chain = T.Compose(
         [T.RandomErasing(p=1), T.Lambda(lambda batch: batch.flip(-1)), T.RandomRotation(40), T.TenCrop(9)]
@@ -90,8 +90,8 @@ def test_stages_are_told_too():
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
-def test_batches_of_a_loader(tmp_path, on_error):
-    """A batch's parameters give its images again from the files, those of stand-ins from theirs."""
+def test_batch_params_of_a_loader_reproduce_its_images(tmp_path, on_error):
+    """A batch's parameters reproduce its images from the files, replacements included."""
     paths = []
     for i in range(7):
         Image.fromarray(noise(i, 60 + i)).save(path := tmp_path / f"{i}.png")
@@ -107,16 +107,22 @@ def test_batches_of_a_loader(tmp_path, on_error):
                 assert torch.equal(chain.replay(json.loads(json.dumps(params)), original), image)
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_parameters_are_refused():
     x = stack(3)
     chain = T.Compose([T.RandomCrop(20), T.RandomRotation(9)])
     _, params = chain.trace(x)
-    with pytest.raises(TransformError, match="those of 2 images, but there are 3"):
+    with pytest.raises(TransformError, match="params are for 2 images, but the batch has 3"):
         chain.replay(params[:2], x)
-    second = "params is the second thing that trace returns: a list of steps, for a batch a list of such lists"
-    for given, images in ((params[0], x), (params, x[0]), (chain.trace(x), x), (chain.trace(x[0]), x[0]), ("ab", x[0])):
+    second = "params must be the second result of trace: a list of steps for an image, a list of such lists for a batch"
+    for wrong_params, images in (
+        (params[0], x),
+        (params, x[0]),
+        (chain.trace(x), x),
+        (chain.trace(x[0]), x[0]),
+        ("ab", x[0]),
+    ):
         with pytest.raises(TransformError, match=second):
-            chain.replay(given, images)
+            chain.replay(wrong_params, images)
     for key, value in (("step", "0"), ("params", 5), ("transform", None), ("view", "0")):
         step = {**params[0][0], key: value}
         with pytest.raises(TransformError, match=second):

@@ -1,4 +1,4 @@
-"""`MultiView`: each view is what its own chain makes of the image, with draws of its own."""
+"""`MultiView`: each view equals its own chain, with its own draws."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cuaug.errors import TransformError
 STEPS = {
     "crop": lambda: T.RandomCrop(14),
     "flip": T.RandomHorizontalFlip,
-    "colours": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.2),
+    "colors": lambda: T.ColorJitter(0.4, 0.4, 0.4, 0.2),
     "gray": lambda: T.RandomGrayscale(0.5),
     "blur": lambda: T.RandomApply([T.GaussianBlur(5)]),
     "policy": lambda: T.RandAugment(2, 9),
@@ -45,27 +45,26 @@ def seeded(chain: list[T.Transform], seed: int = 3) -> T.Compose:
     return T.Compose(chain, generator=torch.Generator().manual_seed(seed))
 
 
-def of_view(steps: list[dict[str, Any]], view: int) -> list[dict[str, Any]]:
-    """What is told of one view, as its chain alone would tell it."""
-    its = [step for step in steps if step["view"] == view]
-    return [{"step": step["step"], "transform": step["transform"], "params": step["params"]} for step in its]
+def steps_of_view(steps: list[dict[str, Any]], view: int) -> list[dict[str, Any]]:
+    """The recorded steps of one view, as its chain alone would record them."""
+    return [{key: step[key] for key in ("step", "transform", "params")} for step in steps if step["view"] == view]
 
 
 @given(st.lists(chains(), min_size=1, max_size=3), st.integers(1, 4), st.data())
-def test_each_view_is_what_its_chain_makes_with_what_is_told(distinct, n, data):
-    """In the chains one after the other, those steps alone are done that are told of the view."""
+def test_each_view_equals_the_replay_of_its_chain(distinct, n, data):
+    """A chain of all views' chains replays only the recorded steps of one view."""
     which = [*range(len(distinct)), *data.draw(st.lists(st.integers(0, len(distinct) - 1), min_size=1, max_size=3))]
     images = stack(n)
     result, told = seeded([T.MultiView([distinct[k] for k in which])]).trace(images)
     assert result.shape == (n, len(which), 12, 13, 3)
     for i in range(n):
         for view in range(len(which)):
-            alone = T.Compose(distinct).replay(of_view(told[i], view), images[i])
+            alone = T.Compose(distinct).replay(steps_of_view(told[i], view), images[i])
             np.testing.assert_array_equal(alone, result[i, view])
 
 
 @given(st.lists(chains(), min_size=2, max_size=3, unique_by=id), st.integers(2, 5))
-def test_a_view_depends_on_nothing_beside_it(distinct, n):
+def test_a_view_is_independent_of_the_others(distinct, n):
     images = stack(n)
     whole = seeded([T.MultiView(distinct)])(images)
     np.testing.assert_array_equal(seeded([T.MultiView(distinct)])(images[: n - 1]), whole[: n - 1])
@@ -75,7 +74,7 @@ def test_a_view_depends_on_nothing_beside_it(distinct, n):
 
 
 @given(st.lists(chains(), min_size=1, max_size=2), st.integers(1, 3))
-def test_what_was_done_is_done_again_exactly(distinct, n):
+def test_views_replay_exactly(distinct, n):
     chain = [T.Pad(2), T.MultiView([*distinct, *distinct]), T.RandomVerticalFlip(), T.Normalize([0.5], [0.3])]
     images = stack(n)
     result, told = seeded(chain).trace(images)
@@ -84,16 +83,16 @@ def test_what_was_done_is_done_again_exactly(distinct, n):
     np.testing.assert_array_equal(T.Compose(chain).replay(told[0], images[0]), result[0])
 
 
-def test_views_of_one_chain_draw_apart_and_what_is_beside_them_draws_once():
+def test_views_draw_independently_and_other_transforms_draw_once():
     images = np.full((400, 16, 16, 3), 100, dtype=np.uint8)
     inner = T.Compose([T.RandomInvert(0.5)])
     result = seeded([T.ColorJitter(0.5), T.MultiView([inner] * 3), T.RandomSolarize(0, 0.5)])(images)[:, :, 0, 0, 0]
-    inverted = np.minimum(result, 255 - result) == result  # of what jitter and solarizing make of it, or not
+    inverted = np.minimum(result, 255 - result) == result  # whether the view is inverted relative to the jittered image
     both = (result[:, :1] == result) | (result[:, :1] == 255 - result)
     assert both.all(), "jitter and solarizing are the same for all views"
     assert len(np.unique(np.minimum(result[:, 0], 255 - result[:, 0]))) > 20
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "a fair coin for each view"
+        assert 140 < (inverted[:, one] != inverted[:, other]).sum() < 260, "each view has its own draw"
 
 
 IN_LEVELS = [
@@ -107,29 +106,29 @@ IN_LEVELS = [
 
 @pytest.mark.parametrize("step", IN_LEVELS, ids=lambda step: type(step).__name__)
 @pytest.mark.parametrize("first", [True, False])
-def test_a_view_that_is_normalized_leaves_the_others_in_levels(step, first):
-    """BYOL's and DINO's chains each end in Normalize; in those after the first, a fill of 128 was 128 times white."""
+def test_a_normalized_view_leaves_the_others_in_levels(step, first):
+    """A bug: in chains after the first with a Normalize (BYOL, DINO), a fill of 128 was 128 times white."""
     images = stack(3)
     normalize, resize = T.Normalize(0.4, 0.3), T.Resize((12, 13))
-    normalized, also = T.Compose([resize, normalize]), T.Compose([step, resize, normalize])
-    views = [normalized, also, normalized] if first else [also, normalized, normalized]
+    plain, with_step = T.Compose([resize, normalize]), T.Compose([step, resize, normalize])
+    views = [plain, with_step, plain] if first else [with_step, plain, plain]
     result, told = seeded([T.MultiView(views)]).trace(images)
     np.testing.assert_array_equal(T.Compose([T.MultiView(views)]).replay(told, images), result)
     for i in range(len(images)):
-        steps = [{**each, "step": k} for k, each in enumerate(of_view(told[i], int(first)))]
-        alone = T.Compose([also]).replay(steps, images[i])
+        steps = [{**step, "step": k} for k, step in enumerate(steps_of_view(told[i], int(first)))]
+        alone = T.Compose([with_step]).replay(steps, images[i])
         np.testing.assert_allclose(result[i, int(first)], alone, rtol=0, atol=1e-5)
-        np.testing.assert_allclose(result[i, 2], normalized(images[i]), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(result[i, 2], plain(images[i]), rtol=0, atol=1e-5)
 
 
-def test_views_of_which_some_are_normalized():
-    """The rest are floats in [0, 1], as all of a batch are of one type; what follows finds them so."""
+def test_views_with_and_without_normalize():
+    """A batch has one dtype, so the other views are floats in [0, 1], also for later transforms."""
     images = stack(2)
     views = T.MultiView([T.Normalize(0.5, 0.5), T.RandomInvert(1), T.Pad(0)])
     floats = images / np.float32(255)
     for result in (T.Compose([views])(images), T.Compose([views, T.RandomHorizontalFlip(1)])(images)[:, :, :, ::-1]):
-        for view, wanted in enumerate((floats * 2 - 1, 1 - floats, floats)):
-            np.testing.assert_allclose(result[:, view], wanted, rtol=0, atol=1e-5)
+        for view, expected in enumerate((floats * 2 - 1, 1 - floats, floats)):
+            np.testing.assert_allclose(result[:, view], expected, rtol=0, atol=1e-5)
 
 
 class Floats(T.Transform):
@@ -139,15 +138,15 @@ class Floats(T.Transform):
 
 @pytest.mark.parametrize("wrapper", [T.MultiView, T.RandomChoice])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_transform_of_ones_own_that_asks_for_floats_beside_what_is_normalized(wrapper, first):
-    """All become float, and each once: where both asked, in either order, values were divided by 255 twice."""
+def test_a_custom_float_transform_beside_normalize(wrapper, first):
+    """A bug: where both converted to float, in either order, values were divided by 255 twice."""
     images = np.full((20, 4, 4, 3), 51, np.uint8)
     members = [Floats(), T.Normalize(0.0, 1.0)] if first else [T.Normalize(0.0, 1.0), Floats()]
     np.testing.assert_allclose(T.Compose([wrapper(members)])(images), 0.2, rtol=0, atol=1e-6)
 
 
-def test_what_mixes_images_behind_views():
-    """MixUp and CutMix do the same to all views of an image; what needs images of three axes says so."""
+def test_mixes_after_views():
+    """MixUp and CutMix act on all views of an image alike; Mosaic and AugMix refuse views."""
     images = torch.from_numpy(stack(5)).permute(0, 3, 1, 2)
     views = T.MultiView([T.RandomCrop(16)] * 2)
     mixed, told = seeded([views, T.CutMix()]).trace(images)
@@ -162,7 +161,7 @@ def test_what_mixes_images_behind_views():
             seeded([views, transform])(images)
 
 
-def test_kinds_of_images():
+def test_image_types():
     chain = T.MultiView([T.RandomCrop(8)] * 2)
     image = stack(1)[0]
     assert chain(image).shape == (2, 8, 8, 3)
@@ -177,7 +176,7 @@ def test_kinds_of_images():
 
 @dataclass(frozen=True)
 class Mirrored(T.Transform):
-    """One that equals others with the same arguments."""
+    """Instances with equal arguments compare equal."""
 
     vertical: bool = False
 
@@ -187,66 +186,66 @@ class Mirrored(T.Transform):
 
 @dataclass
 class MirroredToo(T.Transform):
-    """It does not hash."""
+    """Instances are not hashable."""
 
     vertical: bool = False
     plan = Mirrored.plan
 
 
 @pytest.mark.parametrize("kind", [Mirrored, MirroredToo])
-def test_transforms_that_are_equal_act_on_a_view_each(kind):
-    """As data classes are: the second view stayed as it was."""
+def test_equal_transforms_act_on_one_view_each(kind):
+    """A bug: with equal data classes, the second view was unchanged."""
     images = stack(2)
     result = T.MultiView([kind(), kind(), kind(True)])(images)
     for view, want in enumerate((images[:, :, ::-1], images[:, :, ::-1], images[:, ::-1])):
         np.testing.assert_array_equal(result[:, view], want)
 
 
-def test_an_edited_view_counts():
+def test_editing_the_views_takes_effect():
     several = T.MultiView([T.CenterCrop(8)] * 2)
     chain = T.Compose([several])
     assert chain(stack(2)).shape == (2, 2, 8, 8, 3)
     several.transforms.append(T.CenterCrop(8))
     assert chain(stack(2)).shape == (2, 3, 8, 8, 3)
     del several.transforms[1:]
-    with pytest.raises(TransformError, match="at least two"):
+    with pytest.raises(TransformError, match="transforms of MultiView must be for 2 to 2047 views, not"):
         chain(stack(2))
 
 
-def test_views_say_what_is_wrong(tmp_path):
+def test_errors_of_views(tmp_path):
     images = stack(2)
-    with pytest.raises(TransformError, match="at least two"):
+    with pytest.raises(TransformError, match="transforms of MultiView must be for 2 to 2047 views, not"):
         T.MultiView([])
-    with pytest.raises(TransformError, match="at most 2047, not 2048"):
+    with pytest.raises(TransformError, match="for 2 to 2047 views, not 2048"):
         T.MultiView([T.CenterCrop(8)] * 2048)
-    with pytest.raises(TransformError, match="is not a cuaug transform"):
+    with pytest.raises(TransformError, match="transforms must hold transforms, not a list"):
         T.MultiView([[T.CenterCrop(8)]] * 2)
-    with pytest.raises(TransformError, match="acts on whole batches: it cannot be a part of MultiView"):
+    with pytest.raises(TransformError, match="MixUp acts on whole batches, but MultiView decides per sample"):
         T.MultiView([T.Compose([T.MixUp()])] * 2)
     for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 2)):
-        with pytest.raises(TransformError, match="nothing in MultiView can make several"):
+        with pytest.raises(TransformError, match="must each make one image per image, not several"):
             T.MultiView([several, several])
-        with pytest.raises(TransformError, match="only one transform of a chain"):
+        with pytest.raises(TransformError, match="at most one transform that makes several images of one"):
             T.Compose([several, T.MultiView([T.CenterCrop(4)] * 2)])
-    with pytest.raises(TransformError, match="not inside RandomApply"):
+    with pytest.raises(TransformError, match="MultiView makes 2 images of each, so it cannot be inside RandomApply"):
         T.RandomApply([T.MultiView([T.CenterCrop(4)] * 2)])(images)
     for several in (T.FiveCrop(4), T.MultiView([T.CenterCrop(4)] * 5)):
-        with pytest.raises(TransformError, match="only one transform of a chain"):
+        with pytest.raises(TransformError, match="at most one transform that makes several images of one"):
             T.Compose([T.FiveCrop(8), T.RandomApply([T.Compose([several])])])
     sizes = T.MultiView([T.CenterCrop(8), T.Resize(9)])
     for i, width in enumerate((20, 24)):
         Image.fromarray(images[0, :20, :width]).save(tmp_path / f"{i}.png")
-    told = pytest.raises(TransformError, match=r"view 1 of .*0.png' .* is 9 x 9, view 1 of .*1.png' .* is 9 x 10")
-    with cuaug.Loader([str(tmp_path / "0.png"), str(tmp_path / "1.png")], [sizes], batch_size=2) as loader, told:
+    refused = pytest.raises(TransformError, match=r"view 1 of .*0.png' .* is 9 x 9, view 1 of .*1.png' .* is 9 x 10")
+    with cuaug.Loader([str(tmp_path / "0.png"), str(tmp_path / "1.png")], [sizes], batch_size=2) as loader, refused:
         next(iter(loader))
     mixed = T.Compose([T.MultiView([T.CenterCrop(8), T.CenterCrop((9, 8))]), T.MixUp()])
-    with pytest.raises(TransformError, match=r"MixUp\(.* takes images of one size, .* views of 8 x 8, 9 x 8 pixels"):
+    with pytest.raises(TransformError, match=r"MixUp\(.* needs images of one size, .* views of 8 x 8, 9 x 8 pixels"):
         mixed(images)
-    with pytest.raises(TransformError, match=r"MultiView.* has no targets"):
+    with pytest.raises(TransformError, match=r"targets cannot move with several views .* MultiView"):
         T.MultiView([T.CenterCrop(8)] * 2)(images[0], {"boxes": np.array([[1, 1, 4, 4.0]])})
 
 
-def test_what_is_told_of_other_views_is_refused():
+def test_parameters_of_other_views_are_refused():
     images = stack(1)[0]
     two, three = (T.Compose([T.MultiView([T.RandomCrop(8)] * count)]) for count in (2, 3))
     _, told = two.trace(images)

@@ -1,4 +1,4 @@
-"""Rotation, affine maps and perspective: torchvision's conventions, Pillow's directions, distributions."""
+"""Rotation, affine and perspective: torchvision's conventions, Pillow's directions, and distributions."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def dot(h: int, w: int, y: int, x: int) -> np.ndarray:
 
 
 def place(image: np.ndarray) -> tuple[int, int]:
-    """Of the brightest pixel."""
+    """(y, x) of the brightest pixel."""
     return tuple(int(v) for v in np.unravel_index(np.argmax(image), image.shape[:2]))
 
 
 def assert_grid_sampled(got: torch.Tensor, image: torch.Tensor, matrix: np.ndarray, mode: str, size=None) -> None:
-    """`got` is what torchvision makes: centres relative to the middle, through the matrix, into grid_sample.
+    """`got` equals torchvision: pixel centers relative to the image center, through the matrix, into grid_sample.
 
-    With nearest, pixels whose place lies on the border of two others may be either.
+    Nearest: a point on the border of two pixels may take either.
     """
     _, h, w = image.shape
     new_h, new_w = size or (h, w)
@@ -57,9 +57,9 @@ def assert_grid_sampled(got: torch.Tensor, image: torch.Tensor, matrix: np.ndarr
     grid = torch.from_numpy(places / (w / 2, h / 2))[None]
     want = torch.nn.functional.grid_sample(image[None].double(), grid, mode, "zeros", align_corners=False)[0]
     places = places + (w / 2, h / 2)
-    sure = (np.abs(places - np.round(places)) > 1e-6).all(axis=-1) | (mode != "nearest")
+    is_unique = (np.abs(places - np.round(places)) > 1e-6).all(axis=-1) | (mode != "nearest")
     assert got.shape == want.shape
-    assert_close(got[:, sure], want[:, sure], GRID_SAMPLE)
+    assert_close(got[:, is_unique], want[:, is_unique], GRID_SAMPLE)
 
 
 # --- rotation ---------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_rotate_is_torchvisions(h, w, angle, expand, off_center, mode):
 def test_expanded_sizes_are_pillows(h, w, angle):
     want = Image.new("L", (w, h)).rotate(angle, expand=True).size
     got = F.rotate(np.zeros((h, w), np.uint8), angle, expand=True).shape[::-1]
-    # Pillow rounds up by however little a corner passes a whole pixel, torchvision from 1e-4 of a pixel on.
+    # Pillow rounds up from any excess over a whole pixel, torchvision from an excess of 1e-4.
     half = np.abs(matrices.rotation([angle])[0]) @ (w / 2, h / 2)
     close = np.abs((ends := np.stack([half, -half]) + (w / 2, h / 2)) - np.round(ends)).min(axis=0) < 2e-4
     assert all(a == b or (near and abs(a - b) <= 2) for a, b, near in zip(got, want, close, strict=True))
@@ -89,7 +89,7 @@ def test_expanded_sizes_are_pillows(h, w, angle):
 @settings(max_examples=40)
 @given(st.integers(2, 40), st.integers(2, 40), st.floats(-180, 180, width=32), st.booleans())
 def test_rotated_pixels_are_pillows(h, w, angle, expand):
-    """Nearest, where Pillow's fixed point places do not fall on the border of two pixels."""
+    """Nearest, except where Pillow's fixed-point coordinates fall on the border of two pixels."""
     image = noise(h, w)
     got = F.rotate(Image.fromarray(image), angle, expand=expand, fill=40)
     want = Image.fromarray(image).rotate(angle, expand=expand, fillcolor=(40, 40, 40))
@@ -100,7 +100,7 @@ def test_rotated_pixels_are_pillows(h, w, angle, expand):
 
 @pytest.mark.parametrize("center", [None, (2, 9), (0, 0), (11.5, 3.0)])
 @pytest.mark.parametrize("angle", [30, -75, 200])
-def test_a_dot_lands_where_pillow_puts_it(angle, center):
+def test_a_rotated_dot_lands_where_pillow_puts_it(angle, center):
     for y, x in [(6, 14), (15, 9), (10, 10)]:
         image = Image.fromarray(dot(21, 25, y, x))
         want = np.asarray(image.rotate(angle, Image.Resampling.BILINEAR, center=center))
@@ -108,7 +108,7 @@ def test_a_dot_lands_where_pillow_puts_it(angle, center):
         assert_close(got, want, PILLOW_WARP_LEVELS)
 
 
-def test_rotate_turns_counter_clockwise_and_affine_clockwise():
+def test_rotate_is_counter_clockwise_and_affine_clockwise():
     right = dot(21, 21, 10, 18)
     assert place(F.rotate(right, 90)) == (2, 10) and place(F.rotate(right, 45, "bilinear")) in {(4, 16), (5, 16)}
     assert place(F.affine(right, 90, (0, 0), 1, 0)) == (18, 10)
@@ -116,7 +116,7 @@ def test_rotate_turns_counter_clockwise_and_affine_clockwise():
 
 @pytest.mark.parametrize("filter", FILTERS)
 @pytest.mark.parametrize("size", [(6, 9), (7, 4), (5, 5), (8, 8), (1, 3)])
-def test_quarter_turns_are_exact(filter, size):
+def test_rotations_by_multiples_of_90_degrees_are_exact(filter, size):
     image = noise(*size)
     for turns in range(-4, 9):
         assert_same(F.rotate(image, 90.0 * turns, filter, expand=True), np.rot90(image, turns))
@@ -125,13 +125,13 @@ def test_quarter_turns_are_exact(filter, size):
             assert_same(F.affine(image, -90 * turns, (0, 0), 1, 0, filter), np.rot90(image, turns))
 
 
-def test_expand_turns_around_the_middle_whatever_the_center():
+def test_expand_rotates_about_the_image_center_whatever_the_center_argument():
     image = noise(9, 12)
     assert_same(F.rotate(image, 33, "bilinear", True, (0, 0)), F.rotate(image, 33, "bilinear", True))
 
 
 def test_borders_of_a_rotation():
-    """The corners show the fill, the edge's colour, or the image again; inside nothing changes."""
+    """Corners show the fill, the edge color, or the image again; the inside is unchanged."""
     image = np.full((20, 20, 3), 200, np.uint8)
     for filter in FILTERS:
         filled = F.rotate(image, 45, filter, fill=(1, 2, 3))
@@ -160,13 +160,13 @@ def test_affine_is_torchvisions(h, w, angle, shear, scale, data):
     assert_grid_sampled(got, image, matrix, mode)
 
 
-def test_translate_moves_right_and_down():
+def test_translate_shifts_right_and_down():
     assert place(F.affine(dot(9, 9, 4, 4), 0, (2, 1), 1, 0)) == (5, 6)
     assert place(F.affine(dot(9, 9, 4, 4), 0, (-3, -4), 1, 0)) == (0, 1)
 
 
-def test_shear_and_scale_go_as_torchvisions():
-    """Its matrix by hand: shear along x by s moves the rows above the middle to the right, those below to the left."""
+def test_shear_and_scale_have_torchvisions_direction():
+    """By hand: a shear along x moves rows above the center right, and rows below it left."""
     above, below, right = dot(21, 21, 2, 10), dot(21, 21, 18, 10), dot(21, 21, 10, 18)
     assert place(F.affine(above, 0, (0, 0), 1, 45)) == (2, 18) and place(F.affine(below, 0, (0, 0), 1, 45)) == (18, 2)
     assert place(F.affine(right, 0, (0, 0), 1, (0, 45))) == (2, 18)
@@ -181,19 +181,19 @@ def test_affine_pixels_are_pillows():
     for filter, resample in (("bilinear", Image.Resampling.BILINEAR), ("nearest", Image.Resampling.NEAREST)):
         want = Image.fromarray(image).transform((31, 24), Image.Transform.AFFINE, matrix[:2].reshape(6), resample)
         got = F.affine(image, 25, (3, -2), 1.3, (10, -5), filter)
-        # Pillow makes no mixture of the picture and what lies outside.
+        # Pillow does not blend the image with the outside.
         inside = F.affine(np.full_like(image, 255), 25, (3, -2), 1.3, (10, -5), "bilinear").min(axis=-1) == 255
         far = np.abs(got.astype(int) - np.asarray(want))[inside]
         assert inside.sum() > 200 and (far > PILLOW_WARP_LEVELS.most).mean() <= (0.01 if filter == "nearest" else 0)
 
 
-def test_random_affine_draws_as_torchvision():
+def test_random_affine_draws_like_torchvision():
     transform = T.RandomAffine(20, (0.1, 0.25), (0.5, 2.0), (-5, 10, 1, 2))
     drawn = params(transform, 40, 90, n=20_000)
     assert drawn["angle"].min() < -19.9 and drawn["angle"].max() > 19.9 and abs(drawn["angle"].mean()) < 0.5
     across, down = drawn["translate"].T
-    assert set(across) == set(range(-9, 10)) and set(down) == set(range(-10, 11)), "whole pixels, both ends included"
-    assert (across == 9).mean() == pytest.approx(0.5 / 18, abs=0.005), "rounded, the ends get half"
+    assert set(across) == set(range(-9, 10)) and set(down) == set(range(-10, 11)), "whole pixels, both bounds included"
+    assert (across == 9).mean() == pytest.approx(0.5 / 18, abs=0.005), "rounded: the bounds get half the probability"
     assert 0.5 <= drawn["scale"].min() < 0.501 and 1.999 < drawn["scale"].max() <= 2.0
     (low_x, low_y), (high_x, high_y) = drawn["shear"].min(axis=0), drawn["shear"].max(axis=0)
     assert -5 <= low_x < -4.99 and 9.99 < high_x <= 10 and 1 <= low_y < 1.01 and 1.99 < high_y <= 2
@@ -229,7 +229,7 @@ def test_perspective_is_torchvisions(h, w, seed, mode):
         assert_grid_sampled(got, image, np.linalg.inv(middle) @ matrix @ middle, mode)
 
 
-def test_perspective_pixels_are_pillows_and_corners_land_on_their_places():
+def test_perspective_pixels_are_pillows_and_corners_land_on_their_endpoints():
     image = noise(25, 31)
     coefficients = reference.perspective(SQUARE, MOVED).reshape(9)[:8]
     transform = Image.Transform.PERSPECTIVE
@@ -242,7 +242,7 @@ def test_perspective_pixels_are_pillows_and_corners_land_on_their_places():
         assert abs(y_found - new_y) <= 1 and abs(x_found - new_x) <= 1
 
 
-def test_random_perspective_draws_corners_as_torchvision():
+def test_random_perspective_draws_corners_like_torchvision():
     drawn = params(T.RandomPerspective(0.5), 41, 60, n=40_000)
     assert (drawn["startpoints"] == [[0, 0], [59, 0], [59, 40], [0, 40]]).all()
     x, y = drawn["endpoints"][..., 0], drawn["endpoints"][..., 1]
@@ -256,21 +256,21 @@ def test_random_perspective_draws_corners_as_torchvision():
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (7, 1), (2, 2), (3, 2), (9, 9)])
 @pytest.mark.parametrize("scale", [0.0, 0.5, 1.0])
-def test_corners_on_a_line_leave_the_image_as_it_is(size, scale):
-    """torchvision solves for them all the same, and shows whatever comes out."""
+def test_collinear_corners_leave_the_image_unchanged(size, scale):
+    """torchvision solves for them anyway, with an arbitrary result."""
     images = np.stack([noise(*size)] * 400)
     got = T.RandomPerspective(scale, p=1)(images)
     drawn = params(T.RandomPerspective(scale), *size, n=400)
     for corners in (drawn["endpoints"], drawn["startpoints"]):
-        on_a_line = ~matrices.regular(corners)
+        is_collinear = ~matrices.is_regular(corners)
         matrix = matrices.perspective(drawn["startpoints"], drawn["endpoints"])
-        assert np.isfinite(matrix).all() and (matrix[on_a_line] == np.eye(3)).all()
+        assert np.isfinite(matrix).all() and (matrix[is_collinear] == np.eye(3)).all()
     if min(size) == 1 or scale == 0:
         assert_same(got, images)
 
 
-def test_a_perspective_with_the_origin_infinitely_far_away():
-    """Both the upper and the lower edge lead to (0, 0): torchvision's eight coefficients do not exist."""
+def test_a_perspective_that_sends_the_origin_to_infinity():
+    """Both the upper and the lower edge pass through (0, 0), so torchvision's eight coefficients do not exist."""
     new = np.array([[[6, 0], [8, 0], [8, 8], [2, 2]]], dtype=float)
     old = np.array([[[0, 0], [8, 0], [8, 8], [0, 8]]], dtype=float)
     matrix = matrices.perspective(old, new)[0]
@@ -282,11 +282,11 @@ def test_a_perspective_with_the_origin_infinitely_far_away():
     ("arguments", "message"),
     [
         (([[0, 0], [1, 0], [2, 0], [0, 9]], SQUARE), "startpoints are four .* no three of them on a line"),
-        ((SQUARE, SQUARE[:3]), r"endpoints takes .* \(4, 2\), not \(3, 2\)"),
-        ((None, None, "bilinear", None, [1, 2]), r"coefficients takes .* \(8,\), not \(2,\)"),
+        ((SQUARE, SQUARE[:3]), r"endpoints must be .* \(4, 2\), not \(3, 2\)"),
+        ((None, None, "bilinear", None, [1, 2]), r"coefficients must be .* \(8,\), not \(2,\)"),
     ],
 )
-def test_corners_that_make_no_perspective(arguments, message):
+def test_invalid_corners_are_refused(arguments, message):
     with pytest.raises(TransformError, match=message):
         F.perspective(noise(9, 9), *arguments)
 
@@ -312,7 +312,7 @@ def test_crops_and_flips_around_a_warp_take_one_launch():
         assert launches(T.Resize(64), warp) == 2, "a resize has its own interpolation"
 
 
-def test_images_of_different_sizes_turn_each_around_its_own_middle():
+def test_images_of_different_sizes_rotate_about_their_own_centers():
     batch = [noise(*size) for size in [(9, 14), (14, 9), (30, 31)]]
     angles = np.array([90.0, -90.0, 180.0])
     for transform in (T.RandomRotation(180, expand=True), T.RandomRotation(180, "bilinear", expand=True)):

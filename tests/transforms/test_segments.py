@@ -1,4 +1,4 @@
-"""Chains with functions of whole batches in them, and transforms that make several images of one."""
+"""Chains with batch transforms, and transforms with several output images."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def images():
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_lambda_anywhere_in_a_chain_of_any_kind_of_image(kind, place, images):
-    """A function that is its own inverse, twice, changes nothing; its images are (N, C, H, W) whatever came in."""
-    seen = []
+def test_lambda_anywhere_in_a_chain_with_any_image_type(kind, place, images):
+    """A self-inverse function applied twice changes nothing, and always gets (N, C, H, W)."""
+    shapes = []
 
     def negative(batch):
-        seen.append(tuple(batch.shape))
+        shapes.append(tuple(batch.shape))
         return 255 - batch
 
     x = KINDS[kind](images)
     plain = [T.Pad(3, fill=7), T.CenterCrop(30)]
     chain = plain[:place] + [T.Lambda(negative), T.Lambda(negative)] + plain[place:]
-    got, wanted = T.Compose(chain)(x), T.Compose(plain)(x)
-    assert type(got) is type(wanted)
-    np.testing.assert_array_equal(np.asarray(got), np.asarray(wanted))
+    got, expected = T.Compose(chain)(x), T.Compose(plain)(x)
+    assert type(got) is type(expected)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(expected))
     height, width = ((40, 50), (46, 56), (30, 30))[place]
     n = 4 if "batch" in kind or "last" in kind else 1
-    assert seen == [(n, 3, height, width)] * 2
+    assert shapes == [(n, 3, height, width)] * 2
     if kind == "channels last":
         assert got.is_contiguous(memory_format=torch.channels_last)
 
@@ -61,29 +61,31 @@ def test_lambda_may_end_a_chain_with_any_tensor(images):
     assert means(x[0]).shape == (3,)
 
 
-def test_lambda_says_what_is_wrong(images):
+def test_errors_of_lambda_and_of_chains(images):
     x = KINDS["batch of tensors"](images)
-    with pytest.raises(TransformError, match=r"made a tensor of shape .*not a tensor of 4"):
+    with pytest.raises(TransformError, match=r"must return a tensor of 4 images .*not a tensor of shape"):
         T.Lambda(lambda batch: batch[:2])(x)
-    with pytest.raises(TransformError, match="made ndarray, not a tensor of 4"):
+    with pytest.raises(TransformError, match=r"must return a tensor of 4 images .*not ndarray"):
         T.Lambda(lambda batch: batch.numpy())(x)
-    with pytest.raises(TransformError, match=r"function is a function .*not 3"):
+    with pytest.raises(TransformError, match=r"function must be a function .*not 3"):
         T.Lambda(3)
     with pytest.raises(TransformError, match="Lambda acts on whole batches"):
         T.RandomApply([T.Lambda(abs)])(x)
     with pytest.raises(
         TransformError,
-        match=r"abs.* is not a cuaug transform; to run a function of your own .* wrap it in cuaug.transforms.Lambda",
+        match=r"transforms must hold cuaug transforms, not .*abs.*: wrap a function .* in cuaug.transforms.Lambda",
     ):
         T.Compose([abs])
-    with pytest.raises(TransformError, match=r"the class RandomErasing .*: give one of it, RandomErasing\(\.\.\.\)$"):
+    with pytest.raises(TransformError, match=r"not the class RandomErasing: write RandomErasing\(\.\.\.\)$"):
         T.Compose([T.RandomErasing])
-    with pytest.raises(TransformError, match=r"a list is not a cuaug transform: .* \*\[\.\.\.\] or Compose"):
+    with pytest.raises(
+        TransformError, match=r"transforms must hold transforms, not a list: unpack it, or wrap it in Compose"
+    ):
         T.Compose([[T.RandomHorizontalFlip()]])
 
 
-def test_each_stage_draws_for_itself(images):
-    """The same random transform before and after a function draws twice, and a batch is N of one."""
+def test_each_segment_has_its_own_draws(images):
+    """The same random transform draws anew in each segment."""
     x = KINDS["batch of tensors"](np.concatenate([images] * 16))
     seen = []
     spy = T.Lambda(lambda batch: seen.append(batch.clone()) or batch)
@@ -105,7 +107,7 @@ def files(tmp_path, images):
 
 
 class Next(T.BatchTransform):
-    """Shows each sample's successor."""
+    """Replaces each sample by the next one."""
 
     partners = 1
 
@@ -116,24 +118,25 @@ class Next(T.BatchTransform):
         return images[1:], targets and targets[1:]
 
 
-def test_partners_are_the_next_samples_of_the_order(files):
-    """... whatever the batch size; the last one's is the first."""
+def test_partners_are_the_next_samples_in_epoch_order(files):
+    """At any batch size; the partner of the last sample is the first."""
     chain = [T.Resize((8, 8)), T.RandomHorizontalFlip(), Next(), T.RandomVerticalFlip()]
-    seen = []
+    results = []
     for batch_size in (1, 4, 11):
         with cuaug.Loader(files, chain, batch_size=batch_size, shuffle=True, seed=5) as loader:
             batches = list(loader)
         order = torch.cat([batch.indices for batch in batches])
         assert torch.equal(torch.cat([batch.labels for batch in batches]), order.roll(-1))
-        seen.append(torch.cat([batch.images for batch in batches]))
-    assert torch.equal(seen[0], seen[1]) and torch.equal(seen[0], seen[2])
+        results.append(torch.cat([batch.images for batch in batches]))
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
     with cuaug.Loader(files, chain[:2], batch_size=11, shuffle=True, seed=5) as loader:
         plain = next(iter(loader)).images
-    same = (seen[2] == plain.roll(-1, 0)).flatten(1).all(1) | (seen[2] == plain.roll(-1, 0).flip(2)).flatten(1).all(1)
+    partner = plain.roll(-1, 0)
+    same = (results[2] == partner).flatten(1).all(1) | (results[2] == partner.flip(2)).flatten(1).all(1)
     assert same.all()
 
 
-def test_partners_when_nothing_follows(images):
+def test_partners_wrap_around_in_a_single_batch(images):
     x = KINDS["batch of tensors"](images)
     assert torch.equal(Next()(x), x.roll(-1, 0)) and torch.equal(Next()(x[:1]), x[:1])
 
@@ -153,7 +156,7 @@ def test_partners_on_several_ranks(files, ranks):
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
 def test_partners_with_damaged_samples(files, on_error):
-    """Nothing hangs, counts hold, and what is valid is itself."""
+    """Nothing hangs, the counts are right, and valid samples keep their index."""
     for i in (0, 5, 6, 10):
         open(files[i], "wb").close()
     with cuaug.Loader(files, [T.Resize((8, 8)), Next()], batch_size=3, on_error=on_error) as loader:
@@ -167,11 +170,11 @@ def test_partners_with_damaged_samples(files, on_error):
         assert len(batch.images) == len(batch.labels) == len(batch.indices) == len(batch.params())
 
 
-# --- several images of one -------------------------------------------------------------------------------------------
+# --- several views ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vertical", [False, True])
-def test_crops_are_those_of_functional(images, vertical):
+def test_crops_equal_the_functional_ones(images, vertical):
     x = KINDS["batch of tensors"](images)
     got = T.FiveCrop((17, 23))(x)
     assert got.shape == (4, 5, 3, 17, 23)
@@ -182,19 +185,19 @@ def test_crops_are_those_of_functional(images, vertical):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_crops_of_any_kind_of_image(kind, images):
+def test_crops_of_any_image_type(kind, images):
     got = T.FiveCrop(9)(KINDS[kind](images))
     if kind == "PIL":
         assert len(got) == 5 and all(view.size == (9, 9) for view in got)
         got = np.stack([np.asarray(view) for view in got])
     elif "array" not in kind:
         got = np.moveaxis(got.numpy(), -3, -1)
-    wanted = T.FiveCrop(9)(images)
-    np.testing.assert_array_equal(got, wanted if "batch" in kind or "last" in kind else wanted[0])
+    expected = T.FiveCrop(9)(images)
+    np.testing.assert_array_equal(got, expected if "batch" in kind or "last" in kind else expected[0])
 
 
-def test_all_views_get_the_same(images):
-    """What a chain draws is drawn for the image, not for each of its crops."""
+def test_other_transforms_act_on_all_views_alike(images):
+    """A chain draws once per image, not per crop."""
     x = torch.full((32, 3, 20, 20), 100, dtype=torch.uint8)
     out = T.Compose([T.RandomCrop(16), T.ColorJitter(0.9), T.TenCrop(8)])(x)
     assert len(out.flatten(1).float().std(1).unique()) == 1 and len(out[:, 0, 0, 0, 0].unique()) > 10
@@ -211,13 +214,13 @@ def test_views_from_a_loader(files, layout):
         assert torch.equal(views, T.Compose(chain)(x))
 
 
-def test_views_say_what_is_wrong(images):
+def test_errors_of_views(images):
     x = KINDS["batch of tensors"](images)
     with pytest.raises(TransformError, match=r"crop of 41 x 41 .* does not fit"):
         T.FiveCrop(41)(x)
-    with pytest.raises(TransformError, match="not inside RandomApply"):
+    with pytest.raises(TransformError, match="FiveCrop makes 5 images of each, so it cannot be inside RandomApply"):
         T.RandomApply([T.FiveCrop(4)])(x)
-    with pytest.raises(TransformError, match="only one transform of a chain"):
+    with pytest.raises(TransformError, match="at most one transform that makes several images of one"):
         T.Compose([T.FiveCrop(9), T.TenCrop(4)])
 
 
@@ -228,21 +231,21 @@ BYTES = T.ToDtype(torch.uint8, scale=True)
 
 @pytest.mark.parametrize("mixes", MIXES, ids=str)
 @pytest.mark.parametrize("last", [BYTES, T.JPEG(50)], ids=str)
-def test_normalized_images_stay_so_behind_a_mix(mixes, last, images):
-    """They saturated, mostly to black, as they do not where all is one plan."""
+def test_normalized_images_stay_normalized_after_a_mix(mixes, last, images):
+    """A bug: they saturated, mostly to black, unlike in a single plan."""
     labels = torch.tensor([0, 1, 2, 0])
-    for given in (KINDS["batch of tensors"](images), images.astype(np.float32) / 255):
+    for batch in (KINDS["batch of tensors"](images), images.astype(np.float32) / 255):
         with pytest.raises(TransformError, match="normalized images are not in"):
-            T.Compose([T.Normalize(0.5, 0.25), *mixes, last])(given, labels)
-        levels = T.ToDtype(torch.float32)  # of bytes: 0 ... 255; floats stay as they are
-        if given.dtype == torch.uint8:
+            T.Compose([T.Normalize(0.5, 0.25), *mixes, last])(batch, labels)
+        levels = T.ToDtype(torch.float32)  # uint8 becomes 0 ... 255; floats are unchanged
+        if batch.dtype == torch.uint8:
             with pytest.raises(TransformError, match="normalized images are not in"):
-                T.Compose([levels, *mixes, last])(given, labels)
+                T.Compose([levels, *mixes, last])(batch, labels)
         else:
-            T.Compose([levels, *mixes, last])(given, labels)
-        T.Compose([T.ToDtype(torch.float32, scale=True), *mixes, last])(given, labels)
+            T.Compose([levels, *mixes, last])(batch, labels)
+        T.Compose([T.ToDtype(torch.float32, scale=True), *mixes, last])(batch, labels)
     with (
-        cuaug.Loader(PassTable(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
+        cuaug.Loader(ImageSource(images), [T.Normalize(0.5, 0.25), *mixes, last], batch_size=4, device="cpu") as loader,
         pytest.raises(TransformError, match="normalized images are not in"),
     ):
         next(iter(loader))
@@ -254,14 +257,14 @@ class Restored(T.BatchTransform):
 
 
 @pytest.mark.parametrize("restored", [Restored(), T.Lambda(lambda x: x * 0.25 + 0.5), T.RandomChoice([Restored()])])
-def test_a_function_may_bring_normalized_images_back(restored, images):
+def test_a_function_may_undo_normalization(restored, images):
     x = KINDS["batch of tensors"](images)
     assert torch.equal(T.Compose([T.Normalize(0.5, 0.25), restored, BYTES])(x), x)
-    with cuaug.Loader(PassTable(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
+    with cuaug.Loader(ImageSource(images), [T.Normalize(0.5, 0.25), restored, BYTES], batch_size=4) as loader:
         assert torch.equal(next(iter(loader)).images, x)
 
 
-class PassTable:
+class ImageSource:
     def __init__(self, images):
         self.images = images
 

@@ -1,4 +1,4 @@
-"""Quarter turns, random sizes, zooming out, five and ten crops: torchvision's arithmetic, and distributions."""
+"""90-degree rotations, random sizes, zoom-out, five and ten crops: torchvision's arithmetic, and distributions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from cuaug import TransformError
 from cuaug import functional as F
 from cuaug import transforms as T
 from tests.support.run_plans import assert_same
-from tests.transforms.test_geometry import even, params, sizes_after
+from tests.transforms.test_geometry import is_uniform, params, sizes_after
 
 sides = st.integers(1, 700)
 SMALL = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
 
 
-# --- turns ------------------------------------------------------------------------------------------------------------
+# --- 90-degree rotations ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", [-5, -1, 0, 1, 2, 3, 6])
-def test_quarter_turns_are_numpys_and_torchs(k):
+def test_rot90_is_numpys_and_torchs(k):
     image = np.random.default_rng(0).integers(0, 256, (5, 8, 3), dtype=np.uint8)
     assert_same(F.rot90(image, k), np.rot90(image, k))
     assert_same(T.Rot90(k)(image), np.rot90(image, k))
@@ -33,26 +33,26 @@ def test_quarter_turns_are_numpys_and_torchs(k):
     assert F.rot90(tensor, k).equal(torch.rot90(tensor, k, dims=(-2, -1)))
 
 
-def test_random_quarter_turns_are_equally_likely():
+def test_random_rot90_rotations_are_equally_likely():
     n = 4000
     got = T.RandomRot90()(np.stack([SMALL] * n))
     turns = {np.rot90(SMALL, k).tobytes(): k for k in range(4)}
-    assert even(Counter(turns[image.tobytes()] for image in got), 4, n)
+    assert is_uniform(Counter(turns[image.tobytes()] for image in got), 4, n)
     assert set(params(T.RandomRot90((1, 2)), 9, 9)["k"]) == {1, 2}
     kept = (T.RandomRot90((2, 2), p=0.25)(np.stack([SMALL] * n)) == SMALL).all(axis=(1, 2, 3)).mean()
     assert abs(kept - 0.75) < 5 * math.sqrt(0.25 * 0.75 / n)
 
 
-def test_d4_is_each_of_the_eight_symmetries_equally_often():
+def test_d4_symmetries_are_equally_likely():
     n = 8000
     got = T.D4()(np.stack([SMALL] * n))
     eight = {symmetry.tobytes() for k in range(4) for symmetry in (np.rot90(SMALL, k), np.rot90(SMALL, k)[:, ::-1])}
     assert len(eight) == 8
     counts = Counter(image.tobytes() for image in got)
-    assert set(counts) == eight and even(counts, 8, n)
+    assert set(counts) == eight and is_uniform(counts, 8, n)
 
 
-def test_a_turned_image_that_is_not_square_has_a_size_of_its_own():
+def test_rotating_images_that_are_not_square_changes_their_sizes():
     images = np.zeros((40, 4, 6, 3), np.uint8)
     for transform in (T.RandomRot90(), T.D4()):
         with pytest.raises(TransformError, match="different sizes"):
@@ -64,10 +64,10 @@ def test_a_turned_image_that_is_not_square_has_a_size_of_its_own():
 
 
 @given(sides, sides, st.integers(1, 500), st.integers(1, 50))
-def test_random_resize_draws_the_shorter_side(h, w, least, more):
+def test_random_resize_draws_the_length_of_the_shorter_side(h, w, least, more):
     drawn = params(T.RandomResize(least, least + more), h, w, n=400)
     short, long = np.minimum(drawn["height"], drawn["width"]), np.maximum(drawn["height"], drawn["width"])
-    assert least <= short.min() and short.max() <= least + more - 1, "the upper end is never drawn"
+    assert least <= short.min() and short.max() <= least + more - 1, "the upper bound is exclusive"
     assert more > 40 or set(short) == set(range(least, least + more))
     assert (long == short * max(h, w) // min(h, w)).all()
     assert (drawn["height"] <= drawn["width"]).all() if h <= w else (drawn["height"] >= drawn["width"]).all()
@@ -97,7 +97,7 @@ def test_random_shortest_size_of_one_length():
 
 @given(sides, sides, st.integers(1, 600), st.integers(1, 600), st.integers(0, 99))
 def test_scale_jitter_fits_into_width_and_height(h, w, target_w, target_h, seed):
-    """torchvision has the size's two numbers in this order: r = min(target_size[1] / h, target_size[0] / w)."""
+    """torchvision's target_size is (width, height): r = min(target_size[1] / h, target_size[0] / w)."""
     drawn = params(T.ScaleJitter((target_w, target_h), (1, 1)), h, w, n=1)
     r = min(target_h / h, target_w / w)
     assert (int(drawn["height"][0]), int(drawn["width"][0])) == (max(int(h * r), 1), max(int(w * r), 1))
@@ -106,13 +106,13 @@ def test_scale_jitter_fits_into_width_and_height(h, w, target_w, target_h, seed)
         assert (jittered[name] >= max(int(size * r * 0.5), 1)).all() and (jittered[name] <= max(size * r * 2, 1)).all()
 
 
-def test_scale_jitter_draws_uniformly():
+def test_scale_jitter_is_uniform():
     drawn = params(T.ScaleJitter(1000, (0.1, 2.0)), 500, 1000, n=9000)["width"] / 1000
     assert drawn.min() > 0.0989 and drawn.max() <= 2.0
     np.testing.assert_allclose(np.quantile(drawn, [0.25, 0.5, 0.75]), [0.575, 1.05, 1.525], atol=0.04)
 
 
-def test_random_zoom_out_puts_the_image_anywhere_on_the_canvas():
+def test_random_zoom_out_positions_are_uniform():
     left, top, right, bottom = sides = params(T.RandomZoomOut(), 40, 100, n=6000)["sides"].T
     width, height = left + 100 + right, top + 40 + bottom
     assert sides.min() == 0
@@ -124,7 +124,7 @@ def test_random_zoom_out_puts_the_image_anywhere_on_the_canvas():
     assert abs(np.corrcoef(across, down)[0, 1]) < 0.06
 
 
-def test_random_zoom_out_fills():
+def test_random_zoom_out_fills_the_canvas():
     image = np.full((8, 8, 3), 200, np.uint8)
     got = T.RandomZoomOut((1, 2, 3), (2, 2), p=1)(image)
     assert got.shape == (16, 16, 3)
@@ -136,7 +136,7 @@ def test_random_zoom_out_fills():
 
 
 @pytest.mark.parametrize("size", [(4, 6), 5, (7, 1)])
-def test_five_crop_is_the_corners_and_the_middle(size):
+def test_five_crop_is_the_corners_and_the_center(size):
     image = np.random.default_rng(0).integers(0, 256, (11, 14, 3), dtype=np.uint8)
     h, w = (size, size) if isinstance(size, int) else size
     top, left = round((11 - h) / 2), round((14 - w) / 2)
@@ -153,10 +153,10 @@ def test_five_crop_is_the_corners_and_the_middle(size):
     assert torch.stack(F.five_crop(stack, size)).shape == (5, 2, 3, h, w)
 
 
-def test_five_crop_of_a_smaller_image():
+def test_five_crop_refuses_a_smaller_image():
     with pytest.raises(TransformError, match=r"crop of 12 x 4 .* does not fit an image of 11 x 14"):
         F.five_crop(np.zeros((11, 14, 3), np.uint8), (12, 4))
 
 
-def test_functional_center_crop_is_the_transforms():
+def test_functional_center_crop_equals_the_transform():
     assert_same(F.center_crop(SMALL, (4, 12)), T.CenterCrop((4, 12))(SMALL))

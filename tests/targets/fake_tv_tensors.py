@@ -1,5 +1,7 @@
-"""A stand-in for torchvision.tv_tensors, which is not installed for the tests: subclasses of torch.Tensor with the
-attributes and the `wrap` that torchvision's documentation describes, and nothing else."""
+"""A fake torchvision.tv_tensors: tensor subclasses with the documented attributes and `wrap`, and nothing else.
+
+torchvision is not installed for the tests.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ class BoundingBoxFormat(Enum):
 class TVTensor(torch.Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Operations give plain tensors, as torchvision's do."""
+        """Operations return plain tensors, as in torchvision."""
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
 
@@ -51,7 +53,7 @@ class KeyPoints(TVTensor):
 
 
 def wrap(wrappee: torch.Tensor, *, like: Any, **kwargs: Any) -> Any:
-    """A plain tensor as what `like` is; `format` and `canvas_size` may be given for boxes, `canvas_size` for points."""
+    """Wrap a plain tensor in the class of `like`; boxes take `format` and `canvas_size`, points `canvas_size`."""
     assert type(wrappee) is torch.Tensor
     if isinstance(like, BoundingBoxes):
         return BoundingBoxes(
@@ -66,8 +68,8 @@ def wrap(wrappee: torch.Tensor, *, like: Any, **kwargs: Any) -> Any:
 
 
 def module() -> types.ModuleType:
-    made = types.ModuleType("torchvision.tv_tensors")
-    vars(made).update(
+    fake = types.ModuleType("torchvision.tv_tensors")
+    vars(fake).update(
         BoundingBoxes=BoundingBoxes, Mask=Mask, KeyPoints=KeyPoints, BoundingBoxFormat=BoundingBoxFormat, wrap=wrap
     )
-    return made
+    return fake

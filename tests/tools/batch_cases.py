@@ -1,4 +1,4 @@
-"""What whole batches and targets make of photos, by formula: what cases.py does not hold, for parity.py."""
+"""Formulas of batch transforms, crops and detection transforms, beside those of cases.py, for parity.py."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.references import auto, filters, masks, sampling
 from tests.support.tolerances import EXACT, ROUNDING_LEVELS, TWICE_ROUNDED_LEVELS, Tolerance
 from tests.tools.peer_outputs import DecodedImage, crops
 
-#: An instance, for those that need one: top, left, bottom, right.
+#: The instance in targets: top, left, bottom, right.
 INSTANCE = (9, 6, 30, 27)
 
 
-class Stage(NamedTuple):
-    """`image(images, i, **drawn)` is what becomes of image i, of (N, H, W, 3) levels, its partners being the next."""
+class BatchCase(NamedTuple):
+    """A transform, and its formula: `image(images, i, **params)` is the result for image i of (N, H, W, 3) levels."""
 
     transform: T.Transform
     image: Callable[..., DecodedImage]
@@ -48,7 +48,7 @@ def mosaic(images: DecodedImage, i: int, top: int, left: int, **_: Any) -> Decod
 
 
 def pasted(images: DecodedImage, i: int, **_: Any) -> DecodedImage:
-    """The one instance is always drawn."""
+    """CopyPaste always draws the only instance."""
     covered = np.repeat(masks.inside(*images.shape[1:3], INSTANCE)[..., None], 3, axis=2).astype(np.float64)
     share = filters.gaussian_blur(covered, (5, 5), 2.0)
     return share * images[(i + 1) % len(images)] + (1 - share) * images[i]
@@ -61,30 +61,32 @@ def augmented(images: DecodedImage, i: int, weights: DecodedImage, operation: An
     return total
 
 
-def window(images: DecodedImage, i: int, **drawn: int) -> DecodedImage:
-    return sampling.crop(images[i], *(int(drawn[name]) for name in ("top", "left", "height", "width")))
+def window(images: DecodedImage, i: int, **params: int) -> DecodedImage:
+    return sampling.crop(images[i], *(int(params[name]) for name in ("top", "left", "height", "width")))
 
 
-STAGES = {
-    "FiveCrop": Stage(T.FiveCrop((20, 30)), lambda images, i: five(images[i]), EXACT),
-    "TenCrop": Stage(
+BATCH_CASES = {
+    "FiveCrop": BatchCase(T.FiveCrop((20, 30)), lambda images, i: five(images[i]), EXACT),
+    "TenCrop": BatchCase(
         T.TenCrop((20, 30)), lambda images, i: np.concatenate([five(images[i]), five(images[i][:, ::-1])]), EXACT
     ),
-    "MixUp": Stage(T.MixUp(), mixed, ROUNDING_LEVELS),
-    "CutMix": Stage(T.CutMix(), cut, EXACT),
-    "Mosaic": Stage(T.Mosaic(), mosaic, EXACT),
-    "CopyPaste": Stage(T.CopyPaste(1.0), pasted, ROUNDING_LEVELS, targets=True),
-    # Chains of one operation: after another, a level may lie beside a threshold of the next.
-    "AugMix": Stage(T.AugMix(chain_depth=1), augmented, TWICE_ROUNDED_LEVELS),
-    "RandomIoUCrop": Stage(T.RandomIoUCrop(sampler_options=[0.1]), window, EXACT, targets=True),
+    "MixUp": BatchCase(T.MixUp(), mixed, ROUNDING_LEVELS),
+    "CutMix": BatchCase(T.CutMix(), cut, EXACT),
+    "Mosaic": BatchCase(T.Mosaic(), mosaic, EXACT),
+    "CopyPaste": BatchCase(T.CopyPaste(1.0), pasted, ROUNDING_LEVELS, targets=True),
+    # One operation per chain: a second one might see levels at its threshold.
+    "AugMix": BatchCase(T.AugMix(chain_depth=1), augmented, TWICE_ROUNDED_LEVELS),
+    "RandomIoUCrop": BatchCase(T.RandomIoUCrop(sampler_options=[0.1]), window, EXACT, targets=True),
 }
 
 
 def pairs(name: str, images: DecodedImage) -> list[tuple[DecodedImage, DecodedImage]]:
-    """What the transform makes of each image, and what it should."""
-    transform, reference, _, with_targets = STAGES[name]
+    """The actual and the expected result for each image."""
+    transform, reference, _, with_targets = BATCH_CASES[name]
     partners = getattr(transform, "partners", 0)
-    batches = [images] if partners else [images[i : i + 1] for i in range(len(images))]  # whose sizes may differ
+    batches = (
+        [images] if partners else [images[i : i + 1] for i in range(len(images))]
+    )  # crops may have different sizes
     result = []
     for seed, batch in enumerate(batches):
         top, left, bottom, right = INSTANCE
@@ -93,8 +95,8 @@ def pairs(name: str, images: DecodedImage) -> list[tuple[DecodedImage, DecodedIm
             "masks": masks.inside(*batch.shape[1:3], INSTANCE)[None],
         }
         chain = T.Compose([transform], generator=torch.Generator().manual_seed(seed))
-        made, told = chain.trace(batch, [target] * len(batch)) if with_targets else chain.trace(batch)
-        made = made[0] if with_targets else made
+        images_out, params = chain.trace(batch, [target] * len(batch)) if with_targets else chain.trace(batch)
+        images_out = images_out[0] if with_targets else images_out
         floats = batch.astype(np.float64)
-        result += [(made[i], reference(floats, i, **step["params"])) for i, (step,) in enumerate(told)]
+        result += [(images_out[i], reference(floats, i, **step["params"])) for i, (step,) in enumerate(params)]
     return [(got, np.clip(want, 0, 255)) for got, want in result]
