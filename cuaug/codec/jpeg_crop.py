@@ -84,7 +84,7 @@ def cut_out(
     stored = turned_region(region, size, orientation, back=True)
     out, shows = np.empty(len(data) + _SPARE, dtype=np.uint8), (ctypes.c_int64 * 4)()
     corners, handle = (ctypes.c_int64 * 4)(*stored), None if index is None else index.handle
-    written = library.cuaug_cut_jpeg(data, len(data), corners, handle, address(out), len(out), shows)
+    written = library.cuaug_crop_jpeg(data, len(data), corners, handle, address(out), len(out), shows)
     if not written:
         return None
     y0, x0, y1, x1 = stored

@@ -128,7 +128,7 @@ int64_t cut_by_index(const Frame& frame, const unsigned char* data, int64_t size
 }
 
 // Writes a JPEG of a rectangle of the picture from which a decoder makes the same pixels of a region, if there is room.
-// Gives how many bytes that is, and 0 where cuaug_cut_jpeg says that there is none.
+// Gives how many bytes that is, and 0 where cuaug_crop_jpeg says that there is none.
 int64_t cut_jpeg(const unsigned char* data, int64_t size, const Rectangle& wanted, Indexes* indexes, unsigned char* out,
                  int64_t room, Rectangle& part) {
     Frame frame;
@@ -159,7 +159,7 @@ extern "C" {
 // part; it may be some bytes larger than the file. shows [4]: the corners of what it shows. It is 0 where it does not
 // fit, the region does not lie in the picture, all of the file is needed, there are neither an index nor restart
 // markers, these are not all there or their intervals no rectangles, or the file is not as encoders write it.
-EXPORT int64_t cuaug_cut_jpeg(const unsigned char* data, int64_t size, const int64_t* region, void* indexes,
+EXPORT int64_t cuaug_crop_jpeg(const unsigned char* data, int64_t size, const int64_t* region, void* indexes,
                               unsigned char* out, int64_t room, int64_t* shows) {
     const Rectangle wanted = {region[0], region[1], region[2], region[3]};
     Rectangle part = {};

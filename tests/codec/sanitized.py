@@ -25,9 +25,9 @@ def main(path: str, count: int) -> None:
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.cuaug_count_scans.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.cuaug_jpeg_headers.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
-    library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
-    library.cuaug_cut_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
-    library.cuaug_cut_jpeg.restype = ctypes.c_int64
+    library.cuaug_crop_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    library.cuaug_crop_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
+    library.cuaug_crop_jpeg.restype = ctypes.c_int64
     jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
     noise = Image.effect_noise((200, 96), 60)
     rows = [encode(noise.convert(mode), "JPEG", quality=q) for mode in ("L", "RGB") for q in (60, 95)]
@@ -74,7 +74,7 @@ def cut(library: ctypes.CDLL, rng: random.Random, data: bytes, indexes: int) -> 
     region = [top, left, top + 5, left + 5] if rng.random() < 0.9 else [rng.randrange(-70000, 70000) for _ in range(4)]
     room = max(0, len(data) + rng.choice((0, 64, -1, -len(data) // 2)))
     held, out, shows = exact(data), exact(bytes(room)), exact(bytes(32))
-    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), indexes, out, room, shows)
+    written = library.cuaug_crop_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), indexes, out, room, shows)
     for address in (held, out, shows):
         LIBC.free(address)
     return written > 0
