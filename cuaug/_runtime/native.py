@@ -98,7 +98,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
     lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
     lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
-    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
+    lib.cuaug_apply_orientation.argtypes, lib.cuaug_apply_orientation.restype = [pointer, i64, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]

@@ -42,5 +42,5 @@ def turned(pixels: NDArray[np.uint8], orientation: int, room: NDArray[np.uint8])
         (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a view of `room`.
     """
     height, width, _ = pixels.shape
-    library.cuaug_turn(address(pixels), pixels.strides[0], height, width, orientation, address(room))
+    library.cuaug_apply_orientation(address(pixels), pixels.strides[0], height, width, orientation, address(room))
     return room.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))

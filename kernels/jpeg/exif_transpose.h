@@ -7,7 +7,7 @@ extern "C" {
 
 // out: the pixels [height, width, 3] turned, packed; [width, height, 3] for orientations from 5 on. `pixels` are
 // another memory, of `pitch` bytes from one row to the next.
-EXPORT void cuaug_turn(const uint8_t* pixels, int64_t pitch, int64_t height, int64_t width, int orientation,
+EXPORT void cuaug_apply_orientation(const uint8_t* pixels, int64_t pitch, int64_t height, int64_t width, int orientation,
                        uint8_t* out) {
     constexpr int64_t BLOCK = 32;  // pixels to a side: the rows of one stay in the first cache, there and here
     const bool upside_down = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
