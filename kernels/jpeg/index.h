@@ -205,7 +205,7 @@ extern "C" {
 
 // limit: the most bytes that the indexes may take together, of so many files. Null where there is no memory, or nothing
 // random.
-EXPORT void* cuaug_indexes_new(int64_t limit, int64_t files) {
+EXPORT void* cuaug_jpeg_index_new(int64_t limit, int64_t files) {
     try {
         return new Indexes(limit, files);
     } catch (const std::exception&) {

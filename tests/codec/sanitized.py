@@ -60,9 +60,9 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
-    library.cuaug_indexes_new.argtypes, library.cuaug_indexes_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
+    library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
     library.cuaug_indexes_delete.argtypes = [ctypes.c_void_p]
-    indexes = library.cuaug_indexes_new(1 << 30, 1)
+    indexes = library.cuaug_jpeg_index_new(1 << 30, 1)
     parts = sum(cut(library, rng, data, indexes) for _ in range(3) for data in files)
     library.cuaug_indexes_delete(indexes)
     print(sound, "of", len(files), "files are sound,", parts, "parts were cut out")
