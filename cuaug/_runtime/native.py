@@ -83,7 +83,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
     lib.cuaug_jpeg_index_new.argtypes, lib.cuaug_jpeg_index_new.restype = [i64, i64], pointer
-    lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
+    lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
     lib.cuaug_crop_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
     lib.cuaug_crop_jpeg.restype = i64
     for name in ("cuaug_open_files", "cuaug_read_files"):

@@ -44,7 +44,7 @@ class JpegIndex:
 
     def __init__(self, limit_bytes: int, files: int = 1) -> None:
         self.handle = library.cuaug_jpeg_index_new(min(limit_bytes, sys.maxsize), files)
-        when_gone(self, library.cuaug_indexes_delete, self.handle)
+        when_gone(self, library.cuaug_jpeg_index_delete, self.handle)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")

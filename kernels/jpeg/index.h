@@ -214,7 +214,7 @@ EXPORT void* cuaug_jpeg_index_new(int64_t limit, int64_t files) {
 }
 
 // Nobody may be using them.
-EXPORT void cuaug_indexes_delete(void* indexes) {
+EXPORT void cuaug_jpeg_index_delete(void* indexes) {
     const auto its = static_cast<Indexes*>(indexes);
     if (its && its->own()) delete its;
 }

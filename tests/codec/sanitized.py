@@ -61,10 +61,10 @@ def main(path: str, count: int) -> None:
         for address in (*held, out):
             LIBC.free(address)
     library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
-    library.cuaug_indexes_delete.argtypes = [ctypes.c_void_p]
+    library.cuaug_jpeg_index_delete.argtypes = [ctypes.c_void_p]
     indexes = library.cuaug_jpeg_index_new(1 << 30, 1)
     parts = sum(cut(library, rng, data, indexes) for _ in range(3) for data in files)
-    library.cuaug_indexes_delete(indexes)
+    library.cuaug_jpeg_index_delete(indexes)
     print(sound, "of", len(files), "files are sound,", parts, "parts were cut out")
 
 

@@ -376,7 +376,7 @@ def test_a_forked_child_frees_nothing():
     before, pid = allocated(), os.fork()
     if pid == 0:
         signal.alarm(10)
-        library.cuaug_indexes_delete(index.handle)
+        library.cuaug_jpeg_index_delete(index.handle)
         os._exit(0 if cut(FILE, REGION, index) is None and allocated() >= before else 1)
     ctypes.CDLL(None).pthread_mutex_unlock(lock)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
