@@ -104,7 +104,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
-    lib.cuaug_writing_size.restype = i64
+    lib.cuaug_pass_table_size.restype = i64
     lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
     lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
     lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]

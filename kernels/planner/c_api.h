@@ -25,7 +25,7 @@ using std::sqrt;
 
 extern "C" {
 
-EXPORT int64_t cuaug_writing_size() { return sizeof(Writing); }
+EXPORT int64_t cuaug_pass_table_size() { return sizeof(Writing); }
 
 // size [2, samples]: height, width of the sources.
 EXPORT void cuaug_begin(Writing* plan, const int64_t* size, int32_t source_type) {
