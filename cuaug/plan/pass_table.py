@@ -113,7 +113,7 @@ class PassTable:
         """(2, n): heights and widths of what the chosen samples' images are now; not to be written to."""
         if self._sizes is None:
             self._sizes = np.empty((2, len(self)), dtype=np.int64)
-            library.cuaug_sizes_now(self._at, None, len(self), address(self._sizes))
+            library.cuaug_current_sizes(self._at, None, len(self), address(self._sizes))
         return self._sizes if len(chosen) == len(self) else np.ascontiguousarray(self._sizes[:, chosen])
 
     def misfit(self, chosen: Chosen, window: NDArray[np.int64]) -> int:

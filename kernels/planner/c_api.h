@@ -38,7 +38,7 @@ EXPORT int64_t cuaug_split(Writing* plan, const int64_t* which, int64_t n) {
 }
 
 // out [2, n]: height, width as they are now.
-EXPORT void cuaug_sizes_now(Writing* plan, const int64_t* which, int64_t n, int64_t* out) {
+EXPORT void cuaug_current_sizes(Writing* plan, const int64_t* which, int64_t n, int64_t* out) {
     const Some some = {*plan, which, n};
     for (int64_t i = 0; i < n; ++i) out[i] = down(some.row(i)).out, out[n + i] = across(some.row(i)).out;
 }
