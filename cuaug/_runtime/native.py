@@ -121,7 +121,7 @@ def _declare(lib: ctypes.CDLL) -> None:
         "transpose": [],
         "warp": [pointer, pointer, i32, i32, pointer, f32],
     }
-    looks = {"borders": [pointer, pointer], "sizes_now": [pointer]}
+    looks = {"borders": [pointer, pointer], "current_sizes": [pointer]}
     for name, arguments in (changes | looks).items():
         function = getattr(lib, f"cuaug_{name}")
         function.argtypes = [pointer, pointer, i64, *arguments]
