@@ -127,7 +127,7 @@ def _declare(lib: ctypes.CDLL) -> None:
         function.argtypes = [pointer, pointer, i64, *arguments]
         function.restype = i64 if name in changes else None
     lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], i64
-    lib.cuaug_sizes_made.argtypes, lib.cuaug_sizes_made.restype = [pointer, i64, i64, pointer], None
+    lib.cuaug_output_sizes.argtypes, lib.cuaug_output_sizes.restype = [pointer, i64, i64, pointer], None
     lib.cuaug_pack_taps.argtypes = [pointer, i64, i64, pointer, pointer, pointer]
     lib.cuaug_pack_taps.restype = None
     lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]

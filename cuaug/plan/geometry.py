@@ -28,7 +28,7 @@ def regions(rows: NDArray[Any]) -> NDArray[np.int64]:
 def sizes_made(rows: NDArray[Any]) -> NDArray[np.int64]:
     """(2, N): heights and widths of what finished rows, (P, N), make in the end."""
     found = np.empty((2, rows.shape[1]), dtype=np.int64)
-    library.cuaug_sizes_made(address(rows), *rows.shape, address(found))
+    library.cuaug_output_sizes(address(rows), *rows.shape, address(found))
     return found
 
 

@@ -125,7 +125,7 @@ EXPORT int64_t cuaug_regions(const void* rows, int64_t n, int64_t* out) {
 }
 
 // out [2, n]: height, width of what finished rows [passes, n] make in the end.
-EXPORT void cuaug_sizes_made(const void* rows, int64_t passes, int64_t n, int64_t* out) {
+EXPORT void cuaug_output_sizes(const void* rows, int64_t passes, int64_t n, int64_t* out) {
     const Sample* const all = static_cast<const Sample*>(rows);
     for (int64_t k = 0; k < n; ++k) {
         const Sample* last = all + k;
