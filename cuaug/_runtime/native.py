@@ -107,8 +107,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_pass_table_size.restype = i64
     lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
     lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
-    lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
-    lib.cuaug_put_in_order.restype = None
+    lib.cuaug_sort_operations.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
+    lib.cuaug_sort_operations.restype = None
     changes: dict[str, list[Any]] = {
         "append": [pointer, i64, f64, pointer, pointer],
         "crop": [pointer],

@@ -195,7 +195,7 @@ class Plan(Moves, Filters):
         places, ops = (np.concatenate(parts) for parts in zip(*self._written, strict=True))
         ordered = np.empty(len(ops), dtype=RAW_OP)
         given = address(ops), address(places), len(ops)
-        library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
+        library.cuaug_sort_operations(address(rows), rows.size, *given, address(ordered))
         return seen_as(OP, ordered)
 
 

@@ -106,7 +106,7 @@ EXPORT int64_t cuaug_finish(Writing* plan, int64_t passes, int32_t type, int32_t
 }
 
 // rows [n]; ops, place, made [count].
-EXPORT void cuaug_put_in_order(void* rows, int64_t n, const void* ops, const int64_t* place, int64_t count,
+EXPORT void cuaug_sort_operations(void* rows, int64_t n, const void* ops, const int64_t* place, int64_t count,
                                void* made) {
     put_in_order(static_cast<Sample*>(rows), n, static_cast<const Op*>(ops), place, count, static_cast<Op*>(made));
 }
