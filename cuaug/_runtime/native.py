@@ -134,7 +134,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_first_window.restype = None
     lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_move_boxes.restype = None
-    lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
+    lib.cuaug_first_window_with_box.argtypes, lib.cuaug_first_window_with_box.restype = [i64, i64, *[pointer] * 10], None
 
 
 #: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.

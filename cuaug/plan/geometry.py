@@ -93,7 +93,7 @@ def first_holding(
     n, tries, _ = numbers.shape
     window, found = np.empty((4, n)), np.empty(n, dtype=bool)
     given = [np.ascontiguousarray(one) for one in (numbers, heights, widths, least, boxes, wanted, ends, shapes)]
-    library.cuaug_first_holding(n, tries, *map(address, given), address(window), address(found))
+    library.cuaug_first_window_with_box(n, tries, *map(address, given), address(window), address(found))
     return window.astype(np.int64), found
 
 

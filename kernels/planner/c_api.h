@@ -158,7 +158,7 @@ EXPORT void cuaug_first_window(int64_t n, int64_t tries, const double* share, co
 
 // numbers [n, tries, 4], height, width, least [n], boxes [B, 4], wanted [B]; ends [2, n]: which boxes are each one's.
 // window [4, n]: top, left, height, width; found [n]. All as `first_holding` takes them.
-EXPORT void cuaug_first_holding(int64_t n, int64_t tries, const double* numbers, const int64_t* height,
+EXPORT void cuaug_first_window_with_box(int64_t n, int64_t tries, const double* numbers, const int64_t* height,
                                 const int64_t* width, const double* least, const double* boxes, const bool* wanted,
                                 const int64_t* ends, const double* shapes, double* window, bool* found) {
     const Shapes bounds = {shapes[0], shapes[1], shapes[2], shapes[3]};
