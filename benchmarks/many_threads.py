@@ -28,7 +28,7 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug._runtime.native import library
-from cuaug.codec._nvimgcodec_c import FROM_PART
+from cuaug.codec._nvimgcodec_c import FROM_CROP
 
 #: Seconds a sample, as on a core of an EPYC of 2.4 GHz with AVX2.
 CUT, DECODE, AUGMENT = 0.00008, 0.0009, 0.0003
@@ -40,7 +40,7 @@ EPOCHS = 2
 def decoded(decoder: int, wanted: int, count: int, index: int | None, done: int, *text: int) -> None:
     """As if of each a part had been cut out."""
     time.sleep((CUT + DECODE) * count)
-    ctypes.memset(done, FROM_PART, count)
+    ctypes.memset(done, FROM_CROP, count)
     ctypes.memset(text[-1], 0, 8 * count)  # nothing was printed
 
 

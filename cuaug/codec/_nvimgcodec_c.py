@@ -23,7 +23,7 @@ from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import TEXT_BYTES, lines_of
 from cuaug.errors import DeviceError
 
-__all__ = ["FROM_FILE", "FROM_PART", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
+__all__ = ["FROM_FILE", "FROM_CROP", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
 
 # As kernels/jpeg/nvimgcodec.h has them.
 FUNCTIONS = (
@@ -43,7 +43,7 @@ FUNCTIONS = (
     "nvimgcodecFutureGetProcessingStatus",
     "nvimgcodecFutureDestroy",
 )
-FROM_FILE, FROM_PART = 1, 2
+FROM_FILE, FROM_CROP = 1, 2
 # JPEG, then PNG and WebP.
 _EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
 
@@ -150,7 +150,7 @@ class NativeDecoder:
                 all of it is needed. All that a part shows is decoded if there is room for it, else the region.
 
         Returns:
-            of each whether it was decoded, FROM_FILE, FROM_PART or 0, the top, left, bottom and right of what its
+            of each whether it was decoded, FROM_FILE, FROM_CROP or 0, the top, left, bottom and right of what its
             pixels show, which holds the region, and the lines that decoders printed about it.
         """
         if not wanted:

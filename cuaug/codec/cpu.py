@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import pages
 from cuaug._runtime.native import BYTES_AT, address
-from cuaug.codec._nvimgcodec_c import FROM_PART, NativeDecoder
+from cuaug.codec._nvimgcodec_c import FROM_CROP, NativeDecoder
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.exif import Region, turned
 from cuaug.codec.image import NARROW, EncodedImage
@@ -121,7 +121,7 @@ class CpuDecoder:
             if lines:
                 self.messages[one.place] = lines
             if done:
-                outcomes[one.place] = DecodeResult(one.pixels(slot, shown), "cpu", done == FROM_PART)
+                outcomes[one.place] = DecodeResult(one.pixels(slot, shown), "cpu", done == FROM_CROP)
         for place in [place for place, outcome in enumerate(outcomes) if outcome is None]:
             outcomes[place], lines = by_pillow(headers[place], regions[place])
             if lines:

@@ -28,7 +28,7 @@ constexpr int64_t SPARE = 64;
 // Memory for parts that is kept for the next call.
 constexpr int64_t KEEP_BYTES = 64 << 20;
 
-enum Done : uint8_t { NOT = 0, FROM_FILE = 1, FROM_PART = 2 };
+enum Done : uint8_t { NOT = 0, FROM_FILE = 1, FROM_CROP = 2 };
 
 struct HostDecoder {
     const Codec* codec;
@@ -124,7 +124,7 @@ Done decode_one(HostDecoder& by, Encoded& one, Indexes* indexes) {
     const auto& call = by.codec->call;
     void* stream = nullptr;
     if (one.cut) stream = open_part(*by.codec, one, indexes, part_memory(by, one.size), by.opened);
-    const Done from = stream ? FROM_PART : FROM_FILE;
+    const Done from = stream ? FROM_CROP : FROM_FILE;
     if (!stream) stream = open_region(*by.codec, one, by.opened);
     if (!stream || !open_pixels(*by.codec, one, by.opened)) return NOT;
     const auto as_stored = nvimgcodec::made<nvimgcodec::DecodeParams>(nvimgcodec::Kind::DECODE_PARAMS);

@@ -18,7 +18,7 @@ from PIL import Image
 
 from cuaug._runtime.native import BYTES_AT, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
-from cuaug.codec._nvimgcodec_c import FROM_FILE, FROM_PART, NativeDecoder, load_codec, stored_size
+from cuaug.codec._nvimgcodec_c import FROM_FILE, FROM_CROP, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.jpeg_crops import jpeg, smallest, within
 from tests.codec.memory import allocated
@@ -144,7 +144,7 @@ def test_all_of_a_part_is_decoded_if_there_is_room(missing):
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
     row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
     ((done, shown, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
-    assert done == FROM_PART and shown == (region if missing else part)
+    assert done == FROM_CROP and shown == (region if missing else part)
     top, left, bottom, right = shown
     count = 3 * (bottom - top) * (right - left)
     decoded = pixels[:count].reshape(bottom - top, right - left, 3)
