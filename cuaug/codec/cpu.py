@@ -52,7 +52,7 @@ class CpuDecoder:
 
     Attributes:
         in_part, decoded_by: of the last image that `decode` gave, what `DecodeResult` tells.
-        messages: lines that the image libraries printed in the last `decode` or `decode_each`, by place.
+        messages: lines that the image libraries printed in the last `decode` or `decode_batch`, by place.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:
@@ -65,13 +65,13 @@ class CpuDecoder:
     def decode(
         self, header: EncodedImage | DecodedImage, region: Region | None = None, *, index: JpegIndex | None = None
     ) -> NDArray[np.uint8]:
-        """The pixels of an image, or of one region of it, as `decode_each` gives them.
+        """The pixels of an image, or of one region of it, as `decode_batch` gives them.
 
         Raises:
             DecodeError: neither nvImageCodec nor Pillow can decode it; the cause is Pillow's.
             ValueError: the region is empty or reaches outside the picture.
         """
-        (outcome,) = self.decode_each([header], [region], index=index)
+        (outcome,) = self.decode_batch([header], [region], index=index)
         if isinstance(outcome, DecodeError):
             try:
                 raise outcome
@@ -80,7 +80,7 @@ class CpuDecoder:
         self.decoded_by, self.in_part = outcome.by, outcome.in_part
         return outcome.pixels
 
-    def decode_each(
+    def decode_batch(
         self,
         headers: Sequence[EncodedImage | DecodedImage],
         regions: Sequence[Region | None],

@@ -134,7 +134,7 @@ class _CpuJob(Job):
         """The pixels of the regions of these samples; of what goes into a cache, of one alone."""
         (first, *others) = items
         if not isinstance(first, PendingCacheEntry):
-            return decoder.decode_each(
+            return decoder.decode_batch(
                 cast(Sequence[EncodedImage | DecodedImage], items), regions, index=self.pipeline.index
             )
         assert self.settings.reader.decoded is not None and not others

@@ -30,7 +30,7 @@ def main(count: int) -> None:
         rng.shuffle(files)
         headers = [header for data in files if (header := _header(data)) is not None]
         regions = [rng.choice((None, _region(rng, header))) for header in headers]
-        for outcome in decoder.decode_each(headers, regions, index=index):
+        for outcome in decoder.decode_batch(headers, regions, index=index):
             by[outcome.by if isinstance(outcome, DecodeResult) else "nobody"] += 1
             parts += isinstance(outcome, DecodeResult) and outcome.in_part
     print("decoded", by, "in parts", parts)

@@ -53,7 +53,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_each_line_belongs_to_its_image(decoder, capfd):
     files = [JPEG, EXTRA, PNG, GAMMA, damaged_lzw(), MORE, FORMATS["webp rgb"]]
-    outcomes = decoder.decode_each([read_header(data) for data in files], [None] * len(files))
+    outcomes = decoder.decode_batch([read_header(data) for data in files], [None] * len(files))
     assert [isinstance(outcome, DecodeResult) for outcome in outcomes] == [True] * 4 + [False] + [True] * 2
     messages = dict(decoder.messages)
     assert messages.pop(4) == ["tempfile.tif: Using code not yet in table."]

@@ -77,7 +77,7 @@ def test_several_at_once_are_those_one_by_one(data):
             y0, x0 = data.draw(st.integers(0, header.height - 1)), data.draw(st.integers(0, header.width - 1))
             y1, x1 = data.draw(st.integers(y0 + 1, header.height)), data.draw(st.integers(x0 + 1, header.width))
             regions.append(data.draw(st.sampled_from([None, (y0, x0, y1, x1)])))
-        outcomes = together.decode_each(headers, regions, index=index)
+        outcomes = together.decode_batch(headers, regions, index=index)
         for outcome, header, region in zip(outcomes, headers, regions, strict=True):
             try:
                 expected = one_by_one.decode(header, region)
@@ -91,7 +91,7 @@ def test_several_at_once_are_those_one_by_one(data):
 def test_what_nobody_decodes_costs_its_neighbours_nothing(decoder):
     """Damaged behind a sound header: nvImageCodec may fail on all of a call."""
     damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
-    outcomes = decoder.decode_each([read_header(JPEG), *damaged, read_header(PNG)], [None] * 4)
+    outcomes = decoder.decode_batch([read_header(JPEG), *damaged, read_header(PNG)], [None] * 4)
     np.testing.assert_array_equal(outcomes[0].pixels, as_pillow(JPEG))
     np.testing.assert_array_equal(outcomes[3].pixels, PHOTO)
     assert all(isinstance(outcome, DecodeError) for outcome in outcomes[1:3])
