@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
-from cuaug.codec._pillow import eight_bit_rgb
+from cuaug.codec._pillow import to_rgb8
 from cuaug.codec.cpu import CpuDecoder, DecodeResult
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
@@ -62,7 +62,7 @@ __all__ = [
     "MessageLog",
     "Region",
     "codec_version",
-    "eight_bit_rgb",
+    "to_rgb8",
     "file_format",
     "gpu_decodes",
     "load_codec",

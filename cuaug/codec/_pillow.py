@@ -15,7 +15,7 @@ from cuaug.errors import DecodeError
 if TYPE_CHECKING:
     from cuaug.codec.image import EncodedImage
 
-__all__ = ["FORMATS", "eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
+__all__ = ["FORMATS", "to_rgb8", "pillow_decode", "pillow_open", "pillow_orientation"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF")
 """All that Pillow is asked to open, by its names; JPEG includes MPO. Other formats have no limits here: an ICO may hold
@@ -76,14 +76,14 @@ def pillow_decode(header: EncodedImage, region: tuple[int, int, int, int] | None
         if region is not None:
             y0, x0, y1, x1 = region
             image = image.crop((x0, y0, x1, y1))
-        return eight_bit_rgb(image)
+        return to_rgb8(image)
     except DecodeError:
         raise
     except Exception as error:
         raise DecodeError(_message(error)) from error
 
 
-def eight_bit_rgb(image: Any) -> np.ndarray:
+def to_rgb8(image: Any) -> np.ndarray:
     """The pixels of a PIL image; a new array (h, w, 3) uint8.
 
     Raises:
