@@ -125,7 +125,7 @@ def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: 
             part = [headers[(number * batch_size + i) % len(headers)] for i in range(batch_size)]
             stream.synchronize()
             start = time.perf_counter()
-            outcomes = decoder.decode(part, slots, stream.cuda_stream)
+            outcomes = decoder.decode_batch(part, slots, stream.cuda_stream)
             stream.synchronize()
             times.append(1e3 * (time.perf_counter() - start))
             assert all(outcome is None for outcome in outcomes), "the GPU left images to Pillow"

@@ -74,7 +74,7 @@ class CudaDecoder:
         """
         return nv().as_image(array, cuda_stream=stream)
 
-    def decode(
+    def decode_batch(
         self, headers: Sequence[EncodedImage], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
         """Decode a batch on `stream`, of headers that were read with the same `apply_exif`.

@@ -246,9 +246,9 @@ class _Producer:
         """As `CudaDecoder.decode`. While the split is being chosen, it waits for the GPU and takes the time."""
         wrapped = [slot.wrapped for slot in slots]
         if self.splits.done:
-            return self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
+            return self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
         start = time.perf_counter()
-        outcomes = self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
+        outcomes = self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
         self.stream.synchronize()
         pixels = sum(header.height * header.width for header in headers)
         self.splits.add(time.perf_counter() - start, len(headers), pixels)

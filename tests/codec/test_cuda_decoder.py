@@ -66,7 +66,7 @@ def decode(opened):
     def run(answers: Answers, *files: bytes, **options: Any) -> list[Any]:
         slots = [SimpleNamespace(shape=None, turned=data == TURNED) for data in files]
         headers = [read_header(data, **options) for data in files]
-        return opened(answers).decode(headers, slots, 7)
+        return opened(answers).decode_batch(headers, slots, 7)
 
     return run
 

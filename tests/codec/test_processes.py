@@ -176,7 +176,7 @@ def test_cuda_batches(cupy):
     cupy.cuda.Device().synchronize()
     cuda = CudaDecoder(cupy.cuda.Device().id)
     slots = [cuda.wrap(array, stream.ptr) for array in memory]
-    outcomes = cuda.decode(headers, slots, stream.ptr)
+    outcomes = cuda.decode_batch(headers, slots, stream.ptr)
     stream.synchronize()
     assert "truncated" in str(outcomes.pop())
     for (name, data), header, array, outcome in zip(files.items(), headers, memory, outcomes, strict=False):

@@ -127,7 +127,7 @@ def test_with_one_decoder_pixels_are_the_files_alone(load_hint):
     for place, more in ((0, 0), (3, 6), (0, 31), (17, 31), (31, 31)):
         torch.cuda.synchronize()
         batch = [*others[:place], header, *others[place:more]]
-        assert decoder.decode(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
+        assert decoder.decode_batch(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
         stream.synchronize()
         seen.append(memory[place].clone())
     assert all(torch.equal(one, seen[0]) for one in seen)
@@ -155,7 +155,7 @@ def test_damaged_scans_leave_nothing_of_the_picture_before(kind, load_hint):
     decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
     slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
     torch.cuda.synchronize()
-    outcomes = decoder.decode(headers, slots, stream.cuda_stream)
+    outcomes = decoder.decode_batch(headers, slots, stream.cuda_stream)
     stream.synchronize()
     wrong = []
     for i, (array, outcome) in enumerate(zip(memory, outcomes, strict=True)):
