@@ -98,7 +98,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
     lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
     lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
-    lib.cuaug_apply_orientation.argtypes, lib.cuaug_apply_orientation.restype = [pointer, i64, i64, i64, i32, pointer], None
+    lib.cuaug_apply_orientation.argtypes = [pointer, i64, i64, i64, i32, pointer]
+    lib.cuaug_apply_orientation.restype = None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
@@ -134,7 +135,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_first_window.restype = None
     lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_move_boxes.restype = None
-    lib.cuaug_first_window_with_box.argtypes, lib.cuaug_first_window_with_box.restype = [i64, i64, *[pointer] * 10], None
+    lib.cuaug_first_window_with_box.argtypes = [i64, i64, *[pointer] * 10]
+    lib.cuaug_first_window_with_box.restype = None
 
 
 #: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.

@@ -338,7 +338,7 @@ class _Parts:
 
     def cut(self, i: int, header: EncodedJpeg, region: tuple[int, int, int, int]) -> EncodedJpeg:
         """The header of the i-th picture's part, or its own."""
-        part = header.part(region)
+        part = header.crop_jpeg(region)
         if part is None:
             return header
         alone, (y0, x0, _, _) = part
@@ -355,7 +355,7 @@ class _CudaJob(Job):
 
     def _run(self, good: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         parts = _Parts(planned)
-        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restarts]
+        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restart_interval]
         regions = planned.regions().tolist() if cuttable else []
 
         def cut(some: range) -> None:

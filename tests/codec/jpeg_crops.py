@@ -11,8 +11,8 @@ from PIL import Image
 
 from cuaug.codec import JpegIndex, read_header
 from cuaug.codec.exif import Region
-from cuaug.codec.image import NARROW, EncodedImage
-from cuaug.codec.jpeg_crop import cut_out
+from cuaug.codec.image import MIN_CROP_SIDE, EncodedImage
+from cuaug.codec.jpeg_crop import crop_jpeg
 from tests.codec.pictures import app1, photo, tiff_block
 
 MCU = {0x111111: (8, 8), 0x211111: (8, 16), 0x221111: (16, 16), 0x121111: (16, 8), 0x411111: (8, 32), 0: (8, 8)}
@@ -80,7 +80,7 @@ def a_region(draw, height: int, width: int) -> Region:
 def cut(data: bytes, region: Region, index: JpegIndex | None = None) -> tuple[bytes, Region] | None:
     """A part of a file, and where the region lies in it."""
     header = read_header(data)
-    found = cut_out(data, region, size(header), header._orientation, index)
+    found = crop_jpeg(data, region, size(header), header._orientation, index)
     return None if found is None else (found[0].tobytes(), found[2])
 
 
@@ -97,7 +97,7 @@ def smallest(stored: tuple[int, int], sampling: int, orientation: int, region: R
     top, left = max(top - high // 8, 0) // tile_high * tile_high, max(left - wide // 8, 0) // tile_wide * tile_wide
     bottom = min(height, ((bottom + high // 8) // tile_high + 1) * tile_high)
     right = min(width, ((right + wide // 8) // tile_wide + 1) * tile_wide)
-    if right - left < NARROW:
+    if right - left < MIN_CROP_SIDE:
         left = max(0, left - tile_wide)
     return top, left, bottom, right
 

@@ -31,8 +31,8 @@ def main(count: int) -> None:
         headers = [header for data in files if (header := _header(data)) is not None]
         regions = [rng.choice((None, _region(rng, header))) for header in headers]
         for outcome in decoder.decode_batch(headers, regions, index=index):
-            by[outcome.by if isinstance(outcome, DecodeResult) else "nobody"] += 1
-            parts += isinstance(outcome, DecodeResult) and outcome.in_part
+            by[outcome.decoded_by if isinstance(outcome, DecodeResult) else "nobody"] += 1
+            parts += isinstance(outcome, DecodeResult) and outcome.cropped
     print("decoded", by, "in parts", parts)
     assert min(parts, *by.values()) >= count // 20
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.exif import turned
-from cuaug.codec.sniff import orientation
+from cuaug.codec.exif import apply_orientation
+from cuaug.codec.sniff import exif_orientation
 from tests.codec.pictures import (
     FORMATS,
     JPEG,
@@ -63,7 +63,7 @@ def test_pixels_turned(value, size):
     room = np.empty(pixels.size + 8, dtype=np.uint8)
     for stored in (pixels, pixels.copy()):
         room[:] = 77
-        np.testing.assert_array_equal(turned(stored, value, room[:-8]), expected)
+        np.testing.assert_array_equal(apply_orientation(stored, value, room[:-8]), expected)
         assert (room[-8:] == 77).all()
 
 
@@ -105,7 +105,7 @@ def test_the_parser_survives_anything(data):
     for at, value in data.draw(st.lists(st.tuples(st.integers(2, 120), st.integers(0, 255)), max_size=4)):
         if at < len(damaged):
             damaged[at] = value
-    assert orientation(bytes(damaged), form) in (None, 1, 2, 3, 4, 5, 6, 7, 8)
+    assert exif_orientation(bytes(damaged), form) in (None, 1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def test_orientation_in_xmp_is_not_read(decoder):

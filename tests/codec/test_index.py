@@ -20,7 +20,7 @@ from PIL import Image
 
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
-from cuaug.codec.jpeg_crop import cut_out, worth_cutting
+from cuaug.codec.jpeg_crop import crop_jpeg, is_worth_cropping
 from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.memory import allocated
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
@@ -33,7 +33,7 @@ def known(data: bytes, limit: int = 1 << 20, files: int = 1) -> JpegIndex:
     index, header = JpegIndex(limit, files), read_header(data)
     corner = (0, 0, 1, 1) if header._orientation == 1 else (header.height - 1, header.width - 1, *size(header))
     for _ in range(2):
-        cut_out(data, corner, size(header), header._orientation, index)
+        crop_jpeg(data, corner, size(header), header._orientation, index)
     return index
 
 
@@ -55,7 +55,7 @@ def test_any_region(data, height, width, sampling, quality, optimize, orientatio
     expected = as_pillow(file)
     for _ in range(4):
         region = data.draw(a_region(header.height, header.width))
-        found = cut_out(file, region, size(header), header._orientation, index)
+        found = crop_jpeg(file, region, size(header), header._orientation, index)
         if found is not None:
             part = found[0].tobytes()
             np.testing.assert_array_equal(within(as_pillow(part), found[2]), within(expected, region))
@@ -97,7 +97,7 @@ def test_a_decoder_with_an_index(data, sampling, orientation, fancy):
         y0, x0 = data.draw(st.integers(100, 150)), data.draw(st.integers(100, 150))
         region = (y0, x0, y0 + data.draw(st.integers(8, 99)), x0 + data.draw(st.integers(8, 99)))
         np.testing.assert_array_equal(decoder.decode(header, region, index=index), within(whole, region))
-        assert decoder.decoded_by == "cpu" and (decoder.in_part or visit == 0)
+        assert decoder.decoded_by == "cpu" and (decoder.cropped or visit == 0)
 
 
 def room(stored: tuple[int, int], sampling: int, apart: int) -> int:
@@ -134,10 +134,10 @@ def test_a_small_region_makes_it_at_once():
 
 def test_too_little_to_leave_out():
     """Then the file is not even looked at."""
-    assert not worth_cutting(REGION, (200, 300), len(FILE), len(FILE))
-    assert worth_cutting(REGION, (200, 300), len(FILE), len(FILE) // 4)
+    assert not is_worth_cropping(REGION, (200, 300), len(FILE), len(FILE))
+    assert is_worth_cropping(REGION, (200, 300), len(FILE), len(FILE) // 4)
     wide = (0, 0, 100, 300)  # what is below needs no decoding anyway
-    assert not worth_cutting(wide, (200, 300), len(FILE), 1)
+    assert not is_worth_cropping(wide, (200, 300), len(FILE), 1)
 
 
 def test_the_limit():
@@ -183,7 +183,7 @@ def test_memory_up_to_the_limit_which_is_given_back():
     for number in range(300):  # 40 kB each
         other = large[:2] + b"\xff\xfe\0\6" + number.to_bytes(4, "little") + large[2:]  # a comment of its own
         for _ in range(2):
-            cut_out(other, REGION, (2000, 2000), 1, index)
+            crop_jpeg(other, REGION, (2000, 2000), 1, index)
     assert 0.9 * limit < allocated() - before < 1.05 * limit
     del index
     assert allocated() - before < 0.05 * limit
@@ -223,7 +223,7 @@ def test_two_changes_that_make_up_for_each_other():
         changed = bytearray(FILE)
         changed[at + 4] ^= 0x04
         changed[at + 39] ^= 0x80
-        ours, own = (cut_out(bytes(changed), REGION, (200, 300), 1, each) for each in (index, JpegIndex(1 << 20)))
+        ours, own = (crop_jpeg(bytes(changed), REGION, (200, 300), 1, each) for each in (index, JpegIndex(1 << 20)))
         np.testing.assert_equal(ours, own)
 
 
@@ -289,14 +289,14 @@ def test_files_that_cannot_be_indexed(damage):
     file = damage()
     index = known(file)
     for _ in range(2):
-        assert cut_out(file, (0, 0, 9, 9), (200, 300), 1, index) is None
+        assert crop_jpeg(file, (0, 0, 9, 9), (200, 300), 1, index) is None
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if not name.startswith(("jpeg", "mpo"))])
 def test_other_files(name):
     index = JpegIndex(1 << 20)
     for _ in range(3):
-        assert cut_out(FORMATS[name], (0, 0, 9, 9), (37, 53), 1, index) is None
+        assert crop_jpeg(FORMATS[name], (0, 0, 9, 9), (37, 53), 1, index) is None
 
 
 def test_what_no_decoder_takes_whole():
@@ -318,7 +318,7 @@ def test_codes_that_the_part_lacks():
     file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
     index, whole, found = known(file), as_pillow(file), []
     for x in range(64, 448, 64):
-        found.append(cut_out(file, (10, x, 50, x + 40), (64, 512), 1, index))
+        found.append(crop_jpeg(file, (10, x, 50, x + 40), (64, 512), 1, index))
         if found[-1] is not None:
             np.testing.assert_array_equal(
                 within(as_pillow(found[-1][0].tobytes()), found[-1][2]), whole[10:50, x : x + 40]
@@ -349,7 +349,7 @@ def test_a_forked_child():
         for region in itertools.cycle([REGION, (0, 0, 40, 40)]):
             if stop.is_set():
                 return
-            cut_out(FILE, region, (200, 300), 1, index)
+            crop_jpeg(FILE, region, (200, 300), 1, index)
 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
@@ -358,7 +358,7 @@ def test_a_forked_child():
         for _ in range(20):
             pid = os.fork()
             if pid == 0:
-                found = cut_out(FILE, REGION, (200, 300), 1, index)
+                found = crop_jpeg(FILE, REGION, (200, 300), 1, index)
                 right = found is None or (within(as_pillow(found[0].tobytes()), found[2]) == expected).all()
                 os._exit(0 if right else 1)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

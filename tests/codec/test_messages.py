@@ -16,7 +16,7 @@ from PIL import Image
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, DecodeResult, MessageLog, read_header
-from cuaug.codec.messages import TEXT_BYTES, captured, lines_of
+from cuaug.codec.messages import TEXT_BYTES, capture_stderr, split_lines
 from tests.codec.pictures import FORMATS, JPEG, PNG, png_with
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc")
@@ -113,7 +113,7 @@ def test_other_threads_print_as_before(capfd):
     threads = [threading.Thread(target=decode) for _ in range(3)]
     for thread in threads:
         thread.start()
-    with captured() as lines:
+    with capture_stderr() as lines:
         c_print(b"mine\n")
         other = threading.Thread(target=c_print, args=(b"another's\n",))
         other.start()
@@ -131,7 +131,7 @@ def test_other_threads_print_as_before(capfd):
 
 
 def test_what_is_raised_ends_the_capturing(capfd):
-    with pytest.raises(KeyError), captured() as lines:
+    with pytest.raises(KeyError), capture_stderr() as lines:
         c_print(b"before\n")
         raise KeyError
     c_print(b"after\n")
@@ -139,11 +139,11 @@ def test_what_is_raised_ends_the_capturing(capfd):
 
 
 def test_long_texts_are_cut():
-    with captured() as lines:
+    with capture_stderr() as lines:
         for _ in range(TEXT_BYTES):
             c_print(b"abcdefg\n\xff")
     assert lines[0] == "abcdefg" and lines[1] == "\\xffabcdefg" and lines[-1].endswith("...") and len(lines) == 456
-    assert lines_of(b"") == [] and lines_of(b"one\n\ntwo") == ["one", "", "two"]
+    assert split_lines(b"") == [] and split_lines(b"one\n\ntwo") == ["one", "", "two"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

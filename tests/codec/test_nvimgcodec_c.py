@@ -18,7 +18,7 @@ from PIL import Image
 
 from cuaug._runtime.native import BYTES_AT, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
-from cuaug.codec._nvimgcodec_c import FROM_FILE, FROM_CROP, NativeDecoder, load_codec, stored_size
+from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.jpeg_crops import jpeg, smallest, within
 from tests.codec.memory import allocated

@@ -84,7 +84,7 @@ def test_several_at_once_are_those_one_by_one(data):
             except DecodeError as error:
                 assert isinstance(outcome, DecodeError) and outcome.cause == error.cause
             else:
-                assert outcome.by == one_by_one.decoded_by
+                assert outcome.decoded_by == one_by_one.decoded_by
                 np.testing.assert_array_equal(outcome.pixels, expected)
 
 
@@ -155,8 +155,8 @@ def test_constant_colours_of_every_size():
 
 
 def test_the_buffer_grows_and_is_given_back(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.cpu._KEEP_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.cpu._PATIENCE", 5)
+    monkeypatch.setattr("cuaug.codec.cpu._MAX_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.cpu._SHRINK_AFTER", 5)
     decoder = CpuDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, read_header
-from cuaug.codec.image import NARROW
-from cuaug.codec.jpeg_crop import cut_out
+from cuaug.codec.image import MIN_CROP_SIDE
+from cuaug.codec.jpeg_crop import crop_jpeg
 from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, smallest, within
 from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
@@ -60,8 +60,8 @@ def test_what_is_cut_out(data, sampling, orientation, interval):
         return
     part, inner = found
     assert_holds(part, inner, rectangle, stored, orientation, region)
-    if min(region[2] - region[0], region[3] - region[1]) < NARROW:
-        assert header.part(region) is None  # a decoder would leave out the smoothing of chroma within it
+    if min(region[2] - region[0], region[3] - region[1]) < MIN_CROP_SIDE:
+        assert header.crop_jpeg(region) is None  # a decoder would leave out the smoothing of chroma within it
     np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
 
 
@@ -80,7 +80,7 @@ def test_nothing_else_is_decoded():
             damaged[begin + 2 : end] = bytes(end - begin - 2)
     header = read_header(bytes(damaged))
     np.testing.assert_array_equal(WHOLE.decode(header, REGION), expected)
-    assert WHOLE.decoded_by == "cpu" and WHOLE.in_part
+    assert WHOLE.decoded_by == "cpu" and WHOLE.cropped
     assert (WHOLE.decode(header)[:30].copy() != WHOLE.decode(read_header(FILE))[:30]).any()
 
 
@@ -107,7 +107,7 @@ def marker(number: int) -> int:
 def test_markers_that_are_not_all_there(damaged):
     """Such a file is decoded from its beginning, as any other."""
     assert cut(FILE, REGION) is not None
-    assert cut_out(damaged, REGION, (96, 128), 1) is None
+    assert crop_jpeg(damaged, REGION, (96, 128), 1) is None
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_markers_that_are_not_all_there(damaged):
     ids=[*(name for name in FORMATS if name != "jpeg restarts"), "nothing", "a start"],
 )
 def test_files_without_restarts(data):
-    assert cut_out(data, (0, 0, 9, 9), (37, 53), 1) is None
+    assert crop_jpeg(data, (0, 0, 9, 9), (37, 53), 1) is None
 
 
 def test_a_progressive_file_has_its_restarts_in_every_scan():

@@ -12,7 +12,7 @@ from PIL.TiffImagePlugin import IFDRational
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.jpeg_crop import cut_out
+from cuaug.codec.jpeg_crop import crop_jpeg
 from cuaug.commands.cli import main
 from cuaug.commands.prepare import with_restarts
 from tests.codec.pictures import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
@@ -121,5 +121,5 @@ def test_jpegtran(size, kind):
     if min(size) > 80:
         height, width = as_pillow(data).shape[:2]
         region = height // 2, width // 2, height // 2 + 9, width // 2 + 9
-        part, (high, wide), _ = cut_out(written, region, (height, width), orientation)
+        part, (high, wide), _ = crop_jpeg(written, region, (height, width), orientation)
         assert as_pillow(part.tobytes()).shape == (high, wide, 3) and high * wide < 0.6 * height * width
