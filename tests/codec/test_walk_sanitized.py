@@ -24,8 +24,8 @@ pytestmark = [
 ]
 
 MISTAKES = {
-    "frame": ("jpeg/headers.h", "if ({at + 10 > size <> false} || found"),
-    "progress": ("jpeg/headers.h", "{end > size <> false} || !progress.note"),
+    "frame": ("jpeg/headers.h", "if ({at + 10 > size <> false} || header"),
+    "progress": ("jpeg/headers.h", "{end > size <> false} || !progress.add"),
     "entries": ("jpeg/headers.h", "if ({end > size <> false}) return 0;"),
     "directory": ("jpeg/headers.h", "if ({directory + 2 > size <> false}) return 0;"),
     "scan": ("jpeg/headers.h", "size_t({size - 1 - at <> size - at})"),
@@ -33,9 +33,9 @@ MISTAKES = {
     "marker": ("jpeg/headers.h", "for (int64_t at = 2; {at + 2 <= size <> at + 1 <= size} &&"),
     "result": ("jpeg/headers.h", "memcpy(out + {5 * i <> 5 * i + 1}, &header, sizeof header);"),
     "segment": ("jpeg/frame.h", "if (length < 2 || {end > size <> false}) return false;"),
-    "part": ("jpeg/crop.h", "size_t({frame.begin <> frame.begin + (1 << 16)}));"),
+    "headers": ("jpeg/crop.h", "size_t({frame.data_begin <> frame.data_begin + (1 << 16)}));"),
     "bits": ("jpeg/huffman.h", "if ({end - next >= 8 <> end - next >= 1} && "),
-    "room": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
+    "capacity": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
     "sum": ("jpeg/index.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
 }
 
