@@ -76,7 +76,7 @@ def _prepared(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]
 
     source = Path(samples[0][0]).parent
     target = source.with_name(source.name + "-prepared")
-    kept = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.kept]
+    kept = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.unchanged]
     if kept:
         raise AssertionError(f"{len(kept)} pictures stayed as they were, such as {kept[0]}")
     for path, label in samples:
