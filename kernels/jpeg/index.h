@@ -5,7 +5,7 @@
 //   bytes identifies a file: a rewritten file is another one.
 // Threads: many may share a `JpegIndex`; a mutex guards it.
 // Reference: ITU-T T.81, F.1.1.5.1 (DC prediction); the checksum folds 128-bit products, as wyhash does.
-// Tests: tests/codec/test_index.py; under sanitizers: test_walk_sanitized.py.
+// Tests: tests/codec/test_index.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <unistd.h>
 

@@ -6,7 +6,7 @@ import struct
 
 from PIL import Image
 
-from tests.codec.pictures import encode
+from tests.codec.images import encode
 
 __all__ = ["av1", "avif", "with_claimed_size"]
 

@@ -13,7 +13,7 @@ from cuaug.codec import JpegIndex, read_header
 from cuaug.codec.exif import Region
 from cuaug.codec.image import MIN_CROP_SIDE, EncodedImage
 from cuaug.codec.jpeg_crop import crop_jpeg
-from tests.codec.pictures import app1, photo, tiff_block
+from tests.codec.images import app1, photo, tiff_block
 
 MCU = {0x111111: (8, 8), 0x211111: (8, 16), 0x221111: (16, 16), 0x121111: (16, 8), 0x411111: (8, 32), 0: (8, 8)}
 """Height and width in pixels of a minimum coded unit, by OpenCV's name for the sampling factors; 0 is gray."""

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.codec.pictures import chunk
+from tests.codec.images import chunk
 
 __all__ = ["KINDS", "Part", "join", "mutate", "split"]
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from tests.codec.mutations import join, split
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     GRAY,
     PHOTO,
@@ -25,6 +24,7 @@ from tests.codec.pictures import (
     tiff_block,
     with_alpha,
 )
+from tests.codec.mutations import join, split
 
 __all__ = ["ORIGINALS"]
 

@@ -12,9 +12,9 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecodeResult, EncodedImage, JpegIndex, Region, read_header
 from cuaug.errors import DecodeError
+from tests.codec.images import encode
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import encode
 
 
 def main(count: int) -> None:

@@ -14,7 +14,7 @@ from cuaug.codec import read_header
 from cuaug.codec.avif import _coded_pixels, as_still_avif
 from cuaug.errors import DecodeError
 from tests.codec.avifs import av1, avif, with_claimed_size
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     RGB,
     H,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cuaug.codec import CudaDecoder, read_header
 from cuaug.errors import DecodeError
-from tests.codec.pictures import FORMATS, JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
+from tests.codec.images import FORMATS, JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
 
 TURNED = jpeg_with(app1(tiff_block(6)))
 OTHER = encode(Image.fromarray(PHOTO[:20, :30]), "JPEG")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cuaug.codec import read_header
 from cuaug.codec.exif import apply_orientation
 from cuaug.codec.sniff import exif_orientation
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     JPEG,
     PHOTO,

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cuaug.codec import read_header
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     RGB,
     H,

@@ -12,10 +12,10 @@ import pytest
 from cuaug.codec import read_header
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
+from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
 from tests.codec.mutations import Part, join, split
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 
 TURNED = ORIGINALS["webp turned 6"]
 LOST = "lost"

@@ -20,9 +20,9 @@ import pytest
 
 from cuaug.codec import CpuDecoder
 from tests.codec.fuzzer import Case, Fuzzer, case
+from tests.codec.images import JPEG, PNG
 from tests.codec.mutations import KINDS, join, mutate, split
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import JPEG, PNG
 
 ROOT = Path(__file__).parents[2]
 MOST_GROWTH = 192 << 20  # of a whole campaign; 45 to 100 MiB were seen, most of it what malloc keeps for its threads

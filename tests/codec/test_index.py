@@ -21,9 +21,9 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.codec.jpeg_crop import crop_jpeg, is_worth_cropping
+from tests.codec.images import FORMATS, as_pillow, encode, photo
 from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
 from tests.codec.memory import allocated
-from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
 DECODER = CpuDecoder()
 

@@ -14,7 +14,7 @@ from PIL import Image
 from cuaug.codec import read_header
 from cuaug.codec.jpeg2000 import check_jpeg2000
 from cuaug.errors import DecodeError
-from tests.codec.pictures import (
+from tests.codec.images import (
     RGB,
     H,
     W,

@@ -20,9 +20,9 @@ from cuaug._runtime.native import BYTES_AT, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
+from tests.codec.images import JPEG, PHOTO, RGB, as_pillow, encode
 from tests.codec.jpeg_crops import jpeg, smallest, within
 from tests.codec.memory import allocated
-from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
 
 H, W = RGB.height, RGB.width
 PACKAGE = _nvimgcodec_c._folder()

@@ -10,8 +10,7 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, EncodedJpeg, JpegIndex, read_header
 from cuaug.errors import DecodeError
-from tests.codec.mutations import join, split
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     JPEG,
     PHOTO,
@@ -24,6 +23,7 @@ from tests.codec.pictures import (
     photo,
     tiff_block,
 )
+from tests.codec.mutations import join, split
 
 SORTS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 

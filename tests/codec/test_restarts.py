@@ -13,8 +13,8 @@ from PIL import Image
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.codec.image import MIN_CROP_SIDE
 from cuaug.codec.jpeg_crop import crop_jpeg
+from tests.codec.images import FORMATS, as_pillow, encode, photo
 from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, smallest, within
-from tests.codec.pictures import FORMATS, as_pillow, encode, photo
 
 WHOLE = CpuDecoder()
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cuaug import transforms as T
-from tests.codec.pictures import app1, encode, photo, tiff_block
+from tests.codec.images import app1, encode, photo, tiff_block
 from tests.dry_run import CHAIN
 from tests.loader.pictures import Bytes, noisy_jpeg
 from tests.support.fake_cuda import FakeDecoder

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cuaug.commands.cli import main
-from tests.codec.pictures import RGB, encode
+from tests.codec.images import RGB, encode
 from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
 
 

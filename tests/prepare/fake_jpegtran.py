@@ -9,7 +9,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.codec.pictures import app1, encode, photo, tiff_block
+from tests.codec.images import app1, encode, photo, tiff_block
 
 LARGE = Image.fromarray(photo(200, 410))
 PLAIN = encode(LARGE, "JPEG", quality=85, subsampling=2)

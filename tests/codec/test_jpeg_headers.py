@@ -14,8 +14,8 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import nv
 from cuaug.codec.sniff import MAX_SCANS, jpeg_headers
+from tests.codec.images import FORMATS, app1, jpeg_with, tiff_block
 from tests.codec.mutations import join, split
-from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
 

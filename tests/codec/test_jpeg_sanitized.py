@@ -51,7 +51,7 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
 
 def test_damaged_files(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    status, said = run(library, "libasan.so", ["-m", "tests.codec.sanitized", str(library), "3000"])
+    status, said = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
     found = re.search(r"(\d+) of (\d+) files are sound, (\d+) parts", said)
     assert status == 0 and found, said[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
@@ -60,8 +60,8 @@ def test_damaged_files(tmp_path):
 def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", planted(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
-    work = f"sanitized.main({str(library)!r}, 300)"
-    found = each(library, "libasan.so", "from tests.codec import sanitized", work, numbers, tmp_path)
+    work = f"sanitized_jpegs.main({str(library)!r}, 300)"
+    found = each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)
     status, said = found.pop("none")
     assert status == 0 and "parts" in said, f"sources that can make every mistake, and make none: {said}"
     for mistake, (status, said) in found.items():

@@ -11,9 +11,9 @@ import sys
 
 from PIL import Image
 
+from tests.codec.images import app1, encode, jpeg_with, tiff_block
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import app1, encode, jpeg_with, tiff_block
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
