@@ -22,13 +22,13 @@ from cuaug._runtime.native import library
 from cuaug.codec import CpuDecoder, JpegIndex, read_header
 from cuaug.codec.jpeg_crop import crop_jpeg, is_worth_cropping
 from tests.codec.images import FORMATS, as_pillow, encode, photo
-from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, size, smallest, within
+from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, size, slice_region
 from tests.codec.memory import allocated
 
 DECODER = CpuDecoder()
 
 
-def known(data: bytes, limit: int = 1 << 20, files: int = 1) -> JpegIndex:
+def make_index(data: bytes, limit: int = 1 << 20, files: int = 1) -> JpegIndex:
     """An index that has seen the file twice."""
     index, header = JpegIndex(limit, files), read_header(data)
     corner = (0, 0, 1, 1) if header._orientation == 1 else (header.height - 1, header.width - 1, *size(header))
@@ -54,11 +54,11 @@ def test_any_region(data, height, width, sampling, quality, optimize, orientatio
     header, index = read_header(file), JpegIndex(1 << 20)
     expected = as_pillow(file)
     for _ in range(4):
-        region = data.draw(a_region(header.height, header.width))
+        region = data.draw(draw_region(header.height, header.width))
         found = crop_jpeg(file, region, size(header), header._orientation, index)
         if found is not None:
-            part = found[0].tobytes()
-            np.testing.assert_array_equal(within(as_pillow(part), found[2]), within(expected, region))
+            cropped = found[0].tobytes()
+            np.testing.assert_array_equal(slice_region(as_pillow(cropped), found[2]), slice_region(expected, region))
 
 
 @settings(deadline=None)
@@ -75,15 +75,15 @@ def test_what_is_cut_out(data, sampling, orientation, height, width, apart):
     stored = height, width
     file = jpeg(*stored, sampling, orientation=orientation)
     header = read_header(file)
-    region = data.draw(a_region(header.height, header.width))
-    limit, files = {16: (1 << 20, 1), 32: (1000 * room(stored, sampling, 32), 1000), 64: (1 << 20, 1 << 20)}[apart]
-    rectangle = smallest(stored, sampling, orientation, region, (MCU[sampling][0], max(MCU[sampling][1], apart)))
-    found = cut(file, region, known(file, limit, files))
+    region = data.draw(draw_region(header.height, header.width))
+    limit, files = {16: (1 << 20, 1), 32: (1000 * budget(stored, sampling, 32), 1000), 64: (1 << 20, 1 << 20)}[apart]
+    rectangle = expected_crop(stored, sampling, orientation, region, (MCU[sampling][0], max(MCU[sampling][1], apart)))
+    found = crop(file, region, make_index(file, limit, files))
     if rectangle == (0, 0, *stored):
         assert found is None
         return
-    part, inner = found
-    assert_holds(part, inner, rectangle, stored, orientation, region)
+    cropped, inner = found
+    assert_is_crop(cropped, inner, rectangle, stored, orientation, region)
 
 
 @settings(deadline=None, max_examples=50)
@@ -96,11 +96,11 @@ def test_a_decoder_with_an_index(data, sampling, orientation, fancy):
     for visit in range(4):
         y0, x0 = data.draw(st.integers(100, 150)), data.draw(st.integers(100, 150))
         region = (y0, x0, y0 + data.draw(st.integers(8, 99)), x0 + data.draw(st.integers(8, 99)))
-        np.testing.assert_array_equal(decoder.decode(header, region, index=index), within(whole, region))
+        np.testing.assert_array_equal(decoder.decode(header, region, index=index), slice_region(whole, region))
         assert decoder.decoded_by == "cpu" and (decoder.cropped or visit == 0)
 
 
-def room(stored: tuple[int, int], sampling: int, apart: int) -> int:
+def budget(stored: tuple[int, int], sampling: int, apart: int) -> int:
     """Bytes that do for entry points so many pixels apart, but not for twice as many."""
     points = -(-stored[0] // MCU[sampling][0]) * -(-stored[1] // max(MCU[sampling][1], apart))
     return 200 + int(1.3 * points * (10 if sampling else 6))
@@ -115,21 +115,23 @@ def test_what_is_left_of_a_row(width):
     """Of a picture of a few pixels across libjpeg does not smooth chroma: a part is not so narrow."""
     file = jpeg(20, width)
     for left in range(width - 3, width):
-        found = cut(file, (2, left, 5, width), known(file))
+        found = crop(file, (2, left, 5, width), make_index(file))
         if found is not None:
-            part, inner = found
-            np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), (2, left, 5, width)))
+            cropped, inner = found
+            np.testing.assert_array_equal(
+                slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), (2, left, 5, width))
+            )
 
 
 def test_the_second_visit_makes_the_index():
     most = (20, 70, 180, 300)
     index = JpegIndex(1 << 20)
-    assert cut(FILE, most, index) is None
-    assert cut(FILE, most, index) == cut(FILE, most, index) is not None
+    assert crop(FILE, most, index) is None
+    assert crop(FILE, most, index) == crop(FILE, most, index) is not None
 
 
 def test_a_small_region_makes_it_at_once():
-    assert cut(FILE, REGION, JpegIndex(1 << 20)) == cut(FILE, REGION, known(FILE)) is not None
+    assert crop(FILE, REGION, JpegIndex(1 << 20)) == crop(FILE, REGION, make_index(FILE)) is not None
 
 
 def test_too_little_to_leave_out():
@@ -142,38 +144,38 @@ def test_too_little_to_leave_out():
 
 def test_the_limit():
     """Files that no longer fit are decoded whole; those that are in it stay."""
-    index = known(FILE, 1200)
+    index = make_index(FILE, 1200)
     other = jpeg(201, 300)
     for _ in range(3):
-        assert cut(other, REGION, index) is None
-    assert cut(FILE, REGION, index) is not None
-    assert cut(FILE, REGION, known(FILE, 500)) is None
+        assert crop(other, REGION, index) is None
+    assert crop(FILE, REGION, index) is not None
+    assert crop(FILE, REGION, make_index(FILE, 500)) is None
 
 
 def test_so_many_files_fit():
     """As far apart as the places have to be for all of them to be in it, where fewer would have more."""
     region = (90, 150, 120, 170)
     files = [jpeg(200 + i, 300) for i in range(12)]
-    limit = 12 * room((212, 300), 0x221111, 64)
+    limit = 12 * budget((212, 300), 0x221111, 64)
     parts = {}
     for count in (1, 12):
         index = JpegIndex(limit, count)
         for file in files + files:
-            cut(file, region, index)
-        parts[count] = [cut(file, region, index) for file in files]
+            crop(file, region, index)
+        parts[count] = [crop(file, region, index) for file in files]
     assert None not in parts[12] and 2 < parts[1].count(None) < 10
     both = [(near[0], far[0]) for near, far in zip(parts[1], parts[12], strict=True) if near]
     assert all(len(near) < len(far) for near, far in both)
 
 
 def test_a_limit_beyond_what_there_is():
-    assert cut(FILE, REGION, known(FILE, 1 << 70)) is not None
+    assert crop(FILE, REGION, make_index(FILE, 1 << 70)) is not None
 
 
 def test_a_file_that_cannot_be_indexed_leaves_its_room_to_others():
-    index = known(ends_early(), 1000)
-    cut(FILE, REGION, index)
-    assert cut(FILE, REGION, index) is not None
+    index = make_index(ends_early(), 1000)
+    crop(FILE, REGION, index)
+    assert crop(FILE, REGION, index) is not None
 
 
 def test_memory_up_to_the_limit_which_is_given_back():
@@ -192,15 +194,15 @@ def test_memory_up_to_the_limit_which_is_given_back():
 def test_files_that_come_once_leave_room():
     """For the indexes of those that come again, however many they are."""
     index = JpegIndex(2000)
-    cut(FILE, REGION, index)
+    crop(FILE, REGION, index)
     for i in range(40):
-        cut(FILE + bytes([i]), REGION, index)
-    assert cut(FILE, REGION, index) is not None
+        crop(FILE + bytes([i]), REGION, index)
+    assert crop(FILE, REGION, index) is not None
 
 
 def test_letting_go_runs_no_python():
     """A Ctrl-C that comes while a finaliser runs is printed and forgotten."""
-    index, events = known(FILE), []
+    index, events = make_index(FILE), []
     sys.setprofile(lambda frame, event, argument: events.append(event))
     del index
     sys.setprofile(None)
@@ -208,17 +210,17 @@ def test_letting_go_runs_no_python():
 
 
 def test_a_file_that_changes_is_another_file():
-    index = known(FILE)
+    index = make_index(FILE)
     at = FILE.index(b"\xff\xdb") + 6  # a step of the quantiser: the same codes mean other pixels
     changed = FILE[:at] + bytes([2 * FILE[at]]) + FILE[at + 1 :]
-    part, inner = cut(changed, REGION, index)
-    np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(changed), REGION))
-    assert cut(FILE, REGION, index)[0] != part
+    cropped, inner = crop(changed, REGION, index)
+    np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(changed), REGION))
+    assert crop(FILE, REGION, index)[0] != cropped
 
 
 def test_two_changes_that_make_up_for_each_other():
     """Two such bits did so in the checksum of any file, which then was cut where the rows of the other one begin."""
-    index = known(FILE)
+    index = make_index(FILE)
     for at in range(800, len(FILE) - 40, 64):
         changed = bytearray(FILE)
         changed[at + 4] ^= 0x04
@@ -242,10 +244,10 @@ def test_damaged_codes(where):
         expected = DECODER.decode(header, REGION).copy()
         for _ in range(3):
             np.testing.assert_array_equal(DECODER.decode(header, REGION, index=index), expected)
-            found = cut(file, REGION, index)
+            found = crop(file, REGION, index)
         if found is not None:
-            part, inner = found
-            np.testing.assert_array_equal(within(DECODER.decode(read_header(part)), inner), expected)
+            cropped, inner = found
+            np.testing.assert_array_equal(slice_region(DECODER.decode(read_header(cropped)), inner), expected)
 
 
 @pytest.mark.parametrize("fancy", [True, False])
@@ -287,7 +289,7 @@ def in_a_marker() -> bytes:
 def test_files_that_cannot_be_indexed(damage):
     """They are decoded, or refused, as they are without an index."""
     file = damage()
-    index = known(file)
+    index = make_index(file)
     for _ in range(2):
         assert crop_jpeg(file, (0, 0, 9, 9), (200, 300), 1, index) is None
 
@@ -304,24 +306,24 @@ def test_what_no_decoder_takes_whole():
     file = encode(Image.new("L", (65_500, 40)), "JPEG")
     wider = file.replace((65_500).to_bytes(2, "big"), (65_504).to_bytes(2, "big"), 1)
     region = (8, 8, 24, 24)
-    assert cut(file, region, known(file)) is not None and cut(wider, region, known(wider)) is None
+    assert crop(file, region, make_index(file)) is not None and crop(wider, region, make_index(wider)) is None
 
 
 def test_progressive_files():
     file = encode(Image.fromarray(photo(200, 300)), "JPEG", progressive=True)
-    assert cut(file, REGION, known(file)) is None
+    assert crop(file, REGION, make_index(file)) is None
 
 
 def test_codes_that_the_part_lacks():
     """A picture whose code has none for a step from one edge to the other is decoded whole: never with another step."""
     ramp = np.repeat(np.linspace(0, 255, 512)[None], 64, axis=0).astype(np.uint8)
     file = encode(Image.fromarray(ramp), "JPEG", optimize=True, quality=100)
-    index, whole, found = known(file), as_pillow(file), []
+    index, whole, found = make_index(file), as_pillow(file), []
     for x in range(64, 448, 64):
         found.append(crop_jpeg(file, (10, x, 50, x + 40), (64, 512), 1, index))
         if found[-1] is not None:
             np.testing.assert_array_equal(
-                within(as_pillow(found[-1][0].tobytes()), found[-1][2]), whole[10:50, x : x + 40]
+                slice_region(as_pillow(found[-1][0].tobytes()), found[-1][2]), whole[10:50, x : x + 40]
             )
     assert any(one is None for one in found)
 
@@ -329,21 +331,21 @@ def test_codes_that_the_part_lacks():
 def test_many_threads():
     """They share an index, and what it knows is right whoever asks first."""
     files = [jpeg(150, 260 + i) for i in range(20)]
-    expected = [cut(file, REGION, known(file))[0] for file in files]
+    expected = [crop(file, REGION, make_index(file))[0] for file in files]
     for _ in range(5):
         index = JpegIndex(1 << 20)
         with ThreadPoolExecutor(8) as pool:
             order = [i for _ in range(6) for i in range(20)]
-            found = list(pool.map(lambda i, index=index: (i, cut(files[i], REGION, index)), order))
+            found = list(pool.map(lambda i, index=index: (i, crop(files[i], REGION, index)), order))
         assert all(one is None or one[0] == expected[i] for i, one in found)
-        assert all(cut(file, REGION, index)[0] == part for file, part in zip(files, expected, strict=True))
+        assert all(crop(file, REGION, index)[0] == cropped for file, cropped in zip(files, expected, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child():
     """Forked while threads hold the lock again and again, it ends, with the pixels that it should have."""
-    index, stop = known(FILE), threading.Event()
-    expected = within(as_pillow(FILE), REGION)
+    index, stop = make_index(FILE), threading.Event()
+    expected = slice_region(as_pillow(FILE), REGION)
 
     def ask() -> None:
         for region in itertools.cycle([REGION, (0, 0, 40, 40)]):
@@ -359,7 +361,7 @@ def test_a_forked_child():
             pid = os.fork()
             if pid == 0:
                 found = crop_jpeg(FILE, REGION, (200, 300), 1, index)
-                right = found is None or (within(as_pillow(found[0].tobytes()), found[2]) == expected).all()
+                right = found is None or (slice_region(as_pillow(found[0].tobytes()), found[2]) == expected).all()
                 os._exit(0 if right else 1)
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     finally:
@@ -370,17 +372,17 @@ def test_a_forked_child():
 
 def test_a_forked_child_frees_nothing():
     """What a thread was changing at the fork is half changed in the child, and may be freed twice."""
-    index = known(FILE)
+    index = make_index(FILE)
     lock = ctypes.c_void_p(index.handle)  # what it begins with
     ctypes.CDLL(None).pthread_mutex_lock(lock)
     before, pid = allocated(), os.fork()
     if pid == 0:
         signal.alarm(10)
         library.cuaug_jpeg_index_delete(index.handle)
-        os._exit(0 if cut(FILE, REGION, index) is None and allocated() >= before else 1)
+        os._exit(0 if crop(FILE, REGION, index) is None and allocated() >= before else 1)
     ctypes.CDLL(None).pthread_mutex_unlock(lock)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert cut(FILE, REGION, index) is not None
+    assert crop(FILE, REGION, index) is not None
 
 
 def test_no_copies():

@@ -1,8 +1,6 @@
-"""The library's look at JPEGs, and what it cuts out of them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Parsing and cropping of damaged and truncated JPEGs under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-The files are damaged, and end anywhere.
-
-And copies of it with one deliberate mistake each, which must be reported: otherwise the clean run would prove nothing.
+Copies of the library with one deliberate mistake each must be reported; otherwise the clean run would prove nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ MISTAKES = {
 
 
 def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
-    """These sources of what looks at JPEGs, with the sanitizers."""
+    """Compile the JPEG kernels with the sanitizers."""
     source, library = folder / "headers.cpp", folder / "headers.so"
     source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "jpeg/crop.h"\n')
     options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
@@ -49,11 +47,11 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
     return library
 
 
-def test_damaged_files(tmp_path):
+def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    status, said = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
-    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) parts", said)
-    assert status == 0 and found, said[-5000:]
+    status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
+    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) crops", output)
+    assert status == 0 and found, output[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
 
 
@@ -62,7 +60,7 @@ def test_wrong_accesses_are_reported(tmp_path):
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_jpegs.main({str(library)!r}, 300)"
     found = each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)
-    status, said = found.pop("none")
-    assert status == 0 and "parts" in said, f"sources that can make every mistake, and make none: {said}"
-    for mistake, (status, said) in found.items():
-        assert status != 0 and "ERROR: AddressSanitizer" in said, f"{mistake}: {said[-5000:]}"
+    status, output = found.pop("none")
+    assert status == 0 and "crops" in output, f"the library without a mistake: {output}"
+    for mistake, (status, output) in found.items():
+        assert status != 0 and "ERROR: AddressSanitizer" in output, f"{mistake}: {output[-5000:]}"

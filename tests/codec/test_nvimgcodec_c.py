@@ -21,7 +21,7 @@ from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
 from tests.codec.images import JPEG, PHOTO, RGB, as_pillow, encode
-from tests.codec.jpeg_crops import jpeg, smallest, within
+from tests.codec.jpeg_crops import expected_crop, jpeg, slice_region
 from tests.codec.memory import allocated
 
 H, W = RGB.height, RGB.width
@@ -83,8 +83,8 @@ def test_a_part_of_it_is_missing(installed, tmp_path):
     installed(tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path} has no libnvimgcodec.so"):
         load_codec()
-    for part in PACKAGE.glob("libnvimgcodec.so*"):
-        shutil.copy(part, tmp_path)
+    for cropped in PACKAGE.glob("libnvimgcodec.so*"):
+        shutil.copy(cropped, tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path}/extensions has no libjpeg_turbo_ext.so"):
         load_codec()
 
@@ -125,11 +125,11 @@ def test_what_is_wrong_with_one_does_not_reach_the_others():
         narrower = wanted.add(JPEG, (H, W - 1), (0, 0, H, W - 1))
         wanted.add(JPEG[: len(JPEG) // 2], (H, W), right)
         wanted.add(b"no picture" * 9, (H, W), right)
-        part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
+        cropped = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
         other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
         done = [done for done, _, _ in decoder.decode(wanted.rows)]
         assert done == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
-        assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
+        assert (whole == want).all() and (cropped == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
         assert (taller == 7).all() and (narrower == 7).all()
     assert decoder.decode([]) == []
 
@@ -139,15 +139,15 @@ def test_all_of_a_part_is_decoded_if_there_is_room(missing):
     """And else its region; nothing is written behind either."""
     stored, region = (120, 400), (40, 100, 70, 130)
     file = jpeg(*stored, interval=5)
-    part = smallest(stored, 0x221111, 1, region, (16, 5 * 16))
-    shape = (part[2] - part[0], part[3] - part[1], 3)
+    cropped = expected_crop(stored, 0x221111, 1, region, (16, 5 * 16))
+    shape = (cropped[2] - cropped[0], cropped[3] - cropped[1], 3)
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
     row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
     ((done, shown, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
-    assert done == FROM_CROP and shown == (region if missing else part)
+    assert done == FROM_CROP and shown == (region if missing else cropped)
     top, left, bottom, right = shown
     count = 3 * (bottom - top) * (right - left)
     decoded = pixels[:count].reshape(bottom - top, right - left, 3)
     y0, x0, y1, x1 = region
-    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == within(as_pillow(file), region)).all()
+    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == slice_region(as_pillow(file), region)).all()
     assert (pixels[count:] == 7).all()

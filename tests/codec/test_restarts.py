@@ -14,7 +14,7 @@ from cuaug.codec import CpuDecoder, read_header
 from cuaug.codec.image import MIN_CROP_SIDE
 from cuaug.codec.jpeg_crop import crop_jpeg
 from tests.codec.images import FORMATS, as_pillow, encode, photo
-from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, smallest, within
+from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, slice_region
 
 WHOLE = CpuDecoder()
 
@@ -35,12 +35,12 @@ def test_any_region(data, height, width, sampling, orientation, interval, fancy)
     file = jpeg(height, width, sampling, interval=interval, orientation=orientation)
     decoder = CpuDecoder(fancy_upsampling=fancy)
     header = read_header(file)
-    region = data.draw(a_region(header.height, header.width))
+    region = data.draw(draw_region(header.height, header.width))
     pixels = decoder.decode(header, region).copy()
     assert decoder.decoded_by == "cpu"
-    np.testing.assert_array_equal(pixels, within(decoder.decode(header), region))
+    np.testing.assert_array_equal(pixels, slice_region(decoder.decode(header), region))
     if fancy:
-        np.testing.assert_array_equal(pixels, within(as_pillow(file), region))
+        np.testing.assert_array_equal(pixels, slice_region(as_pillow(file), region))
 
 
 @settings(deadline=None)
@@ -51,18 +51,18 @@ def test_what_is_cut_out(data, sampling, orientation, interval):
     stored = 6 * high - 3, 12 * wide - 5
     file = jpeg(*stored, sampling, interval=interval, orientation=orientation)
     header = read_header(file)
-    region = data.draw(a_region(header.height, header.width))
-    found = cut(file, region)
+    region = data.draw(draw_region(header.height, header.width))
+    found = crop(file, region)
     tile = high * max(1, interval // 12), wide * min(12, interval)
-    rectangle = smallest(stored, sampling, orientation, region, tile)
+    rectangle = expected_crop(stored, sampling, orientation, region, tile)
     if interval == 5 or rectangle == (0, 0, *stored):
         assert found is None
         return
-    part, inner = found
-    assert_holds(part, inner, rectangle, stored, orientation, region)
+    cropped, inner = found
+    assert_is_crop(cropped, inner, rectangle, stored, orientation, region)
     if min(region[2] - region[0], region[3] - region[1]) < MIN_CROP_SIDE:
         assert header.crop_jpeg(region) is None  # a decoder would leave out the smoothing of chroma within it
-    np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
+    np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), region))
 
 
 FILE = jpeg(96, 128, interval=2)
@@ -106,7 +106,7 @@ def marker(number: int) -> int:
 )
 def test_markers_that_are_not_all_there(damaged):
     """Such a file is decoded from its beginning, as any other."""
-    assert cut(FILE, REGION) is not None
+    assert crop(FILE, REGION) is not None
     assert crop_jpeg(damaged, REGION, (96, 128), 1) is None
 
 
@@ -121,7 +121,7 @@ def test_files_without_restarts(data):
 
 def test_a_progressive_file_has_its_restarts_in_every_scan():
     file = encode(Image.fromarray(photo(64, 64)), "JPEG", progressive=True, restart_marker_blocks=1)
-    assert cut(file, (0, 0, 20, 20)) is None
+    assert crop(file, (0, 0, 20, 20)) is None
     np.testing.assert_array_equal(WHOLE.decode(read_header(file), (3, 5, 20, 30)), as_pillow(file)[3:20, 5:30])
 
 
@@ -129,5 +129,5 @@ def test_a_picture_of_many_intervals():
     """Their numbers are those of the part's own."""
     file = jpeg(400, 400, 0x111111, interval=1)
     for region in ((0, 0, 8, 9), (90, 200, 300, 210), (391, 391, 400, 400), (9, 0, 400, 400)):
-        part, inner = cut(file, region)
-        np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
+        cropped, inner = crop(file, region)
+        np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), region))
