@@ -49,14 +49,7 @@ from cuaug.codec._pillow import to_rgb8
 from cuaug.codec.cpu import CpuDecoder, DecodeResult
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
-from cuaug.codec.image import (
-    DecodedImage,
-    EncodedImage,
-    EncodedJpeg,
-    read_header,
-    read_jpeg_headers,
-    read_other_header,
-)
+from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import MessageLog
 from cuaug.codec.sniff import file_format

@@ -53,7 +53,7 @@ struct Request {
 };
 
 bool read_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
-    auto info = nvimgcodec::make<nvimgcodec::ImageInfo>(nvimgcodec::StructureType::IMAGE_INFO);
+    auto info = nvimgcodec::make<nvimgcodec::ImageInfo>();
     if (codec.call.get_image_info(stream, &info) != nvimgcodec::STATUS_SUCCESS) return false;
     height = info.plane_info[0].height, width = info.plane_info[0].width;
     return true;
@@ -71,8 +71,8 @@ void* open_region(const Codec& codec, const Request& request, Handles& handles) 
         !read_size(codec, handles.stream, height, width) || height != request.height || width != request.width)
         return nullptr;
     if (!request.top && !request.left && request.bottom == height && request.right == width) return handles.stream;
-    auto view = nvimgcodec::make<nvimgcodec::CodeStreamView>(nvimgcodec::StructureType::CODE_STREAM_VIEW);
-    view.region = nvimgcodec::make<nvimgcodec::Region>(nvimgcodec::StructureType::REGION);
+    auto view = nvimgcodec::make<nvimgcodec::CodeStreamView>();
+    view.region = nvimgcodec::make<nvimgcodec::Region>();
     view.region.ndim = 2;
     view.region.start[0] = int32_t(request.top), view.region.start[1] = int32_t(request.left);
     view.region.end[0] = int32_t(request.bottom), view.region.end[1] = int32_t(request.right);
@@ -114,13 +114,12 @@ unsigned char* reserve_crop_buffer(NativeDecoder& decoder, int64_t size) {
 }
 
 bool open_output(const Codec& codec, const Request& request, Handles& handles) {
-    auto image = nvimgcodec::make<nvimgcodec::ImageInfo>(nvimgcodec::StructureType::IMAGE_INFO);
+    auto image = nvimgcodec::make<nvimgcodec::ImageInfo>();
     image.color_spec = nvimgcodec::COLORSPEC_SRGB;
     image.sample_format = nvimgcodec::SAMPLEFORMAT_I_RGB;
-    image.orientation = nvimgcodec::make<nvimgcodec::Orientation>(nvimgcodec::StructureType::ORIENTATION);
+    image.orientation = nvimgcodec::make<nvimgcodec::Orientation>();
     image.num_planes = 1;
-    auto& plane = image.plane_info[0] =
-        nvimgcodec::make<nvimgcodec::ImagePlaneInfo>(nvimgcodec::StructureType::IMAGE_PLANE_INFO);
+    auto& plane = image.plane_info[0] = nvimgcodec::make<nvimgcodec::ImagePlaneInfo>();
     plane.height = uint32_t(request.bottom - request.top), plane.width = uint32_t(request.right - request.left);
     plane.row_stride = 3 * size_t(plane.width);
     plane.num_channels = 3;
@@ -140,7 +139,7 @@ Status decode_image(NativeDecoder& decoder, Request& request, JpegIndex* index) 
     const Status status_if_decoded = stream ? FROM_CROP : FROM_FILE;
     if (!stream) stream = open_region(codec, request, handles);
     if (!stream || !open_output(codec, request, handles)) return FAILED;
-    const auto as_stored = nvimgcodec::make<nvimgcodec::DecodeParams>(nvimgcodec::StructureType::DECODE_PARAMS);
+    const auto as_stored = nvimgcodec::make<nvimgcodec::DecodeParams>();
     void* future = nullptr;
     uint32_t status = 0;
     size_t count = 1;
@@ -158,7 +157,7 @@ extern "C" {
 
 // The version of nvImageCodec as 1000 * major + 100 * minor + patch; -1 on failure.
 EXPORT int64_t cuaug_codec_version(const nvimgcodec::Functions* functions) {
-    auto properties = nvimgcodec::make<nvimgcodec::Properties>(nvimgcodec::StructureType::PROPERTIES);
+    auto properties = nvimgcodec::make<nvimgcodec::Properties>();
     return functions->get_properties(&properties) == nvimgcodec::STATUS_SUCCESS ? properties.version : -1;
 }
 
@@ -166,11 +165,11 @@ EXPORT int64_t cuaug_codec_version(const nvimgcodec::Functions* functions) {
 EXPORT void* cuaug_codec_new(const nvimgcodec::Functions* functions,
                              int32_t (*const* entries)(nvimgcodec::ExtensionDesc*), int64_t count) {
     std::unique_ptr<Codec> codec(new (std::nothrow) Codec{*functions});
-    auto create = nvimgcodec::make<nvimgcodec::InstanceCreateInfo>(nvimgcodec::StructureType::INSTANCE_CREATE_INFO);
+    auto create = nvimgcodec::make<nvimgcodec::InstanceCreateInfo>();
     create.load_builtin_modules = 1;
     if (!codec || codec->call.instance_create(&codec->instance, &create) != nvimgcodec::STATUS_SUCCESS) return nullptr;
     for (int64_t i = 0; i < count; ++i) {
-        auto extension = nvimgcodec::make<nvimgcodec::ExtensionDesc>(nvimgcodec::StructureType::EXTENSION_DESC);
+        auto extension = nvimgcodec::make<nvimgcodec::ExtensionDesc>();
         void* loaded = nullptr;
         if (entries[i](&extension) != nvimgcodec::STATUS_SUCCESS ||
             codec->call.extension_create(codec->instance, &loaded, &extension) != nvimgcodec::STATUS_SUCCESS)
@@ -192,11 +191,11 @@ EXPORT int32_t cuaug_codec_size(const void* codec, const unsigned char* data, in
 EXPORT void* cuaug_decoder_new(const void* codec, const char* options) {
     std::unique_ptr<NativeDecoder> decoder(new (std::nothrow) NativeDecoder{static_cast<const Codec*>(codec)});
     if (!decoder) return nullptr;
-    auto backend = nvimgcodec::make<nvimgcodec::Backend>(nvimgcodec::StructureType::BACKEND);
+    auto backend = nvimgcodec::make<nvimgcodec::Backend>();
     backend.kind = nvimgcodec::BACKEND_KIND_CPU_ONLY;
-    backend.params = nvimgcodec::make<nvimgcodec::BackendParams>(nvimgcodec::StructureType::BACKEND_PARAMS);
+    backend.params = nvimgcodec::make<nvimgcodec::BackendParams>();
     backend.params.load_hint = 1, backend.params.load_hint_policy = nvimgcodec::LOAD_HINT_POLICY_IGNORE;
-    auto execution = nvimgcodec::make<nvimgcodec::ExecutionParams>(nvimgcodec::StructureType::EXECUTION_PARAMS);
+    auto execution = nvimgcodec::make<nvimgcodec::ExecutionParams>();
     execution.max_num_cpu_threads = 1;  // the caller's
     execution.device_id = nvimgcodec::DEVICE_CPU_ONLY;
     execution.backends = &backend, execution.num_backends = 1;

@@ -8,34 +8,21 @@
 
 namespace nvimgcodec {
 
-enum class StructureType : int32_t {
-    PROPERTIES = 1,
-    INSTANCE_CREATE_INFO = 2,
-    DECODE_PARAMS = 5,
-    ORIENTATION = 7,
-    REGION = 8,
-    CODE_STREAM_VIEW = 9,
-    IMAGE_INFO = 11,
-    IMAGE_PLANE_INFO = 12,
-    BACKEND = 17,
-    EXTENSION_DESC = 27,
-    BACKEND_PARAMS = 29,
-    EXECUTION_PARAMS = 30,
-};
-
-// The first fields of every structure.
+// The first fields of every structure; struct_type is its TYPE.
 struct Head {
-    StructureType struct_type;
+    int32_t struct_type;
     size_t struct_size;
     const void* struct_next;
 };
 
 struct Properties {
+    static constexpr int32_t TYPE = 1;
     Head head;
     uint32_t version, cudart_version;
 };
 
 struct InstanceCreateInfo {
+    static constexpr int32_t TYPE = 2;
     Head head;
     int32_t load_builtin_modules, load_extension_modules;
     const char* extension_modules_path;
@@ -45,6 +32,7 @@ struct InstanceCreateInfo {
 };
 
 struct ExtensionDesc {
+    static constexpr int32_t TYPE = 27;
     Head head;
     void* instance;
     const char* id;
@@ -53,18 +41,21 @@ struct ExtensionDesc {
 };
 
 struct BackendParams {
+    static constexpr int32_t TYPE = 29;
     Head head;
     float load_hint;
     int32_t load_hint_policy;
 };
 
 struct Backend {
+    static constexpr int32_t TYPE = 17;
     Head head;
     int32_t kind;
     BackendParams params;
 };
 
 struct ExecutionParams {
+    static constexpr int32_t TYPE = 30;
     Head head;
     const void *device_allocator, *pinned_allocator;
     int32_t max_num_cpu_threads;
@@ -74,16 +65,19 @@ struct ExecutionParams {
 };
 
 struct DecodeParams {
+    static constexpr int32_t TYPE = 5;
     Head head;
     int32_t apply_exif_orientation;
 };
 
 struct Orientation {
+    static constexpr int32_t TYPE = 7;
     Head head;
     int32_t rotated, flip_x, flip_y;
 };
 
 struct Region {
+    static constexpr int32_t TYPE = 8;
     Head head;
     int32_t ndim, start[5], end[5], out_of_bounds_policy;
     struct {
@@ -93,6 +87,7 @@ struct Region {
 };
 
 struct CodeStreamView {
+    static constexpr int32_t TYPE = 9;
     Head head;
     size_t image_idx;
     Region region;
@@ -100,6 +95,7 @@ struct CodeStreamView {
 };
 
 struct ImagePlaneInfo {
+    static constexpr int32_t TYPE = 12;
     Head head;
     uint32_t width, height;
     size_t row_stride;
@@ -109,6 +105,7 @@ struct ImagePlaneInfo {
 };
 
 struct ImageInfo {
+    static constexpr int32_t TYPE = 11;
     Head head;
     char codec_name[256];
     int32_t color_spec, chroma_subsampling, sample_format;
@@ -148,9 +145,9 @@ struct Functions {
 };
 
 template <class Structure>
-Structure make(StructureType type) {
+Structure make() {
     Structure structure = {};
-    structure.head = {type, sizeof(Structure), nullptr};
+    structure.head = {Structure::TYPE, sizeof(Structure), nullptr};
     return structure;
 }
 

@@ -10,19 +10,7 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, EncodedJpeg, JpegIndex, read_header
 from cuaug.errors import DecodeError
-from tests.codec.images import (
-    FORMATS,
-    JPEG,
-    PHOTO,
-    PNG,
-    H,
-    W,
-    app1,
-    as_pillow,
-    encode,
-    photo,
-    tiff_block,
-)
+from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, H, W, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.mutations import join, split
 
 JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
