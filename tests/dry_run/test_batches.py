@@ -137,7 +137,7 @@ def test_decoded_caches(loader_on, fake, pictures, tmp_path, monkeypatch, where,
             assert_same(got.images, want.images)
             assert got.labels.equal(want.labels)
         if epoch == 0 and limit_bytes > 10**6:
-            monkeypatch.setattr(FakeDecoder, "decode", _nothing)
+            monkeypatch.setattr(FakeDecoder, "decode_batch", _nothing)
     assert gpu.cache.stats.samples == 37 or limit_bytes < 10**6
     assert 0 < gpu.cache.stats.bytes <= limit_bytes
 
@@ -149,7 +149,7 @@ def _nothing(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
 
 def test_a_failing_producer_raises_where_the_batch_is_taken(loader_on, pictures, monkeypatch):
     loader = loader_on(True, pictures, CHAIN, batch_size=8)
-    monkeypatch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         next(iter(loader))
 
@@ -164,7 +164,7 @@ def test_a_stuck_producer_is_reported(loader_on, pictures, monkeypatch, stuck_in
 
     options = {"collate_fn": hang} if stuck_in == "collate_fn" else {}
     if stuck_in == "decode":
-        monkeypatch.setattr(FakeDecoder, "decode", hang)
+        monkeypatch.setattr(FakeDecoder, "decode_batch", hang)
         what = "decoding samples"
     else:
         what = rf"finishing the batch of '{pictures[0]}' \(sample 0\)"

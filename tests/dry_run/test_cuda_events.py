@@ -68,13 +68,13 @@ def test_the_gpus_times_are_read_without_waiting(loader_on, pictures, monkeypatc
 
 
 def test_slow_decoding_is_seen(loader_on, pictures, monkeypatch):
-    decode = FakeDecoder.decode
+    decode = FakeDecoder.decode_batch
 
     def slowly(*arguments):
         time.sleep(0.1)
         return decode(*arguments)
 
-    monkeypatch.setattr(FakeDecoder, "decode", slowly)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", slowly)
     loader = loader_on(True, pictures, CHAIN, batch_size=4)
     list(loader)
     assert loader.stats().bottleneck.startswith("decoding binds: "), loader.stats()
@@ -83,7 +83,7 @@ def test_slow_decoding_is_seen(loader_on, pictures, monkeypatch):
 def test_a_failed_batch_leaves_no_times(loader_on, pictures, monkeypatch):
     loader = loader_on(True, pictures, CHAIN, batch_size=4)
     with monkeypatch.context() as patch:
-        patch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+        patch.setattr(FakeDecoder, "decode_batch", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             list(loader)
     list(loader)

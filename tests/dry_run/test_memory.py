@@ -87,7 +87,7 @@ def test_memory_is_used_again_only_after_its_event(loader_on, pictures, fake, mo
         return run
 
     monkeypatch.setattr(cuda.Workspace, "stage", checked("upload", cuda.Workspace.stage))
-    monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
+    monkeypatch.setattr(FakeDecoder, "decode_batch", checked("decode", FakeDecoder.decode_batch))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
     loader = loader_on(True, pictures, CHAIN, batch_size=8)
     if not waits:
@@ -112,10 +112,10 @@ def test_a_failed_batchs_memory_is_waited_for_as_well(loader_on, pictures, fake,
 def test_the_decoder_gets_new_memory_after_what_was_queued_on_it(loader_on, pictures, monkeypatch):
     """torch hands out memory that work queued on the stream may still use, and the decoder may not wait for that."""
     new, decoded = [], []
-    take, decode = pipeline._Slot.take, FakeDecoder.decode
+    take, decode = pipeline._Slot.take, FakeDecoder.decode_batch
     monkeypatch.setattr(pipeline._Slot, "take", lambda self, *a: (new.append(self), take(self, *a))[1])
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
-    monkeypatch.setattr(FakeDecoder, "decode", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
+    monkeypatch.setattr(FakeDecoder, "decode_batch", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
     list(loader_on(True, pictures, CHAIN, batch_size=8))
     assert decoded == [0] * 5
 

@@ -38,13 +38,13 @@ def jpegs(tmp_path):
 
 @CHAINS
 def test_the_same_batches(loader_on, jpegs, monkeypatch, chain):
-    decoded, decode = [], FakeDecoder.decode
+    decoded, decode = [], FakeDecoder.decode_batch
 
     def noted(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
         decoded.extend(header.height * header.width for header in headers)
         return decode(self, headers, slots, stream)
 
-    monkeypatch.setattr(FakeDecoder, "decode", noted)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", noted)
     gpu, cpu = (loader_on(device, jpegs, chain, batch_size=5, shuffle=True, seed=2) for device in (True, False))
     for _ in range(3):
         for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):

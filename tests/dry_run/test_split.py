@@ -28,7 +28,7 @@ def test_the_split_is_as_given_and_the_same_in_every_run(loader_on, pictures, op
 
 def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypatch):
     """Each candidate decodes batches; the fastest one is kept, and the same pixels come out meanwhile."""
-    clock, decode = [0.0], FakeDecoder.decode
+    clock, decode = [0.0], FakeDecoder.decode_batch
 
     def timed(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
         hint = {id(d): h for d, h in alive}[id(self)]
@@ -43,7 +43,7 @@ def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypat
         alive.append((self, options["load_hint"]))
 
     monkeypatch.setattr(FakeDecoder, "__init__", made)
-    monkeypatch.setattr(FakeDecoder, "decode", timed)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", timed)
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
     options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
     gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
