@@ -1,13 +1,13 @@
 """Decodes encoded images to RGB pixels, on the CPU or a GPU. The only package that imports nvImageCodec.
 
-| file                                                              | CPU          | GPU                   |
-|-------------------------------------------------------------------|--------------|-----------------------|
-| JPEG with 1 or 3 components                                       | nvImageCodec | nvImageCodec (nvJPEG) |
-| PNG, WebP, upright and not animated                               | nvImageCodec | nvImageCodec, its CPU |
-| TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF                      | Pillow       | Pillow                |
-| CMYK JPEG; PNG or WebP that is animated or rotated by EXIF        | Pillow       | Pillow                |
-| a file with unusual EXIF or markers (`sniff.py`), a failed decode | Pillow       | Pillow                |
-| any other format                                                  | DecodeError  | DecodeError           |
+| file                                                      | `CpuDecoder` | `CudaDecoder`             |
+|-----------------------------------------------------------|--------------|---------------------------|
+| JPEG or MPO, 1 or 3 components                            | nvImageCodec | nvImageCodec, on the GPU  |
+| PNG or WebP, upright, one frame                           | nvImageCodec | nvImageCodec, on the CPU  |
+| TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF              | Pillow       | Pillow                    |
+| CMYK JPEG; animated PNG or WebP, or one rotated by EXIF   | Pillow       | Pillow                    |
+| unusual EXIF or markers (`sniff.py`); nvImageCodec failed | Pillow       | Pillow                    |
+| any other format                                          | DecodeError  | DecodeError               |
 
 The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
 CMYK and palettes are converted, and an animation gives its first frame. We scale 16-bit gray to 8 bits on purpose:

@@ -84,7 +84,7 @@ def pillow_decode(
         if (image.height, image.width) != size:
             raise DecodeError(
                 f"the header claims {size[0]} x {size[1]} pixels (height x width), "
-                f"the picture holds {image.height} x {image.width}"
+                f"the image holds {image.height} x {image.width}"
             )
         if region is not None:
             y0, x0, y1, x1 = region
@@ -107,7 +107,7 @@ def to_rgb8(image: Any) -> NDArray[np.uint8]:
         gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, None], 3, axis=2)
     if mode in ("I", "F"):  # convert("RGB") would clip them to a white image
-        raise DecodeError("32-bit samples have no fixed range; store the picture with 8 or 16 bits")
+        raise DecodeError("32-bit samples have no fixed range; store the image with 8 or 16 bits")
     return np.array(image if mode == "RGB" else image.convert("RGB"))
 
 

@@ -37,7 +37,7 @@ def as_still_avif(data: bytes, max_pixels: int) -> bytes:
     except (LookupError, StopIteration, ValueError) as error:
         raise DecodeError("the structure of the AVIF file is damaged, or not one that cuaug understands") from error
     if not items:
-        raise DecodeError("the file has no AV1 picture, as an AVIF has; HEIC is not read")
+        raise DecodeError("the file holds no AV1 image; HEIC is not read: convert it to AVIF")
     if coded > 2 * max_pixels:
         raise DecodeError(
             f"the frames of the AVIF file have {coded} pixels together, above the limit of {2 * max_pixels}, which "

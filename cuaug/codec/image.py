@@ -178,7 +178,7 @@ class DecodedImage:
                 f"a decoded image is a uint8 array (H, W, 3), (H, W, 1) or (H, W), not {array.dtype} {array.shape}"
             )
         if array.size == 0:
-            raise DecodeError(f"an array of shape {array.shape} holds no picture")
+            raise DecodeError(f"an array of shape {array.shape} holds no pixels")
         self.height, self.width = array.shape[:2]
         if max_pixels is not None:
             check_pixels(self.height, self.width, max_pixels, "the array has")

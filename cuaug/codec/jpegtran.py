@@ -46,7 +46,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
         raise ValueError(error.cause) from error
     before = _decode(data)
     if before.format != "JPEG":
-        raise ValueError(f"{before.format}, a file of several pictures with offsets into it")
+        raise ValueError(f"{before.format}, a file of several images with offsets into it")
     interval, end = restart_interval(before), _find_end(data)
     written = _run([jpegtran, "-copy", "all", "-optimize", "-restart", f"{interval}B"], data[:end])
     after = _decode(written)
@@ -54,7 +54,7 @@ def with_restarts(data: bytes, *, jpegtran: str = "jpegtran") -> bytes:
         raise ValueError(f"{jpegtran} does not set restart markers as requested; libjpeg-turbo's does")
     same_info = all(before.info.get(name) == after.info.get(name) for name in ("exif", "icc_profile", "comment"))
     if before.tobytes() != after.tobytes() or not same_info:
-        raise ValueError(f"{jpegtran} would change the picture")
+        raise ValueError(f"{jpegtran} would change the image")
     return written + data[end:]
 
 
