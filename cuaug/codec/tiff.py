@@ -58,7 +58,7 @@ def check_tiff(data: bytes, max_pixels: int) -> None:
                 if tag in values or count != 1 or size > len(value):
                     raise DecodeError(f"the TIFF's tag {_TAGS[tag]} must occur once, as one SHORT or LONG")
                 values[tag] = int.from_bytes(value[:size], "little" if data[:1] == b"I" else "big")
-    except StructError:  # Pillow names the missing bytes
+    except (StructError, OverflowError):  # an offset beyond the file; Pillow names the missing bytes
         return
     width, height, tile_width, tile_height, samples = (values.get(tag, 0) for tag in _TAGS)
     if samples > _MAX_SAMPLES:

@@ -17,7 +17,7 @@ struct Rectangle {
 
 // The grid whose tiles a crop consists of.
 struct TileGrid {
-    int64_t height, width;  // of a tile, pixels
+    int64_t height, width;  // tile size, pixels
     int64_t rows, columns;
 };
 
@@ -145,7 +145,7 @@ int64_t crop_jpeg(const unsigned char* data, int64_t size, const Rectangle& regi
             written = crop_by_restarts(frame, data, size, region, out, crop);
         else if (!frame.restart_interval && index)
             written = crop_by_index(frame, data, size, region, *index, out, capacity, crop);
-    } catch (const std::bad_alloc&) {  // without an index, the whole file is decoded
+    } catch (const std::bad_alloc&) {  // no index; the whole file is decoded
     }
     if (!written) return 0;
     out[written++] = 0xff, out[written++] = EOI;
@@ -158,9 +158,9 @@ extern "C" {
 
 // Crops a JPEG. region [4]: top, left, bottom, right, in pixels as stored. index: a `JpegIndex` or null.
 // out [capacity]: the crop; it may be larger than the file by some bytes. crop [4]: the corners of its image.
-// Returns the bytes written. 0 if it does not fit in `out`; the region is not inside the image; the crop would be the
-// whole image; there is neither an index nor a complete set of restart markers; intervals are no rectangles; or no
-// encoder writes such a file.
+// Returns the bytes written, or 0: it does not fit in `out`; the region is outside the image; the crop would be the
+// whole image. 0 also if there is neither an index nor a complete set of restart markers, intervals are no rectangles,
+// or no encoder writes such a file.
 EXPORT int64_t cuaug_crop_jpeg(const unsigned char* data, int64_t size, const int64_t* region, void* index,
                                unsigned char* out, int64_t capacity, int64_t* crop) {
     Rectangle rectangle = {};

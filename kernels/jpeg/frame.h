@@ -8,8 +8,8 @@
 namespace {
 
 constexpr int MAX_COMPONENTS = 4;
-constexpr int TABLES_PER_CLASS = 2;   // Huffman tables for DC, and for AC, in a baseline JPEG
-constexpr int64_t MAX_SIDE = 65'500;  // libjpeg's limit: we crop no file that it refuses
+constexpr int TABLES_PER_CLASS = 2;        // Huffman tables for DC, and for AC, in a baseline JPEG
+constexpr int64_t MAX_JPEG_SIDE = 65'500;  // libjpeg's limit: we crop no file that it refuses
 
 // A component's share of an MCU.
 struct Component {
@@ -53,7 +53,7 @@ bool read_frame(const unsigned char* data, int64_t at, int64_t length, Frame& fr
     frame.mcu_height = 8 * max_v, frame.mcu_width = 8 * max_h;
     frame.mcu_rows = ceil_div(frame.height, frame.mcu_height);
     frame.mcu_columns = ceil_div(frame.width, frame.mcu_width);
-    const auto is_valid = [](int64_t side) { return side > 0 && side <= MAX_SIDE; };
+    const auto is_valid = [](int64_t side) { return side > 0 && side <= MAX_JPEG_SIDE; };
     return is_valid(frame.height) && is_valid(frame.width) && max_v <= 4 && max_h <= 4;
 }
 

@@ -80,7 +80,7 @@ struct BitWriter {
     unsigned char* next;
     unsigned char* end;
     uint64_t bits = 0;
-    int count = 0;  // of bits; fewer than 8 between calls
+    int count = 0;  // number of bits; fewer than 8 between calls
     bool is_full = false;
 
     BitWriter(unsigned char* begin, unsigned char* end) : next(begin), end(end) {}
@@ -116,7 +116,7 @@ struct BitWriter {
                 memcpy(&bytes, at, 8);
                 value = __builtin_bswap64(bytes);
                 const uint64_t joined = __builtin_bswap64(bits | value >> shift);
-                if (find_ff(bytes) | find_ff(joined)) break;  // with stuffed zeros, read or to be written
+                if (find_ff(bytes) | find_ff(joined)) break;  // zeros are stuffed here, or must be
                 memcpy(next, &joined, 8);
                 bits = value << 1 << (63 - shift);
                 at += 8, next += 8;
@@ -155,7 +155,7 @@ struct HuffmanTable {
         return definition[16 + ((offsets[length] + int(code >> (16 - length))) & 255)];
     }
 
-    // Returns whether the table is built from this definition already; else loads it. is_valid: codes of these lengths
+    // Returns whether the table is built from this definition; if not, loads it. is_valid: codes of these lengths
     // exist.
     bool load(const unsigned char* given, bool& is_valid) {
         int64_t given_size = 16;
@@ -202,7 +202,8 @@ struct HuffmanTable {
 int extend(uint32_t bits, int size) { return size && !(bits >> (size - 1)) ? int(bits) - (1 << size) + 1 : int(bits); }
 
 struct DcTable : HuffmanTable {
-    int32_t lookup[1 << DC_LOOKUP_BITS];  // by the next bits: value << 8 | bits of code and value; 0: does not fit
+    int32_t
+        lookup[1 << DC_LOOKUP_BITS];  // indexed by the next bits: value << 8 | bits of code and value; 0: does not fit
     uint16_t code[MAX_DC_BITS + 1], length[MAX_DC_BITS + 1];  // by bits of the value; length 0: no code
 
     bool build(const unsigned char* given) {
@@ -256,7 +257,7 @@ struct AcTable : HuffmanTable {
     static constexpr int LONG = 64;   // more coefficients than a block has: read symbol by symbol
     static constexpr int ZRL = 0xf0;  // a run of 16 zeros (F.1.2.2)
 
-    // By the next bits, for all symbols whose codes fit: coefficients << 8 | END | bits of codes and values.
+    // Indexed by the next bits, for all symbols whose codes fit: coefficients << 8 | END | bits of codes and values.
     uint16_t lookup[1 << AC_LOOKUP_BITS];
 
     bool build(const unsigned char* given) {

@@ -115,9 +115,9 @@ struct FileIndex {
     }
 };
 
-// The indexes of many files, within a memory budget. A file is indexed at its second visit, since a single pass over a
-// data set would not pay for it, or at once if that pays. In a forked child the parent's index finds nothing, keeps
-// nothing and is not freed: a thread that the child lacks may hold the mutex, in the middle of a change.
+// The indexes of many files, within a memory budget. A file is indexed at its second visit: a single pass over a data
+// set would not pay for it. It is indexed at once if that pays. A forked child finds nothing in the parent's index,
+// keeps nothing and does not free it: a thread of the parent may hold the mutex, in the middle of a change.
 struct JpegIndex {
     JpegIndex(int64_t limit, int64_t files)
         : left(limit), left_for_new(limit / 2), share(limit / (files < 1 ? 1 : files)) {
@@ -169,7 +169,7 @@ struct JpegIndex {
     bool is_own() const { return process == getpid(); }
 
   private:
-    static constexpr int64_t ENTRY_BYTES = 64;  // of a file without an index, about
+    static constexpr int64_t ENTRY_BYTES = 64;  // about the size of an entry without an index
 
     std::mutex lock;
     const pid_t process = getpid();

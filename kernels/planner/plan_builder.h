@@ -1,5 +1,5 @@
-// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A change starts a new pass for each
-//   sample whose current pass cannot take it in; the image so far then becomes the source of the new pass.
+// Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass
+//   cannot take in the change starts a new pass, whose source is the image so far.
 // Threads: the caller's alone.
 // Reference: kernels/plan.h (fields of a row), core/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
 // Tests: tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
@@ -96,7 +96,7 @@ inline int64 misfit(const Selection& chosen, const int64* top, const int64* left
                     const int64* width) {
     for (int64 i = 0; i < chosen.n; ++i) {
         const bool is_valid = top[i] >= 0 && left[i] >= 0 && height[i] >= 1 && width[i] >= 1;
-        // By subtraction: a sum may overflow 64 bits.
+        // Subtract: a sum may overflow 64 bits.
         if (!is_valid || top[i] > down(chosen.row(i)).out - height[i] || left[i] > across(chosen.row(i)).out - width[i])
             return i;
     }

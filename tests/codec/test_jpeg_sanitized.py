@@ -1,6 +1,6 @@
 """Parsing and cropping of damaged and truncated JPEGs under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-Copies of the library with one deliberate mistake each must be reported; otherwise the clean run would prove nothing.
+A copy of the library with a deliberate mistake must be reported; otherwise the clean run would prove nothing.
 """
 
 from __future__ import annotations

@@ -135,6 +135,12 @@ def test_a_bigtiff_of_very_many_tags_is_refused(decoder):
     assert_refused_at_once(decoder, many, "first directory has 100000 entries")
 
 
+def test_a_bigtiff_with_an_offset_beyond_63_bits_is_refused():
+    data = tiled(64, 64, big=True)
+    with pytest.raises(DecodeError):
+        read_header(data[:15] + b"\x80" + data[16:])
+
+
 @given(st.data())
 def test_damaged_tiffs_raise_no_other_error(data):
     damaged = bytearray(tiled(64, 64, big=data.draw(st.booleans())))
