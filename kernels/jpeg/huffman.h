@@ -1,6 +1,6 @@
 // Computes: block boundaries in entropy-coded data, by skipping Huffman codes instead of decoding them; bit copies.
-//   AC coefficients need only the lengths of their codes: one look-up of the next 12 bits usually skips two symbols with
-//   their values. It takes half the time that libjpeg-turbo takes to skip pixels. DC coefficients are coded as
+//   AC coefficients need only the lengths of their codes: one look-up of the next 12 bits usually skips two symbols
+//   with their values. It takes half the time that libjpeg-turbo takes to skip pixels. DC coefficients are coded as
 //   differences, so their values are summed. Data that no encoder writes ends the skipping; nothing is read or written
 //   out of bounds.
 // Threads: the caller's alone.
