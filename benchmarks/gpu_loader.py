@@ -125,7 +125,7 @@ def decoder_alone(paths: list[str], batch_size: int, load_hint: float, threads: 
             batch = [headers[(number * batch_size + i) % len(headers)] for i in range(batch_size)]
             stream.synchronize()
             start = time.perf_counter()
-            results = decoder.decode(batch, slots, stream.cuda_stream)
+            results = decoder.decode_batch(batch, slots, stream.cuda_stream)
             stream.synchronize()
             times.append(1e3 * (time.perf_counter() - start))
             assert all(result is None for result in results), "Pillow decoded some images"

@@ -27,7 +27,7 @@ from photos import write_photos
 import cuaug
 from cuaug import transforms as T
 from cuaug._runtime.native import library
-from cuaug.codec._nvimgcodec_c import FROM_PART
+from cuaug.codec._nvimgcodec_c import FROM_CROP
 
 #: Seconds per sample on one core of an EPYC at 2.4 GHz with AVX2.
 CUT, DECODE, AUGMENT = 0.00008, 0.0009, 0.0003
@@ -39,7 +39,7 @@ EPOCHS = 2
 def sleep_decode(decoder: int, requests: int, count: int, index: int | None, results: int, *text: int) -> None:
     """Reports a JPEG crop for each sample."""
     time.sleep((CUT + DECODE) * count)
-    ctypes.memset(results, FROM_PART, count)
+    ctypes.memset(results, FROM_CROP, count)
     ctypes.memset(text[-1], 0, 8 * count)  # no messages
 
 

@@ -76,7 +76,9 @@ def _prepare(samples: tuple[tuple[str, int], ...]) -> Iterator[tuple[str, int]]:
 
     source = Path(samples[0][0]).parent
     target = source.with_name(source.name + "-prepared")
-    unchanged = [name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.kept]
+    unchanged = [
+        name for done in prepare_files(source, target, threads=os.cpu_count() or 1) for name, _ in done.unchanged
+    ]
     if unchanged:
         raise AssertionError(f"cuaug prepare left {len(unchanged)} images unchanged, such as {unchanged[0]}")
     for path, label in samples:

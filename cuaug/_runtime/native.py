@@ -82,10 +82,10 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_jpeg_headers.argtypes = [pointer, pointer, *[i64] * 3, pointer]
     lib.cuaug_jpeg_headers.restype = None
     lib.cuaug_count_scans.argtypes, lib.cuaug_count_scans.restype = [ctypes.c_char_p, i64], i64
-    lib.cuaug_indexes_new.argtypes, lib.cuaug_indexes_new.restype = [i64, i64], pointer
-    lib.cuaug_indexes_delete.argtypes, lib.cuaug_indexes_delete.restype = [pointer], None
-    lib.cuaug_cut_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
-    lib.cuaug_cut_jpeg.restype = i64
+    lib.cuaug_jpeg_index_new.argtypes, lib.cuaug_jpeg_index_new.restype = [i64, i64], pointer
+    lib.cuaug_jpeg_index_delete.argtypes, lib.cuaug_jpeg_index_delete.restype = [pointer], None
+    lib.cuaug_crop_jpeg.argtypes = [ctypes.c_char_p, i64, pointer, pointer, pointer, i64, pointer]
+    lib.cuaug_crop_jpeg.restype = i64
     for name in ("cuaug_open_files", "cuaug_read_files"):
         function = getattr(lib, name)
         function.argtypes, function.restype = [pointer, i64, pointer, pointer, pointer], None
@@ -98,17 +98,18 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_decode.argtypes, lib.cuaug_decode.restype = [pointer, pointer, i64, *[pointer] * 3, i64, pointer], None
     lib.cuaug_capture_begin.argtypes, lib.cuaug_capture_begin.restype = [], None
     lib.cuaug_capture_end.argtypes, lib.cuaug_capture_end.restype = [pointer, i64], i64
-    lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
+    lib.cuaug_apply_orientation.argtypes = [pointer, i64, i64, i64, i32, pointer]
+    lib.cuaug_apply_orientation.restype = None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
     lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
-    lib.cuaug_writing_size.restype = i64
+    lib.cuaug_pass_table_size.restype = i64
     lib.cuaug_begin.argtypes, lib.cuaug_begin.restype = [pointer, pointer, i32], None
     lib.cuaug_finish.argtypes, lib.cuaug_finish.restype = [pointer, i64, i32, i32, i32, pointer], i64
-    lib.cuaug_put_in_order.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
-    lib.cuaug_put_in_order.restype = None
+    lib.cuaug_sort_operations.argtypes = [pointer, i64, pointer, pointer, i64, pointer]
+    lib.cuaug_sort_operations.restype = None
     changes: dict[str, list[Any]] = {
         "append": [pointer, i64, f64, pointer, pointer],
         "crop": [pointer],
@@ -121,20 +122,21 @@ def _declare(lib: ctypes.CDLL) -> None:
         "transpose": [],
         "warp": [pointer, pointer, i32, i32, pointer, f32],
     }
-    looks = {"borders": [pointer, pointer], "sizes_now": [pointer]}
+    looks = {"borders": [pointer, pointer], "current_sizes": [pointer]}
     for name, arguments in (changes | looks).items():
         function = getattr(lib, f"cuaug_{name}")
         function.argtypes = [pointer, pointer, i64, *arguments]
         function.restype = i64 if name in changes else None
     lib.cuaug_regions.argtypes, lib.cuaug_regions.restype = [pointer, i64, pointer], i64
-    lib.cuaug_sizes_made.argtypes, lib.cuaug_sizes_made.restype = [pointer, i64, i64, pointer], None
+    lib.cuaug_output_sizes.argtypes, lib.cuaug_output_sizes.restype = [pointer, i64, i64, pointer], None
     lib.cuaug_pack_taps.argtypes = [pointer, i64, i64, pointer, pointer, pointer]
     lib.cuaug_pack_taps.restype = None
     lib.cuaug_first_window.argtypes = [i64, i64, *[pointer] * 5, i64, pointer, pointer]
     lib.cuaug_first_window.restype = None
     lib.cuaug_move_boxes.argtypes = [pointer, pointer, pointer, i64, pointer, pointer]
     lib.cuaug_move_boxes.restype = None
-    lib.cuaug_first_holding.argtypes, lib.cuaug_first_holding.restype = [i64, i64, *[pointer] * 10], None
+    lib.cuaug_first_window_with_box.argtypes = [i64, i64, *[pointer] * 10]
+    lib.cuaug_first_window_with_box.restype = None
 
 
 #: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.

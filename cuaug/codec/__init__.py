@@ -1,54 +1,57 @@
-"""Encoded bytes to pixels: headers, regions and decoding. The only package that imports nvImageCodec.
+"""Decodes encoded images to RGB pixels, on the CPU or a GPU. The only package that imports nvImageCodec.
 
-Formats: JPEG with MPO, PNG, WebP, TIFF, BMP, PPM with PBM and PGM, JPEG 2000, GIF and AVIF. Other formats raise a
-DecodeError, also where Pillow knows them: their decoders have no limits.
+| file                                                      | `CpuDecoder` | `CudaDecoder`             |
+|-----------------------------------------------------------|--------------|---------------------------|
+| JPEG or MPO, 1 or 3 components                            | nvImageCodec | nvImageCodec, on the GPU  |
+| PNG or WebP, upright, one frame                           | nvImageCodec | nvImageCodec, on the CPU  |
+| TIFF, JPEG 2000, BMP, PPM/PGM/PBM, GIF, AVIF              | Pillow       | Pillow                    |
+| CMYK JPEG; animated PNG or WebP, or one rotated by EXIF   | Pillow       | Pillow                    |
+| unusual EXIF or markers (`sniff.py`); nvImageCodec failed | Pillow       | Pillow                    |
+| any other format                                          | DecodeError  | DecodeError               |
 
-Whatever the file holds, the result is (H, W, 3) uint8 RGB, as Pillow's `convert("RGB")` gives it: gray is repeated,
-alpha is dropped (not blended), CMYK and palettes are converted, the first frame of an animation is taken. One
-difference is on purpose: 16-bit gray is scaled to 8 bits, where Pillow clips it to a white picture.
+The output is (H, W, 3) uint8 RGB, equal to Pillow's `convert("RGB")`: gray is repeated, alpha is dropped (not blended),
+CMYK and palettes are converted, and an animation gives its first frame. We scale 16-bit gray to 8 bits on purpose:
+Pillow clips it to a white image.
 
-nvImageCodec decodes JPEG of 1 or 3 channels, PNG and WebP, with the same pixels as Pillow. Everything else is Pillow's:
-- TIFF and JPEG 2000. Damaged ones made nvImageCodec 0.9.0 corrupt the heap (JPEG 2000) or return a half-filled picture
-  as a success (TIFF); colour also differs for palettes, gray with alpha and CMYK.
-- CMYK JPEG, animated or turned PNG and WebP, BMP, PPM, GIF, AVIF, and files whose EXIF or structure is odd (see
-  `probe.py`).
-- Every file that nvImageCodec fails on. Its failures carry no reason: Pillow decodes the file after all, or names the
-  cause. `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` is honoured then, as is `PIL.Image.MAX_IMAGE_PIXELS`.
+Limits:
+- `max_pixels` bounds the size of an image. It also bounds the work hidden behind a small size: JPEG scans, TIFF tiles,
+  AVIF frames, and JPEG 2000 tiles, precincts and code blocks.
+- Other formats raise `DecodeError`, even where Pillow reads them: their decoders have no limits.
+- nvImageCodec 0.9.0 corrupts the heap on a damaged JPEG 2000 file, and returns a damaged TIFF half-filled as a success.
+  Its colours also differ for TIFF palettes, gray with alpha and CMYK. Pillow therefore decodes both formats.
+- nvImageCodec gives no reason for a failure. Pillow decodes such a file after all, or names the cause.
+  `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` and `PIL.Image.MAX_IMAGE_PIXELS` apply then.
 
-probe.py        what the bytes say: format, orientation, the markers of JPEGs, and whether their structure is sound
-header.py       `EncodedImage`: a picture's size, and who is to decode it
-cpu_decoder.py `CpuDecoder`
-cuda_decoder.py `CudaDecoder`
-_host_codec.py  nvImageCodec for the CPU, by its C interface
-_nvimgcodec.py  nvImageCodec for GPUs, by its Python interface
-_pillow.py      decoding by Pillow
-tiff.py, avif.py, jpeg2000.py, boxes.py
-                limits on the structure of files whose decoders have none
-messages.py     warnings of the image libraries
-pixels.py       `DecodedImage`: pictures that come decoded
-parts.py        regions of JPEGs, from part of the file
-turns.py        pictures as stored, and as EXIF has them displayed
-jpegtran.py     restart markers for JPEGs, for `cuaug prepare`
+The two decoders have the same shape:
+
+    CpuDecoder.decode_batch(images, regions, index=None) -> [DecodeResult | DecodeError]        pixels in host memory
+    CudaDecoder.decode_batch(images, slots, stream)      -> [None | array | DecodeError]        pixels in device slots
+    decoder.messages                                     -> {position in the batch: lines that the libraries printed}
+
+image.py           `EncodedImage`, `DecodedImage`, `read_header`
+sniff.py           format, EXIF orientation and JPEG markers, from the first bytes
+cpu.py, cuda.py    `CpuDecoder`, `CudaDecoder`
+_nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
+_nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
+_pillow.py         decoding with Pillow
+tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
+jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG; the JPEG index
+exif.py            EXIF orientation of pixels and regions
+jpegtran.py        restart markers for JPEGs, for `cuaug prepare`
+messages.py        warnings of the image libraries
 """
 
 from __future__ import annotations
 
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
-from cuaug.codec._pillow import eight_bit_rgb
+from cuaug.codec._pillow import to_rgb8
 from cuaug.codec.cpu import CpuDecoder, DecodeResult
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
-from cuaug.codec.image import (
-    EncodedImage,
-    EncodedJpeg,
-    read_header,
-    read_jpeg_headers,
-    read_other_header,
-)
+from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.codec.messages import MessageLog
-from cuaug.codec.pixels import DecodedImage
 from cuaug.codec.sniff import file_format
 
 __all__ = [
@@ -62,7 +65,6 @@ __all__ = [
     "MessageLog",
     "Region",
     "codec_version",
-    "eight_bit_rgb",
     "file_format",
     "gpu_decodes",
     "load_codec",
@@ -70,4 +72,5 @@ __all__ = [
     "read_header",
     "read_jpeg_headers",
     "read_other_header",
+    "to_rgb8",
 ]

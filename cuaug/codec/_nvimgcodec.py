@@ -1,4 +1,4 @@
-"""The seam to nvImageCodec: the one place that imports it, and how its decoders are asked for."""
+"""Imports nvImageCodec's Python interface, tests GPU decoding, and makes decode options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from PIL import Image
 
 from cuaug._runtime.finalizers import libc
 from cuaug._runtime.fork import ForkWaitsLock
-from cuaug.codec.messages import captured
+from cuaug.codec.messages import capture_stderr
 
 __all__ = [
     "decode_params",
@@ -33,22 +33,22 @@ __all__ = [
 ]
 
 _nvimgcodec: ModuleType | None = None
-#: Whoever loads a part of nvImageCodec holds it.
 import_lock = ForkWaitsLock()
+"""Held while a library of nvImageCodec is loaded."""
 
 
 def nv() -> ModuleType:
-    """nvImageCodec, imported on first use: the import may create a CUDA context, and must not happen before a fork.
+    """Import nvImageCodec on first use. The import may create a CUDA context, so it must not happen before a fork.
 
-    A Ctrl-C that broke off its initialisation would come out as an ImportError, and no second import would succeed in
-    this process. So the main thread, the only one that handles signals, has another one import it.
+    A Ctrl-C during its initialisation would raise an ImportError, and no later import would succeed in this process.
+    Only the main thread handles signals, so it lets another thread import.
     """
     if _nvimgcodec is None:
         if threading.current_thread() is threading.main_thread():
-            ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-            arguments = ended, _own_device()
-            threading.Thread(target=_import_and_tell, args=arguments, name="cuaug-import", daemon=True).start()
-            error = ended.get()
+            results: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+            arguments = results, _current_device()
+            threading.Thread(target=_import_in_thread, args=arguments, name="cuaug-import", daemon=True).start()
+            error = results.get()
             if error is not None:
                 raise error
         else:
@@ -57,24 +57,24 @@ def nv() -> ModuleType:
     return _nvimgcodec
 
 
-def _own_device() -> contextlib.AbstractContextManager[None]:
-    """Within it, another thread is on this one's GPU. A new one is on the first, where importing may make a context."""
-    torch = sys.modules.get("torch")  # what has not been imported has chosen no GPU
+def _current_device() -> contextlib.AbstractContextManager[None]:
+    """Makes this thread's GPU current in another thread; the import would create a context on GPU 0 there."""
+    torch = sys.modules.get("torch")  # without torch, no GPU is chosen
     if torch is None or not torch.cuda.is_initialized():
         return contextlib.nullcontext()
     device: contextlib.AbstractContextManager[None] = torch.cuda.device(torch.cuda.current_device())
     return device
 
 
-def _import_and_tell(
-    ended: queue.SimpleQueue[BaseException | None], device: contextlib.AbstractContextManager[None]
+def _import_in_thread(
+    results: queue.SimpleQueue[BaseException | None], device: contextlib.AbstractContextManager[None]
 ) -> None:
     try:
         with device:
             _import()
-        ended.put(None)
+        results.put(None)
     except BaseException as error:
-        ended.put(error)
+        results.put(error)
 
 
 def _import() -> None:
@@ -82,36 +82,37 @@ def _import() -> None:
     with import_lock:
         if _nvimgcodec is None:
             os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
-            with quiet_opencv(), _no_advice():
+            with quiet_opencv(), _drop_advice():
                 from nvidia import nvimgcodec
             _nvimgcodec = nvimgcodec
 
 
 @contextlib.contextmanager
 def quiet_opencv() -> Iterator[None]:
-    """For loading the OpenCV inside: it reads its log level then, and would print about every damaged file.
+    """Silence the OpenCV inside nvImageCodec while it loads: it would print a line for every damaged file.
 
-    Taken back afterwards: the user's own cv2 reads the same variable. The caller holds `import_lock`.
+    OpenCV reads its log level when it loads. We remove the variable afterwards: the user's cv2 reads it too. The caller
+    holds `import_lock`.
     """
-    quieted = "OPENCV_LOG_LEVEL" not in os.environ
-    if quieted:
+    unset = "OPENCV_LOG_LEVEL" not in os.environ
+    if unset:
         os.environ["OPENCV_LOG_LEVEL"] = "SILENT"
     try:
         yield
     finally:
-        if quieted:
+        if unset:
             del os.environ["OPENCV_LOG_LEVEL"]
 
 
 @contextlib.contextmanager
-def _no_advice() -> Iterator[None]:
-    """Drops the lines about GPU libraries that nvImageCodec prints while it is imported; it has no setting for that.
+def _drop_advice() -> Iterator[None]:
+    """Drop the lines about GPU libraries that nvImageCodec prints on import, for which it has no setting.
 
-    Without a GPU they are of no use, and with one `cuaug doctor` tells. Other lines of this thread are passed on.
+    They are useless without a GPU, and `cuaug doctor` reports the same with one. This prints the thread's other lines.
     """
     lines: list[str] = []
     try:
-        with captured() as lines:
+        with capture_stderr() as lines:
             yield
     finally:
         stderr = ctypes.c_void_p.in_dll(libc, "stderr")
@@ -121,10 +122,7 @@ def _no_advice() -> Iterator[None]:
 
 
 def open_streams(files: Sequence[Any]) -> list[Any]:
-    """The CodeStream of each file, bytes or a uint8 array; None where nvImageCodec cannot open it.
-
-    While it does, other threads run.
-    """
+    """Open a CodeStream for each file, bytes or a uint8 array; None where nvImageCodec fails. Releases the GIL."""
     make_stream = nv().CodeStream
     try:
         return list(map(make_stream, files))
@@ -133,6 +131,7 @@ def open_streams(files: Sequence[Any]) -> list[Any]:
 
 
 def decode_params(exif: bool) -> Any:
+    """DecodeParams for sRGB, with or without the EXIF orientation."""
     codec = nv()
     return codec.DecodeParams(apply_exif_orientation=exif, color_spec=codec.ColorSpec.SRGB)
 
@@ -141,22 +140,22 @@ def decoder_options(fancy_upsampling: bool) -> str:
     return f":fancy_upsampling={int(fancy_upsampling)}"
 
 
-# What decoded, by the process and its device: a decoder takes long to make.
+# {(process, device): the success text}, because a trial takes long.
 _decodes: dict[tuple[int, int], str] = {}
 
 
 def gpu_decodes(device_id: int) -> tuple[bool, str]:
-    """Whether this GPU decodes JPEGs, found out by decoding one with the CPU backends left out.
+    """Whether this GPU decodes JPEGs: decode one without the CPU backends.
 
-    Without nvJPEG, nvImageCodec silently decodes on the CPU: only a trial tells. Creates a CUDA context where there is
-    a device, none otherwise. A device that did is not tried again.
+    nvImageCodec without nvJPEG silently decodes on the CPU, so only a trial shows it. The trial creates a CUDA context
+    if the device exists. A device that passed is not tried again.
 
     Returns:
-        (True, what decoded) or (False, why not), the text being one line for a person.
+        (True, the decoder's name) or (False, the reason); the text is one line for the user.
     """
-    place = os.getpid(), device_id
-    if place in _decodes:
-        return True, _decodes[place]
+    key = os.getpid(), device_id
+    if key in _decodes:
+        return True, _decodes[key]
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -165,36 +164,37 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     if status != 0:
         return False, f"the NVIDIA driver finds no usable device: cuInit returned {status}"
     try:
-        mean = _decoded_red(device_id, ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU"))
-    except Exception as error:  # a doctor reports what ails, whatever it is
+        mean = _decode_red(device_id, ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU"))
+    except Exception as error:  # `cuaug doctor` reports any failure
         return False, f"nvImageCodec cannot use device {device_id}: {type(error).__name__}: {error}"
     if mean is None:
         return False, "nvImageCodec found no JPEG decoder for the GPU; is nvidia-nvjpeg-cu12 installed?"
     red, green = mean
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
-    _decodes[place] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
-    return True, _decodes[place]
+    _decodes[key] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
+    return True, _decodes[key]
 
 
 def engine_decodes(device_id: int) -> str:
-    """Whether this GPU's hardware engine decodes JPEGs, found out by leaving out all others; one line for a person.
+    """Whether this GPU's hardware engine decodes JPEGs, as one line for the user.
 
-    Where there is none, nvImageCodec silently decodes with CUDA kernels. To be asked where `gpu_decodes` says yes.
+    nvImageCodec without an engine silently decodes with CUDA kernels, so the trial allows the engine alone. Call it
+    after `gpu_decodes` returned True.
     """
-    said = []
+    results = []
     for fancy in (True, False):
         with_or_without = f"{'with' if fancy else 'without'} fancy_upsampling"
         try:
-            mean = _decoded_red(device_id, ("HW_GPU_ONLY",), decoder_options(fancy))
-        except Exception as error:  # as for any other decoder that is missing
-            said.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
+            mean = _decode_red(device_id, ("HW_GPU_ONLY",), decoder_options(fancy))
+        except Exception as error:  # `cuaug doctor` reports any failure
+            results.append(f"fails {with_or_without} ({type(error).__name__}: {error})")
             continue
-        well = mean is not None and mean[0] >= 240 and mean[1] <= 15
-        wrong = "" if mean is None or well else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
-        said.append(f"{'decodes' if well else 'does not decode'} {with_or_without}{wrong}")
-    text = ", ".join(said)
-    if all(one.startswith("decodes") for one in said):
+        is_red = mean is not None and mean[0] >= 240 and mean[1] <= 15
+        colours = "" if mean is None or is_red else f", red came as red={mean[0]:.0f} green={mean[1]:.0f}"
+        results.append(f"{'decodes' if is_red else 'does not decode'} {with_or_without}{colours}")
+    text = ", ".join(results)
+    if all(result.startswith("decodes") for result in results):
         return text
     try:
         ctypes.CDLL("libnvcuvid.so.1")
@@ -204,17 +204,17 @@ def engine_decodes(device_id: int) -> str:
 
 
 def plain_jpeg(colour: tuple[int, int, int]) -> bytes:
-    """A JPEG that a GPU's hardware engine takes: it refuses those of a few pixels."""
+    """A one-colour JPEG large enough for a GPU's hardware engine, which refuses a few pixels."""
     encoded = io.BytesIO()
     Image.new("RGB", (320, 240), colour).save(encoded, "JPEG")
     return encoded.getvalue()
 
 
-def _decoded_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
-    """The mean red and green of a red JPEG, decoded by these kinds of backends alone; None if none of them does."""
+def _decode_red(device_id: int, kinds: Sequence[str], options: str = "") -> tuple[float, float] | None:
+    """The mean red and green of a red JPEG, decoded with these backends alone; None if none decodes it."""
     import torch
 
-    with torch.cuda.device(device_id):  # nvImageCodec may make a context on whichever device is current
+    with torch.cuda.device(device_id):  # nvImageCodec may create a context on the current device
         codec = nv()
         decoder = codec.Decoder(
             device_id=device_id,

@@ -1,7 +1,7 @@
-"""nvImageCodec on the CPU, by its C interface: for all pictures of a call, a thread waits once for the interpreter.
+"""nvImageCodec on the CPU, through its C interface: a thread takes the GIL once per batch.
 
-By its Python interface, which the decoders of a GPU use (`_nvimgcodec.py`), that is several times for each picture, and
-loading it may make a CUDA context. This here loads what decodes on the CPU, and nothing else.
+The Python interface, which the GPU decoders use (`_nvimgcodec.py`), takes the GIL several times per image, and loading
+it may create a CUDA context. This module loads the CPU decoders alone.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cuaug._runtime.finalizers import when_gone
 from cuaug._runtime.native import address, library
 from cuaug.codec._nvimgcodec import decoder_options, import_lock, quiet_opencv
 from cuaug.codec.jpeg_crop import JpegIndex
-from cuaug.codec.messages import TEXT_BYTES, lines_of
+from cuaug.codec.messages import TEXT_BYTES, split_lines
 from cuaug.errors import DeviceError
 
-__all__ = ["FROM_FILE", "FROM_PART", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
+__all__ = ["FROM_CROP", "FROM_FILE", "NativeDecoder", "codec_version", "load_codec", "stored_size"]
 
-# As kernels/jpeg/nvimgcodec.h has them.
+# In the order of `Functions` in kernels/jpeg/nvimgcodec.h.
 FUNCTIONS = (
     "nvimgcodecGetProperties",
     "nvimgcodecInstanceCreate",
@@ -43,19 +43,19 @@ FUNCTIONS = (
     "nvimgcodecFutureGetProcessingStatus",
     "nvimgcodecFutureDestroy",
 )
-FROM_FILE, FROM_PART = 1, 2
-# JPEG, then PNG and WebP.
+FROM_FILE, FROM_CROP = 1, 2  # `Status` in kernels/jpeg/decode.h
+# For JPEG; for PNG and WebP.
 _EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
 
-_loaded: tuple[int, int, int] | None = None  # the process, its codec, the version
+_loaded: tuple[int, int, int] | None = None  # process, codec handle, version
 
 
 def load_codec() -> int:
-    """nvImageCodec for the CPU, loaded with the first call of a process.
+    """Load nvImageCodec for the CPU, once per process, and return its handle.
 
     Raises:
         ModuleNotFoundError: it is not installed.
-        DeviceError: it is, and is not what cuaug was written for.
+        DeviceError: another version, or an incomplete installation.
     """
     global _loaded
     if _loaded is None or _loaded[0] != os.getpid():
@@ -66,7 +66,7 @@ def load_codec() -> int:
 
 
 def codec_version() -> str:
-    """The version of nvImageCodec, such as '0.9.0'."""
+    """The version of nvImageCodec, for example '0.9.0'."""
     load_codec()
     assert _loaded is not None
     version = _loaded[2]
@@ -75,13 +75,13 @@ def codec_version() -> str:
 
 def _load() -> tuple[int, int]:
     folder = _folder()
-    interface = _loaded_library(folder, "libnvimgcodec")
+    interface = _load_library(folder, "libnvimgcodec")
     functions = _addresses(interface, FUNCTIONS)
     version = library.cuaug_codec_version(functions)
     if not 900 <= version < 1000:
-        raise DeviceError(f"nvImageCodec in {folder} has version number {version}, not 9xx, that is 0.9")
+        raise DeviceError(f"nvImageCodec in {folder} has version number {version}, not 9xx: install 0.9")
     with quiet_opencv():
-        extensions = [_loaded_library(folder / "extensions", name) for name in _EXTENSIONS]
+        extensions = [_load_library(folder / "extensions", name) for name in _EXTENSIONS]
     entries = [_addresses(extension, ["nvimgcodecExtensionModuleEntry"])[0] for extension in extensions]
     codec = library.cuaug_codec_new(functions, (ctypes.c_void_p * len(entries))(*entries), len(entries))
     if codec is None:
@@ -92,7 +92,7 @@ def _load() -> tuple[int, int]:
 def _folder() -> Path:
     try:
         package = find_spec("nvidia.nvimgcodec")
-    except ModuleNotFoundError:  # there is no nvidia either
+    except ModuleNotFoundError:  # the package nvidia is missing too
         package = None
     if package is None or not package.submodule_search_locations:
         raise ModuleNotFoundError(
@@ -101,19 +101,19 @@ def _folder() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
-def _loaded_library(folder: Path, name: str) -> ctypes.CDLL:
-    found = sorted(folder.glob(f"{name}.so*"))
-    if not found:
+def _load_library(folder: Path, name: str) -> ctypes.CDLL:
+    paths = sorted(folder.glob(f"{name}.so*"))
+    if not paths:
         raise DeviceError(f"nvImageCodec in {folder} has no {name}.so")
-    return ctypes.CDLL(str(found[0]))
+    return ctypes.CDLL(str(paths[0]))
 
 
-def _addresses(loaded: ctypes.CDLL, names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * len(names))(*(ctypes.cast(getattr(loaded, name), ctypes.c_void_p) for name in names))
+def _addresses(lib: ctypes.CDLL, names: Sequence[str]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * len(names))(*(ctypes.cast(getattr(lib, name), ctypes.c_void_p) for name in names))
 
 
 def stored_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) of an encoded picture, as stored; None where nvImageCodec cannot tell."""
+    """(height, width) of an encoded image, as stored; None if nvImageCodec cannot read it."""
     size = np.empty(2, dtype=np.int64)
     if not library.cuaug_codec_size(load_codec(), data, len(data), address(size)):
         return None
@@ -122,7 +122,7 @@ def stored_size(data: bytes) -> tuple[int, int] | None:
 
 
 class NativeDecoder:
-    """Decodes with the calling thread alone; for one thread at a time.
+    """Decodes in the calling thread; one thread at a time may use it.
 
     Args:
         fancy_upsampling: as for `CpuDecoder`.
@@ -138,27 +138,25 @@ class NativeDecoder:
         raise TypeError("a decoder is memory of this process: it can be neither copied nor pickled")
 
     def decode(
-        self, wanted: Sequence[tuple[int, ...]], index: JpegIndex | None = None
+        self, requests: Sequence[tuple[int, ...]], index: JpegIndex | None = None
     ) -> list[tuple[int, tuple[int, int, int, int], list[str]]]:
-        """Decodes some pictures, or regions of them. What addresses lead to must be kept until then.
+        """Decode images, or regions of them.
 
         Args:
-            wanted: of each the address and bytes of the file, its picture's height and width as stored, the top, left,
-                bottom and right of a region, the ends excluded, the address of room for pixels, (h, w, 3) bytes, how
-                many bytes that is, and whether the smallest part of the file that decodes to the same pixels is to be
-                cut out and decoded, if it has restart markers at the right places or is in the index, and not nearly
-                all of it is needed. All that a part shows is decoded if there is room for it, else the region.
+            requests: rows of `Request` (kernels/jpeg/decode.h). The caller keeps the memory behind their addresses.
+                A cropped JPEG is decoded whole if its pixels fit, else its region alone.
+            index: entry points for JPEGs without restart markers.
 
         Returns:
-            of each whether it was decoded, FROM_FILE, FROM_PART or 0, the top, left, bottom and right of what its
-            pixels show, which holds the region, and the lines that decoders printed about it.
+            Per image: FROM_FILE, FROM_CROP or 0 if it failed; the (top, left, bottom, right) that was decoded, which
+            contains the region; the lines that the libraries printed.
         """
-        if not wanted:
+        if not requests:
             return []
-        rows: NDArray[np.int64] = np.array(wanted, dtype=np.int64)
-        n, done = len(rows), np.empty(len(rows), dtype=np.uint8)
+        rows: NDArray[np.int64] = np.array(requests, dtype=np.int64)
+        n, statuses = len(rows), np.empty(len(rows), dtype=np.uint8)
         text, lengths = np.empty((n, TEXT_BYTES), dtype=np.uint8), np.empty(n, dtype=np.int64)
         handle, printed = None if index is None else index.handle, (address(text), TEXT_BYTES, address(lengths))
-        library.cuaug_decode(self._handle, address(rows), n, handle, address(done), *printed)
-        lines = [lines_of(text[i, :length].tobytes()) if length else [] for i, length in enumerate(lengths.tolist())]
-        return list(zip(done.tolist(), map(tuple, rows[:, 4:8].tolist()), lines, strict=True))
+        library.cuaug_decode(self._handle, address(rows), n, handle, address(statuses), *printed)
+        lines = [split_lines(text[i, :length].tobytes()) if length else [] for i, length in enumerate(lengths.tolist())]
+        return list(zip(statuses.tolist(), map(tuple, rows[:, 4:8].tolist()), lines, strict=True))

@@ -1,27 +1,27 @@
-"""Decoding by Pillow: the formats nvImageCodec does not decode alike, and the cause of every failure."""
+"""Decoding with Pillow: formats that nvImageCodec does not decode exactly, and the cause of every failure."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 from struct import error as StructError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from cuaug.errors import DecodeError
 
-if TYPE_CHECKING:
-    from cuaug.codec.image import EncodedImage
-
-__all__ = ["FORMATS", "eight_bit_rgb", "pillow_decode", "pillow_open", "pillow_orientation"]
+__all__ = ["FORMATS", "pillow_decode", "pillow_open", "pillow_orientation", "to_rgb8"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF")
-"""All that Pillow is asked to open, by its names; JPEG includes MPO. Other formats have no limits here: an ICO may hold
-a large PNG behind the size that it claims, and an EPS is a program that Ghostscript runs."""
+"""Formats that Pillow may open, by its names; JPEG includes MPO.
 
-_TURNS = {
+Other formats have no limits here: an ICO may hold a larger PNG than it claims, and Ghostscript runs an EPS as a
+program."""
+
+_ORIENTATIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -30,80 +30,93 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_UNDO = {**_TURNS, 6: _TURNS[8], 8: _TURNS[6]}
+_INVERSES = {**_ORIENTATIONS, 6: _ORIENTATIONS[8], 8: _ORIENTATIONS[6]}
 
 
 def pillow_open(data: bytes) -> Any:
+    """Open one of `FORMATS`; a DecodeError names the cause of a failure."""
     Image.init()
     try:
         return Image.open(io.BytesIO(data), formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
         raise DecodeError(_describe_unknown(data)) from error
-    except Exception as error:  # its parsers raise whatever a damaged file leads them to
+    except Exception as error:  # Pillow's parsers raise any exception type on a damaged file
         raise DecodeError(_message(error)) from error
 
 
 def pillow_orientation(image: Any) -> int:
-    for key in ("XML:com.adobe.xmp", "xmp"):  # Pillow would look for an orientation there; nvImageCodec does not
+    """Read the EXIF orientation, 1 to 8; 1 if it is missing, unknown or damaged."""
+    for key in ("XML:com.adobe.xmp", "xmp"):  # Pillow would read an orientation from XMP; nvImageCodec does not
         image.info.pop(key, None)
     try:
         value = image.getexif().get(0x0112, 1)
-    except Exception:  # damaged EXIF is no reason to lose the picture
+    except Exception:  # damaged EXIF must not cost the image
         return 1
-    return value if value in _TURNS else 1
+    return value if value in _ORIENTATIONS else 1
 
 
-def pillow_decode(header: EncodedImage, region: tuple[int, int, int, int] | None = None) -> np.ndarray:
-    """The pixels of `region` (y0, x0, y1, x1), or all; a new array (h, w, 3) uint8.
+def pillow_decode(
+    data: Any, size: tuple[int, int], orientation: int, region: tuple[int, int, int, int] | None = None
+) -> NDArray[np.uint8]:
+    """Decode a displayed region, or the whole image.
+
+    Args:
+        data: the whole file.
+        size: the displayed (height, width) that the header claims.
+        orientation: the EXIF orientation to apply, 1 to 8.
+        region: (y0, x0, y1, x1) in displayed pixels; None: all.
+
+    Returns:
+        (h, w, 3) uint8, a new array.
 
     Raises:
-        DecodeError: Pillow's reason, where it cannot decode the file either.
+        DecodeError: with Pillow's reason.
     """
-    image = pillow_open(header._data)
+    image = pillow_open(data)
     try:
         if image.format == "TIFF":
             tagged = pillow_orientation(image)
-            image.load()  # this turns it, for TIFF alone
-            if header._orientation != tagged:
-                image = image.transpose(_UNDO[tagged])
-        elif header._orientation != 1:
-            image = image.transpose(_TURNS[header._orientation])
-        if image.size != (header.width, header.height):
+            image.load()  # applies the orientation, for TIFF alone
+            if orientation != tagged:
+                image = image.transpose(_INVERSES[tagged])
+        elif orientation != 1:
+            image = image.transpose(_ORIENTATIONS[orientation])
+        if (image.height, image.width) != size:
             raise DecodeError(
-                f"the header claims {header.height} x {header.width} pixels (height x width), "
-                f"the picture holds {image.height} x {image.width}"
+                f"the header claims {size[0]} x {size[1]} pixels (height x width), "
+                f"the image holds {image.height} x {image.width}"
             )
         if region is not None:
             y0, x0, y1, x1 = region
             image = image.crop((x0, y0, x1, y1))
-        return eight_bit_rgb(image)
+        return to_rgb8(image)
     except DecodeError:
         raise
     except Exception as error:
         raise DecodeError(_message(error)) from error
 
 
-def eight_bit_rgb(image: Any) -> np.ndarray:
-    """The pixels of a PIL image; a new array (h, w, 3) uint8.
+def to_rgb8(image: Any) -> NDArray[np.uint8]:
+    """Convert a PIL image to a new array (h, w, 3) uint8 RGB.
 
     Raises:
-        DecodeError: its samples have 32 bits.
+        DecodeError: the samples have 32 bits.
     """
     mode = image.mode
-    if mode.startswith("I;16") or (mode == "I" and image.format in ("PNG", "PPM")):  # "I" was Pillow's 16-bit gray once
+    if mode.startswith("I;16") or (mode == "I" and image.format in ("PNG", "PPM")):  # older Pillow: 16-bit gray
         gray = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         return np.repeat(gray[:, :, None], 3, axis=2)
-    if mode in ("I", "F"):  # convert("RGB") would clip these to a white picture
-        raise DecodeError("32-bit samples have no fixed range; store the picture with 8 or 16 bits")
+    if mode in ("I", "F"):  # convert("RGB") would clip them to a white image
+        raise DecodeError("32-bit samples have no fixed range; store the image with 8 or 16 bits")
     return np.array(image if mode == "RGB" else image.convert("RGB"))
 
 
 def _describe_unknown(data: bytes) -> str:
-    """One line about bytes that Pillow does not open as one of `FORMATS`."""
+    """Describe, in one line, bytes that Pillow does not open as one of `FORMATS`."""
     head = data[:16]
     if head.strip(b"\0") == b"":
         return f"not an image: it starts with zeros ({len(data)} bytes)"
-    name = _format_like(head)
+    name = _guess_format(head)
     known = f"{', '.join(FORMATS[:-1])} and {FORMATS[-1]}"
     if name in FORMATS:
         return (
@@ -119,10 +132,10 @@ def _describe_unknown(data: bytes) -> str:
     return f"not an image format known here: it starts with {head!r}; cuaug reads {known}"
 
 
-def _format_like(head: bytes) -> str | None:
-    """The first of Pillow's formats whose files start so; some look at one or two bytes alone."""
+def _guess_format(head: bytes) -> str | None:
+    """The first Pillow format that accepts these bytes; some formats check only one or two."""
     for name, (_, accept) in Image.OPEN.items():
-        with contextlib.suppress(IndexError, StructError):  # there are too few bytes
+        with contextlib.suppress(IndexError, StructError):  # too few bytes
             if accept and accept(head) is True:
                 return name
     return None
@@ -132,6 +145,6 @@ def _message(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         text += "; Pillow opens this file, and PIL.Image.MAX_IMAGE_PIXELS is its limit, beside max_pixels"
-    if text and isinstance(error, (OSError, SyntaxError)):  # Pillow's own words; of others the type is half the message
+    if text and isinstance(error, (OSError, SyntaxError)):  # Pillow's own words; other messages need their type
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Boxes, the structure of AVIF and JPEG 2000 files (ISO/IEC 14496-12, 4.2, and 15444-1, I.4)."""
+"""Boxes, the containers of AVIF and JPEG 2000 files (ISO/IEC 14496-12, 4.2; ISO/IEC 15444-1, I.4)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ __all__ = ["boxes"]
 
 
 def boxes(data: memoryview, begin: int = 0, end: int | None = None) -> Iterator[tuple[bytes, int, int]]:
-    """Yields the boxes between two offsets: name, begin and end of the content.
+    """Yield the boxes between two offsets: type, begin and end of the content.
+
+    Each box is: size (4 bytes, big-endian, header included), type (4), largesize (8, if size is 1), content.
 
     Raises:
         ValueError: a box is shorter than its header.
     """
     end = len(data) if end is None else end
     while begin < end:
-        size, head = int.from_bytes(data[begin : begin + 4], "big"), 8
-        if size == 1:
-            size, head = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
-        elif size == 0:
+        size, header = int.from_bytes(data[begin : begin + 4], "big"), 8
+        if size == 1:  # largesize follows
+            size, header = int.from_bytes(data[begin + 8 : begin + 16], "big"), 16
+        elif size == 0:  # the box extends to the end
             size = end - begin
-        if size < head:
+        if size < header:
             raise ValueError("a box is shorter than its header")
-        yield bytes(data[begin + 4 : begin + 8]), begin + head, min(begin + size, end)
+        yield bytes(data[begin + 4 : begin + 8]), begin + header, min(begin + size, end)
         begin += size

@@ -1,4 +1,4 @@
-"""`CpuDecoder`: some images at a time, into host memory."""
+"""`CpuDecoder`: decodes a few images at a time into host memory."""
 
 from __future__ import annotations
 
@@ -10,202 +10,193 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import pages
 from cuaug._runtime.native import BYTES_AT, address
-from cuaug.codec._nvimgcodec_c import FROM_PART, NativeDecoder
-from cuaug.codec._pillow import pillow_decode
-from cuaug.codec.exif import Region, turned
-from cuaug.codec.image import NARROW, EncodedImage
+from cuaug.codec._nvimgcodec_c import FROM_CROP, NativeDecoder
+from cuaug.codec.exif import Region, apply_orientation
+from cuaug.codec.image import MIN_CROP_SIDE, DecodedImage, EncodedImage
 from cuaug.codec.jpeg_crop import JpegIndex
-from cuaug.codec.messages import captured
-from cuaug.codec.pixels import DecodedImage
 from cuaug.errors import DecodeError
 
-__all__ = ["CpuDecoder", "DecodeResult", "by_pillow"]
+__all__ = ["CpuDecoder", "DecodeResult"]
 
-_KEEP_BYTES = 64 << 20
-_PATIENCE = 256
-_BESIDE = 80
-"""Pixels by which a part that is decoded as a whole may reach beyond its region on each side: what lies between an
-index's places, and what smoothing chroma takes."""
+_MAX_KEPT_BYTES = 64 << 20
+_SHRINK_AFTER = 256
+_CROP_MARGIN = 80
+"""Pixels by which a JPEG crop may extend beyond its region on each side: the distance of entry points plus the
+neighbours that chroma smoothing reads."""
 
 
 class DecodeResult(NamedTuple):
     """A decoded image.
 
     Attributes:
-        pixels: (h, w, 3) uint8 RGB, the pixels of a row packed. It may be a view of the decoder's memory, valid until
-            its next `decode`, or of the pixels that were given: not to be written to.
-        by: "cpu" (nvImageCodec), "pillow", or the "source", which gave pixels.
-        in_part: whether it was decoded from a part of its file, by restart markers or an index.
+        pixels: (h, w, 3) uint8 RGB, read-only; the pixels of a row are packed. It may be a view of the given pixels, or
+            of the decoder's memory, valid until the next `decode`.
+        decoded_by: "cpu" (nvImageCodec), "pillow", or "source" for pixels that came decoded.
+        cropped: whether a JPEG crop was decoded, found by restart markers or an index.
     """
 
     pixels: NDArray[np.uint8]
-    by: str
-    in_part: bool = False
+    decoded_by: str
+    cropped: bool = False
 
 
 class CpuDecoder:
-    """Decodes some images at a time on the CPU. One per thread and process: it must never be shared.
+    """Decodes a few images at a time on the CPU, in the calling thread.
+
+    One decoder serves one thread of one process: it must never be shared.
 
     Args:
-        fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Without it decoding is
-            somewhat faster, and colours differ by up to 24 levels beside sharp edges.
+        fancy_upsampling: smooth the chroma of subsampled JPEGs, as libjpeg and Pillow do. Decoding without it is
+            somewhat faster; colours at sharp edges then differ by up to 24 levels.
 
     Attributes:
-        in_part, decoded_by: of the last image that `decode` gave, what `DecodeResult` tells.
-        messages: lines that the image libraries printed in the last `decode` or `decode_each`, by place.
+        decoded_by, cropped: fields of the last `DecodeResult` that `decode` returned.
+        messages: {position: lines that the image libraries printed} of the last `decode` or `decode_batch`.
     """
 
     def __init__(self, *, fancy_upsampling: bool = True) -> None:
         self._decoder = NativeDecoder(fancy_upsampling=fancy_upsampling)
         self.decoded_by = ""
-        self.in_part = False
+        self.cropped = False
         self.messages: dict[int, list[str]] = {}
         self._slots = [_Slot()]
 
     def decode(
-        self, header: EncodedImage | DecodedImage, region: Region | None = None, *, index: JpegIndex | None = None
+        self, image: EncodedImage | DecodedImage, region: Region | None = None, *, index: JpegIndex | None = None
     ) -> NDArray[np.uint8]:
-        """The pixels of an image, or of one region of it, as `decode_each` gives them.
+        """Decode one image, or a region of it, like `decode_batch`.
 
         Raises:
-            DecodeError: neither nvImageCodec nor Pillow can decode it; the cause is Pillow's.
-            ValueError: the region is empty or reaches outside the picture.
+            DecodeError: neither nvImageCodec nor Pillow decodes it; the cause is Pillow's.
+            ValueError: the region is empty or reaches outside the image.
         """
-        (outcome,) = self.decode_each([header], [region], index=index)
+        (outcome,) = self.decode_batch([image], [region], index=index)
         if isinstance(outcome, DecodeError):
             try:
                 raise outcome
             finally:
-                del outcome  # whose traceback has this frame
-        self.decoded_by, self.in_part = outcome.by, outcome.in_part
+                del outcome  # its traceback holds this frame
+        self.decoded_by, self.cropped = outcome.decoded_by, outcome.cropped
         return outcome.pixels
 
-    def decode_each(
+    def decode_batch(
         self,
-        headers: Sequence[EncodedImage | DecodedImage],
+        images: Sequence[EncodedImage | DecodedImage],
         regions: Sequence[Region | None],
         *,
         index: JpegIndex | None = None,
     ) -> list[DecodeResult | DecodeError]:
-        """The pixels of images, or of one region of each. For all that is decoded together a thread waits once for its
-        turn at the interpreter.
+        """Decode images, or a region of each. The thread takes the GIL once for all of them.
 
         Args:
-            headers: from `read_header`, or pixels that are decoded already.
-            regions: (y0, x0, y1, x1), the end excluded, in pixels of the picture as displayed; None: all of it.
-            index: where the rows of JPEGs begin that came before, so that a region can be decoded without the rest.
+            images: from `read_header`, or decoded already.
+            regions: (y0, x0, y1, x1) in displayed pixels, the ends excluded; None: the whole image.
+            index: entry points of JPEGs seen before, which let a region decode without the rest.
 
         Returns:
-            for what neither nvImageCodec nor Pillow can decode an error, whose cause is Pillow's.
+            A `DecodeError` with Pillow's cause for each image that neither nvImageCodec nor Pillow decodes.
 
         Raises:
-            ValueError: a region is empty or reaches outside its picture.
+            ValueError: a region is empty or reaches outside its image.
         """
-        outcomes: list[DecodeResult | DecodeError | None] = [None] * len(headers)
-        wanted: list[_Wanted] = []
-        for place, (header, region) in enumerate(zip(headers, regions, strict=True)):
-            y0, x0, y1, x1 = region or (0, 0, header.height, header.width)
-            if not (0 <= y0 < y1 <= header.height and 0 <= x0 < x1 <= header.width):
-                size = f"{header.height} x {header.width}"
+        outcomes: list[DecodeResult | DecodeError | None] = [None] * len(images)
+        requests: list[_Request] = []
+        for position, (image, region) in enumerate(zip(images, regions, strict=True)):
+            y0, x0, y1, x1 = region or (0, 0, image.height, image.width)
+            if not (0 <= y0 < y1 <= image.height and 0 <= x0 < x1 <= image.width):
+                size = f"{image.height} x {image.width}"
                 raise ValueError(f"region (y0, x0, y1, x1) = {region} is empty or outside {size} pixels")
-            if isinstance(header, DecodedImage):
-                outcomes[place] = DecodeResult(header.array[y0:y1, x0:x1], "source")
-            elif not header.for_pillow:
-                wanted.append(_Wanted(place, header, (y0, x0, y1, x1)))
-        while len(self._slots) < len(wanted):
+            if isinstance(image, DecodedImage):
+                outcomes[position] = DecodeResult(image.array[y0:y1, x0:x1], "source")
+            elif not image.for_pillow:
+                requests.append(_Request(position, image, (y0, x0, y1, x1)))
+        while len(self._slots) < len(requests):
             self._slots.append(_Slot())
-        rows = [one.row(slot, index) for one, slot in zip(wanted, self._slots, strict=False)]
+        rows = [request.to_row(slot, index) for request, slot in zip(requests, self._slots, strict=False)]
         self.messages = {}
         decoded = self._decoder.decode(rows, index)
-        for one, slot, (done, shown, lines) in zip(wanted, self._slots, decoded, strict=False):
+        for request, slot, (status, decoded_region, lines) in zip(requests, self._slots, decoded, strict=False):
             if lines:
-                self.messages[one.place] = lines
-            if done:
-                outcomes[one.place] = DecodeResult(one.pixels(slot, shown), "cpu", done == FROM_PART)
-        for place in [place for place, outcome in enumerate(outcomes) if outcome is None]:
-            outcomes[place], lines = by_pillow(headers[place], regions[place])
+                self.messages[request.position] = lines
+            if status:
+                pixels = request.load_pixels(slot, decoded_region)
+                outcomes[request.position] = DecodeResult(pixels, "cpu", status == FROM_CROP)
+        for position in [position for position, outcome in enumerate(outcomes) if outcome is None]:
+            pixels_or_error, lines = cast(EncodedImage, images[position]).decode_with_pillow(regions[position])
+            if isinstance(pixels_or_error, DecodeError):
+                outcomes[position] = pixels_or_error
+            else:
+                outcomes[position] = DecodeResult(pixels_or_error, "pillow")
             if lines:
-                self.messages[place] = self.messages.get(place, []) + lines
+                self.messages[position] = self.messages.get(position, []) + lines
         return cast(list[DecodeResult | DecodeError], outcomes)
 
 
-class _Wanted:
-    """A region of a picture that nvImageCodec is to decode.
+class _Request:
+    """A region of an image for nvImageCodec to decode.
 
     Attributes:
-        place: which of those that were asked for.
-        stored: what is to be decoded, as stored.
-        room: bytes for that; with what may be beside it in its part of the file.
+        position: in the batch.
+        stored_region: the region to decode, as stored.
+        capacity: bytes for its pixels, and for those around it in its JPEG crop.
     """
 
-    def __init__(self, place: int, header: EncodedImage, region: Region) -> None:
+    def __init__(self, position: int, image: EncodedImage, region: Region) -> None:
         y0, x0, y1, x1 = region
-        self.place, self.header, self.region = place, header, region
-        self.whole = y1 - y0 == header.height and x1 - x0 == header.width
-        # A narrow one is cut from the pixels of all of it.
-        self.narrow = not self.whole and min(y1 - y0, x1 - x0) < NARROW
-        self.stored = (0, 0, *header.stored_size) if self.whole or self.narrow else header.stored(region)
-        self.room = 0
+        self.position, self.image, self.region = position, image, region
+        self.is_whole = y1 - y0 == image.height and x1 - x0 == image.width
+        self.is_narrow = not self.is_whole and min(y1 - y0, x1 - x0) < MIN_CROP_SIDE  # sliced from the whole image
+        decodes_all = self.is_whole or self.is_narrow
+        self.stored_region = (0, 0, *image.stored_size) if decodes_all else image.to_stored(region)
+        self.capacity = 0
 
-    def row(self, slot: _Slot, index: JpegIndex | None) -> tuple[int, ...]:
-        """What `NativeDecoder` is told of it; the memory has room for it then."""
-        header, (top, left, bottom, right) = self.header, self.stored
-        data, size = header._data, header.stored_size
+    def to_row(self, slot: _Slot, index: JpegIndex | None) -> tuple[int, ...]:
+        """Make the row for `NativeDecoder.decode`, and reserve the slot's memory."""
+        image, (top, left, bottom, right) = self.image, self.stored_region
+        data, size = image._data, image.stored_size
         begin = id(data) + BYTES_AT if isinstance(data, bytes) else address(np.asarray(data))
-        cut = not (self.whole or self.narrow) and header.worth_cutting(self.stored, index)
+        crop = not (self.is_whole or self.is_narrow) and image.is_worth_cropping(self.stored_region, index)
         height, width = bottom - top, right - left
-        turned_room = 0 if header._orientation == 1 else height * width * 3
-        if cut:
-            height, width = min(height + 2 * _BESIDE, size[0]), min(width + 2 * _BESIDE, size[1])
-        self.room = height * width * 3
-        slot.make_room(self.room + turned_room)
-        return (begin, len(data), *size, *self.stored, slot.address, self.room, cut)
+        oriented_bytes = 0 if image._orientation == 1 else height * width * 3
+        if crop:
+            height, width = min(height + 2 * _CROP_MARGIN, size[0]), min(width + 2 * _CROP_MARGIN, size[1])
+        self.capacity = height * width * 3
+        slot.reserve(self.capacity + oriented_bytes)
+        return (begin, len(data), *size, *self.stored_region, slot.address, self.capacity, crop)
 
-    def pixels(self, slot: _Slot, shown: Region) -> NDArray[np.uint8]:
-        """As displayed, from memory into which this was decoded."""
-        (top, left, bottom, right), (y0, x0, y1, x1) = shown, self.stored
-        made = slot.memory[: (bottom - top) * (right - left) * 3].reshape(bottom - top, right - left, 3)
-        made = made[y0 - top : y1 - top, x0 - left : x1 - left]
-        # Turned here: nvImageCodec takes as long to turn as to decode, and turns the whole picture for a region.
-        if self.header._orientation != 1:
-            made = turned(made, self.header._orientation, slot.memory[self.room : self.room + made.size])
-        if self.narrow:
+    def load_pixels(self, slot: _Slot, decoded_region: Region) -> NDArray[np.uint8]:
+        """The region as displayed, from a slot that holds `decoded_region` as stored."""
+        (top, left, bottom, right), (y0, x0, y1, x1) = decoded_region, self.stored_region
+        pixels = slot.memory[: (bottom - top) * (right - left) * 3].reshape(bottom - top, right - left, 3)
+        pixels = pixels[y0 - top : y1 - top, x0 - left : x1 - left]
+        # We orient the pixels: nvImageCodec takes as long for that as for decoding, and orients the whole image.
+        if self.image._orientation != 1:
+            out = slot.memory[self.capacity : self.capacity + pixels.size]
+            pixels = apply_orientation(pixels, self.image._orientation, out)
+        if self.is_narrow:
             y0, x0, y1, x1 = self.region
-            made = np.ascontiguousarray(made[y0:y1, x0:x1])
-        return made
+            pixels = np.ascontiguousarray(pixels[y0:y1, x0:x1])
+        return pixels
 
 
 class _Slot:
-    """Memory for one decoded image."""
+    """Reusable memory for one decoded image."""
 
     def __init__(self) -> None:
-        self._small_in_a_row = 0
+        self._small_uses = 0
         self._allocate(3 << 18)
 
-    def make_room(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
+        """Grow to `size` bytes. A giant image's memory is freed after `_SHRINK_AFTER` smaller images in a row."""
         capacity = len(self.memory)
         if size > capacity:
-            self._allocate(max(size, min(2 * capacity, _KEEP_BYTES)))
-        elif capacity > _KEEP_BYTES:  # one giant image must not cost its memory for ever
-            self._small_in_a_row = self._small_in_a_row + 1 if size <= _KEEP_BYTES else 0
-            if self._small_in_a_row == _PATIENCE:
-                self._allocate(_KEEP_BYTES)
+            self._allocate(max(size, min(2 * capacity, _MAX_KEPT_BYTES)))
+        elif capacity > _MAX_KEPT_BYTES:
+            self._small_uses = self._small_uses + 1 if size <= _MAX_KEPT_BYTES else 0
+            if self._small_uses == _SHRINK_AFTER:
+                self._allocate(_MAX_KEPT_BYTES)
 
     def _allocate(self, capacity: int) -> None:
-        self._small_in_a_row = 0
+        self._small_uses = 0
         self.memory = pages(capacity)
         self.address = address(self.memory)
-
-
-def by_pillow(
-    header: EncodedImage | DecodedImage, region: Region | None
-) -> tuple[DecodeResult | DecodeError, list[str]]:
-    """The pixels or the error, and the lines that were printed about it."""
-    assert isinstance(header, EncodedImage)
-    outcome: DecodeResult | DecodeError
-    with captured() as lines:
-        try:
-            outcome = DecodeResult(pillow_decode(header, region), "pillow")
-        except DecodeError as error:
-            outcome = error
-    return outcome, lines

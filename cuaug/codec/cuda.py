@@ -1,4 +1,4 @@
-"""`CudaDecoder`: a batch at a time, into device memory."""
+"""`CudaDecoder`: decodes a batch at a time into device memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from cuaug.codec._nvimgcodec import decode_params, decoder_options, nv, open_streams, plain_jpeg
-from cuaug.codec.cpu import by_pillow
 from cuaug.codec.image import EncodedImage
 from cuaug.errors import DecodeError
 
@@ -22,17 +21,18 @@ _ORIENTATION = attrgetter("_orientation")
 
 
 class CudaDecoder:
-    """Decodes batches of whole images into device memory. Used by one thread only.
+    """Decodes batches of whole images into device memory. One thread uses it.
 
     Args:
         device_id: the CUDA device.
         fancy_upsampling: as for `CpuDecoder`.
-        threads: CPU threads for the parts the GPU does not do, and for images that go to Pillow.
-        load_hint: the share of JPEGs for the hardware engine, where there is one; the rest go to CUDA kernels. At 0 it
-            is left out.
+        threads: CPU threads for the parts of decoding that the GPU leaves to the CPU, and for Pillow.
+        load_hint: share of JPEGs for the hardware engine, if the GPU has one; CUDA kernels decode the rest. 0 turns the
+            engine off.
 
     Attributes:
-        messages: lines that the image libraries printed in the last `decode` where Pillow decoded, by place.
+        messages: {position: lines that the image libraries printed} for images that Pillow decoded in the last
+            `decode_batch`.
     """
 
     def __init__(
@@ -43,91 +43,87 @@ class CudaDecoder:
         self._decoder = codec.Decoder(
             device_id=device_id,
             max_num_cpu_threads=threads,
-            # The policy is FIXED: ADAPTIVE_MINIMIZE_IDLE_TIME moves the split from batch to batch and tells nobody.
+            # The policy stays FIXED: ADAPTIVE_MINIMIZE_IDLE_TIME changes the split between batches without notice.
             backends=([codec.Backend(kinds.HW_GPU_ONLY, load_hint=load_hint)] if load_hint > 0 else [])
             + [codec.Backend(kind) for kind in (kinds.GPU_ONLY, kinds.HYBRID_CPU_GPU, kinds.CPU_ONLY)],
             options=decoder_options(fancy_upsampling),
         )
         self.messages: dict[int, list[str]] = {}
-        self._shares = load_hint > 0
-        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts no thread until used
+        self._uses_engine = load_hint > 0
+        self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="cuaug-pillow")  # starts threads on first use
 
     def prime(self, images: int, stream: int) -> None:
-        """Has the hardware engine's share counted for batches of up to so many images, before anything is decoded.
+        """Fix the hardware engine's share, before the first batch, for batches of up to `images` images.
 
-        nvImageCodec counts it once, from the images of a decoder's first call: `load_hint` of a batch that happens to
-        be small would be the engine's share of every later one.
+        nvImageCodec computes the share once, from the size of a decoder's first call. A small first batch would fix too
+        small a share for all later ones.
         """
-        if not self._shares:
+        if not self._uses_engine:
             return
         streams = open_streams([plain_jpeg((0, 0, 0))] * images)
-        with contextlib.suppress(RuntimeError, ValueError):  # what ails the decoder shows where it has to decode
-            self._decoder.decode(streams, params=self._as_stored, cuda_stream=stream)
+        with contextlib.suppress(RuntimeError, ValueError):  # the first batch reports a broken decoder
+            self._decoder.decode(streams, params=self._stored_params, cuda_stream=stream)
 
     def wrap(self, array: Any, stream: int) -> Any:
-        """A slot for any decoder of the device to decode into; costs tens of microseconds, so make it once.
+        """Make a slot that any decoder of the device can decode into. It takes tens of microseconds: make it once.
 
         Args:
-            array: device memory with `__cuda_array_interface__`, (1, capacity // 3, 3) uint8, kept alive by the slot.
-            stream: the cudaStream_t, as an integer, that will decode into it.
+            array: device memory with `__cuda_array_interface__`, (1, capacity // 3, 3) uint8. The slot keeps it alive.
+            stream: the cudaStream_t that will decode into it, as an integer.
         """
         return nv().as_image(array, cuda_stream=stream)
 
-    def decode(
-        self, headers: Sequence[EncodedImage], slots: Sequence[Any], stream: int
+    def decode_batch(
+        self, images: Sequence[EncodedImage], slots: Sequence[Any], stream: int
     ) -> list[np.ndarray | DecodeError | None]:
-        """Decode a batch on `stream`, of headers that were read with the same `apply_exif`.
+        """Decode whole images on `stream`. Their headers must have been read with the same `apply_exif`.
 
-        Image i goes to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB. Before the call the host must
-        have waited until nothing reads or writes the slots any more: the hardware engine may start before earlier work
-        of its stream has ended.
+        Image i is written to the start of `slots[i]`, packed as (height, width, 3) uint8 RGB. The caller must first
+        wait on the host until nothing reads or writes the slots: the hardware engine may start before earlier work of
+        its stream has ended.
 
         Returns:
-            per image: None where the slot holds the picture; an (h, w, 3) uint8 host array for the caller to upload
-            where Pillow had to decode it, also because its slot is too small; a DecodeError where nobody could.
+            Per image: None if the slot holds its pixels; an (h, w, 3) uint8 host array to upload if Pillow decoded it,
+            also because its slot is too small; a DecodeError if both failed.
         """
-        if len(headers) != len(slots):
-            raise ValueError(f"{len(headers)} images for {len(slots)} slots")
-        outcomes: list[np.ndarray | DecodeError | None] = [None] * len(headers)
-        done = [header._stream is not None for header in headers]
+        if len(images) != len(slots):
+            raise ValueError(f"slots: {len(slots)} were given for {len(images)} images; one per image is needed")
+        outcomes: list[np.ndarray | DecodeError | None] = [None] * len(images)
+        done = [image._stream is not None for image in images]
         if all(done):
-            done = self._decoded(headers, slots, stream)
+            done = self._run_nvimgcodec(images, slots, stream)
         else:
-            mine = iter(self._decoded(list(compress(headers, done)), list(compress(slots, done)), stream))
-            done = [one and next(mine) for one in done]
-        left = [i for i, well in enumerate(done) if not well]
+            decoded = iter(self._run_nvimgcodec(list(compress(images, done)), list(compress(slots, done)), stream))
+            done = [has_stream and next(decoded) for has_stream in done]
+        remaining = [i for i, is_done in enumerate(done) if not is_done]
         self.messages = {}
-        for i, (outcome, lines) in zip(left, self._pool.map(_on_host, [headers[i] for i in left]), strict=True):
+        pillow_outcomes = self._pool.map(EncodedImage.decode_with_pillow, [images[i] for i in remaining])
+        for i, (outcome, lines) in zip(remaining, pillow_outcomes, strict=True):
             outcomes[i] = outcome
             if lines:
                 self.messages[i] = lines
         return outcomes
 
-    def _decoded(self, headers: Sequence[EncodedImage], slots: Sequence[Any], stream: int) -> list[bool]:
-        """Which of the images nvImageCodec decoded, and to the size their headers promise."""
-        if not headers:
+    def _run_nvimgcodec(self, images: Sequence[EncodedImage], slots: Sequence[Any], stream: int) -> list[bool]:
+        """Whether nvImageCodec decoded each image, to the size that its header claims."""
+        if not images:
             return []
-        turned = max(map(_ORIENTATION, headers)) > 1
+        oriented = max(map(_ORIENTATION, images)) > 1
         try:
-            images = self._decoder.decode(
-                [header._stream for header in headers],
+            decoded = self._decoder.decode(
+                [image._stream for image in images],
                 images=slots,
-                params=self._as_displayed if turned else self._as_stored,
+                params=self._displayed_params if oriented else self._stored_params,
                 cuda_stream=stream,
             )
-        except (RuntimeError, ValueError):  # one bad file must not take its neighbours with it
-            if len(headers) == 1:
+        except (RuntimeError, ValueError):  # one bad file must not fail its neighbours
+            if len(images) == 1:
                 return [False]
-            ones = zip(headers, slots, strict=True)
-            return [well for header, slot in ones for well in self._decoded([header], [slot], stream)]
-        done = [image is not None for image in images]
-        if not turned:  # the size is that as stored, on which all agree: asking is a turn at the interpreter for each
+            pairs = zip(images, slots, strict=True)
+            return [is_done for image, slot in pairs for is_done in self._run_nvimgcodec([image], [slot], stream)]
+        done = [image is not None for image in decoded]
+        if not oriented:  # the stored size is certain, and reading each slot's shape takes the GIL
             return done
-        all_three = zip(done, slots, headers, strict=True)
-        return [well and slot.shape == (header.height, header.width, 3) for well, slot, header in all_three]
-
-
-def _on_host(header: EncodedImage) -> tuple[np.ndarray | DecodeError, list[str]]:
-    outcome, lines = by_pillow(header, None)
-    return outcome if isinstance(outcome, DecodeError) else outcome.pixels, lines
+        triples = zip(done, slots, images, strict=True)
+        return [is_done and slot.shape == (image.height, image.width, 3) for is_done, slot, image in triples]

@@ -1,4 +1,4 @@
-"""Pictures as they are stored, and as they are displayed by their EXIF orientation."""
+"""EXIF orientation of pixels and regions, from the stored image to the displayed one and back."""
 
 from __future__ import annotations
 
@@ -8,39 +8,46 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import address, library
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["Region", "turned", "turned_region"]
+__all__ = ["Region", "apply_orientation", "orient_region"]
 
 Region = tuple[int, int, int, int]
-"""y0, x0, y1, x1 in pixels, the ends excluded."""
+"""y0, x0, y1, x1 in pixels; the ends are excluded."""
 
-_UPSIDE_DOWN, _MIRRORED = {3, 4, 6, 7}, {2, 3, 7, 8}
-
-
-def turned_region(region: Region, size: tuple[int, int], orientation: int, *, back: bool = False) -> Region:
-    """Where a region of a picture as stored, with this (height, width), lies as displayed; or `back`, the other way."""
-    y0, x0, y1, x1 = region
-    height, width = size
-    if back and swaps_axes(orientation):
-        y0, x0, y1, x1 = x0, y0, x1, y1
-        height, width = width, height
-    if orientation in _UPSIDE_DOWN:
-        y0, y1 = height - y1, height - y0
-    if orientation in _MIRRORED:
-        x0, x1 = width - x1, width - x0
-    return (x0, y0, x1, y1) if not back and swaps_axes(orientation) else (y0, x0, y1, x1)
+# Orientations (EXIF 2.3, 4.6.4, tag 274) that reverse the stored rows, or the stored columns, before axes are swapped.
+_FLIPS_ROWS, _FLIPS_COLUMNS = {3, 4, 6, 7}, {2, 3, 7, 8}
 
 
-def turned(pixels: NDArray[np.uint8], orientation: int, room: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A picture as displayed.
+def orient_region(region: Region, size: tuple[int, int], orientation: int, *, inverse: bool = False) -> Region:
+    """Map a region of the stored image to the displayed image.
 
     Args:
-        pixels: (h, w, 3) as stored, the pixels of a row packed.
-        orientation: EXIF's, 1 to 8.
-        room: memory of as many bytes, where the result is written, packed.
+        size: (height, width) of the image that `region` belongs to.
+        orientation: the EXIF orientation, 1 to 8.
+        inverse: map from the displayed image to the stored one.
+    """
+    y0, x0, y1, x1 = region
+    height, width = size
+    if inverse and swaps_axes(orientation):
+        y0, x0, y1, x1 = x0, y0, x1, y1
+        height, width = width, height
+    if orientation in _FLIPS_ROWS:
+        y0, y1 = height - y1, height - y0
+    if orientation in _FLIPS_COLUMNS:
+        x0, x1 = width - x1, width - x0
+    return (x0, y0, x1, y1) if not inverse and swaps_axes(orientation) else (y0, x0, y1, x1)
+
+
+def apply_orientation(pixels: NDArray[np.uint8], orientation: int, out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Rotate and flip stored pixels to the displayed image.
+
+    Args:
+        pixels: (h, w, 3) as stored; the pixels of a row are packed.
+        orientation: the EXIF orientation, 1 to 8.
+        out: (h * w * 3,) memory for the result.
 
     Returns:
-        (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a view of `room`.
+        (h, w, 3), or (w, h, 3) where the orientation swaps the axes: a packed view of `out`.
     """
     height, width, _ = pixels.shape
-    library.cuaug_turn(address(pixels), pixels.strides[0], height, width, orientation, address(room))
-    return room.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))
+    library.cuaug_apply_orientation(address(pixels), pixels.strides[0], height, width, orientation, address(out))
+    return out.reshape((width, height, 3) if swaps_axes(orientation) else (height, width, 3))

@@ -1,4 +1,8 @@
-"""What an encoded image says of itself before it is decoded: its size, and who is to decode it."""
+"""Encoded and decoded images, the input of the decoders.
+
+`read_header` makes an `EncodedImage` of a file's bytes: it decodes nothing and allocates nothing for pixels.
+`DecodedImage` wraps pixels of arrays, data sets and caches.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,24 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cuaug.codec._nvimgcodec import open_streams
 from cuaug.codec._nvimgcodec_c import stored_size
-from cuaug.codec._pillow import pillow_open, pillow_orientation
+from cuaug.codec._pillow import pillow_decode, pillow_open, pillow_orientation
 from cuaug.codec.avif import AVIF_BRANDS, as_still_avif
-from cuaug.codec.exif import Region, turned_region
+from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.jpeg2000 import CODESTREAM, check_jpeg2000
-from cuaug.codec.jpeg_crop import JpegIndex, cut_out, worth_cutting
+from cuaug.codec.jpeg_crop import JpegIndex, crop_jpeg, is_worth_cropping
+from cuaug.codec.messages import capture_stderr
 from cuaug.codec.sniff import (
     MAX_FULL_SCANS,
     MAX_SCANS,
     count_scans,
+    exif_orientation,
     file_format,
     jpeg_headers,
-    orientation,
     swaps_axes,
     webp_size,
 )
@@ -28,7 +36,8 @@ from cuaug.errors import DecodeError
 from cuaug.limits import DEFAULT_MAX_PIXELS, check_pixels
 
 __all__ = [
-    "NARROW",
+    "MIN_CROP_SIDE",
+    "DecodedImage",
     "EncodedImage",
     "EncodedJpeg",
     "read_header",
@@ -36,194 +45,255 @@ __all__ = [
     "read_other_header",
 ]
 
-NARROW = 8
-"""Regions of fewer pixels across are cut from the whole picture: libjpeg leaves out the smoothing of chroma when a
-picture, or a cropped row of it, is a few pixels wide, so the region would differ from the picture by some levels."""
+MIN_CROP_SIDE = 8
+"""Narrower regions, in pixels, are sliced from the whole image.
 
-_LATER = object()
-"""In place of a stream that is opened when it is asked for."""
+libjpeg does not smooth the chroma of an image, or of a cropped row, that is a few pixels wide: the region would differ
+from the image by some levels."""
 
-_SMALL_PIXELS = 1 << 20
-"""Tiles and frames may have so many, whatever `max_pixels` is: a tile may be larger than its picture."""
+_UNOPENED = object()
+"""Stands for a CodeStream that `_stream` opens on first access."""
 
-_LEAST_LEFT_OUT = 8192
-"""Bytes of a JPEG that a part must leave out to pay for its checksum and for being copied; else no index is asked."""
+_MIN_TILE_LIMIT = 1 << 20
+"""Pixels that tiles and frames may have, however small `max_pixels` is: a tile may be larger than its image."""
+
+_MIN_BYTES_SAVED = 8192
+"""Bytes of a JPEG that a crop must leave out to pay for its checksum and its copy; else the index is not asked."""
 
 
 class EncodedImage:
-    """What is known of an encoded image before its pixels: made by `read_header`, taken by the decoders.
+    """An encoded image with a known size. `read_header` makes it; the decoders take it.
 
     Attributes:
-        height, width: the size in pixels as displayed, that is after the EXIF orientation when it is applied.
-        for_gpu: whether nvImageCodec decodes it on a GPU, where it has one: of what it is given here, JPEG alone.
-        restarts: MCUs from one restart marker to the next; 0 where there are none, and of what is a part already.
+        height, width: displayed size in pixels: after the EXIF orientation, if that is applied.
+        for_gpu: whether nvImageCodec decodes it on the GPU, which it does for JPEGs alone.
+        restart_interval: MCUs between restart markers; 0 if there are none, or if the image is a JPEG crop.
     """
 
-    __slots__ = ("_data", "_opened", "_orientation", "height", "restarts", "width")
+    __slots__ = ("_data", "_opened", "_orientation", "height", "restart_interval", "width")
 
     for_gpu = False
 
-    def __init__(self, height: int, width: int, data: Any, stream: Any, applied: int, restarts: int = 0) -> None:
+    def __init__(
+        self, height: int, width: int, data: Any, stream: Any, orientation: int, restart_interval: int = 0
+    ) -> None:
         self.height = height
         self.width = width
         self._data = data
         self._opened = stream
-        self.restarts = restarts
-        self._orientation = applied  # what the decoder is to undo; 1 where the user asked to ignore EXIF
+        self.restart_interval = restart_interval
+        self._orientation = orientation  # for the decoder to apply; 1 if the user ignores EXIF
 
     @property
     def for_pillow(self) -> bool:
-        """Whether nvImageCodec is not asked at all."""
+        """Whether Pillow decodes it, without a trial by nvImageCodec."""
         return self._opened is None
 
     @property
     def stored_size(self) -> tuple[int, int]:
-        """Height and width as stored."""
+        """(height, width) as stored, before the EXIF orientation."""
         return (self.width, self.height) if swaps_axes(self._orientation) else (self.height, self.width)
 
     @property
     def _stream(self) -> Any:
-        """nvImageCodec's CodeStream, or None where Pillow decodes: for the decoders of a GPU."""
-        if self._opened is _LATER:
+        """nvImageCodec's CodeStream for the GPU decoders, or None where Pillow decodes."""
+        if self._opened is _UNOPENED:
             (self._opened,) = open_streams([self._data])
         return self._opened
 
-    def stored(self, region: Region) -> Region:
-        """Where a region lies in the picture as it is stored."""
+    def to_stored(self, region: Region) -> Region:
+        """Map a displayed region to the stored image."""
         if self._orientation == 1:
             return region
-        return turned_region(region, (self.height, self.width), self._orientation, back=True)
+        return orient_region(region, (self.height, self.width), self._orientation, inverse=True)
 
-    def worth_cutting(self, stored: Region, index: JpegIndex | None = None) -> bool:
-        """Whether a region, as stored, may be cut out of a JPEG, and so much be left out that it pays."""
-        y0, x0, y1, x1 = stored
-        if not (self.restarts or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < NARROW:
+    def is_worth_cropping(self, stored_region: Region, index: JpegIndex | None = None) -> bool:
+        """Whether a JPEG crop for this region is possible and leaves out enough bytes to pay for itself."""
+        y0, x0, y1, x1 = stored_region
+        if not (self.restart_interval or (index and self.for_gpu)) or min(y1 - y0, x1 - x0) < MIN_CROP_SIDE:
             return False
-        return worth_cutting(stored, self.stored_size, len(self._data), 0 if self.restarts else _LEAST_LEFT_OUT)
+        min_bytes = 0 if self.restart_interval else _MIN_BYTES_SAVED
+        return is_worth_cropping(stored_region, self.stored_size, len(self._data), min_bytes)
 
-    def part(self, region: Region) -> tuple[EncodedJpeg, Region] | None:
-        """The part of a JPEG that holds a region, as a JPEG of its own, and where the region lies in its picture.
+    def crop_jpeg(self, region: Region) -> tuple[EncodedJpeg, Region] | None:
+        """Crop the JPEG to a region by its restart markers, without decoding.
 
-        None where restart markers do not let it be cut out, all of the file is needed, or the region is narrow.
+        Returns:
+            The cropped JPEG, and the region within its image. None if the restart markers do not allow it, the crop
+            would be the whole file, or the region is narrower than `MIN_CROP_SIDE`.
         """
-        if not self.worth_cutting(self.stored(region)):
+        if not self.is_worth_cropping(self.to_stored(region)):
             return None
-        cut = cut_out(self._data, region, (self.height, self.width), self._orientation)
-        if cut is None:
+        crop = crop_jpeg(self._data, region, (self.height, self.width), self._orientation)
+        if crop is None:
             return None
-        data, (height, width), within = cut
+        data, (height, width), inner = crop
         (stream,) = open_streams([data])
         if stream is None:
             return None
-        return EncodedJpeg(height, width, data.data, stream, self._orientation), within
+        return EncodedJpeg(height, width, data.data, stream, self._orientation), inner
+
+    def decode_with_pillow(self, region: Region | None = None) -> tuple[NDArray[np.uint8] | DecodeError, list[str]]:
+        """Decode a region, or all, with Pillow: (pixels or the error, lines that the libraries printed)."""
+        outcome: NDArray[np.uint8] | DecodeError
+        with capture_stderr() as lines:
+            try:
+                outcome = pillow_decode(self._data, (self.height, self.width), self._orientation, region)
+            except DecodeError as error:
+                outcome = error
+        return outcome, lines
 
     def __repr__(self) -> str:
         return f"EncodedImage(height={self.height}, width={self.width})"
 
 
 class EncodedJpeg(EncodedImage):
-    """The header of a JPEG that nvImageCodec decodes."""
+    """A JPEG that nvImageCodec decodes."""
 
     __slots__ = ()
 
     for_gpu = True
 
 
+class DecodedImage:
+    """A decoded image in host memory, which the decoders take like an `EncodedImage`.
+
+    Args:
+        array: (H, W, 3), (H, W, 1) or (H, W) uint8; gray is repeated.
+        max_pixels: refuse more pixels than this, if given.
+
+    Attributes:
+        height, width: in pixels.
+        array: (H, W, 3) uint8 RGB, read-only; the pixels of a row are packed.
+
+    Raises:
+        DecodeError: another dtype or shape, no pixels, or too many. It has no path and no index; add them with `.at()`.
+    """
+
+    __slots__ = ("array", "height", "width")
+
+    def __init__(self, array: NDArray[Any], *, max_pixels: int | None = None) -> None:
+        if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3)):
+            raise DecodeError(
+                f"a decoded image is a uint8 array (H, W, 3), (H, W, 1) or (H, W), not {array.dtype} {array.shape}"
+            )
+        if array.size == 0:
+            raise DecodeError(f"an array of shape {array.shape} holds no pixels")
+        self.height, self.width = array.shape[:2]
+        if max_pixels is not None:
+            check_pixels(self.height, self.width, max_pixels, "the array has")
+        if array.ndim == 2:
+            array = array[:, :, None]
+        if array.shape[2] == 1:
+            array = np.repeat(array, 3, axis=2)
+        packed = array.strides[2] == 1 and (array.strides[1] == 3 or self.width == 1)
+        self.array: NDArray[np.uint8] = array if packed and array.strides[0] >= 0 else np.ascontiguousarray(array)
+
+    def __repr__(self) -> str:
+        return f"DecodedImage(height={self.height}, width={self.width})"
+
+
 def read_header(data: bytes, *, apply_exif: bool = True, max_pixels: int = DEFAULT_MAX_PIXELS) -> EncodedImage:
-    """Read an encoded image's size, without decoding it and without allocating for it.
+    """Read the size of an encoded image, without decoding or allocating pixels.
 
     Args:
         data: the whole file.
-        apply_exif: turn the picture as its EXIF orientation says. Orientation in XMP is not read.
-        max_pixels: refuse a header that claims more than this many pixels.
+        apply_exif: rotate and flip the image by its EXIF orientation. Orientation in XMP is not read.
+        max_pixels: refuse a header that claims more pixels.
 
     Raises:
-        DecodeError: nothing there, not an image, a size that is zero or above `max_pixels`, or a JPEG that would take
-            minutes to decode. It carries no path or index; add them with `.at()`.
+        DecodeError: an empty file, no image, a size of zero or above `max_pixels`, or a JPEG that takes minutes to
+            decode. The error has no path and no index; add them with `.at()`.
     """
     if not isinstance(data, bytes):
         data = bytes(data)
-    (header,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
-    return read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels) if header is None else header
+    (image,) = read_jpeg_headers([data], apply_exif=apply_exif, max_pixels=max_pixels)
+    return read_other_header(data, apply_exif=apply_exif, max_pixels=max_pixels) if image is None else image
 
 
 def read_jpeg_headers(
     files: Sequence[bytes], *, apply_exif: bool, max_pixels: int, opened: bool = True
 ) -> list[EncodedImage | None]:
-    """The headers of JPEGs as encoders write them, read together, and None for everything else: `read_other_header`
-    tells.
+    """Read the headers of well-formed JPEGs together; None for every other file.
 
-    nvImageCodec, to which each property is a turn at the interpreter, is not asked for what the markers say. Unless it
-    is to have `opened` them it opens a file when that is decoded, and none of which a part will do.
+    `read_other_header` reads the files that give None. We parse JPEG markers ourselves: every nvImageCodec property
+    access takes the GIL.
+
+    Args:
+        files: whole files.
+        apply_exif, max_pixels: as for `read_header`.
+        opened: open nvImageCodec's streams now. Else each opens when it is decoded, and never for a cropped JPEG.
     """
-    heights, widths, components, turns, restarts = jpeg_headers(files, max_pixels)
-    # Of CMYK JPEGs some are inverted, by a rule on which decoders differ: those are Pillow's.
+    heights, widths, components, orientations, intervals = jpeg_headers(files, max_pixels)
+    # Pillow decodes CMYK: some CMYK JPEGs are inverted, by a rule on which decoders disagree.
     common = [
-        turn and (count == 3 or count == 1) and 0 < height * width <= max_pixels
-        for height, width, count, turn in zip(heights, widths, components, turns, strict=True)
+        orientation and (count == 3 or count == 1) and 0 < height * width <= max_pixels
+        for height, width, count, orientation in zip(heights, widths, components, orientations, strict=True)
     ]
     all_common = all(common)
     if not all_common:
         files = list(compress(files, common))
-        heights, widths, turns, restarts = (list(compress(each, common)) for each in (heights, widths, turns, restarts))
-    for i in [i for i, turn in enumerate(turns) if turn != 1]:
-        heights[i], widths[i], turns[i] = _displayed(heights[i], widths[i], turns[i], apply_exif)
-    streams = open_streams(files) if opened else [_LATER] * len(files)
-    headers = map(EncodedJpeg, heights, widths, files, streams, turns, restarts)
-    return list(headers) if all_common else [next(headers) if one else None for one in common]
+        heights, widths, orientations, intervals = (
+            list(compress(values, common)) for values in (heights, widths, orientations, intervals)
+        )
+    for i in [i for i, value in enumerate(orientations) if value != 1]:
+        heights[i], widths[i], orientations[i] = _displayed_size(heights[i], widths[i], orientations[i], apply_exif)
+    streams = open_streams(files) if opened else [_UNOPENED] * len(files)
+    images = map(EncodedJpeg, heights, widths, files, streams, orientations, intervals)
+    return list(images) if all_common else [next(images) if is_common else None for is_common in common]
 
 
-def _displayed(height: int, width: int, turn: int, apply_exif: bool) -> tuple[int, int, int]:
-    """The size of a picture that is stored with this size and orientation, and the orientation to undo."""
+def _displayed_size(height: int, width: int, orientation: int, apply_exif: bool) -> tuple[int, int, int]:
+    """The displayed (height, width) of a stored size, and the orientation to apply."""
     if not apply_exif:
         return height, width, 1
-    return (width, height, turn) if swaps_axes(turn) else (height, width, turn)
+    return (width, height, orientation) if swaps_axes(orientation) else (height, width, orientation)
 
 
 def read_other_header(data: bytes, *, apply_exif: bool, max_pixels: int) -> EncodedImage:
-    """The header of what `read_jpeg_headers` has given None for; raises as `read_header` does."""
+    """Read the header of a file for which `read_jpeg_headers` gave None; raises like `read_header`."""
     form = file_format(data)
-    turn = orientation(data, form)
+    orientation = exif_orientation(data, form)
     if form == "jpeg":
         (height,), (width,), (components,), _, _ = jpeg_headers([data])
         if components:
             check_pixels(height, width, max_pixels)
-    elif turn is not None:
+    elif orientation is not None:
         size = stored_size(data)
-        if size is not None:  # else Pillow reads this header, or says what is wrong
+        if size is not None:  # else Pillow reads this header, or names the damage
             check_pixels(*size, max_pixels)
-            height, width, turn = _displayed(*size, turn, apply_exif)
-            return EncodedImage(height, width, data, _LATER, turn)
-    return _pillow_header(data, form, turn, apply_exif, max_pixels)
+            height, width, orientation = _displayed_size(*size, orientation, apply_exif)
+            return EncodedImage(height, width, data, _UNOPENED, orientation)
+    return _pillow_header(data, form, orientation, apply_exif, max_pixels)
 
 
-def _pillow_header(data: bytes, form: str, turn: int | None, apply_exif: bool, max_pixels: int) -> EncodedImage:
+def _pillow_header(data: bytes, form: str, orientation: int | None, apply_exif: bool, max_pixels: int) -> EncodedImage:
     if not data:
-        raise DecodeError("there are no bytes: the file is empty")
+        raise DecodeError("the file is empty: it holds no bytes")
     scans = count_scans(data) if form == "jpeg" else 0
     if scans > MAX_SCANS:
         raise DecodeError(f"a JPEG of {scans} scans: more than {MAX_SCANS} would keep a decoder busy for minutes")
     claimed = webp_size(data) if form == "webp" else None
-    if claimed is not None:  # Pillow allocates for it while it opens the file
+    if claimed is not None:  # Pillow allocates a canvas while it opens the file
         check_pixels(*claimed, max_pixels)
-    data = _with_bounded_structure(data, max(max_pixels, _SMALL_PIXELS))
+    data = _check_structure(data, max(max_pixels, _MIN_TILE_LIMIT))
     image = pillow_open(data)
-    # Pillow gives a TIFF's size as displayed since version 11, as stored before; the tags are always as stored.
+    # Pillow 11 and later give a TIFF's displayed size, earlier versions the stored one; the tags hold the stored size.
     width, height = (image.tag_v2[256], image.tag_v2[257]) if image.format == "TIFF" else image.size
-    check_pixels(height, width, max_pixels)  # before the EXIF, which a PNG may keep behind its pixels
+    check_pixels(height, width, max_pixels)  # before the EXIF, which may follow the pixels of a PNG
     if scans * height * width > MAX_FULL_SCANS * max_pixels:
         raise DecodeError(
             f"a JPEG of {scans} scans of {height} x {width} pixels (height x width), {scans * height * width} pixels "
             f"together: above the limit of {MAX_FULL_SCANS * max_pixels}, which max_pixels sets"
         )
-    if turn is None:
-        turn = pillow_orientation(image) if apply_exif else 1
-    height, width, turn = _displayed(height, width, turn, apply_exif)
-    return EncodedImage(height, width, data, None, turn)
+    if orientation is None:
+        orientation = pillow_orientation(image) if apply_exif else 1
+    height, width, orientation = _displayed_size(height, width, orientation, apply_exif)
+    return EncodedImage(height, width, data, None, orientation)
 
 
-def _with_bounded_structure(data: bytes, max_pixels: int) -> bytes:
-    """Checks that the file's inner structure costs no more than `max_pixels` allow; the file to decode."""
+def _check_structure(data: bytes, max_pixels: int) -> bytes:
+    """Check that the file's inner structure costs no more than `max_pixels` allow; return the file to decode."""
     if data[:4] in TIFF_SIGNATURES:
         check_tiff(data, max_pixels)
     elif data[4:8] == b"ftyp" and data[8:12] in AVIF_BRANDS:

@@ -1,7 +1,18 @@
-"""JPEG 2000: bounds what OpenJPEG allocates for the structure that a header claims (ISO/IEC 15444-1, annexes A and B).
+"""JPEG 2000: bounds the memory that OpenJPEG allocates for the structure that a header claims.
 
-OpenJPEG allocates memory for each tile, and for each precinct, code block and packet of a tile, whether the file has
-data for them or not: one of 231 bytes took 57 seconds and 4 GB.
+OpenJPEG allocates each tile, and each precinct, code block and packet of a tile, even if the file has no data for it: a
+file of 231 bytes took 57 seconds and 4 GB.
+
+Sections are those of ISO/IEC 15444-1; MCT, MCC, MCO and CBD come from 15444-2.
+
+    file         boxes I.4, the codestream in jp2c I.5.4; or the codestream alone
+    codestream   main header A.3, tile-parts A.4.2; a marker segment is: marker (2), length (2), parameters
+    SIZ          A.5.1: capabilities (2), Xsiz, Ysiz, XOsiz, YOsiz, XTsiz, YTsiz, XTOsiz, YTOsiz (4 each), Csiz (2)
+    COD          A.6.1: Scod (1), progression (1), layers (2), component transform (1), SPcod
+    COC          A.6.2: component (1), Scoc (1), SPcoc
+    SPcod/SPcoc  decomposition levels, code block width and height, style, transform (1 each), precinct sizes
+    POC          A.6.6: progression order changes of 7 bytes
+    SOT          A.4.2: marker (2), length (2), tile (2), bytes of the tile-part (4), tile-part (1), tile-parts (1)
 """
 
 from __future__ import annotations
@@ -21,9 +32,9 @@ _TILE_COST, _PRECINCT_COST, _BLOCK_COST, _PACKET_COST = 10_000, 300, 300, 100
 """Bytes that OpenJPEG 2.5 takes for each, measured. A packet takes 7 bytes, but 100 ns."""
 
 _COST_PER_PIXEL = 8
-"""All of them together may cost so much for each of `max_pixels`."""
+"""Bytes that the structure may cost per pixel of `max_pixels`."""
 
-_MAX_COMPONENTS, _MAX_TILE_PARTS = 4, 1 << 17  # Pillow takes no more of the former
+_MAX_COMPONENTS, _MAX_TILE_PARTS = 4, 1 << 17  # Pillow reads up to 4 components
 
 _SIZ, _COD, _COC, _POC, _SOT, _SOD = 0xFF51, 0xFF52, 0xFF53, 0xFF5F, 0xFF90, 0xFF93
 _IN_TILE_PARTS = {0xFF58, 0xFF5C, 0xFF5D, 0xFF5E, 0xFF61, 0xFF64}  # PLT, QCD, QCC, RGN, PPT, COM
@@ -33,14 +44,14 @@ _IN_MAIN_HEADER |= {0xFF74, 0xFF75, 0xFF77, 0xFF78}  # MCT, MCC, MCO, CBD
 
 _U16, _U32, _SIZES = Struct(">H"), Struct(">I"), Struct(">8IH")
 
-_Segment = tuple[int, memoryview]
+_Segment = tuple[int, memoryview]  # marker, parameters
 
 
 def check_jpeg2000(data: bytes, max_pixels: int) -> None:
-    """Refuses a codestream whose structure would take too much memory or time.
+    """Refuse a codestream whose structure costs too much memory or time.
 
     Raises:
-        DecodeError: it would, or we do not understand its structure.
+        DecodeError: above the limit, or a structure that is damaged or unknown to us.
     """
     view = memoryview(data)
     try:
@@ -60,28 +71,31 @@ def check_jpeg2000(data: bytes, max_pixels: int) -> None:
 
 
 def _cost(data: memoryview) -> int:
-    """About how many bytes OpenJPEG allocates beside the pixels."""
+    """Estimate the bytes that OpenJPEG allocates besides the pixels."""
     segments, at = _segments(data, 2, _SOT, _IN_MAIN_HEADER)
     (marker, sizes), *others = segments
     x1, y1, x0, y0, tile_width, tile_height, tile_x, tile_y, components = _SIZES.unpack_from(sizes, 2)
     if marker != _SIZ or not tile_width or not tile_height or not 1 <= components <= _MAX_COMPONENTS:
-        raise ValueError("no size, no tiles, or not as many components as Pillow takes")
+        raise ValueError("SIZ is not first, has empty tiles, or more components than Pillow reads")
     _check_tile_parts(data, at)
-    tiles = -(-(x1 - tile_x) // tile_width) * -(-(y1 - tile_y) // tile_height)
+    tiles = -(-(x1 - tile_x) // tile_width) * -(-(y1 - tile_y) // tile_height)  # B.3
     size = min(tile_width, x1 - x0), min(tile_height, y1 - y0)
     layers = max(_U16.unpack_from(body, 2)[0] for marker, body in others if marker == _COD)
     styles = [(body[5:], body[0]) for marker, body in others if marker == _COD]
     styles += [(body[2:], body[1]) for marker, body in others if marker == _COC]
-    counts = [_precincts_and_blocks(style, bool(flags & 1), *size) for style, flags in styles]
-    precincts, blocks = (components * max(each) for each in zip(*counts, strict=True))
+    counts = [_count_precincts_and_blocks(style, bool(flags & 1), *size) for style, flags in styles]
+    precincts, blocks = (components * max(values) for values in zip(*counts, strict=True))
     progressions = 1 + sum(len(body) // 7 for marker, body in others if marker == _POC)
     packets = tiles * precincts * layers * progressions
     return tiles * _TILE_COST + precincts * _PRECINCT_COST + blocks * _BLOCK_COST + packets * _PACKET_COST
 
 
-def _precincts_and_blocks(style: memoryview, has_precincts: bool, width: int, height: int) -> tuple[int, int]:
-    """The precincts and code blocks of a tile-component: all sizes are powers of 2 (A.6.1, B.6, B.7)."""
-    levels, block_x, block_y = style[0], style[1] + 2, style[2] + 2
+def _count_precincts_and_blocks(style: memoryview, has_precincts: bool, width: int, height: int) -> tuple[int, int]:
+    """Count the precincts (B.6) and code blocks (B.7) of a tile-component; all sizes are powers of 2.
+
+    has_precincts: bit 0 of Scod or Scoc; else precincts are 2**15 samples wide and high.
+    """
+    levels, block_x, block_y = style[0], style[1] + 2, style[2] + 2  # exponents
     if levels > 32:
         raise ValueError("too many decomposition levels")
     precincts = blocks = 0
@@ -90,34 +104,35 @@ def _precincts_and_blocks(style: memoryview, has_precincts: bool, width: int, he
         exponents = style[5 + level] if has_precincts else 0xFF
         x, y = exponents & 15, exponents >> 4
         precincts += _cells(width, scale + x) * _cells(height, scale + y)
-        in_bands = 1 if level else 0  # where a precinct is of three bands of half the size
+        in_bands = 1 if level else 0  # a precinct covers three subbands of half its size, except at level 0
         x, y = min(block_x, max(0, x - in_bands)), min(block_y, max(0, y - in_bands))
         blocks += _cells(width, scale + x) * _cells(height, scale + y)
     return precincts, blocks
 
 
 def _cells(length: int, exponent: int) -> int:
+    """ceil(length / 2**exponent)."""
     return -(-length >> exponent)
 
 
 def _segments(data: memoryview, at: int, end: int, allowed: set[int]) -> tuple[list[_Segment], int]:
-    """Marker segments up to the marker `end`, and where that is."""
-    found = []
+    """Parse marker segments up to the marker `end`; also return its offset."""
+    segments = []
     while (marker := _U16.unpack_from(data, at)[0]) != end:
         (length,) = _U16.unpack_from(data, at + 2)
         if marker not in allowed or length < 2:
             raise ValueError(f"the marker {marker:#x} at byte {at}")
-        found.append((marker, data[at + 4 : at + 2 + length]))
+        segments.append((marker, data[at + 4 : at + 2 + length]))
         at += 2 + length
-    return found, at
+    return segments, at
 
 
 def _check_tile_parts(data: memoryview, at: int) -> None:
-    """Refuses a tile-part whose header changes how its tile is coded, which the main header has said."""
+    """Refuse a tile-part header that overrides the coding style of the main header."""
     for _ in range(_MAX_TILE_PARTS):
         (length,) = _U32.unpack_from(data, at + 6)
         _, end = _segments(data, at + 12, _SOD, _IN_TILE_PARTS)
-        if not length:  # it is the last one
+        if not length:  # the last tile-part, up to the end of the codestream
             return
         at += length
         if at < end + 2:

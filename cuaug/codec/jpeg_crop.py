@@ -1,11 +1,11 @@
-"""Regions of JPEGs: the part of the file that holds one, as a JPEG of its own.
+"""Crops JPEGs without decoding: the MCUs around a region, as a smaller JPEG that decodes to the same pixels.
 
-Decoders read entropy-coded data from its first byte on, so a region costs them all that is above it and beside it,
-which is most of what decoding costs. A part costs what it holds, and its pixels are the same, bit for bit.
+A decoder reads an entropy-coded segment from its first byte, so a region costs everything above it and to its left.
+Cropping the bitstream first leaves that work out, and the pixels stay the same, bit for bit.
 
-What lies between two restart markers can be decoded alone. Some cameras write such files; `cuaug prepare` makes them of
-the others, without loss. Files without markers are cut by an index of where their rows begin, which is made in
-memory when they come again.
+- Restart markers: the data between two of them decodes alone (ITU-T T.81, E.1.4). Some cameras write them, and
+  `cuaug prepare` adds them without loss.
+- Files without them are cropped by a `JpegIndex`, which records in memory where their MCU rows begin.
 """
 
 from __future__ import annotations
@@ -19,76 +19,77 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.finalizers import when_gone
 from cuaug._runtime.native import address, library
-from cuaug.codec.exif import Region, turned_region
+from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.sniff import swaps_axes
 
-__all__ = ["JpegIndex", "cut_out", "worth_cutting"]
+__all__ = ["JpegIndex", "crop_jpeg", "is_worth_cropping"]
 
-# Bytes by which a part may be larger than its file: codes that lie otherwise in their bytes can take more of them.
-_SPARE = 64
+_SPARE_BYTES = 64
+"""A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing."""
 
 
 class JpegIndex:
-    """Where in JPEGs the rows of their coded blocks begin, and places along them.
+    """Entry points into the entropy-coded segments of JPEGs without restart markers.
 
-    Learnt when a file comes for the second time, or at once where a region leaves out more than half of it.
-
-    A file is known by a checksum of its bytes. Threads may share one. In a forked child its parent's finds nothing: it
-    makes its own.
+    A file is indexed at its second visit, or at its first if the region leaves out more than half of the image. A
+    checksum of its bytes identifies a file. Threads may share an index. In a forked child the parent's index is empty
+    and stays so.
 
     Args:
-        limit_bytes: the most memory that it may take; beyond that no files are added.
-        files: among how many it is divided. The places are 16, 32 or 64 pixels apart, whichever is the least that all
-            files of this size have room for: a part reaches to the next place on either side.
+        limit_bytes: memory budget; no file is added beyond it.
+        files: number of files that share the budget. Entry points are 16, 32 or 64 pixels apart, the smallest distance
+            at which all files of the current file's size fit. A crop extends to the next entry point on either side.
     """
 
     def __init__(self, limit_bytes: int, files: int = 1) -> None:
-        self.handle = library.cuaug_indexes_new(min(limit_bytes, sys.maxsize), files)
-        when_gone(self, library.cuaug_indexes_delete, self.handle)
+        self.handle = library.cuaug_jpeg_index_new(min(limit_bytes, sys.maxsize), files)
+        when_gone(self, library.cuaug_jpeg_index_delete, self.handle)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")
 
 
-def worth_cutting(region: Region, size: tuple[int, int], length: int, least: int) -> bool:
-    """Whether about so many of a JPEG's bytes need not be decoded for a region where it is cut out.
+def is_worth_cropping(region: Region, size: tuple[int, int], file_bytes: int, min_bytes: int) -> bool:
+    """Whether cropping saves a decoder about `min_bytes` bytes or more.
 
     Args:
-        region, size: in pixels as stored; (height, width).
-        length: of the file, in bytes.
+        region, size: as stored, in pixels; size is (height, width).
+        file_bytes: size of the file.
+        min_bytes: bytes that must be left out.
     """
     y0, x0, y1, x1 = region
     height, width = size
-    until = y1 * width  # what a decoder would go through
-    return (until - (y1 - y0) * (x1 - x0)) * length >= least * height * width
+    pixels_read = y1 * width  # a decoder without the crop reads all rows down to the region's last
+    return (pixels_read - (y1 - y0) * (x1 - x0)) * file_bytes >= min_bytes * height * width
 
 
-def cut_out(
+def crop_jpeg(
     data: bytes,
     region: Region,
     size: tuple[int, int],
     orientation: int,
     index: JpegIndex | None = None,
 ) -> tuple[NDArray[np.uint8], tuple[int, int], Region] | None:
-    """The smallest part of a JPEG that decodes to the same pixels of a region, as a JPEG.
+    """Crop a JPEG to the smallest one that decodes to the same pixels of a region.
 
     Args:
-        region, size: in pixels as displayed, that is after the orientation was applied; (height, width).
-        orientation: EXIF's, which applies to the part too.
+        data: the whole file.
+        region, size: as displayed, in pixels; size is (height, width).
+        orientation: the EXIF orientation, which applies to the crop too.
         index: for files without restart markers.
 
     Returns:
-        the part's bytes, its picture's height and width as displayed, and where the region lies in that. None where the
-        file has no restart markers at the right places and is not in the index, or nearly all of it is needed.
+        (n,) bytes of the crop; its displayed (height, width); the region within it. None if the file has no suitable
+        restart markers and no index entry, or if the crop would be the whole file.
     """
-    stored = turned_region(region, size, orientation, back=True)
-    out, shows = np.empty(len(data) + _SPARE, dtype=np.uint8), (ctypes.c_int64 * 4)()
+    stored = orient_region(region, size, orientation, inverse=True)
+    out, crop = np.empty(len(data) + _SPARE_BYTES, dtype=np.uint8), (ctypes.c_int64 * 4)()
     corners, handle = (ctypes.c_int64 * 4)(*stored), None if index is None else index.handle
-    written = library.cuaug_cut_jpeg(data, len(data), corners, handle, address(out), len(out), shows)
+    written = library.cuaug_crop_jpeg(data, len(data), corners, handle, address(out), len(out), crop)
     if not written:
         return None
     y0, x0, y1, x1 = stored
-    top, left, bottom, right = shows
+    top, left, bottom, right = crop
     height, width = bottom - top, right - left
-    within = turned_region((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
-    return out[:written], (width, height) if swaps_axes(orientation) else (height, width), within
+    inner = orient_region((y0 - top, x0 - left, y1 - top, x1 - left), (height, width), orientation)
+    return out[:written], (width, height) if swaps_axes(orientation) else (height, width), inner

@@ -1,4 +1,4 @@
-"""Warnings of the image libraries: captured from C's stderr, and logged with the name of their sample."""
+"""Warnings of the image libraries: captured from C's stderr and logged with the sample's name."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from cuaug._runtime.native import address, library
 
-__all__ = ["TEXT_BYTES", "MessageLog", "captured", "lines_of"]
+__all__ = ["TEXT_BYTES", "MessageLog", "capture_stderr", "split_lines"]
 
 log = logging.getLogger("cuaug")
 
 TEXT_BYTES = 4096
-"""The longest text that is kept of one image; kernels/cpu/stderr_capture.h has the same."""
+"""Capacity for one image's text, as in kernels/cpu/stderr_capture.h."""
 
 
 @contextlib.contextmanager
-def captured() -> Iterator[list[str]]:
-    """Collects the lines that C code prints to stderr on this thread.
+def capture_stderr() -> Iterator[list[str]]:
+    """Capture the lines that C code prints to stderr on this thread.
 
     The list is filled when the block ends.
     """
@@ -31,11 +31,11 @@ def captured() -> Iterator[list[str]]:
         yield lines
     finally:
         length = library.cuaug_capture_end(address(text), TEXT_BYTES)
-        lines += lines_of(text[:length].tobytes())
+        lines += split_lines(text[:length].tobytes())
 
 
-def lines_of(text: bytes) -> list[str]:
-    """Splits captured text; the last line ends in '...' where text was dropped."""
+def split_lines(text: bytes) -> list[str]:
+    """Split captured text; the last line ends in '...' where text was dropped."""
     lines = text.decode("utf-8", "backslashreplace").splitlines()
     if len(text) == TEXT_BYTES:
         lines[-1] += "..."
@@ -49,10 +49,10 @@ class MessageLog:
         self._logged: set[int] = set()
 
     def warn(self, name: str, lines: Iterable[str]) -> None:
-        """Logs what the image libraries printed about one sample.
+        """Log the lines that the image libraries printed about one sample.
 
         Args:
-            name: of the sample, such as "'a/b.jpg' (sample 7)".
+            name: of the sample, for example "'a/b.jpg' (sample 7)".
         """
         for line in lines:
             key = hash((name, line))

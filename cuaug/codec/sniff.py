@@ -1,11 +1,18 @@
-"""What encoded bytes say within microseconds: format, EXIF orientation, a JPEG's size, and whether they are sound.
+"""Reads format, EXIF orientation and JPEG markers from encoded bytes, within microseconds.
 
-nvImageCodec applies the orientation but does not tell it, and the size of the picture depends on it. This parser
-accepts only what every reader understands alike: one EXIF block, whose first directory holds the tag once, as one
-SHORT. For anything odder `orientation` says None, and such an image is left to Pillow altogether: nvImageCodec 0.9.0
-turns a JPEG with two EXIF blocks wrongly, and ignores a big-endian LONG that Pillow obeys. So is a file whose markers
-or chunks are not as an encoder writes them: what nvImageCodec makes of those may be gray, black or left unwritten, as a
-success, or take gigabytes. Each rule here has a file in tests/codec/test_found_by_fuzzing.py or test_bad_input.py.
+nvImageCodec applies the EXIF orientation but does not report it, and the displayed size depends on it. This parser
+accepts only metadata that all readers interpret alike: one EXIF block whose first directory holds the tag once, as one
+SHORT. `exif_orientation` returns None for anything else, and Pillow decodes such a file. nvImageCodec 0.9.0 rotates a
+JPEG with two EXIF blocks wrongly, and ignores a big-endian LONG that Pillow obeys.
+
+Pillow also decodes files whose markers or chunks no encoder writes. nvImageCodec may return those gray, black or
+unwritten, as a success, or take gigabytes. Each rule has a file in tests/codec/test_found_by_fuzzing.py or
+test_bad_input.py.
+
+    JPEG  ITU-T T.81, annex B                     kernels/jpeg/headers.h
+    EXIF  EXIF 2.3, 4.6.4, tag 274; TIFF 6.0, 2   kernels/jpeg/headers.h
+    PNG   ISO/IEC 15948, 5.2 and 5.3              8-byte signature; chunks: length (4), type (4), data, CRC (4)
+    WebP  RFC 9649, 2.3 and 2.4                   "RIFF", size (4), "WEBP"; chunks: FourCC (4), size (4), data, padding
 """
 
 from __future__ import annotations
@@ -23,9 +30,9 @@ __all__ = [
     "MAX_FULL_SCANS",
     "MAX_SCANS",
     "count_scans",
+    "exif_orientation",
     "file_format",
     "jpeg_headers",
-    "orientation",
     "swaps_axes",
     "webp_size",
 ]
@@ -34,15 +41,15 @@ _BYTE_ORDERS = (b"II*\0", b"MM\0*")
 _BE32, _LE32 = Struct(">I"), Struct("<I")
 _PNG_TEXT = (b"tEXt", b"zTXt", b"iTXt")
 _MAX_COMPRESSED_TEXT = 1 << 16
-"""Bytes of a PNG's compressed text: nvImageCodec inflates all of it, a thousandfold, where Pillow has a limit."""
-_ANIMATED = 0x02
+"""Bytes of a PNG's compressed text: nvImageCodec inflates all of it, a thousandfold; Pillow has a limit."""
+_ANIMATION = 0x02  # flag A of VP8X (RFC 9649, 2.7)
 
 MAX_SCANS = 500
-"""Each scan of a progressive JPEG, even of a few bytes, passes over the whole picture: 4,000 of them in 140 kB took 14
+"""Each scan of a progressive JPEG, even of a few bytes, passes over the whole image: 4,000 of them in 140 kB took 14
 seconds at 4000 x 4000 pixels. Encoders write about ten."""
 
 MAX_FULL_SCANS = 24
-"""Scans of a picture that has `max_pixels`, more of a smaller one: 500 at 13,000 x 13,000 pixels took 74 seconds."""
+"""Scans allowed at `max_pixels` pixels; smaller images may have more. 500 at 13,000 x 13,000 pixels took 74 seconds."""
 
 
 def file_format(data: bytes) -> str:
@@ -58,11 +65,12 @@ def file_format(data: bytes) -> str:
     return ""
 
 
-def orientation(data: bytes, form: str) -> int | None:
-    """The EXIF orientation, 1 to 8, of a file whose `file_format` is `form`.
+def exif_orientation(data: bytes, form: str) -> int | None:
+    """Read the EXIF orientation of a file whose `file_format` is `form`. Never raises.
 
-    1 also where there is no tag, or its value means nothing. None where this parser does not know: the format is not
-    JPEG, PNG or WebP, or the metadata is damaged, repeated, or of a type that readers disagree on. Never raises.
+    Returns:
+        1 to 8; 1 if the tag is missing or its value undefined. None if this parser cannot say: another format, or
+        metadata that is damaged, repeated, or of a type on which readers disagree.
     """
     reader = _READERS.get(form)
     if reader is None:
@@ -73,20 +81,20 @@ def orientation(data: bytes, form: str) -> int | None:
         return None
 
 
-def swaps_axes(value: int) -> bool:
-    """Whether this orientation makes the stored height the displayed width."""
-    return value >= 5
+def swaps_axes(orientation: int) -> bool:
+    """Whether the stored height becomes the displayed width."""
+    return orientation >= 5
 
 
 def webp_size(data: bytes) -> tuple[int, int] | None:
-    """(height, width) as the first chunk of a WebP claims them; None where it is no chunk that has them."""
-    kind, head = data[12:16], data[20:30]
-    if len(head) == 10 and kind == b"VP8X":
-        return int.from_bytes(head[7:], "little") + 1, int.from_bytes(head[4:7], "little") + 1
-    if len(head) == 10 and kind == b"VP8 ":
-        return (head[8] | head[9] << 8) & 0x3FFF, (head[6] | head[7] << 8) & 0x3FFF
-    if len(head) >= 5 and kind == b"VP8L":
-        bits = int.from_bytes(head[1:5], "little")
+    """(height, width) that the first chunk of a WebP claims; None if that chunk holds no size."""
+    fourcc, payload = data[12:16], data[20:30]
+    if len(payload) == 10 and fourcc == b"VP8X":  # RFC 9649, 2.7: flags (4), width - 1 (3), height - 1 (3)
+        return int.from_bytes(payload[7:], "little") + 1, int.from_bytes(payload[4:7], "little") + 1
+    if len(payload) == 10 and fourcc == b"VP8 ":  # RFC 6386, 9.1: tag (3), start code (3), width (14 bits), height (14)
+        return (payload[8] | payload[9] << 8) & 0x3FFF, (payload[6] | payload[7] << 8) & 0x3FFF
+    if len(payload) >= 5 and fourcc == b"VP8L":  # RFC 9649, 3.4: signature (1), width - 1 (14 bits), height - 1 (14)
+        bits = int.from_bytes(payload[1:5], "little")
         return (bits >> 14 & 0x3FFF) + 1, (bits & 0x3FFF) + 1
     return None
 
@@ -94,27 +102,29 @@ def webp_size(data: bytes) -> tuple[int, int] | None:
 def jpeg_headers(
     files: Sequence[bytes], max_pixels: int = 1 << 48
 ) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
-    """The heights, widths, numbers of components, orientations and restart intervals of some files.
+    """Parse the markers of JPEGs, all in one call without the GIL.
 
-    The sizes are as stored, the intervals in MCUs and 0 without restart markers. The orientation is 0 where it is no
-    JPEG, or its EXIF or its markers, up to the last, are not as an encoder writes them: one that has no business in a
-    scan makes nvImageCodec 0.9.0 return the picture with the rest gray, as a success, where Pillow refuses the file.
-    It is 0 too where there are more than MAX_SCANS, or scans times pixels exceed MAX_FULL_SCANS times `max_pixels`.
-    Other threads run meanwhile.
+    A marker that is not allowed in a scan makes nvImageCodec 0.9.0 return an image that is gray from there on, as a
+    success; Pillow refuses the file. So the parser follows the markers up to the last one.
+
+    Returns:
+        Heights, widths, component counts, orientations and restart intervals, one value per file. Sizes are as stored;
+        intervals are in MCUs, 0 without restart markers. The orientation is 0 for a file that is no JPEG, whose EXIF or
+        markers no encoder writes, or that exceeds `MAX_SCANS` or scans * pixels > `MAX_FULL_SCANS` * `max_pixels`.
     """
     n = len(files)
-    # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
-    data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
+    # A ctypes array would also hold a reference to each file, which takes half a microsecond; `files` holds them.
+    data, sizes = (np.fromiter(map(function, files), np.int64, n) for function in (id, len))
     data += BYTES_AT
     headers = np.empty((n, 5), dtype=np.int32)
-    most_pixels = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
-    library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, most_pixels, address(headers))
-    heights, widths, components, turns, restarts = headers.T.tolist()
-    return heights, widths, components, turns, restarts
+    max_work = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
+    library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, max_work, address(headers))
+    heights, widths, components, orientations, intervals = headers.T.tolist()
+    return heights, widths, components, orientations, intervals
 
 
 def count_scans(data: bytes) -> int:
-    """Counts the scans that a decoder reads, up to the end of the image."""
+    """Count the scans of a JPEG that a decoder reads, up to the end of the image."""
     scans: int = library.cuaug_count_scans(data, len(data))
     return scans
 
@@ -123,44 +133,44 @@ def _jpeg(data: bytes) -> int | None:
     return jpeg_headers([data])[3][0] or None
 
 
-def _upright(block: bytes | None) -> int | None:
-    """1 where the EXIF block of a PNG or WebP turns nothing. Turned ones are left to Pillow: of those whose chunks
-    libpng or libwebp finds the slightest fault with, nvImageCodec leaves a part unwritten, as a success."""
-    return 1 if block is None or library.cuaug_tiff_orientation(block, len(block)) == 1 else None
+def _only_upright(exif: bytes | None) -> int | None:
+    """1 for a PNG or WebP without EXIF rotation, else None.
+
+    nvImageCodec leaves a part of a rotated image unwritten, as a success, if libpng or libwebp finds a slight fault."""
+    return 1 if exif is None or library.cuaug_tiff_orientation(exif, len(exif)) == 1 else None
 
 
 def _png(data: bytes) -> int | None:
-    block = None
-    pixels = False
-    text = 0
+    exif = None
+    has_pixels = False
+    text_bytes = 0
     at = 8
     while True:
         (length,) = _BE32.unpack_from(data, at)
-        name = data[at + 4 : at + 8]
-        if name == b"IDAT":
-            pixels = True
-        elif name == b"eXIf":  # may also follow the pixels
-            if block is not None:
+        kind = data[at + 4 : at + 8]
+        if kind == b"IDAT":
+            has_pixels = True
+        elif kind == b"eXIf":  # it may also follow the pixels
+            if exif is not None:
                 return None
-            block = data[at + 8 : at + 8 + length]
-        # An animation, whose damaged pixels come back from nvImageCodec as whatever was in memory; EXIF as ImageMagick
-        # hides it.
-        elif name == b"acTL" or (name in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
+            exif = data[at + 8 : at + 8 + length]
+        # acTL starts an animation: nvImageCodec returns its damaged pixels as uninitialised memory. The text chunk is
+        # how ImageMagick stores EXIF.
+        elif kind == b"acTL" or (kind in _PNG_TEXT and data.startswith(b"Raw profile type ", at + 8)):
             return None
-        elif name == b"zTXt" or (name == b"iTXt" and data[data.find(b"\0", at + 8, at + 88) + 1]):
-            text += length
-            if text > _MAX_COMPRESSED_TEXT:
+        elif kind == b"zTXt" or (kind == b"iTXt" and data[data.find(b"\0", at + 8, at + 88) + 1]):
+            text_bytes += length
+            if text_bytes > _MAX_COMPRESSED_TEXT:
                 return None
-        elif name == b"IEND":
-            if not pixels:  # they may follow, and nvImageCodec takes as much memory as their length claims
+        elif kind == b"IEND":
+            if not has_pixels:  # an IDAT may follow, and nvImageCodec allocates as much as its length claims
                 return None
-            return _upright(block)
+            return _only_upright(exif)
         at += 12 + length
 
 
 def _webp(data: bytes) -> int | None:
-    """Walks all chunks: nvImageCodec takes memory for an EXIF chunk before it looks whether the file is as long as the
-    chunk claims."""
+    """Walk all chunks: nvImageCodec allocates an EXIF chunk before it checks that the file is that long."""
     (length,) = _LE32.unpack_from(data, 4)
     end = 8 + length
     if end > len(data):
@@ -168,15 +178,15 @@ def _webp(data: bytes) -> int | None:
     chunks: dict[bytes, bytes] = {}
     at = 12
     while at < end:
-        name = data[at : at + 4]
+        fourcc = data[at : at + 4]
         (length,) = _LE32.unpack_from(data, at + 4)
-        if name in chunks or at + 8 + length > end:
+        if fourcc in chunks or at + 8 + length > end:
             return None
-        chunks[name] = data[at + 8 : at + 8 + length] if name in (b"VP8X", b"EXIF") else b""
+        chunks[fourcc] = data[at + 8 : at + 8 + length] if fourcc in (b"VP8X", b"EXIF") else b""
         at += 8 + length + (length & 1)
-    if b"VP8X" in chunks and chunks[b"VP8X"][0] & _ANIMATED:  # what the first frame covers is for Pillow to say
+    if b"VP8X" in chunks and chunks[b"VP8X"][0] & _ANIMATION:  # the first frame may cover a part of the canvas
         return None
-    return _upright(chunks.get(b"EXIF"))
+    return _only_upright(chunks.get(b"EXIF"))
 
 
 _READERS = {"jpeg": _jpeg, "png": _png, "webp": _webp}

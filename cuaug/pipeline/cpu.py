@@ -139,7 +139,7 @@ class _CpuJob(Job):
         """Decodes the regions of a group; a PendingCacheEntry is a group of its own."""
         (first, *others) = items
         if not isinstance(first, PendingCacheEntry):
-            return decoder.decode_each(
+            return decoder.decode_batch(
                 cast(Sequence[EncodedImage | DecodedImage], items), regions, index=self.pipeline.index
             )
         assert self.config.reader.decoded is not None and not others

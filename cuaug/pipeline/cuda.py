@@ -248,9 +248,9 @@ class _Producer:
         """As `CudaDecoder.decode`. While autotuning, waits for the GPU and measures the time."""
         wrapped = [slot.wrapped for slot in slots]
         if self.autotuner.done:
-            return self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
+            return self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
         start = time.perf_counter()
-        results = self.decoder.decode(headers, wrapped, self.stream.cuda_stream)
+        results = self.decoder.decode_batch(headers, wrapped, self.stream.cuda_stream)
         self.stream.synchronize()
         pixels = sum(header.height * header.width for header in headers)
         self.autotuner.add(time.perf_counter() - start, len(headers), pixels)
@@ -341,7 +341,7 @@ class _JpegCrops:
 
     def cut(self, i: int, header: EncodedJpeg, region: tuple[int, int, int, int]) -> EncodedJpeg:
         """The header of the i-th image's crop, or the image's own."""
-        part = header.part(region)
+        part = header.crop_jpeg(region)
         if part is None:
             return header
         crop, (y0, x0, _, _) = part
@@ -358,7 +358,7 @@ class _CudaJob(Job):
 
     def _run(self, positions: NDArray[np.int64], items: list[Item], planned: Planned) -> None:
         crops = _JpegCrops(planned)
-        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restarts]
+        cuttable = [i for i, item in enumerate(items) if type(item) is EncodedJpeg and item.restart_interval]
         regions = planned.regions().tolist() if cuttable else []
 
         def cut(task: range) -> None:

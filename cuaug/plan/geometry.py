@@ -28,7 +28,7 @@ def regions(rows: NDArray[Any]) -> Indices:
 def output_sizes(rows: NDArray[Any]) -> Indices:
     """(2, N) heights and widths of the finished images of (P, N) rows."""
     sizes = np.empty((2, rows.shape[1]), dtype=np.int64)
-    library.cuaug_sizes_made(address(rows), *rows.shape, address(sizes))
+    library.cuaug_output_sizes(address(rows), *rows.shape, address(sizes))
     return sizes
 
 
@@ -96,7 +96,7 @@ def first_window_with_box(
     window, found = np.empty((4, n)), np.empty(n, dtype=bool)
     arrays = (numbers, heights, widths, min_overlaps, boxes, selected, ends, shapes)
     inputs = [np.ascontiguousarray(values) for values in arrays]
-    library.cuaug_first_holding(n, tries, *map(address, inputs), address(window), address(found))
+    library.cuaug_first_window_with_box(n, tries, *map(address, inputs), address(window), address(found))
     return window.astype(np.int64), found
 
 

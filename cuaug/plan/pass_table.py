@@ -140,7 +140,7 @@ class PassTable:
         """(2, n) heights and widths of the chosen samples' images so far; read-only."""
         if self._sizes is None:
             self._sizes = np.empty((2, len(self)), dtype=np.int64)
-            library.cuaug_sizes_now(self._address, None, len(self), address(self._sizes))
+            library.cuaug_current_sizes(self._address, None, len(self), address(self._sizes))
         return self._sizes if len(chosen) == len(self) else np.ascontiguousarray(self._sizes[:, chosen])
 
     def first_misfit(self, chosen: Indices, window: Indices) -> int:
@@ -227,7 +227,9 @@ class PassTable:
             return np.zeros(1, dtype=OP)
         places, ops = (np.concatenate(columns) for columns in zip(*self.appended, strict=True))
         grouped = np.empty(len(ops), dtype=RAW_OP)
-        library.cuaug_put_in_order(address(rows), rows.size, address(ops), address(places), len(ops), address(grouped))
+        library.cuaug_sort_operations(
+            address(rows), rows.size, address(ops), address(places), len(ops), address(grouped)
+        )
         return seen_as(OP, grouped)
 
     def _make_room(self) -> None:

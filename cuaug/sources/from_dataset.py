@@ -142,9 +142,9 @@ class FromDataset(ReprMixin):
         if pillow is not None and isinstance(image, pillow.Image):
             if image.mode == "RGB":
                 return np.asarray(image)
-            from cuaug.codec import eight_bit_rgb  # imports PIL
+            from cuaug.codec import to_rgb8  # imports PIL
 
-            return eight_bit_rgb(image)
+            return to_rgb8(image)
         pixels = image
         if isinstance(image, torch.Tensor) and image.dtype == torch.uint8:
             pixels = image.detach().cpu()

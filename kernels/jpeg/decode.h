@@ -1,4 +1,8 @@
-// Pictures decoded on the CPU by nvImageCodec, some in a call: the C interface of cuaug/codec/_nvimgcodec_c.py.
+// Computes: pixels of encoded images, or of regions of them, by nvImageCodec's CPU decoders. C interface of
+//   cuaug/codec/_nvimgcodec_c.py.
+// Threads: the caller's alone; one decoder serves one thread at a time.
+// Reference: kernels/jpeg/nvimgcodec.h.
+// Tests: tests/codec/test_nvimgcodec_c.py, test_regions.py; under sanitizers: tests/codec/sanitized_decoding.py.
 #pragma once
 #include <unistd.h>
 
@@ -12,206 +16,216 @@
 
 namespace {
 
-// nvImageCodec with its extensions. It lasts as long as the process: decoders of other threads may be at work at exit.
+// nvImageCodec with its extensions. It is never freed: decoders of other threads may run at exit.
 struct Codec {
     nvimgcodec::Functions call;
     void* instance = nullptr;
 };
 
-// What decoding a picture takes, kept for the next one.
-struct Opened {
+// nvImageCodec objects of one decode, reused by the next.
+struct Handles {
     void *stream = nullptr, *region = nullptr, *image = nullptr;
 };
 
-// By how many bytes a part may be larger than its file: codes that lie otherwise in their bytes can take more of them.
-constexpr int64_t SPARE = 64;
-// Memory for parts that is kept for the next call.
-constexpr int64_t KEEP_BYTES = 64 << 20;
+// A cropped JPEG may be larger than its file by this much: its codes are aligned differently and may need stuffing.
+constexpr int64_t SPARE_BYTES = 64;
+// Largest buffer for cropped JPEGs that is kept for the next call.
+constexpr int64_t MAX_KEPT_BYTES = 64 << 20;
 
-enum Done : uint8_t { NOT = 0, FROM_FILE = 1, FROM_PART = 2 };
+enum Status : uint8_t { FAILED = 0, FROM_FILE = 1, FROM_CROP = 2 };
 
-struct HostDecoder {
+struct NativeDecoder {
     const Codec* codec;
     void* decoder = nullptr;
-    Opened opened;
-    std::unique_ptr<unsigned char[]> part;
-    int64_t part_size = 0;
+    Handles handles;
+    std::unique_ptr<unsigned char[]> crop_buffer;
+    int64_t crop_capacity = 0;
     const pid_t process = getpid();
 };
 
-// What is to be decoded, and where to.
-struct Encoded {
-    int64_t data, size;                // the file: its address and bytes
-    int64_t height, width;             // of its picture, as stored
-    int64_t top, left, bottom, right;  // of the region, the ends excluded; then of what was decoded, which holds it
-    int64_t pixels, room;              // the address of so many bytes, for packed pixels of three
-    int64_t cut;                       // whether a part of the file, if there is one, is to be decoded instead
+// A row of int64 that Python fills in. Sizes and regions are in pixels, as stored.
+struct Request {
+    int64_t data, size;                // the file: address, bytes
+    int64_t height, width;             // of its image
+    int64_t top, left, bottom, right;  // in: the region, ends excluded; out: the decoded region, which contains it
+    int64_t pixels, capacity;          // output: address and bytes, for packed [h, w, 3] uint8
+    int64_t crop;                      // whether to try a JPEG crop first
 };
 
-bool stream_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
-    auto info = nvimgcodec::made<nvimgcodec::Image>(nvimgcodec::Kind::IMAGE);
-    if (codec.call.stream_info(stream, &info) != nvimgcodec::OK) return false;
-    height = info.planes[0].height, width = info.planes[0].width;
+bool read_size(const Codec& codec, void* stream, int64_t& height, int64_t& width) {
+    auto info = nvimgcodec::make<nvimgcodec::ImageInfo>();
+    if (codec.call.get_image_info(stream, &info) != nvimgcodec::STATUS_SUCCESS) return false;
+    height = info.plane_info[0].height, width = info.plane_info[0].width;
     return true;
 }
 
 bool open_stream(const Codec& codec, const unsigned char* data, int64_t size, void*& stream) {
-    return codec.call.code_stream(codec.instance, &stream, data, size_t(size), nullptr) == nvimgcodec::OK;
+    return codec.call.code_stream_create(codec.instance, &stream, data, size_t(size), nullptr) ==
+           nvimgcodec::STATUS_SUCCESS;
 }
 
-// The code stream that gives one of these regions, or null where nvImageCodec finds another picture, or none.
-void* open_region(const Codec& codec, const Encoded& one, Opened& opened) {
+// Opens the code stream of the request's region; null where nvImageCodec reads another image size, or none.
+void* open_region(const Codec& codec, const Request& request, Handles& handles) {
     int64_t height, width;
-    if (!open_stream(codec, reinterpret_cast<const unsigned char*>(one.data), one.size, opened.stream) ||
-        !stream_size(codec, opened.stream, height, width) || height != one.height || width != one.width)
+    if (!open_stream(codec, reinterpret_cast<const unsigned char*>(request.data), request.size, handles.stream) ||
+        !read_size(codec, handles.stream, height, width) || height != request.height || width != request.width)
         return nullptr;
-    if (!one.top && !one.left && one.bottom == height && one.right == width) return opened.stream;
-    auto view = nvimgcodec::made<nvimgcodec::View>(nvimgcodec::Kind::VIEW);
-    view.region = nvimgcodec::made<nvimgcodec::Region>(nvimgcodec::Kind::REGION);
-    view.region.dimensions = 2;
-    view.region.begin[0] = int32_t(one.top), view.region.begin[1] = int32_t(one.left);
-    view.region.end[0] = int32_t(one.bottom), view.region.end[1] = int32_t(one.right);
-    return codec.call.sub_stream(opened.stream, &opened.region, &view) == nvimgcodec::OK ? opened.region : nullptr;
+    if (!request.top && !request.left && request.bottom == height && request.right == width) return handles.stream;
+    auto view = nvimgcodec::make<nvimgcodec::CodeStreamView>();
+    view.region = nvimgcodec::make<nvimgcodec::Region>();
+    view.region.ndim = 2;
+    view.region.start[0] = int32_t(request.top), view.region.start[1] = int32_t(request.left);
+    view.region.end[0] = int32_t(request.bottom), view.region.end[1] = int32_t(request.right);
+    return codec.call.get_sub_code_stream(handles.stream, &handles.region, &view) == nvimgcodec::STATUS_SUCCESS
+               ? handles.region
+               : nullptr;
 }
 
-// The same from a part of the file, which is written to `to`. Where there is room, all of the part is to be decoded:
-// libjpeg-turbo takes longer to leave out what is beside a region, which is little.
-void* open_part(const Codec& codec, Encoded& one, Indexes* indexes, unsigned char* to, Opened& opened) {
-    const Rectangle region = {one.top, one.left, one.bottom, one.right};
-    Rectangle part = {};
-    const auto* const data = reinterpret_cast<const unsigned char*>(one.data);
-    const int64_t written = cut_jpeg(data, one.size, region, indexes, to, one.size + SPARE, part);
+// The same from a JPEG crop, written to `buffer`. The whole crop is decoded if its pixels fit: libjpeg-turbo takes
+// longer to leave out the few pixels around the region.
+void* open_crop(const Codec& codec, Request& request, JpegIndex* index, unsigned char* buffer, Handles& handles) {
+    const Rectangle region = {request.top, request.left, request.bottom, request.right};
+    Rectangle crop = {};
+    const auto* const data = reinterpret_cast<const unsigned char*>(request.data);
+    const int64_t written = crop_jpeg(data, request.size, region, index, buffer, request.size + SPARE_BYTES, crop);
     if (!written) return nullptr;
-    const int64_t height = part.bottom - part.top, width = part.right - part.left;
-    const Rectangle& shown = 3 * height * width <= one.room ? part : region;
-    Encoded inside = one;
-    inside.data = int64_t(to), inside.size = written, inside.height = height, inside.width = width;
-    inside.top = shown.top - part.top, inside.left = shown.left - part.left;
-    inside.bottom = shown.bottom - part.top, inside.right = shown.right - part.left;
-    void* const stream = open_region(codec, inside, opened);
-    if (stream) one.top = shown.top, one.left = shown.left, one.bottom = shown.bottom, one.right = shown.right;
+    const int64_t height = crop.bottom - crop.top, width = crop.right - crop.left;
+    const Rectangle& decoded = 3 * height * width <= request.capacity ? crop : region;
+    Request inner = request;
+    inner.data = int64_t(buffer), inner.size = written, inner.height = height, inner.width = width;
+    inner.top = decoded.top - crop.top, inner.left = decoded.left - crop.left;
+    inner.bottom = decoded.bottom - crop.top, inner.right = decoded.right - crop.left;
+    void* const stream = open_region(codec, inner, handles);
+    if (stream) {
+        request.top = decoded.top, request.left = decoded.left;
+        request.bottom = decoded.bottom, request.right = decoded.right;
+    }
     return stream;
 }
 
-// Memory for a part of a file of this size.
-unsigned char* part_memory(HostDecoder& by, int64_t size) {
-    if (size + SPARE > by.part_size || by.part_size > KEEP_BYTES) {
-        by.part_size = 0;
-        by.part.reset(new unsigned char[size_t(size + SPARE)]);
-        by.part_size = size + SPARE;
+// The buffer for a crop of a file of this size.
+unsigned char* reserve_crop_buffer(NativeDecoder& decoder, int64_t size) {
+    if (size + SPARE_BYTES > decoder.crop_capacity || decoder.crop_capacity > MAX_KEPT_BYTES) {
+        decoder.crop_capacity = 0;
+        decoder.crop_buffer.reset(new unsigned char[size_t(size + SPARE_BYTES)]);
+        decoder.crop_capacity = size + SPARE_BYTES;
     }
-    return by.part.get();
+    return decoder.crop_buffer.get();
 }
 
-bool open_pixels(const Codec& codec, const Encoded& one, Opened& opened) {
-    auto image = nvimgcodec::made<nvimgcodec::Image>(nvimgcodec::Kind::IMAGE);
-    image.colours = nvimgcodec::SRGB;
-    image.format = nvimgcodec::INTERLEAVED_RGB;
-    image.orientation = nvimgcodec::made<nvimgcodec::Orientation>(nvimgcodec::Kind::ORIENTATION);
-    image.plane_count = 1;
-    auto& plane = image.planes[0] = nvimgcodec::made<nvimgcodec::Plane>(nvimgcodec::Kind::PLANE);
-    plane.height = uint32_t(one.bottom - one.top), plane.width = uint32_t(one.right - one.left);
-    plane.pitch = 3 * size_t(plane.width);
-    plane.channels = 3;
-    plane.type = nvimgcodec::UINT8;
-    image.buffer = reinterpret_cast<void*>(one.pixels);
-    image.where = nvimgcodec::IN_HOST_MEMORY;
-    return codec.call.image(codec.instance, &opened.image, &image) == nvimgcodec::OK;
+bool open_output(const Codec& codec, const Request& request, Handles& handles) {
+    auto image = nvimgcodec::make<nvimgcodec::ImageInfo>();
+    image.color_spec = nvimgcodec::COLORSPEC_SRGB;
+    image.sample_format = nvimgcodec::SAMPLEFORMAT_I_RGB;
+    image.orientation = nvimgcodec::make<nvimgcodec::Orientation>();
+    image.num_planes = 1;
+    auto& plane = image.plane_info[0] = nvimgcodec::make<nvimgcodec::ImagePlaneInfo>();
+    plane.height = uint32_t(request.bottom - request.top), plane.width = uint32_t(request.right - request.left);
+    plane.row_stride = 3 * size_t(plane.width);
+    plane.num_channels = 3;
+    plane.sample_type = nvimgcodec::SAMPLE_DATA_TYPE_UINT8;
+    image.buffer = reinterpret_cast<void*>(request.pixels);
+    image.buffer_kind = nvimgcodec::IMAGE_BUFFER_KIND_STRIDED_HOST;
+    return codec.call.image_create(codec.instance, &handles.image, &image) == nvimgcodec::STATUS_SUCCESS;
 }
 
-// Decodes one picture, alone: the lines that decoders print are its own, and a bad file cannot spoil another.
-Done decode_one(HostDecoder& by, Encoded& one, Indexes* indexes) {
-    const auto& call = by.codec->call;
+// Decodes one image in a call of its own: captured lines belong to it, and a bad file cannot spoil another.
+Status decode_image(NativeDecoder& decoder, Request& request, JpegIndex* index) {
+    const Codec& codec = *decoder.codec;
+    const auto& call = codec.call;
+    Handles& handles = decoder.handles;
     void* stream = nullptr;
-    if (one.cut) stream = open_part(*by.codec, one, indexes, part_memory(by, one.size), by.opened);
-    const Done from = stream ? FROM_PART : FROM_FILE;
-    if (!stream) stream = open_region(*by.codec, one, by.opened);
-    if (!stream || !open_pixels(*by.codec, one, by.opened)) return NOT;
-    const auto as_stored = nvimgcodec::made<nvimgcodec::DecodeParams>(nvimgcodec::Kind::DECODE_PARAMS);
+    if (request.crop) stream = open_crop(codec, request, index, reserve_crop_buffer(decoder, request.size), handles);
+    const Status status_if_decoded = stream ? FROM_CROP : FROM_FILE;
+    if (!stream) stream = open_region(codec, request, handles);
+    if (!stream || !open_output(codec, request, handles)) return FAILED;
+    const auto as_stored = nvimgcodec::make<nvimgcodec::DecodeParams>();
     void* future = nullptr;
     uint32_t status = 0;
     size_t count = 1;
-    const bool well = call.decode(by.decoder, &stream, &by.opened.image, 1, &as_stored, &future) == nvimgcodec::OK &&
-                      call.wait(future) == nvimgcodec::OK && call.statuses(future, &status, &count) == nvimgcodec::OK;
+    const bool has_status =
+        call.decode(decoder.decoder, &stream, &handles.image, 1, &as_stored, &future) == nvimgcodec::STATUS_SUCCESS &&
+        call.future_wait(future) == nvimgcodec::STATUS_SUCCESS &&
+        call.future_get_status(future, &status, &count) == nvimgcodec::STATUS_SUCCESS;
     if (future) call.future_destroy(future);
-    return well && status == nvimgcodec::DECODED ? from : NOT;
+    return has_status && status == nvimgcodec::PROCESSING_STATUS_SUCCESS ? status_if_decoded : FAILED;
 }
 
 }  // namespace
 
 extern "C" {
 
-// The version of nvImageCodec, as 1000 times its major, 100 times its minor and its patch number; or -1.
+// The version of nvImageCodec as 1000 * major + 100 * minor + patch; -1 on failure.
 EXPORT int64_t cuaug_codec_version(const nvimgcodec::Functions* functions) {
-    auto properties = nvimgcodec::made<nvimgcodec::Properties>(nvimgcodec::Kind::PROPERTIES);
-    return functions->properties(&properties) == nvimgcodec::OK ? properties.version : -1;
+    auto properties = nvimgcodec::make<nvimgcodec::Properties>();
+    return functions->get_properties(&properties) == nvimgcodec::STATUS_SUCCESS ? properties.version : -1;
 }
 
-// nvImageCodec with the extensions to which `entries` [count] lead; null where it gives none.
-EXPORT void* cuaug_codec_new(const nvimgcodec::Functions* functions, int32_t (*const* entries)(nvimgcodec::Extension*),
-                             int64_t count) {
+// Makes nvImageCodec with the extensions whose entry points are `entries` [count]; null on failure.
+EXPORT void* cuaug_codec_new(const nvimgcodec::Functions* functions,
+                             int32_t (*const* entries)(nvimgcodec::ExtensionDesc*), int64_t count) {
     std::unique_ptr<Codec> codec(new (std::nothrow) Codec{*functions});
-    auto create = nvimgcodec::made<nvimgcodec::Instance>(nvimgcodec::Kind::INSTANCE);
-    create.builtin_modules = 1;
-    if (!codec || codec->call.instance(&codec->instance, &create) != nvimgcodec::OK) return nullptr;
+    auto create = nvimgcodec::make<nvimgcodec::InstanceCreateInfo>();
+    create.load_builtin_modules = 1;
+    if (!codec || codec->call.instance_create(&codec->instance, &create) != nvimgcodec::STATUS_SUCCESS) return nullptr;
     for (int64_t i = 0; i < count; ++i) {
-        auto extension = nvimgcodec::made<nvimgcodec::Extension>(nvimgcodec::Kind::EXTENSION);
+        auto extension = nvimgcodec::make<nvimgcodec::ExtensionDesc>();
         void* loaded = nullptr;
-        if (entries[i](&extension) != nvimgcodec::OK ||
-            codec->call.extension(codec->instance, &loaded, &extension) != nvimgcodec::OK)
+        if (entries[i](&extension) != nvimgcodec::STATUS_SUCCESS ||
+            codec->call.extension_create(codec->instance, &loaded, &extension) != nvimgcodec::STATUS_SUCCESS)
             return nullptr;
     }
     return codec.release();
 }
 
-// size [2]: height and width of an encoded picture, as stored. Whether nvImageCodec can tell.
+// size [2]: stored height and width of an encoded image. Returns whether nvImageCodec can read them.
 EXPORT int32_t cuaug_codec_size(const void* codec, const unsigned char* data, int64_t bytes, int64_t* size) {
-    const Codec& by = *static_cast<const Codec*>(codec);
+    const Codec& its = *static_cast<const Codec*>(codec);
     void* stream = nullptr;
-    const bool well = open_stream(by, data, bytes, stream) && stream_size(by, stream, size[0], size[1]);
-    if (stream) by.call.stream_destroy(stream);
-    return well;
+    const bool has_size = open_stream(its, data, bytes, stream) && read_size(its, stream, size[0], size[1]);
+    if (stream) its.call.code_stream_destroy(stream);
+    return has_size;
 }
 
-// A decoder for one thread, or null.
+// Makes a decoder for one thread; null on failure.
 EXPORT void* cuaug_decoder_new(const void* codec, const char* options) {
-    std::unique_ptr<HostDecoder> by(new (std::nothrow) HostDecoder{static_cast<const Codec*>(codec)});
-    if (!by) return nullptr;
-    auto backend = nvimgcodec::made<nvimgcodec::Backend>(nvimgcodec::Kind::BACKEND);
-    backend.kind = nvimgcodec::CPU_ONLY_BACKEND;
-    backend.params = nvimgcodec::made<nvimgcodec::BackendParams>(nvimgcodec::Kind::BACKEND_PARAMS);
-    backend.params.load_hint = 1, backend.params.policy = nvimgcodec::IGNORE_LOAD_HINT;
-    auto execution = nvimgcodec::made<nvimgcodec::Execution>(nvimgcodec::Kind::EXECUTION);
-    execution.most_threads = 1;  // the caller's
-    execution.device = nvimgcodec::CPU_ONLY_DEVICE;
-    execution.backends = &backend, execution.backend_count = 1;
-    const auto& call = by->codec->call;
-    return call.decoder(by->codec->instance, &by->decoder, &execution, options) == nvimgcodec::OK ? by.release()
-                                                                                                  : nullptr;
+    std::unique_ptr<NativeDecoder> decoder(new (std::nothrow) NativeDecoder{static_cast<const Codec*>(codec)});
+    if (!decoder) return nullptr;
+    auto backend = nvimgcodec::make<nvimgcodec::Backend>();
+    backend.kind = nvimgcodec::BACKEND_KIND_CPU_ONLY;
+    backend.params = nvimgcodec::make<nvimgcodec::BackendParams>();
+    backend.params.load_hint = 1, backend.params.load_hint_policy = nvimgcodec::LOAD_HINT_POLICY_IGNORE;
+    auto execution = nvimgcodec::make<nvimgcodec::ExecutionParams>();
+    execution.max_num_cpu_threads = 1;  // the caller's
+    execution.device_id = nvimgcodec::DEVICE_CPU_ONLY;
+    execution.backends = &backend, execution.num_backends = 1;
+    const Codec& its = *decoder->codec;
+    const int32_t status = its.call.decoder_create(its.instance, &decoder->decoder, &execution, options);
+    return status == nvimgcodec::STATUS_SUCCESS ? decoder.release() : nullptr;
 }
 
-// In a forked child it frees nothing: a thread of the parent may have been decoding with it.
+// A forked child frees nothing: a thread of the parent may have been decoding at the fork.
 EXPORT void cuaug_decoder_delete(void* decoder) {
-    if (static_cast<HostDecoder*>(decoder)->process != getpid()) return;
-    const std::unique_ptr<HostDecoder> by(static_cast<HostDecoder*>(decoder));
-    const auto& call = by->codec->call;
-    if (by->opened.image) call.image_destroy(by->opened.image);
-    if (by->opened.region) call.stream_destroy(by->opened.region);
-    if (by->opened.stream) call.stream_destroy(by->opened.stream);
-    call.decoder_destroy(by->decoder);
+    if (static_cast<NativeDecoder*>(decoder)->process != getpid()) return;
+    const std::unique_ptr<NativeDecoder> owned(static_cast<NativeDecoder*>(decoder));
+    const auto& call = owned->codec->call;
+    if (owned->handles.image) call.image_destroy(owned->handles.image);
+    if (owned->handles.region) call.code_stream_destroy(owned->handles.region);
+    if (owned->handles.stream) call.code_stream_destroy(owned->handles.stream);
+    call.decoder_destroy(owned->decoder);
 }
 
-// wanted [n]: `Encoded`. indexes: of JPEGs, or null. done [n]: `Done`, whether its pixels are there, as RGB.
-// text [n, text_size]: the lines that were printed to stderr about each picture; text_lengths [n]: their bytes.
-EXPORT void cuaug_decode(void* decoder, void* wanted, int64_t n, void* indexes, uint8_t* done, char* text,
+// requests [n]: `Request`. index: a `JpegIndex` or null. statuses [n]: `Status`.
+// text [n, text_size]: lines printed to stderr about each image; text_lengths [n]: their bytes.
+EXPORT void cuaug_decode(void* decoder, void* requests, int64_t n, void* index, uint8_t* statuses, char* text,
                          int64_t text_size, int64_t* text_lengths) {
-    HostDecoder& by = *static_cast<HostDecoder*>(decoder);
     for (int64_t i = 0; i < n; ++i) {
         capture.begin();
         try {
-            done[i] = decode_one(by, static_cast<Encoded*>(wanted)[i], static_cast<Indexes*>(indexes));
+            statuses[i] = decode_image(*static_cast<NativeDecoder*>(decoder), static_cast<Request*>(requests)[i],
+                                       static_cast<JpegIndex*>(index));
         } catch (const std::bad_alloc&) {
-            done[i] = NOT;
+            statuses[i] = FAILED;
         }
         text_lengths[i] = capture.end(text + i * text_size, text_size);
     }

@@ -1,5 +1,8 @@
-// What the markers of JPEG files say, and the EXIF block among them: the C interface of cuaug/codec/sniff.py, which
-// says what these are for. The files are anybody's: nothing is read that does not lie in them.
+// Computes: size, components, EXIF orientation and restart interval of JPEGs, from their markers, and whether these are
+//   well-formed up to the last. C interface of cuaug/codec/sniff.py. No byte outside of a file is read.
+// Threads: the caller's alone; one call reads many files without the GIL.
+// Reference: ITU-T T.81, annex B (markers: Table B.1); EXIF 2.3, 4.6.4, tag 274; TIFF 6.0, section 2.
+// Tests: tests/codec/test_jpeg_headers.py; under sanitizers: test_jpeg_sanitized.py.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -9,20 +12,47 @@
 
 namespace {
 
+// The second byte of a marker, after 0xFF (Table B.1).
+enum Marker : int {
+    TEM = 0x01,
+    SOF0 = 0xc0,  // frames: baseline; SOF1: extended sequential; SOF2: progressive; SOF9, SOF10: arithmetic coding
+    SOF1 = 0xc1,
+    SOF2 = 0xc2,
+    DHT = 0xc4,
+    JPG = 0xc8,
+    SOF9 = 0xc9,
+    SOF10 = 0xca,
+    DAC = 0xcc,
+    SOF15 = 0xcf,
+    RST0 = 0xd0,
+    RST7 = 0xd7,
+    SOI = 0xd8,
+    EOI = 0xd9,
+    SOS = 0xda,
+    DRI = 0xdd,
+    APP0 = 0xe0,
+    APP1 = 0xe1,
+    APP15 = 0xef,
+    COM = 0xfe,
+    FILL = 0xff,  // no marker: fill bytes may precede one
+};
+
 struct JpegHeader {
-    int32_t height, width, components;  // as stored; 0 where no frame header tells
-    int32_t orientation;                // 1 to 8; 0: the markers or the EXIF are not as an encoder writes them
-    int32_t restarts;                   // MCUs between restart markers; 0: there are none
+    int32_t height, width, components;  // as stored; 0 without a frame header
+    int32_t orientation;                // 1 to 8; 0 if no encoder writes such markers or EXIF
+    int32_t restart_interval;           // MCUs; 0 without restart markers
 };
 
 int big_endian_16(const unsigned char* at) { return at[0] << 8 | at[1]; }
 
-bool starts_frame(int marker) {
-    return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+bool is_frame_marker(int marker) {
+    return marker >= SOF0 && marker <= SOF15 && marker != DHT && marker != JPG && marker != DAC;
 }
 
-// The orientation in the first directory of a TIFF structure, which is what EXIF is everywhere: 1 also where there is
-// none, or it means nothing; 0 where the structure is damaged, or has the tag twice or as anything but one SHORT.
+bool is_restart_marker(int marker) { return marker >= RST0 && marker <= RST7; }
+
+// The orientation in the first directory of a TIFF structure, which an EXIF block is: 1 if the tag is missing or its
+// value undefined; 0 if the structure is damaged, or the tag is repeated or anything but one SHORT.
 int tiff_orientation(const unsigned char* data, int64_t size) {
     if (size < 8) return 0;
     const bool big = memcmp(data, "MM\0*", 4) == 0;
@@ -33,149 +63,151 @@ int tiff_orientation(const unsigned char* data, int64_t size) {
     if (directory + 2 > size) return 0;
     const int64_t begin = directory + 2, end = begin + 12 * u16(directory);
     if (end > size) return 0;
-    int found = -1;
+    int value = -1;
     for (int64_t entry = begin; entry < end; entry += 12) {
         if (u16(entry) != 0x0112) continue;
-        if (u16(entry + 2) != 3 || u32(entry + 4) != 1 || found >= 0) return 0;
-        found = u16(entry + 8);
+        if (u16(entry + 2) != 3 || u32(entry + 4) != 1 || value >= 0) return 0;
+        value = u16(entry + 8);
     }
-    return found >= 1 && found <= 8 ? found : 1;
+    return value >= 1 && value <= 8 ? value : 1;
 }
 
-bool is_restart(int marker) { return marker >= 0xd0 && marker <= 0xd7; }
-
-// The first marker in data[at .. size), an 0xFF that is neither stuffed nor a fill byte; -1 where there is none.
-// Entropy-coded data has a stuffed one in every 200 bytes or so, which memchr would stop at.
-int64_t next_marker(const unsigned char* data, int64_t size, int64_t at) {
+// Finds the first marker in data[at .. size): an 0xFF that is neither stuffed (F.1.2.3) nor a fill byte; -1 if none.
+// Entropy-coded segments have a stuffed 0xFF every 200 bytes or so, at which memchr would stop.
+int64_t find_marker(const unsigned char* data, int64_t size, int64_t at) {
 #if defined(__SSE2__)
     const __m128i ones = _mm_set1_epi8(-1), zeros = _mm_setzero_si128();
     for (; at + 17 <= size; at += 16) {
         const __m128i here = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + at));
         const __m128i next = _mm_loadu_si128(reinterpret_cast<const __m128i*>(data + at + 1));
-        const __m128i none = _mm_or_si128(_mm_cmpeq_epi8(next, zeros), _mm_cmpeq_epi8(next, ones));
-        const int found = _mm_movemask_epi8(_mm_andnot_si128(none, _mm_cmpeq_epi8(here, ones)));
-        if (found) return at + __builtin_ctz(unsigned(found));
+        const __m128i stuffed_or_fill = _mm_or_si128(_mm_cmpeq_epi8(next, zeros), _mm_cmpeq_epi8(next, ones));
+        const int mask = _mm_movemask_epi8(_mm_andnot_si128(stuffed_or_fill, _mm_cmpeq_epi8(here, ones)));
+        if (mask) return at + __builtin_ctz(unsigned(mask));
     }
 #endif
     for (; at + 2 <= size; ++at) {
-        const void* const found = memchr(data + at, 0xff, size_t(size - 1 - at));
-        if (!found) return -1;
-        at = static_cast<const unsigned char*>(found) - data;
-        if (data[at + 1] != 0x00 && data[at + 1] != 0xff) return at;
+        const void* const byte = memchr(data + at, 0xff, size_t(size - 1 - at));
+        if (!byte) return -1;
+        at = static_cast<const unsigned char*>(byte) - data;
+        if (data[at + 1] != 0x00 && data[at + 1] != FILL) return at;
     }
     return -1;
 }
 
-// Where in data[at .. size) a JPEG's entropy-coded data ends: at the first marker that is no restart; -1 where there
-// is none.
-int64_t end_of_data(const unsigned char* data, int64_t size, int64_t at) {
-    at = next_marker(data, size, at);
-    while (at >= 0 && is_restart(data[at + 1])) at = next_marker(data, size, at + 2);
+// Finds the end of a scan's entropy-coded data: the first marker that is no restart marker; -1 if none.
+int64_t find_scan_end(const unsigned char* data, int64_t size, int64_t at) {
+    at = find_marker(data, size, at);
+    while (at >= 0 && is_restart_marker(data[at + 1])) at = find_marker(data, size, at + 2);
     return at;
 }
 
-// What the scans of a progressive JPEG bring. Where some coefficients do not come to their last bit, libjpeg smooths
-// its blocks by those around them: at the edges of a region it would find others than in the picture.
-struct Progress {
-    int components = 0;  // 0: of a sequential frame
+// Coefficients that the scans of a progressive JPEG code exactly (G.1.1). libjpeg smooths the blocks of the others with
+// their neighbours, which differ at the edges of a region.
+struct ProgressiveScans {
+    int components = 0;  // 0 in a sequential frame
     unsigned char ids[4];
-    uint64_t exact[4] = {};  // a bit for each coefficient of a block
+    uint64_t exact[4] = {};  // a bit per coefficient of a block
 
-    // Of the frame that has so many of them, whose first is described at `at`.
+    // Frame components start at `at`.
     void begin(int count, const unsigned char* at) {
         components = count;
         for (int i = 0; i < count; ++i) ids[i] = at[3 * i];
     }
 
-    // Of the scan header whose length field is at `at`. False where it is not as libjpeg wants it.
-    bool note(const unsigned char* at, int length) {
+    // Adds the scan header whose length field is at `at` (B.2.3). False if libjpeg would refuse it.
+    bool add(const unsigned char* at, int length) {
         const int count = length > 2 ? at[2] : 0;
         if (length != 6 + 2 * count) return false;
-        const int first = at[3 + 2 * count], last = at[4 + 2 * count], below = at[5 + 2 * count] & 15;
+        const int first = at[3 + 2 * count], last = at[4 + 2 * count], missing_bits = at[5 + 2 * count] & 15;
         if (first > last || last > 63) return false;
-        const uint64_t bits = ~uint64_t(0) >> (63 - last) >> first << first;
+        const uint64_t coefficients = ~uint64_t(0) >> (63 - last) >> first << first;
         for (int i = 0; i < count; ++i) {
-            int which = 0;
-            while (which < components && ids[which] != at[3 + 2 * i]) ++which;
-            if (which == components) return false;
-            if (below)
-                exact[which] &= ~bits;
+            int component = 0;
+            while (component < components && ids[component] != at[3 + 2 * i]) ++component;
+            if (component == components) return false;
+            if (missing_bits)
+                exact[component] &= ~coefficients;
             else
-                exact[which] |= bits;
+                exact[component] |= coefficients;
         }
         return true;
     }
 
-    bool complete() const {
+    bool is_complete() const {
         for (int i = 0; i < components; ++i)
             if (~exact[i]) return false;
         return true;
     }
 };
 
-// Walks the markers from the first to the last, past the scans: what nvImageCodec 0.9.0 makes of a file with a marker
-// that has no business there may be gray, as a success, where Pillow refuses the file.
-JpegHeader jpeg_header(const unsigned char* data, int64_t size, int64_t most_scans, int64_t most_pixels) {
-    const JpegHeader odd = {0, 0, 0, 0, 0};
-    JpegHeader found = {0, 0, 0, 1, 0};
-    if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return odd;
+// Tables, scans and miscellaneous segments: all that may follow the first scan (B.2.1, B.2.4).
+bool may_follow_scan(int marker) {
+    return marker == DHT || marker == DAC || (marker >= SOS && marker <= DRI) || (marker >= APP0 && marker <= APP15) ||
+           marker == COM;
+}
+
+// Reads all markers, past the scans. nvImageCodec 0.9.0 may return an image gray, as a success, where a marker is
+// misplaced; Pillow refuses the file.
+JpegHeader read_jpeg_header(const unsigned char* data, int64_t size, int64_t max_scans, int64_t max_work) {
+    const JpegHeader rejected = {0, 0, 0, 0, 0};
+    JpegHeader header = {0, 0, 0, 1, 0};
+    if (size < 3 || memcmp(data, "\xff\xd8\xff", 3) != 0) return rejected;
     int64_t scans = 0;
-    int missing = -1;  // components of a sequential frame that no scan has brought yet; -1: no such frame
-    bool exif = false;
-    Progress progress;
+    int missing = -1;  // components of a sequential frame without a scan so far; -1 in other frames
+    bool has_exif = false;
+    ProgressiveScans progress;
     for (int64_t at = 2; at + 2 <= size && data[at] == 0xff;) {
         const int marker = data[at + 1];
-        if (marker == 0xff) {  // a fill byte
+        if (marker == FILL) {
             ++at;
             continue;
         }
-        if (marker == 0xd9) return scans > 0 && missing <= 0 && progress.complete() ? found : odd;
-        const bool table = marker == 0xc4 || marker == 0xcc || (marker >= 0xda && marker <= 0xdd) || marker >= 0xe0;
-        const bool between = table && (marker < 0xf0 || marker == 0xfe);  // what may stand between scans
-        if (marker < 0xc0 || is_restart(marker) || marker == 0xd8 || (scans && !between) || at + 4 > size) return odd;
+        if (marker == EOI) return scans > 0 && missing <= 0 && progress.is_complete() ? header : rejected;
+        const bool is_misplaced = marker < SOF0 || is_restart_marker(marker) || marker == SOI;
+        if (is_misplaced || (scans && !may_follow_scan(marker)) || at + 4 > size) return rejected;
         const int length = big_endian_16(data + at + 2);
         int64_t end = at + 2 + length;
-        if (marker == 0xda) {
+        if (marker == SOS) {
             if (missing >= 0) {
-                if (at + 4 >= size || missing < data[at + 4]) return odd;
+                if (at + 4 >= size || missing < data[at + 4]) return rejected;
                 missing -= data[at + 4];
             }
-            if (progress.components && (end > size || !progress.note(data + at + 2, length))) return odd;
-            if (++scans > most_scans || scans * found.height * found.width > most_pixels) return odd;
-            end = end_of_data(data, size, end);
-            if (end < 0) return odd;
-        } else if (starts_frame(marker)) {
-            if (at + 10 > size || found.components || length < 8 + 3 * data[at + 9]) return odd;
-            found.height = big_endian_16(data + at + 5), found.width = big_endian_16(data + at + 7);
-            found.components = data[at + 9];
-            if (marker == 0xc0 || marker == 0xc1 || marker == 0xc9) missing = found.components;
-            if (marker == 0xc2 || marker == 0xca) {
-                if (found.components > 4 || end > size) return odd;
-                progress.begin(found.components, data + at + 10);
+            if (progress.components && (end > size || !progress.add(data + at + 2, length))) return rejected;
+            if (++scans > max_scans || scans * header.height * header.width > max_work) return rejected;
+            end = find_scan_end(data, size, end);
+            if (end < 0) return rejected;
+        } else if (is_frame_marker(marker)) {
+            if (at + 10 > size || header.components || length < 8 + 3 * data[at + 9]) return rejected;
+            header.height = big_endian_16(data + at + 5), header.width = big_endian_16(data + at + 7);
+            header.components = data[at + 9];
+            if (marker == SOF0 || marker == SOF1 || marker == SOF9) missing = header.components;
+            if (marker == SOF2 || marker == SOF10) {
+                if (header.components > 4 || end > size) return rejected;
+                progress.begin(header.components, data + at + 10);
             }
-        } else if (marker == 0xdd && !scans && length == 4 && end <= size) {
-            found.restarts = big_endian_16(data + at + 4);
-        } else if (marker == 0xe1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {
-            if (exif || scans || end > size) return odd;
-            exif = true;
-            found.orientation = tiff_orientation(data + at + 10, end - (at + 10));
-            if (!found.orientation) return odd;
+        } else if (marker == DRI && !scans && length == 4 && end <= size) {
+            header.restart_interval = big_endian_16(data + at + 4);
+        } else if (marker == APP1 && at + 10 <= size && memcmp(data + at + 4, "Exif\0", 6) == 0) {
+            if (has_exif || scans || end > size) return rejected;
+            has_exif = true;
+            header.orientation = tiff_orientation(data + at + 10, end - (at + 10));
+            if (!header.orientation) return rejected;
         }
         at = end;
     }
-    return odd;
+    return rejected;
 }
 
-// Counts the scans that libjpeg decodes: those before the end of the image. It walks the markers as libjpeg does, from
-// segment to segment, and skips bytes between them.
+// Counts the scans that libjpeg decodes, up to the end of the image. Like libjpeg it goes from segment to segment and
+// skips bytes between them.
 int64_t count_scans(const unsigned char* data, int64_t size) {
     int64_t scans = 0;
-    for (int64_t at = 2; (at = next_marker(data, size, at)) >= 0;) {
+    for (int64_t at = 2; (at = find_marker(data, size, at)) >= 0;) {
         const int marker = data[at + 1];
-        if (marker == 0xd9) break;
+        if (marker == EOI) break;
         at += 2;
-        if (marker == 0x01 || marker == 0xd8 || is_restart(marker)) continue;  // they have no length
-        scans += marker == 0xda;
+        if (marker == TEM || marker == SOI || is_restart_marker(marker)) continue;  // these have no length
+        scans += marker == SOS;
         const int length = at + 2 <= size ? big_endian_16(data + at) : 0;
         at += length < 2 ? 2 : length;
     }
@@ -186,12 +218,11 @@ int64_t count_scans(const unsigned char* data, int64_t size) {
 
 extern "C" {
 
-// sizes [n]: bytes of each file. most_pixels: the limit of scans times height times width. out [n, 5]: the fields of
-// its JpegHeader.
-EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int64_t most_scans,
-                               int64_t most_pixels, int32_t* out) {
+// sizes [n]: bytes of each file. max_work: limit of scans * height * width. out [n, 5]: fields of `JpegHeader`.
+EXPORT void cuaug_jpeg_headers(const unsigned char* const* files, const int64_t* sizes, int64_t n, int64_t max_scans,
+                               int64_t max_work, int32_t* out) {
     for (int64_t i = 0; i < n; ++i) {
-        const JpegHeader header = jpeg_header(files[i], sizes[i], most_scans, most_pixels);
+        const JpegHeader header = read_jpeg_header(files[i], sizes[i], max_scans, max_work);
         memcpy(out + 5 * i, &header, sizeof header);
     }
 }

@@ -1,154 +1,153 @@
-// nvImageCodec's C interface, version 0.9, as far as decoding on the CPU needs it. tests/codec/test_layouts.py compares
-// it with the header that comes with the library.
+// Computes: declarations of nvImageCodec's C interface, as far as decoding on the CPU needs them.
+// Threads: none.
+// Reference: nvimgcodec.h of nvImageCodec 0.9; structures, fields and constants have its names, without the prefix.
+// Tests: tests/codec/test_layouts.py compares every size, offset and signature with that header.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace nvimgcodec {
 
-enum class Kind : int32_t {  // which structure it is
-    PROPERTIES = 1,
-    INSTANCE = 2,
-    DECODE_PARAMS = 5,
-    ORIENTATION = 7,
-    REGION = 8,
-    VIEW = 9,
-    IMAGE = 11,
-    PLANE = 12,
-    BACKEND = 17,
-    EXTENSION = 27,
-    BACKEND_PARAMS = 29,
-    EXECUTION = 30,
-};
-
-// What each structure begins with.
+// The first fields of every structure; struct_type is its TYPE.
 struct Head {
-    Kind kind;
-    size_t bytes;
-    const void* next;
+    int32_t struct_type;
+    size_t struct_size;
+    const void* struct_next;
 };
 
 struct Properties {
+    static constexpr int32_t TYPE = 1;
     Head head;
     uint32_t version, cudart_version;
 };
 
-struct Instance {
+struct InstanceCreateInfo {
+    static constexpr int32_t TYPE = 2;
     Head head;
-    int32_t builtin_modules, extension_modules;
-    const char* extension_path;
-    int32_t messenger;
-    const void* messages;
-    uint32_t severity, category;
+    int32_t load_builtin_modules, load_extension_modules;
+    const char* extension_modules_path;
+    int32_t create_debug_messenger;
+    const void* debug_messenger_desc;
+    uint32_t message_severity, message_category;
 };
 
-struct Extension {
+struct ExtensionDesc {
+    static constexpr int32_t TYPE = 27;
     Head head;
     void* instance;
     const char* id;
-    uint32_t version, interface_version;
+    uint32_t version, ext_api_version;
     void *create, *destroy;
 };
 
 struct BackendParams {
+    static constexpr int32_t TYPE = 29;
     Head head;
     float load_hint;
-    int32_t policy;
+    int32_t load_hint_policy;
 };
 
 struct Backend {
+    static constexpr int32_t TYPE = 17;
     Head head;
     int32_t kind;
     BackendParams params;
 };
 
-struct Execution {
+struct ExecutionParams {
+    static constexpr int32_t TYPE = 30;
     Head head;
     const void *device_allocator, *pinned_allocator;
-    int32_t most_threads;
+    int32_t max_num_cpu_threads;
     const void* executor;
-    int32_t device, init_at_once, skip_sync, backend_count;
+    int32_t device_id, pre_init, skip_pre_sync, num_backends;
     const Backend* backends;
 };
 
 struct DecodeParams {
+    static constexpr int32_t TYPE = 5;
     Head head;
-    int32_t apply_orientation;
+    int32_t apply_exif_orientation;
 };
 
 struct Orientation {
+    static constexpr int32_t TYPE = 7;
     Head head;
     int32_t rotated, flip_x, flip_y;
 };
 
 struct Region {
+    static constexpr int32_t TYPE = 8;
     Head head;
-    int32_t dimensions, begin[5], end[5], outside;
+    int32_t ndim, start[5], end[5], out_of_bounds_policy;
     struct {
         uint32_t value;
         int32_t type;
-    } fill[5];
+    } out_of_bounds_samples[5];
 };
 
-// A region of a code stream.
-struct View {
+struct CodeStreamView {
+    static constexpr int32_t TYPE = 9;
     Head head;
-    size_t image;
+    size_t image_idx;
     Region region;
-    size_t offset;
+    size_t bitstream_offset;
 };
 
-struct Plane {
+struct ImagePlaneInfo {
+    static constexpr int32_t TYPE = 12;
     Head head;
     uint32_t width, height;
-    size_t pitch;
-    uint32_t channels;
-    int32_t type;
+    size_t row_stride;
+    uint32_t num_channels;
+    int32_t sample_type;
     uint8_t precision;
 };
 
-struct Image {
+struct ImageInfo {
+    static constexpr int32_t TYPE = 11;
     Head head;
-    char codec[256];
-    int32_t colours, subsampling, format;
+    char codec_name[256];
+    int32_t color_spec, chroma_subsampling, sample_format;
     Orientation orientation;
-    uint32_t plane_count;
-    Plane planes[32];
+    uint32_t num_planes;
+    ImagePlaneInfo plane_info[32];
     void* buffer;
-    int32_t where;
-    void* stream;
+    int32_t buffer_kind;
+    void* cuda_stream;
 };
 
-constexpr int32_t OK = 0, DECODED = 1;
-constexpr int32_t CPU_ONLY_BACKEND = 1, IGNORE_LOAD_HINT = 1, CPU_ONLY_DEVICE = -99999;
-constexpr int32_t SRGB = 1, INTERLEAVED_RGB = 8, UINT8 = 0x0802, IN_HOST_MEMORY = 2;
+constexpr int32_t STATUS_SUCCESS = 0, PROCESSING_STATUS_SUCCESS = 1;
+constexpr int32_t BACKEND_KIND_CPU_ONLY = 1, LOAD_HINT_POLICY_IGNORE = 1, DEVICE_CPU_ONLY = -99999;
+constexpr int32_t COLORSPEC_SRGB = 1, SAMPLEFORMAT_I_RGB = 8, SAMPLE_DATA_TYPE_UINT8 = 0x0802;
+constexpr int32_t IMAGE_BUFFER_KIND_STRIDED_HOST = 2;
 
-// Its functions, in the order of FUNCTIONS in cuaug/codec/_nvimgcodec_c.py. Each gives OK, or why not; instances,
-// extensions, code streams, images, decoders and futures are pointers. One that is made where there is one is used
-// anew.
+// In the order of FUNCTIONS in cuaug/codec/_nvimgcodec_c.py. Each returns STATUS_SUCCESS or an error. Instances,
+// extensions, code streams, images, decoders and futures are opaque pointers; a create function reuses a given object.
 struct Functions {
-    int32_t (*properties)(Properties*);
-    int32_t (*instance)(void** instance, const Instance*);
-    int32_t (*extension)(void* instance, void** extension, const Extension*);
-    int32_t (*decoder)(void* instance, void** decoder, const Execution*, const char* options);
+    int32_t (*get_properties)(Properties*);
+    int32_t (*instance_create)(void** instance, const InstanceCreateInfo*);
+    int32_t (*extension_create)(void* instance, void** extension, const ExtensionDesc*);
+    int32_t (*decoder_create)(void* instance, void** decoder, const ExecutionParams*, const char* options);
     int32_t (*decoder_destroy)(void* decoder);
-    int32_t (*code_stream)(void* instance, void** stream, const unsigned char* data, size_t size, const View*);
-    int32_t (*sub_stream)(void* stream, void** region, const View*);
-    int32_t (*stream_destroy)(void* stream);
-    int32_t (*stream_info)(void* stream, Image*);
-    int32_t (*image)(void* instance, void** image, const Image*);
+    int32_t (*code_stream_create)(void* instance, void** stream, const unsigned char* data, size_t size,
+                                  const CodeStreamView*);
+    int32_t (*get_sub_code_stream)(void* stream, void** region, const CodeStreamView*);
+    int32_t (*code_stream_destroy)(void* stream);
+    int32_t (*get_image_info)(void* stream, ImageInfo*);
+    int32_t (*image_create)(void* instance, void** image, const ImageInfo*);
     int32_t (*image_destroy)(void* image);
     int32_t (*decode)(void* decoder, void* const* streams, void* const* images, int32_t count, const DecodeParams*,
                       void** future);
-    int32_t (*wait)(void* future);
-    int32_t (*statuses)(void* future, uint32_t* statuses, size_t* count);
+    int32_t (*future_wait)(void* future);
+    int32_t (*future_get_status)(void* future, uint32_t* statuses, size_t* count);
     int32_t (*future_destroy)(void* future);
 };
 
 template <class Structure>
-Structure made(Kind kind) {
+Structure make() {
     Structure structure = {};
-    structure.head = {kind, sizeof(Structure), nullptr};
+    structure.head = {Structure::TYPE, sizeof(Structure), nullptr};
     return structure;
 }
 

@@ -1,4 +1,4 @@
-"""AVIF files as Pillow does not write them: grids, items in several places, and sizes that are not those coded."""
+"""AVIF files that Pillow does not write: grids, items in several extents, false sizes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import struct
 
 from PIL import Image
 
-from tests.codec.pictures import encode
+from tests.codec.images import encode
 
 __all__ = ["av1", "avif", "with_claimed_size"]
 
@@ -17,7 +17,7 @@ def box(name: bytes, *content: bytes) -> bytes:
 
 
 def av1(width: int, height: int) -> tuple[bytes, bytes]:
-    """An AV1 stream of a flat gray picture, and its av1C box."""
+    """An AV1 stream of a flat gray image, and its av1C box."""
     data = encode(Image.new("L", (width, height), 77), "AVIF", speed=10)
     at = data.index(b"av1C") - 4
     return data[data.index(b"mdat") + 4 :], data[at : at + struct.unpack_from(">I", data, at)[0]]
@@ -40,22 +40,22 @@ def avif(
     in_idat: bool = False,
     without_header: tuple[int, ...] = (),
 ) -> bytes:
-    """A still picture, or a grid of it.
+    """A still image, or a grid of it.
 
     Args:
         stream, config: from `av1`.
-        size: (height, width) that the container claims of each item that is coded.
-        cells: numbers of the items that a grid consists of, from 2 on; None: the picture is item 1 alone.
+        size: (height, width) that the container claims for each coded item.
+        cells: item numbers of a grid, from 2 on; None: the image is item 1 alone.
         grid: rows and columns.
         output: (height, width) of the grid.
-        extents: pieces that each coded item lies in.
-        in_idat: items lie in the meta box.
-        without_header: items that lack their sequence header.
+        extents: number of extents of each coded item.
+        in_idat: store the items in the meta box.
+        without_header: items without a sequence header.
     """
     numbers = [1] if cells is None else sorted(set(cells))
     streams = {number: stream for number in numbers}
     for number in without_header:
-        assert stream[0] >> 3 == 2 and stream[2] >> 3 == 1  # a temporal delimiter without content, a sequence header
+        assert stream[0] >> 3 == 2 and stream[2] >> 3 == 1  # an empty temporal delimiter, then a sequence header
         streams[number] = stream[:2] + stream[4 + stream[3] :]
     items: dict[int, list[bytes]] = {}
     for number, data in streams.items():

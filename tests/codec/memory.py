@@ -1,4 +1,4 @@
-"""How much memory this process takes."""
+"""Memory use of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Bytes that this process has from malloc, as glibc counts them."""
+    """Bytes that this process holds from malloc, as glibc counts them."""
     if not hasattr(_libc, "mallinfo2"):
         pytest.skip("this C library does not count")
     _libc.mallinfo2.restype = _Mallinfo2
@@ -25,9 +25,9 @@ def allocated() -> int:
 
 
 def peak_bytes() -> int:
-    """The most memory this process had since it began, or since `forget_peak`.
+    """Peak memory of this process since its start, or since `forget_peak`.
 
-    Not `getrusage`: there a process inherits the peak of the one that started it.
+    `getrusage` would include the peak of the parent process.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -40,8 +40,8 @@ def forget_peak() -> None:
 
 
 def fill_fresh_memory(byte: int) -> None:
-    """What `malloc` hands out from now on holds this byte, in all threads; 0: whatever it held before.
+    """Make `malloc` fill new memory with this byte, in all threads; 0 turns it off.
 
-    Memory that is allocated counts as used then, and what a decoder forgets to write shows.
+    Allocated memory then counts as used, and bytes that a decoder leaves unwritten show.
     """
     _libc.mallopt(_M_PERTURB, byte)

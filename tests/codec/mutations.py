@@ -1,9 +1,8 @@
-"""Ways of damaging JPEGs, PNGs and WebPs; `originals.py` has some of every kind.
+"""Damages JPEGs, PNGs and WebPs; `originals.py` has sound files of every kind.
 
-Blind damage flips bits and overwrites, cuts, inserts, repeats and splices bytes. Informed damage knows the segments of
-a JPEG and the chunks of a PNG or WebP: it drops, repeats, swaps and renames them, writes hostile numbers into their
-headers, damages their bodies or lies about their lengths, and puts the checksums right, so that a decoder gets past its
-first look and into the code behind it.
+Blind damage flips bits and overwrites, cuts, inserts and splices bytes. Informed damage knows the segments of a JPEG
+and the chunks of a PNG or WebP: it drops, repeats, swaps and renames them, writes hostile numbers into their headers,
+damages their bodies or their lengths, and corrects the checksums, so that it reaches code behind the first checks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.codec.pictures import chunk
+from tests.codec.images import chunk
 
 __all__ = ["KINDS", "Part", "join", "mutate", "split"]
 
@@ -24,15 +23,15 @@ __all__ = ["KINDS", "Part", "join", "mutate", "split"]
 
 @dataclass(frozen=True)
 class Part:
-    """A segment of a JPEG (`rest`: the coded data behind its header) or a chunk of a PNG or WebP."""
+    """A segment of a JPEG (`rest`: the entropy-coded data after it) or a chunk of a PNG or WebP."""
 
     name: bytes
     body: bytes
     rest: bytes = b""
-    lie: int = 0  # added to the length that is written
+    lie: int = 0  # added to the written length
 
 
-_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # in coded data: not a stuffed byte, not a restart
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7]")  # in entropy-coded data: no stuffed byte, no restart marker
 
 
 def _jpeg_parts(data: bytes) -> list[Part]:
@@ -99,7 +98,7 @@ def _join_webp(parts: list[Part]) -> bytes:
 
 @dataclass(frozen=True)
 class Format:
-    """How a format falls into parts, and where its parts hold numbers: name -> (offset, bytes) of each."""
+    """How a format splits into parts, and {name: (offset, bytes)} of the numbers in them."""
 
     split: Callable[[bytes], list[Part]]
     join: Callable[[list[Part]], bytes]
@@ -181,7 +180,7 @@ def split(data: bytes) -> list[Part]:
 
 
 def join(like: bytes, parts: list[Part]) -> bytes:
-    """A file of the format of `like` from its parts; lengths and checksums are put right, but where a part lies."""
+    """Join parts to a file in the format of `like`, with correct checksums, and lengths unless `lie` is set."""
     form = _format_of(like)
     assert form is not None
     return form.join(parts)
@@ -252,7 +251,7 @@ def swap(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
 
 
 def borrow(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
-    """A part of another file of the same format, added or in the place of one."""
+    """Insert a part of another file of the format, or replace one."""
     at = rng.randrange(len(parts))
     return parts[:at] + [rng.choice(other or parts)] + parts[at + rng.randrange(2) :]
 
@@ -267,17 +266,17 @@ def lie_about_length(rng: random.Random, form: Format, parts: Parts, other: Part
 
 
 def damage_body(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
-    how = rng.choice((flip_bits, overwrite, insert, delete, truncate))
-    return _with(rng, parts, lambda part: replace(part, body=how(rng, part.body, b"") if part.body else b"?"))
+    change = rng.choice((flip_bits, overwrite, insert, delete, truncate))
+    return _with(rng, parts, lambda part: replace(part, body=change(rng, part.body, b"") if part.body else b"?"))
 
 
 def damage_rest(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
-    """The coded data of a JPEG's scans, the scanlines inside a PNG's IDAT; elsewhere the same as `damage_body`."""
-    how = rng.choice((flip_bits, overwrite, insert, delete, truncate))
+    """Damage a JPEG's entropy-coded data or a PNG's scanlines; `damage_body` for other files."""
+    change = rng.choice((flip_bits, overwrite, insert, delete, truncate))
     scans = [i for i, part in enumerate(parts) if part.rest]
     if scans:
         at = rng.choice(scans)
-        return parts[:at] + [replace(parts[at], rest=how(rng, parts[at].rest, b""))] + parts[at + 1 :]
+        return parts[:at] + [replace(parts[at], rest=change(rng, parts[at].rest, b""))] + parts[at + 1 :]
     coded = [part for part in parts if part.name == b"IDAT"]
     try:
         rows = zlib.decompress(b"".join(part.body for part in coded))
@@ -287,15 +286,15 @@ def damage_rest(rng: random.Random, form: Format, parts: Parts, other: Parts) ->
         return damage_body(rng, form, parts, other)
     first = parts.index(coded[0])
     rest = [part for part in parts[first:] if part.name != b"IDAT"]
-    return parts[:first] + [replace(coded[0], body=zlib.compress(how(rng, rows, b"")))] + rest
+    return parts[:first] + [replace(coded[0], body=zlib.compress(change(rng, rows, b"")))] + rest
 
 
 def hostile_number(rng: random.Random, form: Format, parts: Parts, other: Parts) -> Parts:
-    """A number of a header is changed: sizes, counts, depths, kinds, identifiers, offsets."""
-    which = [i for i, part in enumerate(parts) if part.name in form.numbers]
-    if not which:
+    """Change a number of a header: a size, count, depth, kind, identifier or offset."""
+    candidates = [i for i, part in enumerate(parts) if part.name in form.numbers]
+    if not candidates:
         return parts
-    at = rng.choice(which)
+    at = rng.choice(candidates)
     offset, size = rng.choice(form.numbers[parts[at].name])
     body = parts[at].body
     if offset + size > len(body):
@@ -324,7 +323,7 @@ KINDS = frozenset(change.__name__ for change in (*_BLIND, *_INFORMED))
 
 
 def mutate(rng: random.Random, data: bytes, other: bytes) -> tuple[bytes, str]:
-    """Damages a file once to three times; `other` is what it is spliced with. Returns also what was done to it."""
+    """Damage a file one to three times; `other` is for splicing. Also returns the names of the mutations."""
     done, damaged = [], data
     while damaged == data or (damaged and rng.random() < 0.35 and len(done) < 3):
         form = _format_of(damaged)

@@ -1,4 +1,4 @@
-"""Sound JPEGs, PNGs and WebPs of every kind, which the fuzzer damages."""
+"""Sound JPEGs, PNGs and WebPs of every kind, for the fuzzer to damage."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 from PIL import Image
 
-from tests.codec.mutations import join, split
-from tests.codec.pictures import (
+from tests.codec.images import (
     FORMATS,
     GRAY,
     PHOTO,
@@ -25,12 +24,13 @@ from tests.codec.pictures import (
     tiff_block,
     with_alpha,
 )
+from tests.codec.mutations import join, split
 
 __all__ = ["ORIGINALS"]
 
 
 def interlaced_png(pixels: np.ndarray) -> bytes:
-    """An Adam7 PNG, which Pillow cannot write, of (h, w, 3) uint8."""
+    """Encode (h, w, 3) uint8 as an Adam7 PNG, which Pillow cannot write."""
     passes = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
     rows = b"".join(b"\0" + row.tobytes() for y, x, dy, dx in passes for row in pixels[y::dy, x::dx])
     head = struct.pack(">IIBBBBB", pixels.shape[1], pixels.shape[0], 8, 2, 0, 0, 1)
@@ -40,7 +40,7 @@ def interlaced_png(pixels: np.ndarray) -> bytes:
 def originals() -> dict[str, bytes]:
     files = {name: data for name, data in FORMATS.items() if name.split()[0] in ("jpeg", "png", "apng", "webp", "mpo")}
     for value in (1, 6):
-        files |= {f"{name} turned {value}": data for name, data in tagged_files(value).items() if "tiff" not in name}
+        files |= {f"{name} rotated {value}": data for name, data in tagged_files(value).items() if "tiff" not in name}
     files["jpeg progressive gray"] = encode(GRAY, "JPEG", progressive=True)
     files["jpeg progressive cmyk"] = encode(RGB.convert("CMYK"), "JPEG", progressive=True)
     files["jpeg progressive 4:44"] = encode(RGB, "JPEG", progressive=True, subsampling=0, quality=95)
@@ -53,8 +53,8 @@ def originals() -> dict[str, bytes]:
     for channels in (1, 2, 3, 4):
         files[f"png 16 bits, {channels}"] = png16(np.concatenate([deep, deep[:, :, :1]], axis=2)[:, :, :channels])
     files["png interlaced"] = interlaced_png(PHOTO)
-    files["png in pieces"] = in_pieces(PNG)
-    files["png with much to say"] = png_with(b"gamma", name=b"tEXt") + b"and a tail"
+    files["png many IDAT chunks"] = with_small_idat_chunks(PNG)
+    files["png text and trailing bytes"] = png_with(b"gamma", name=b"tEXt") + b"and a tail"
     files["png gray transparency"] = encode(GRAY, "PNG", transparency=7)
     for bits in (1, 2, 4):
         files[f"png palette of {bits} bits"] = encode(RGB.quantize(2**bits), "PNG", bits=bits)
@@ -68,8 +68,8 @@ def originals() -> dict[str, bytes]:
     return files
 
 
-def in_pieces(png: bytes) -> bytes:
-    """The same PNG, its pixels in IDAT chunks of a few bytes."""
+def with_small_idat_chunks(png: bytes) -> bytes:
+    """The same PNG with its pixels in IDAT chunks of 50 bytes."""
     parts = []
     for part in split(png):
         cuts = range(0, len(part.body), 50) if part.name == b"IDAT" else [None]

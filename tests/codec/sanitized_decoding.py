@@ -1,4 +1,4 @@
-"""Damaged files, decoded together with sound ones, whole and in parts; tests/kernels/test_sanitizers.py runs it.
+"""Decodes damaged files together with sound ones, whole and cropped; tests/kernels/test_sanitizers.py runs it.
 
 python -m tests.codec.sanitized_decoding COUNT
 """
@@ -12,9 +12,9 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecodeResult, EncodedImage, JpegIndex, Region, read_header
 from cuaug.errors import DecodeError
+from tests.codec.images import encode
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import encode
 
 
 def main(count: int) -> None:
@@ -23,18 +23,18 @@ def main(count: int) -> None:
     sound = [encode(noise, "JPEG", quality=quality) for quality in (60, 80, 95)]
     sound += [encode(noise, "JPEG", quality=90, restart_marker_blocks=4), encode(noise, "PNG")]
     originals = list(ORIGINALS.values())
-    by, parts = {"cpu": 0, "pillow": 0, "nobody": 0}, 0
+    decoded_by, crops = {"cpu": 0, "pillow": 0, "nobody": 0}, 0
     for _ in range(count):
         files = rng.choices(sound, k=rng.randrange(4))
         files += [mutate(rng, rng.choice(originals), rng.choice(originals))[0] for _ in range(rng.randrange(1, 5))]
         rng.shuffle(files)
         headers = [header for data in files if (header := _header(data)) is not None]
         regions = [rng.choice((None, _region(rng, header))) for header in headers]
-        for outcome in decoder.decode_each(headers, regions, index=index):
-            by[outcome.by if isinstance(outcome, DecodeResult) else "nobody"] += 1
-            parts += isinstance(outcome, DecodeResult) and outcome.in_part
-    print("decoded", by, "in parts", parts)
-    assert min(parts, *by.values()) >= count // 20
+        for outcome in decoder.decode_batch(headers, regions, index=index):
+            decoded_by[outcome.decoded_by if isinstance(outcome, DecodeResult) else "nobody"] += 1
+            crops += isinstance(outcome, DecodeResult) and outcome.cropped
+    print("decoded", decoded_by, "cropped", crops)
+    assert min(crops, *decoded_by.values()) >= count // 20
 
 
 def _header(data: bytes) -> EncodedImage | None:

@@ -1,4 +1,4 @@
-"""Every bad file is a DecodeError with a cause a person can act on; none costs memory, and none spoils the next."""
+"""Every bad file raises a DecodeError with a useful cause, costs no memory, and does not harm the next image."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def load(data: bytes, **options) -> np.ndarray:
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else None,
 )
-def test_says_what_is_wrong(data, cause):
+def test_the_error_names_the_cause(data, cause):
     with pytest.raises(DecodeError, match=cause) as caught:
         load(data)
     error = caught.value
     assert error.path is None and error.index is None and "BytesIO" not in str(error) and "\n" not in error.cause
-    told = pickle.loads(pickle.dumps(error.at("a/b.jpg", 7)))
-    assert "'a/b.jpg' (sample 7)" in str(told)
+    located = pickle.loads(pickle.dumps(error.at("a/b.jpg", 7)))
+    assert "'a/b.jpg' (sample 7)" in str(located)
 
 
 @pytest.mark.parametrize("bomb", [jpeg_claiming(65_500, 65_500), png_claiming(65_500, 65_500)], ids=["jpeg", "png"])
 def test_a_header_bomb_is_refused_before_anything_is_allocated(bomb):
-    read_header(JPEG)  # the import of the codec is not the bomb's
+    read_header(JPEG)  # import the codec first
     peak, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
     with pytest.raises(DecodeError, match=r"65500 x 65500 = 4290250000 pixels.*max_pixels=178956970"):
         read_header(bomb)
@@ -91,7 +91,7 @@ def test_a_header_bomb_is_refused_before_anything_is_allocated(bomb):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000  # KiB
 
 
-def test_bombs_that_pillow_reads_are_refused_too():
+def test_header_bombs_in_pillows_formats_are_refused_too():
     with pytest.raises(DecodeError, match="pixels"):
         read_header(bmp_claiming(30_000, 30_000))
     with pytest.raises(DecodeError, match=r"9000 x 9001 = 81009000 pixels.*max_pixels=1000000"):
@@ -108,22 +108,22 @@ def test_the_limit_is_inclusive():
 
 @pytest.mark.parametrize("form", ["BMP", "TIFF", "JPEG2000"])
 def test_pillows_own_limit_is_named(form, monkeypatch):
-    """It is the process's and its owner's: a loader does not lift it."""
+    """A loader does not lift this limit of the process."""
     data = encode(form)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     with pytest.raises(DecodeError, match=r"PIL\.Image\.MAX_IMAGE_PIXELS is its limit, beside max_pixels"):
         read_header(data, max_pixels=10**9)
 
 
-def test_a_header_that_lies_about_the_size():
-    """More rows than the data holds, or fewer: the header's shape, filled as Pillow fills it (nobody can tell)."""
+def test_a_header_with_a_wrong_height_decodes_as_in_pillow():
+    """More or fewer rows than the data holds: the header's shape, filled like Pillow. No decoder can detect it."""
     for height, width in ((400, 400), (16, 61)):
         data = jpeg_claiming(height, width)
         np.testing.assert_array_equal(load(data), np.asarray(Image.open(io.BytesIO(data))))
 
 
 def test_a_stray_marker_is_not_filled_with_gray():
-    """nvImageCodec alone returns this picture gray from the middle on, as a success."""
+    """nvImageCodec returns this image gray from the middle on, as a success."""
     at = JPEG.index(b"\xff\xda") + 300
     damaged = JPEG[:at] + b"\xff\xc5" + JPEG[at + 2 :]
     with pytest.raises(DecodeError, match="broken data stream"):
@@ -142,7 +142,7 @@ def test_the_decoder_survives_bad_files():
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_damage_gives_pillows_picture_or_an_error(data):
-    """Cut or flipped anywhere, a JPEG gives what Pillow gives, or a DecodeError where Pillow fails."""
+    """A truncated or changed JPEG gives Pillow's pixels, or a DecodeError where Pillow fails."""
     damaged = bytearray(JPEG[: data.draw(st.integers(2, len(JPEG)))] if data.draw(st.booleans()) else JPEG)
     for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(JPEG) - 1), st.integers(0, 255)), max_size=3)):
         if at < len(damaged) and not SIZE_AT <= at < SIZE_AT + 4:
@@ -160,6 +160,6 @@ def test_damage_gives_pillows_picture_or_an_error(data):
         np.testing.assert_array_equal(pixels, expected)
 
 
-def test_bytes_like_input():
+def test_bytes_like_input_is_accepted():
     for kind in (bytearray, memoryview):
         np.testing.assert_array_equal(load(kind(JPEG)), load(JPEG))

@@ -1,4 +1,4 @@
-"""What `CudaDecoder` makes of nvImageCodec's answers; nvImageCodec itself is replaced."""
+"""`CudaDecoder` with a fake nvImageCodec."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from PIL import Image
 
 from cuaug.codec import CudaDecoder, read_header
 from cuaug.errors import DecodeError
-from tests.codec.pictures import FORMATS, JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
+from tests.codec.images import FORMATS, JPEG, PHOTO, H, W, app1, as_pillow, encode, jpeg_with, tiff_block
 
-TURNED = jpeg_with(app1(tiff_block(6)))
+ROTATED = jpeg_with(app1(tiff_block(6)))
 OTHER = encode(Image.fromarray(PHOTO[:20, :30]), "JPEG")
 
 
-class Answers:
-    """In place of nvImageCodec's Decoder: gives each image the shape that it is told to have.
+class FakeDecoder:
+    """Replaces nvImageCodec's Decoder; sets the shape of each output image.
 
     Args:
-        bad: streams, by number of the call's, which are None, as after a failure.
-        raises: sizes of calls that raise.
-        turns: whether it turns pictures that are to be turned.
+        failing: positions of images that fail, within a call.
+        raising: sizes of calls that raise.
+        rotates: whether it applies the EXIF orientation.
     """
 
-    def __init__(self, bad: tuple[int, ...] = (), raises: tuple[int, ...] = (), turns: bool = True) -> None:
-        self._bad, self._raises, self._turns = bad, raises, turns
+    def __init__(self, failing: tuple[int, ...] = (), raising: tuple[int, ...] = (), rotates: bool = True) -> None:
+        self._failing, self._raising, self._rotates = failing, raising, rotates
         self.calls: list[tuple[int, str]] = []
 
     def decode(self, streams: Any, *, images: Any = None, params: str, cuda_stream: int) -> list[Any]:
         self.calls.append((len(streams), params))
-        if len(streams) in self._raises:
-            raise RuntimeError("a stream is not what it seems")
+        if len(streams) in self._raising:
+            raise RuntimeError("bad stream")
         if images is None:
             assert len(set(map(id, streams))) == len(streams) and streams[0].height >= 64
             return [None] * len(streams)
         for stream, image in zip(streams, images, strict=True):
             size = stream.height, stream.width
-            turned = params == "displayed" and self._turns and image.turned
-            image.shape = (*(size[::-1] if turned else size), 3)
-        return [None if i in self._bad else image for i, image in enumerate(images)]
+            rotated = params == "displayed" and self._rotates and image.rotated
+            image.shape = (*(size[::-1] if rotated else size), 3)
+        return [None if i in self._failing else image for i, image in enumerate(images)]
 
 
 @pytest.fixture
-def opened(monkeypatch):
-    """A decoder whose nvImageCodec answers so."""
+def make_decoder(monkeypatch):
+    """Makes a `CudaDecoder` on a fake nvImageCodec decoder."""
 
-    def open(answers: Answers, load_hint: float = 0) -> CudaDecoder:
+    def make(fake: FakeDecoder, load_hint: float = 0) -> CudaDecoder:
         codec = SimpleNamespace(
-            Decoder=lambda device_id, **_: answers,
+            Decoder=lambda device_id, **_: fake,
             BackendKind=SimpleNamespace(**dict.fromkeys(KINDS)),
             Backend=lambda kind, load_hint=1.0: kind,
         )
@@ -58,15 +58,15 @@ def opened(monkeypatch):
         monkeypatch.setattr("cuaug.codec.cuda.decode_params", lambda exif: "displayed" if exif else "stored")
         return CudaDecoder(0, load_hint=load_hint)
 
-    return open
+    return make
 
 
 @pytest.fixture
-def decode(opened):
-    def run(answers: Answers, *files: bytes, **options: Any) -> list[Any]:
-        slots = [SimpleNamespace(shape=None, turned=data == TURNED) for data in files]
-        headers = [read_header(data, **options) for data in files]
-        return opened(answers).decode(headers, slots, 7)
+def decode(make_decoder):
+    def run(fake: FakeDecoder, *files: bytes, **options: Any) -> list[Any]:
+        slots = [SimpleNamespace(shape=None, rotated=data == ROTATED) for data in files]
+        images = [read_header(data, **options) for data in files]
+        return make_decoder(fake).decode_batch(images, slots, 7)
 
     return run
 
@@ -74,65 +74,65 @@ def decode(opened):
 KINDS = ("HW_GPU_ONLY", "GPU_ONLY", "HYBRID_CPU_GPU", "CPU_ONLY")
 
 
-def test_priming_is_a_call_of_as_many_images(opened):
-    """What it raises is not told: a batch has its own way of failing. Without the engine there is nothing to do."""
-    answers = Answers(raises=(3,))
+def test_priming_decodes_as_many_images_once(make_decoder):
+    """Priming hides errors, which the first batch reports, and does nothing without the hardware engine."""
+    fake = FakeDecoder(raising=(3,))
     for images in (5, 3):
-        opened(answers, load_hint=0.65).prime(images, 7)
-    assert answers.calls == [(5, "stored"), (3, "stored")]
-    opened(answers, load_hint=0).prime(5, 7)
-    assert len(answers.calls) == 2
+        make_decoder(fake, load_hint=0.65).prime(images, 7)
+    assert fake.calls == [(5, "stored"), (3, "stored")]
+    make_decoder(fake, load_hint=0).prime(5, 7)
+    assert len(fake.calls) == 2
 
 
 def test_a_batch_is_one_call(decode):
-    answers = Answers()
-    assert decode(answers, JPEG, OTHER, FORMATS["png rgb"]) == [None] * 3
-    assert answers.calls == [(3, "stored")]
+    fake = FakeDecoder()
+    assert decode(fake, JPEG, OTHER, FORMATS["png rgb"]) == [None] * 3
+    assert fake.calls == [(3, "stored")]
 
 
-def test_turned_among_others(decode):
-    answers = Answers()
-    assert decode(answers, JPEG, TURNED, OTHER) == [None] * 3
-    assert answers.calls == [(3, "displayed")]
-    answers = Answers()
-    assert decode(answers, JPEG, TURNED, apply_exif=False) == [None] * 2
-    assert answers.calls == [(2, "stored")]
+def test_a_batch_with_a_rotated_image_is_one_call(decode):
+    fake = FakeDecoder()
+    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert fake.calls == [(3, "displayed")]
+    fake = FakeDecoder()
+    assert decode(fake, JPEG, ROTATED, apply_exif=False) == [None] * 2
+    assert fake.calls == [(2, "stored")]
 
 
-def test_one_that_is_not_turned_as_its_header_says(decode):
-    first, second = decode(Answers(turns=False), JPEG, TURNED)
+def test_an_image_of_the_wrong_size_goes_to_pillow(decode):
+    first, second = decode(FakeDecoder(rotates=False), JPEG, ROTATED)
     assert first is None
     assert second.shape == (W, H, 3)
-    np.testing.assert_array_equal(second, as_pillow(TURNED))
+    np.testing.assert_array_equal(second, as_pillow(ROTATED))
 
 
 def without_tables(data: bytes) -> bytes:
-    """A JPEG that has lost its quantization tables: its markers are sound."""
+    """A JPEG without quantization tables, with sound markers."""
     while (at := data.find(b"\xff\xdb")) >= 0:
         data = data[:at] + data[at + 2 + int.from_bytes(data[at + 2 : at + 4], "big") :]
     return data
 
 
-def test_what_nobody_decodes(decode):
-    first, second, third, fourth = decode(Answers(bad=(1, 2)), JPEG, OTHER, without_tables(JPEG), OTHER)
+def test_failed_images_go_to_pillow_or_raise(decode):
+    first, second, third, fourth = decode(FakeDecoder(failing=(1, 2)), JPEG, OTHER, without_tables(JPEG), OTHER)
     assert first is None and fourth is None
     np.testing.assert_array_equal(second, as_pillow(OTHER))
     assert isinstance(third, DecodeError)
 
 
-def test_a_failing_call_is_made_again_one_by_one(decode):
-    answers = Answers(raises=(3,))
-    assert decode(answers, JPEG, TURNED, OTHER) == [None] * 3
-    assert answers.calls == [(3, "displayed"), (1, "stored"), (1, "displayed"), (1, "stored")]
-    first, second = decode(Answers(raises=(1, 2)), JPEG, OTHER)
+def test_a_failing_call_is_repeated_image_by_image(decode):
+    fake = FakeDecoder(raising=(3,))
+    assert decode(fake, JPEG, ROTATED, OTHER) == [None] * 3
+    assert fake.calls == [(3, "displayed"), (1, "stored"), (1, "displayed"), (1, "stored")]
+    first, second = decode(FakeDecoder(raising=(1, 2)), JPEG, OTHER)
     np.testing.assert_array_equal(first, as_pillow(JPEG))
     np.testing.assert_array_equal(second, as_pillow(OTHER))
 
 
-def test_what_is_pillows_does_not_go_there(decode):
-    answers = Answers()
+def test_pillows_formats_do_not_go_to_nvimagecodec(decode):
+    fake = FakeDecoder()
     tiff = next(data for name, data in FORMATS.items() if name.startswith("tiff"))
-    first, second = decode(answers, tiff, JPEG)
-    assert answers.calls == [(1, "stored")] and second is None
+    first, second = decode(fake, tiff, JPEG)
+    assert fake.calls == [(1, "stored")] and second is None
     np.testing.assert_array_equal(first, as_pillow(tiff))
-    assert decode(Answers(), tiff)[0] is not None
+    assert decode(FakeDecoder(), tiff)[0] is not None

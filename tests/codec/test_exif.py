@@ -1,4 +1,4 @@
-"""Orientation: all eight, ignored on request, and odd EXIF that must not cost the picture."""
+"""EXIF orientation: all eight values, ignored on request, and unusual EXIF that must not cost the image."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cuaug.codec import read_header
-from cuaug.codec.exif import turned
-from cuaug.codec.sniff import orientation
-from tests.codec.pictures import (
+from cuaug.codec.exif import apply_orientation
+from cuaug.codec.sniff import exif_orientation
+from tests.codec.images import (
     FORMATS,
     JPEG,
     PHOTO,
@@ -51,23 +51,22 @@ def test_orientation_can_be_ignored(value, decoder):
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 70), (33, 1), (32, 32), (31, 65), (64, 95)])
 @pytest.mark.parametrize("value", range(1, 9))
-def test_pixels_turned(value, size):
-    """Of all sizes beside those of the blocks in which they are moved, also within a larger picture; nothing beside the
-    result is written."""
+def test_apply_orientation_equals_numpy(value, size):
+    """Sizes around the block size, packed and within a larger image; nothing beyond the output is written."""
     larger = np.random.default_rng(value).integers(0, 256, (size[0] + 5, size[1] + 6, 3), dtype=np.uint8)
     pixels = larger[2:-3, 4:-2]
     flipped = {2: pixels[:, ::-1], 3: pixels[::-1, ::-1], 4: pixels[::-1]}
     swapped = pixels.transpose(1, 0, 2)
     swapped = {5: swapped, 6: swapped[:, ::-1], 7: swapped[::-1, ::-1], 8: swapped[::-1]}
     expected = {1: pixels, **flipped, **swapped}[value]
-    room = np.empty(pixels.size + 8, dtype=np.uint8)
+    out = np.empty(pixels.size + 8, dtype=np.uint8)
     for stored in (pixels, pixels.copy()):
-        room[:] = 77
-        np.testing.assert_array_equal(turned(stored, value, room[:-8]), expected)
-        assert (room[-8:] == 77).all()
+        out[:] = 77
+        np.testing.assert_array_equal(apply_orientation(stored, value, out[:-8]), expected)
+        assert (out[-8:] == 77).all()
 
 
-ODD_BLOCKS = {
+UNUSUAL_BLOCKS = {
     "empty": b"",
     "short": b"II",
     "no such byte order": b"XX" + tiff_block(6)[2:],
@@ -84,10 +83,10 @@ ODD_BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_BLOCKS)
-def test_odd_exif_never_costs_the_picture(name, decoder):
-    """As Pillow reads it, where Pillow reads it; the stored picture where even Pillow gives up."""
-    block = ODD_BLOCKS[name]
+@pytest.mark.parametrize("name", UNUSUAL_BLOCKS)
+def test_unusual_exif_never_costs_the_image(name, decoder):
+    """Pillow's orientation if it reads the EXIF; else the stored image."""
+    block = UNUSUAL_BLOCKS[name]
     for data, stored in ((jpeg_with(app1(block)), as_pillow(JPEG)), (png_with(block), PHOTO)):
         try:
             expected = as_pillow(data)
@@ -105,7 +104,7 @@ def test_the_parser_survives_anything(data):
     for at, value in data.draw(st.lists(st.tuples(st.integers(2, 120), st.integers(0, 255)), max_size=4)):
         if at < len(damaged):
             damaged[at] = value
-    assert orientation(bytes(damaged), form) in (None, 1, 2, 3, 4, 5, 6, 7, 8)
+    assert exif_orientation(bytes(damaged), form) in (None, 1, 2, 3, 4, 5, 6, 7, 8)
 
 
 def test_orientation_in_xmp_is_not_read(decoder):

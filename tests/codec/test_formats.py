@@ -1,4 +1,4 @@
-"""Every format decodes to the pixels that Pillow makes of it."""
+"""Every format decodes to Pillow's pixels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,7 @@ import pytest
 from PIL import Image
 
 from cuaug.codec import read_header
-from tests.codec.pictures import (
-    FORMATS,
-    RGB,
-    H,
-    W,
-    as_pillow,
-    encode,
-    photo,
-    png16,
-    tiff_block,
-)
+from tests.codec.images import FORMATS, RGB, H, W, as_pillow, encode, photo, png16, tiff_block
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -37,12 +27,12 @@ def test_these_formats_are_not_left_to_pillow():
     """The speed rests on nvImageCodec; a wrong turn in the routing would only be slow."""
     for name in ("jpeg 4:20", "jpeg gray", "png rgba", "png p", "webp rgb"):
         assert read_header(FORMATS[name])._stream is not None, name
-    upright = b"Exif\0\0" + tiff_block(1) + b"\0"  # its end is not where the next chunk begins
+    upright = b"Exif\0\0" + tiff_block(1) + b"\0"  # odd length: a padding byte follows
     assert len(upright) % 2 and read_header(encode(RGB, "WEBP", exif=upright, xmp=b"<x/>"))._stream is not None
 
 
 def test_jpeg2000_and_tiff_are_left_to_pillow():
-    """A damaged JPEG 2000 crashes the process in nvImageCodec 0.9.0; a damaged TIFF comes back as a picture."""
+    """nvImageCodec 0.9.0 crashes on a damaged JPEG 2000 file, and returns a damaged TIFF as a success."""
     for name in ("jpeg2000 rgb", "jpeg2000 codestream", "tiff rgb", "tiff jpeg", "bigtiff"):
         assert read_header(FORMATS[name])._stream is None, name
 
@@ -56,7 +46,7 @@ def test_red_is_channel_zero(decoder):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 def test_sixteen_bits_are_scaled(channels, decoder):
-    """Pillow's I;16 to RGB clips at 255, a white picture; its 16-bit colour is scaled, as here."""
+    """Pillow clips I;16 at 255, to a white image, and scales 16-bit colour, as we do."""
     deep = (photo(H, W).astype(np.uint16) * 257 + np.arange(W, dtype=np.uint16)[None, :, None]).clip(0, 65535)
     deep = np.concatenate([deep, deep[:, :, :1]], axis=2).astype(np.uint16)[:, :, :channels]
     expected = (deep[:, :, :1].repeat(3, 2) if channels < 3 else deep[:, :, :3]) / 257

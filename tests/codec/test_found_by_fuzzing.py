@@ -1,4 +1,4 @@
-"""One small file for each bug that a campaign of tests/codec/fuzzer.py found. Each failed before it was mended."""
+"""One small file for each bug that tests/codec/fuzzer.py found; each failed before its fix."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ import pytest
 from cuaug.codec import read_header
 from cuaug.codec.sniff import webp_size
 from cuaug.errors import DecodeError
+from tests.codec.images import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 from tests.codec.memory import fill_fresh_memory, forget_peak, peak_bytes
 from tests.codec.mutations import Part, join, split
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import GRAY, JPEG, app1, as_pillow, encode, tiff_block
 
-TURNED = ORIGINALS["webp turned 6"]
-LOST = "lost"
+ROTATED = ORIGINALS["webp rotated 6"]
+FAILED = "failed"
 
 
 def outcome(decoder, data: bytes, before: int) -> np.ndarray | str:
-    """The pixels, or LOST, with the decoder's memory full of the byte `before`."""
+    """The pixels or FAILED, decoded into memory that was filled with the byte `before`."""
     decoder._slots[0].memory.fill(before)
     try:
         return decoder.decode(read_header(data)).copy()
     except DecodeError:
-        return LOST
+        return FAILED
 
 
 def assert_as_pillow(decoder, data: bytes) -> None:
-    """Pillow's picture, or a DecodeError where Pillow fails; nothing of what was in memory."""
+    """Assert Pillow's pixels, or a DecodeError where Pillow fails, for any previous memory content."""
     try:
         expected: np.ndarray | str = as_pillow(data)
-    except Exception:  # whatever a damaged file leads it to
-        expected = LOST
+    except Exception:  # Pillow may raise anything on a damaged file
+        expected = FAILED
     for before in (0, 255):
         np.testing.assert_array_equal(outcome(decoder, data, before), expected)
 
 
 def assert_refused_at_once(decoder, data: bytes, cause: str) -> None:
-    """A DecodeError, without time or memory."""
+    """Assert a DecodeError that takes little time and memory."""
     decoder.decode(read_header(JPEG))
     fill_fresh_memory(1)
     forget_peak()
@@ -55,20 +55,20 @@ def assert_refused_at_once(decoder, data: bytes, cause: str) -> None:
 
 def test_a_webp_whose_exif_claims_two_gigabytes(decoder):
     """nvImageCodec 0.9.0 took 2 GB and two seconds for it."""
-    *others, exif = split(TURNED)
-    assert_refused_at_once(decoder, join(TURNED, [*others, replace(exif, lie=0x7FFFFFFF)]), "could not create decoder")
+    *others, exif = split(ROTATED)
+    assert_refused_at_once(decoder, join(ROTATED, [*others, replace(exif, lie=0x7FFFFFFF)]), "could not create decoder")
 
 
-def test_a_png_with_pixels_behind_its_end(decoder):
-    """nvImageCodec took the 2 GB that the chunk there claims."""
+def test_a_png_with_idat_after_iend(decoder):
+    """nvImageCodec allocated the 2 GB that the chunk claims."""
     png = ORIGINALS["png palette of 1 bits"]
     head, palette, pixels, end = split(png)
     assert_refused_at_once(decoder, join(png, [head, palette, end, replace(pixels, lie=-(2**31))]), "cannot load")
 
 
-@pytest.mark.parametrize("name", ["webp turned 6", "webp lossless photo with exif"])
-def test_webp_chunks_that_have_no_business_there(decoder, name):
-    """nvImageCodec left half of a turned picture as it found the memory."""
+@pytest.mark.parametrize("name", ["webp rotated 6", "webp lossless photo with exif"])
+def test_repeated_missing_and_misplaced_webp_chunks(decoder, name):
+    """nvImageCodec left half of a rotated image unwritten."""
     data = ORIGINALS[name]
     parts = split(data)
     for i in range(len(parts)):
@@ -78,9 +78,9 @@ def test_webp_chunks_that_have_no_business_there(decoder, name):
 
 
 @pytest.mark.parametrize("bit", [0x01, 0x40, 0x80])
-def test_webp_flags_that_mean_nothing(decoder, bit):
-    head, *others = split(TURNED)
-    assert_as_pillow(decoder, join(TURNED, [replace(head, body=bytes([head.body[0] | bit]) + head.body[1:]), *others]))
+def test_reserved_webp_flags(decoder, bit):
+    head, *others = split(ROTATED)
+    assert_as_pillow(decoder, join(ROTATED, [replace(head, body=bytes([head.body[0] | bit]) + head.body[1:]), *others]))
 
 
 @pytest.mark.parametrize(
@@ -92,48 +92,48 @@ def test_webp_flags_that_mean_nothing(decoder, bit):
     ],
 )
 def test_a_webp_of_a_giant_canvas(decoder, name, at, size):
-    """Pillow, which decodes animations and odd files, allocates two canvases before it tells the size."""
+    """Pillow, which decodes animations and unusual files, allocates two canvases before it returns the size."""
     data = ORIGINALS[name]
     head, *others = split(data)
     giant = replace(head, body=head.body[:at] + size + head.body[at + len(size) :])
-    odd = [*others, Part(b"odd ", b""), Part(b"odd ", b"")]
-    assert_refused_at_once(decoder, join(data, [giant, *odd]), r"(16|20)000 = [0-9]+ pixels.*max_pixels=178956970")
+    chunks = [*others, Part(b"odd ", b""), Part(b"odd ", b"")]
+    assert_refused_at_once(decoder, join(data, [giant, *chunks]), r"(16|20)000 = [0-9]+ pixels.*max_pixels=178956970")
 
 
 def test_an_animated_png_with_damaged_pixels(decoder):
-    """nvImageCodec returned what was in memory, or black, as a success."""
+    """nvImageCodec returned uninitialised memory, or black, as a success."""
     data = ORIGINALS["apng"]
     parts = split(data)
     at = next(i for i, part in enumerate(parts) if part.name == b"IDAT")
     for bad in (b"\x3c", b"\x78\x9c\x00", b"\x12\x34"):
         damaged = replace(parts[at], body=bad + parts[at].body[len(bad) :])
         assert_as_pillow(decoder, join(data, parts[:at] + [damaged] + parts[at + 1 :]))
-        assert outcome(decoder, join(data, parts[:at] + [damaged] + parts[at + 1 :]), 0) is LOST
+        assert outcome(decoder, join(data, parts[:at] + [damaged] + parts[at + 1 :]), 0) is FAILED
 
 
-def test_a_scan_too_many(decoder):
-    """The second scan of a sequential JPEG is an error to libjpeg; nvImageCodec kept the picture, gray at its end."""
+def test_a_repeated_scan_of_a_sequential_jpeg(decoder):
+    """libjpeg reports an error; nvImageCodec returned the image, gray at its end."""
     *head, scan = split(JPEG)
     cut = replace(scan, rest=scan.rest[:100])
     for scans in ([scan, scan], [cut, scan]):
-        assert outcome(decoder, join(JPEG, head + scans), 0) is LOST
+        assert outcome(decoder, join(JPEG, head + scans), 0) is FAILED
 
 
-def test_exif_behind_the_pixels_of_a_jpeg(decoder):
-    """Pillow does not look there."""
+def test_exif_after_the_scan_of_a_jpeg(decoder):
+    """Pillow does not read it."""
     assert_as_pillow(decoder, JPEG[:-2] + app1(tiff_block(6)) + JPEG[-2:])
 
 
 @pytest.mark.parametrize("odd", [b"", app1(tiff_block(3)) * 2], ids=["sound", "odd"])
 def test_a_jpeg_of_very_many_scans(decoder, odd):
-    """Each passes over the whole picture: 50 kB could keep a worker busy for minutes."""
+    """Each passes over the whole image: 50 kB could keep a worker thread busy for minutes."""
     data = encode(GRAY.resize((3000, 3000)), "JPEG", progressive=True)
     parts = split(data)
     last = replace(parts[-1], rest=parts[-1].rest[:2])
     bomb = join(data, parts[:-1] + [last] * 4000)
     assert_refused_at_once(decoder, bomb[:2] + odd + bomb[2:], "scans")
     few = join(data, parts[:-1] + [last] * 20)
-    assert outcome(decoder, few, 0) is not LOST
+    assert outcome(decoder, few, 0) is not FAILED
 
 
 @pytest.mark.parametrize("size", [(1, 1), (37, 53), (300, 2), (5, 4097)])
@@ -145,9 +145,9 @@ def test_the_size_that_a_webp_claims(size, options):
         assert webp_size(data[:length]) in (None, size)
 
 
-@pytest.mark.parametrize("name", ["png turned 6", "png, after the pixels turned 6"])
-def test_a_turned_png_whose_exif_has_a_wrong_checksum(decoder, name):
-    """nvImageCodec turned its size and not its pixels, and left the rest as it found the memory."""
+@pytest.mark.parametrize("name", ["png rotated 6", "png, after the pixels rotated 6"])
+def test_a_rotated_png_whose_exif_has_a_wrong_checksum(decoder, name):
+    """nvImageCodec swapped the size without rotating the pixels, and left the rest unwritten."""
     data = ORIGINALS[name]
     at = data.index(b"eXIf")
     for bit in range(8):

@@ -1,7 +1,7 @@
-"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes memory or harms its neighbours.
+"""Ten thousand damaged JPEGs, PNGs and WebPs: none crashes, hangs, takes much memory or harms its neighbours.
 
-What is asked of each stands in fuzzer.py, how they are damaged in mutations.py. The pictures are decoded in processes
-of their own: one that dies names the case it died of.
+fuzzer.py lists the promises, mutations.py the kinds of damage. The images are decoded in separate processes; a crash
+names its case.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from cuaug.codec import CpuDecoder
-from tests.codec.fuzzer import Case, Fuzzer, case
+from tests.codec.fuzzer import Case, Fuzzer, make_case
+from tests.codec.images import JPEG, PNG
 from tests.codec.mutations import KINDS, join, mutate, split
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import JPEG, PNG
 
 ROOT = Path(__file__).parents[2]
-MOST_GROWTH = 192 << 20  # of a whole campaign; 45 to 100 MiB were seen, most of it what malloc keeps for its threads
+MAX_GROWTH = 192 << 20  # of a campaign; 45 to 100 MiB were seen, mostly memory that malloc keeps per thread
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:
@@ -40,12 +40,12 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def report(process: subprocess.Popen[str], seed: int, mark: Path) -> dict:
-    """What a campaign found; fails where it did not come to its end, and names the case."""
+    """Read a campaign's report; fail if it did not finish, and name the case."""
     out, err = process.communicate(timeout=250)
     if process.returncode != 0:
         number = int(mark.read_text())
         pytest.fail(
-            f"exit code {process.returncode} at {case(seed, number)}; try it again with "
+            f"exit code {process.returncode} at {make_case(seed, number)}; try it again with "
             f"`python -m tests.codec.fuzzer --seed {seed} --first {number} --count 1 --keep damaged.bin`\n{err[-3000:]}"
         )
     return json.loads(out)
@@ -58,14 +58,14 @@ def campaign(seed: int, count: int, folder: Path) -> dict:
 
 def check(found: dict, count: int) -> None:
     assert found["broken"] == []
-    assert found["pictures"] + found["refused"] == count
-    assert min(found["pictures"], found["refused"]) > count // 5, "too gentle, or too rough, to try much"
+    assert found["decoded"] + found["refused"] == count
+    assert min(found["decoded"], found["refused"]) > count // 5, "the damage is too light or too heavy"
     assert found["through the loader"] == count // 10
-    assert found["growth"] < MOST_GROWTH
+    assert found["growth"] < MAX_GROWTH
 
 
 @pytest.mark.slow
-def test_a_thousand_damaged_pictures(tmp_path):
+def test_a_thousand_damaged_images(tmp_path):
     check(campaign(0, 1000, tmp_path), 1000)
 
 
@@ -79,24 +79,24 @@ def test_ten_thousand_damaged_pictures(tmp_path):
 # --- the fuzzer itself -----------------------------------------------------------------------------------------------
 
 
-def test_files_fall_into_parts_and_back():
+def test_files_split_into_parts_and_join_again():
     for name, data in ORIGINALS.items():
         again = join(data, split(data))
-        if not any(tail in name for tail in ("fill bytes", "trailing junk", "mpo", "much to say")):
+        if not any(tail in name for tail in ("fill bytes", "trailing junk", "mpo", "trailing bytes")):
             assert again == data, name
 
 
-def test_mutations_differ_and_can_be_made_again():
-    damaged = [case(5, number) for number in range(500)]
-    assert [what.data for what in damaged] == [case(5, number).data for number in range(500)]
-    assert all(what.data != ORIGINALS[what.original] for what in damaged)
-    assert len({what.data for what in damaged}) > 480
-    done = {name for what in damaged for name in what.mutations.split("+")}
+def test_mutations_differ_and_are_reproducible():
+    cases = [make_case(5, number) for number in range(500)]
+    assert [case.data for case in cases] == [make_case(5, number).data for number in range(500)]
+    assert all(case.data != ORIGINALS[case.original] for case in cases)
+    assert len({case.data for case in cases}) > 480
+    done = {name for case in cases for name in case.mutations.split("+")}
     assert done == KINDS
 
 
-def test_damage_leaves_checksums_right():
-    """Informed damage gets past the checksums: some of it is still a picture."""
+def test_informed_damage_keeps_checksums_valid():
+    """Some of it still decodes."""
     rng, alive = random.Random(0), 0
     for _ in range(200):
         data, done = mutate(rng, PNG, PNG)
@@ -125,17 +125,17 @@ def test_a_hang_names_its_case(tmp_path):
     os.mkfifo(keep)
     process = start("--seed", 3, "--count", 100_000, "--mark", mark, "--deadline", 3, "--keep", keep)
     read, cases = keep.read_bytes(), 0
-    while read:  # more than the first, where another came before this end was seen
-        one = case(3, cases).data
-        assert read.startswith(one)
-        read, cases = read[len(one) :], cases + 1
-    # The next picture is never read, so writing it never ends.
+    while read:  # more than one image, if another was written before the pipe was closed
+        data = make_case(3, cases).data
+        assert read.startswith(data)
+        read, cases = read[len(data) :], cases + 1
+    # Nobody reads the next image, so writing it never ends.
     with pytest.raises(pytest.fail.Exception, match=rf"exit code 1 at seed 3, case {cases} .*(?s:.*)Timeout"):
         report(process, 3, mark)
 
 
 class Faulty(CpuDecoder):
-    """A decoder that does not do as it should with JPEG, or with all but JPEG."""
+    """A decoder with one fault."""
 
     def __init__(self, fault: str) -> None:
         super().__init__()
@@ -161,14 +161,14 @@ class Faulty(CpuDecoder):
         ("none", None),
         ("wrong size", "was promised"),
         ("another error", "KeyError: 'row 7'"),
-        ("unwritten", "depends on what was in memory before"),
-        ("harms the next", "the good picture decoded next was harmed"),
+        ("unwritten", "depends on uninitialised memory"),
+        ("harms the next", "the sound image decoded next was harmed"),
     ],
 )
 def test_faults_are_found(fault, complaint):
     fuzzer = Fuzzer(Faulty(fault))
     fuzzer.try_decoder(Case(0, 1, "jpeg", "nothing", JPEG))
-    assert fuzzer.counts["pictures"] + fuzzer.counts["refused"] == 1
+    assert fuzzer.counts["decoded"] + fuzzer.counts["refused"] == 1
     if complaint is None:
         assert fuzzer.broken == []
     else:

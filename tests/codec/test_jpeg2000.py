@@ -1,4 +1,4 @@
-"""The structures that JPEG 2000 files make OpenJPEG allocate are bounded."""
+"""The memory that a JPEG 2000 header makes OpenJPEG allocate is bounded."""
 
 from __future__ import annotations
 
@@ -14,13 +14,7 @@ from PIL import Image
 from cuaug.codec import read_header
 from cuaug.codec.jpeg2000 import check_jpeg2000
 from cuaug.errors import DecodeError
-from tests.codec.pictures import (
-    RGB,
-    H,
-    W,
-    as_pillow,
-    encode,
-)
+from tests.codec.images import RGB, H, W, as_pillow, encode
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
 
 
@@ -29,7 +23,7 @@ def j2k(**options) -> bytes:
 
 
 def claiming(data: bytes, height: int, width: int, tile: tuple[int, int] | None = None) -> bytes:
-    """The same file, with another size in both headers, and of its tiles."""
+    """The same file with another image size, in both headers, and tile size."""
     out, at = bytearray(data), data.index(b"\xff\x51")
     struct.pack_into(">II", out, at + 6, width, height)
     struct.pack_into(">II", out, at + 22, *(tile or (height, width))[::-1])
@@ -50,7 +44,7 @@ def with_precincts(data: bytes, exponents: int) -> bytes:
 
 
 def with_components(data: bytes, components: int) -> bytes:
-    """And a box between the headers, so that Pillow does not look at the codestream's."""
+    """More components, and a box between the headers that hides the codestream's from Pillow."""
     at, box = data.index(b"\xff\x51"), data.index(b"jp2c") - 4
     sizes = struct.pack(">H", 38 + 3 * components) + data[at + 4 : at + 38] + struct.pack(">H", components)
     data = data[:at] + b"\xff\x51" + sizes + b"\7\1\1" * components + data[at + 43 :]
@@ -67,12 +61,12 @@ HOSTILE_J2K = {
 
 
 @pytest.mark.parametrize("name", HOSTILE_J2K)
-def test_structures_of_jpeg_2000_files(decoder, name):
-    """The second to the last took 57 seconds and 4 GB, the last 4 GB."""
+def test_costly_structures_are_refused(decoder, name):
+    """ "too many tiles" took 57 seconds and 4 GB, "400 components" 4 GB."""
     assert_refused_at_once(decoder, HOSTILE_J2K[name], "JPEG 2000 (header claims would cost|codestream)")
 
 
-def test_the_same_in_the_header_of_a_tile_part(decoder):
+def test_a_tile_part_that_changes_the_coding_style_is_refused(decoder):
     data = claiming(j2k(no_jp2=True, codeblock_size=(4, 4)), 13_000, 13_000)
     at, sot = data.index(b"\xff\x52"), data.index(b"\xff\x90")
     style = data[at : at + 14]
@@ -85,11 +79,11 @@ def test_the_same_in_the_header_of_a_tile_part(decoder):
         b"\xff\x30",
     ):
         (length,) = struct.unpack_from(">I", data, sot + 6)
-        part = data[sot : sot + 6] + struct.pack(">I", length + len(marker)) + data[sot + 10 : sot + 12] + marker
+        tile_part = data[sot : sot + 6] + struct.pack(">I", length + len(marker)) + data[sot + 10 : sot + 12] + marker
         assert_refused_at_once(
-            decoder, main + part + data[sot + 12 :], "JPEG 2000 codestream is truncated, damaged, or"
+            decoder, main + tile_part + data[sot + 12 :], "JPEG 2000 codestream is truncated, damaged, or"
         )
-        behind = data[sot:-2] + part + data[sot + 12 :]
+        behind = data[sot:-2] + tile_part + data[sot + 12 :]
         assert_refused_at_once(decoder, main + behind, "JPEG 2000 codestream is truncated, damaged, or")
 
 
@@ -110,7 +104,7 @@ def test_sound_jpeg_2000_files_are_read(decoder, options, no_jp2):
 
 
 @given(st.data())
-def test_damaged_jpeg_2000_files_are_no_other_error(data):
+def test_damaged_jpeg_2000_files_raise_no_other_error(data):
     damaged = bytearray(j2k())
     for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
         damaged[at] = value

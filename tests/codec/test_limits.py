@@ -1,4 +1,4 @@
-"""Small files that would take much memory or time are refused before anything is decoded."""
+"""Small files that would take much memory or time are refused before decoding."""
 
 from __future__ import annotations
 
@@ -17,18 +17,8 @@ from cuaug.codec import read_header
 from cuaug.codec.sniff import count_scans
 from cuaug.codec.tiff import check_tiff
 from cuaug.errors import DecodeError
+from tests.codec.images import JPEG, PNG, RGB, SCAN, app1, as_pillow, chunk, encode, tiff_block
 from tests.codec.memory import forget_peak, peak_bytes
-from tests.codec.pictures import (
-    JPEG,
-    PNG,
-    RGB,
-    SCAN,
-    app1,
-    as_pillow,
-    chunk,
-    encode,
-    tiff_block,
-)
 from tests.codec.test_found_by_fuzzing import assert_refused_at_once
 
 # --- formats ---------------------------------------------------------------------------------------------------------
@@ -57,7 +47,7 @@ def test_a_large_png_within_an_icon(decoder):
 
 
 def tiff(*entries: tuple[int, int, int], pixels: bytes = b"", order: str = "<", big: bool = False) -> bytes:
-    """A TIFF of (tag, type, value) with one value each; a value of -1 is the place of `pixels`."""
+    """A TIFF of (tag, type, value) entries; the value -1 is the offset of `pixels`."""
     form = "HHQQ" if big else "HHII"
     at = (16 if big else 8) + (8 if big else 2) + struct.calcsize(order + form) * len(entries) + (8 if big else 4)
     body = b""
@@ -95,42 +85,41 @@ def test_large_tiles_of_a_small_tiff(decoder, options):
     assert read_header(many, max_pixels=27).width == 9
 
 
-def test_few_pixels_in_each_of_many_large_tiles(decoder):
-    """Each tile is decoded in full, for one column of the picture."""
+def test_many_large_tiles_with_few_visible_pixels(decoder):
+    """libtiff decodes each tile in full, for one column of the image."""
     assert_refused_at_once(
         decoder, tiled(16, 65_520, size=(1, 60_000)), "above the limit of 357913940, which max_pixels"
     )
 
 
 @pytest.mark.parametrize("kind", [1, 5, 9, 13, 16, 99])
-def test_tags_of_tiles_on_which_readers_differ(decoder, kind):
-    """Of two tags libtiff takes the first, and some versions of Pillow the last."""
+def test_repeated_tags_are_refused(decoder, kind):
+    """libtiff takes the first of two tags, some versions of Pillow the last."""
     for other in [(322, kind, 46320), (323, kind, 46320), (256, kind, 10**8)]:
         assert_refused_at_once(decoder, tiled(64, 64, other), "must occur once, as one SHORT or LONG")
 
 
-def test_a_big_endian_bigtiff():
-    """Pillow looks for its directory elsewhere than libtiff."""
+def test_a_big_endian_bigtiff_is_refused():
+    """Pillow and libtiff look for its directory at different offsets."""
     with pytest.raises(DecodeError, match="a big-endian BigTIFF is not read"):
         read_header(tiled(64, 64, big=True, order=">"))
 
 
 @pytest.mark.parametrize("size", [(0, 64), (64, 0)])
-def test_tiles_without_pixels(size):
+def test_tiles_of_size_zero_are_refused(size):
     with pytest.raises(DecodeError, match=r"tiles of \d+ x \d+ pixels"):
         read_header(tiled(*size))
 
 
 @pytest.mark.parametrize(("tag", "cause"), [(277, "65535 samples per pixel, and Pillow reads up to 6"), (258, "TIFF")])
-def test_many_samples_or_bits(decoder, tag, cause):
+def test_too_many_samples_or_bits_are_refused(decoder, tag, cause):
     entries = [entry for entry in GRAY_LZW if entry[0] != tag] + [(tag, 3, 65_535)]
     strip = [(273, 4, -1), (278, 4, 64), (279, 4, len(PIXELS))]
     assert_refused_at_once(decoder, tiff(*entries, *strip, pixels=PIXELS), cause)
 
 
 @pytest.mark.parametrize("rows", [0, 64, 65, 1 << 20, 2**32 - 1])
-def test_rows_of_a_strip_beyond_the_picture(decoder, rows):
-    """No more is decoded than the picture has."""
+def test_a_strip_with_more_rows_than_the_image_takes_little_memory(decoder, rows):
     strip = [(273, 4, -1), (278, 4, rows), (279, 4, len(PIXELS))]
     forget_peak()
     before = peak_bytes()
@@ -139,15 +128,21 @@ def test_rows_of_a_strip_beyond_the_picture(decoder, rows):
     assert peak_bytes() - before < 20 << 20
 
 
-def test_a_bigtiff_of_very_many_tags(decoder):
-    """Pillow reads each of them."""
+def test_a_bigtiff_of_very_many_tags_is_refused(decoder):
+    """Pillow reads all of them."""
     data = tiled(64, 64, big=True)
     many = data[:16] + struct.pack("<Q", 10**5) + data[24:44] * 10**5
     assert_refused_at_once(decoder, many, "first directory has 100000 entries")
 
 
+def test_a_bigtiff_with_an_offset_beyond_63_bits_is_refused():
+    data = tiled(64, 64, big=True)
+    with pytest.raises(DecodeError):
+        read_header(data[:15] + b"\x80" + data[16:])
+
+
 @given(st.data())
-def test_damaged_tiffs_are_no_other_error(data):
+def test_damaged_tiffs_raise_no_other_error(data):
     damaged = bytearray(tiled(64, 64, big=data.draw(st.booleans())))
     for at, value in data.draw(st.lists(st.tuples(st.integers(4, len(damaged) - 1), st.integers(0, 255)), max_size=4)):
         damaged[at] = value
@@ -165,39 +160,42 @@ def with_scans(count: int) -> bytes:
     return PROGRESSIVE[:-2] + LAST_SCAN * (count - count_scans(PROGRESSIVE)) + PROGRESSIVE[-2:]
 
 
-@pytest.mark.parametrize("odd", [b"", app1(tiff_block(3)) * 2], ids=["common", "odd"])
-def test_scans_times_pixels_are_limited(decoder, odd):
+@pytest.mark.parametrize("exif", [b"", app1(tiff_block(3)) * 2], ids=["nvImageCodec", "Pillow"])
+def test_scans_times_pixels_are_limited(decoder, exif):
     """500 scans at 13,000 x 13,000 pixels took 74 seconds; nvImageCodec and Pillow decode these."""
     data = with_scans(30)
-    data = data[:2] + odd + data[2:]
+    data = data[:2] + exif + data[2:]
     pixels = 160 * 100
     assert count_scans(data) == 30
-    enough = -(-30 * pixels // 24)
-    assert decoder.decode(read_header(data, max_pixels=enough)).size == 3 * pixels
+    min_limit = -(-30 * pixels // 24)
+    assert decoder.decode(read_header(data, max_pixels=min_limit)).size == 3 * pixels
     with pytest.raises(DecodeError, match=f"a JPEG of 30 scans .* {30 * pixels} pixels together: above the limit of"):
-        read_header(data, max_pixels=enough - 1)
+        read_header(data, max_pixels=min_limit - 1)
     read_header(with_scans(24), max_pixels=pixels)
 
 
-def test_scans_that_no_decoder_comes_by_do_not_count(decoder):
-    """Those of thumbnails, comments, other pictures and whatever lies behind the end."""
+def test_scans_that_no_decoder_reaches_do_not_count(decoder):
+    """Scans of thumbnails, in comments, in other images and after the end."""
     scans = b"\xff\xda\0\x08\1\1\0\0\x3f\0" * 600
     for segment in (b"\xff\xfe", b"\xff\xec"):
-        data = with_odd_exif(JPEG[:2] + segment + struct.pack(">H", 2 + len(scans)) + scans + JPEG[2:])
+        data = with_two_exif_blocks(JPEG[:2] + segment + struct.pack(">H", 2 + len(scans)) + scans + JPEG[2:])
         assert count_scans(data) == 1
         np.testing.assert_array_equal(decoder.decode(read_header(data)), as_pillow(data))
-    for data in (with_odd_exif(JPEG) + scans, encode(RGB, "MPO", save_all=True, append_images=[RGB] * 3) + scans):
+    for data in (
+        with_two_exif_blocks(JPEG) + scans,
+        encode(RGB, "MPO", save_all=True, append_images=[RGB] * 3) + scans,
+    ):
         assert data.count(b"\xff\xda") > 600 and count_scans(data) == 1
         np.testing.assert_array_equal(decoder.decode(read_header(data)), as_pillow(data))
 
 
-def with_odd_exif(data: bytes) -> bytes:
-    """A JPEG that is left to Pillow."""
+def with_two_exif_blocks(data: bytes) -> bytes:
+    """A JPEG that Pillow decodes."""
     return data[:2] + app1(tiff_block(1)) * 2 + data[2:]
 
 
-def test_scans_between_which_something_lies_count():
-    """libjpeg skips what is between segments, and fill bytes."""
+def test_scans_count_despite_bytes_between_them():
+    """libjpeg skips fill bytes and bytes between segments."""
     for between in (b"\xff\xff\xff", b"junk", b"\xff\xd3", b"\xff\x01", b"\xff\xfe\0\0", b"\0\xff\0"):
         data = PROGRESSIVE[:-2] + (between + LAST_SCAN) * 5 + PROGRESSIVE[-2:]
         assert count_scans(data) == count_scans(PROGRESSIVE) + 5, between
@@ -206,7 +204,7 @@ def test_scans_between_which_something_lies_count():
 
 
 @pytest.mark.parametrize("name", [b"zTXt", b"iTXt"])
-def test_compressed_text_of_a_png(decoder, name):
+def test_much_compressed_text_in_a_png_is_refused(decoder, name):
     """nvImageCodec took 12 seconds to inflate 3 MB of it."""
     text = zlib.compress(bytes(7_900_000), 9)
     head = b"key\0\0" if name == b"zTXt" else b"key\0\1\0\0\0"

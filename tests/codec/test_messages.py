@@ -1,4 +1,4 @@
-"""Lines that image libraries print to C's stderr come out as log messages with the sample's name, and nowhere else."""
+"""Lines that image libraries print to C's stderr become log messages with the sample's name, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from PIL import Image
 from cuaug import Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, DecodeResult, MessageLog, read_header
-from cuaug.codec.messages import TEXT_BYTES, captured, lines_of
-from tests.codec.pictures import FORMATS, JPEG, PNG, png_with
+from cuaug.codec.messages import TEXT_BYTES, capture_stderr, split_lines
+from tests.codec.images import FORMATS, JPEG, PNG, png_with
 
 pytestmark = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"), reason="needs glibc")
 
 EXTRA = JPEG[:-2] + b"\0" * 5 + JPEG[-2:]
 MORE = JPEG[:-2] + b"\0" * 9 + JPEG[-2:]
 GAMMA = png_with(b"not four bytes", name=b"gAMA")
-#: Damaged files that decode all the same, and what is printed about each.
+#: {name: a damaged file that decodes, and the line that is printed about it}.
 PRINTED = {
     "extra.jpg": (EXTRA, "Corrupt JPEG data: 1 extraneous bytes before marker 0xd9"),
     "more.jpg": (MORE, "Corrupt JPEG data: 5 extraneous bytes before marker 0xd9"),
@@ -33,7 +33,7 @@ PRINTED = {
 
 
 def damaged_lzw() -> bytes:
-    """A TIFF whose pixels neither nvImageCodec nor Pillow decodes."""
+    """A TIFF that neither nvImageCodec nor Pillow decodes."""
     data = bytearray(FORMATS["tiff tiff_lzw"])
     at = Image.open(io.BytesIO(bytes(data))).tag_v2[273][0]
     data[at + 20 : at + 40] = b"\xff" * 20
@@ -53,7 +53,7 @@ def python(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_each_line_belongs_to_its_image(decoder, capfd):
     files = [JPEG, EXTRA, PNG, GAMMA, damaged_lzw(), MORE, FORMATS["webp rgb"]]
-    outcomes = decoder.decode_each([read_header(data) for data in files], [None] * len(files))
+    outcomes = decoder.decode_batch([read_header(data) for data in files], [None] * len(files))
     assert [isinstance(outcome, DecodeResult) for outcome in outcomes] == [True] * 4 + [False] + [True] * 2
     messages = dict(decoder.messages)
     assert messages.pop(4) == ["tempfile.tif: Using code not yet in table."]
@@ -66,8 +66,8 @@ def test_each_line_belongs_to_its_image(decoder, capfd):
 
 
 @pytest.mark.parametrize("cache", [None, "decoded"])
-def test_a_loader_logs_each_once_with_the_samples_name(tmp_path, capfd, caplog, cache):
-    """Whether several files are decoded in one call, or one that goes into a cache."""
+def test_a_loader_logs_each_line_once_with_the_samples_name(tmp_path, capfd, caplog, cache):
+    """Files decode several at a time, or one at a time into a cache."""
     for i in range(6):
         (tmp_path / f"sound{i}.jpg").write_bytes(JPEG)
     for name, (data, _) in PRINTED.items():
@@ -101,7 +101,7 @@ def test_a_line_is_logged_once_for_each_sample(caplog):
 
 
 def test_other_threads_print_as_before(capfd):
-    """While this one captures, and they decode without end."""
+    """This thread captures while others decode."""
     stop, decoded = threading.Event(), []
 
     def decode() -> None:
@@ -113,7 +113,7 @@ def test_other_threads_print_as_before(capfd):
     threads = [threading.Thread(target=decode) for _ in range(3)]
     for thread in threads:
         thread.start()
-    with captured() as lines:
+    with capture_stderr() as lines:
         c_print(b"mine\n")
         other = threading.Thread(target=c_print, args=(b"another's\n",))
         other.start()
@@ -130,25 +130,25 @@ def test_other_threads_print_as_before(capfd):
     assert capfd.readouterr().err == "another's\nto the descriptor\nafterwards\n"
 
 
-def test_what_is_raised_ends_the_capturing(capfd):
-    with pytest.raises(KeyError), captured() as lines:
+def test_an_exception_ends_the_capture(capfd):
+    with pytest.raises(KeyError), capture_stderr() as lines:
         c_print(b"before\n")
         raise KeyError
     c_print(b"after\n")
     assert lines == ["before"] and capfd.readouterr().err == "after\n"
 
 
-def test_long_texts_are_cut():
-    with captured() as lines:
+def test_long_texts_are_truncated():
+    with capture_stderr() as lines:
         for _ in range(TEXT_BYTES):
             c_print(b"abcdefg\n\xff")
     assert lines[0] == "abcdefg" and lines[1] == "\\xffabcdefg" and lines[-1].endswith("...") and len(lines) == 456
-    assert lines_of(b"") == [] and lines_of(b"one\n\ntwo") == ["one", "", "two"]
+    assert split_lines(b"") == [] and split_lines(b"one\n\ntwo") == ["one", "", "two"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_stderr_works_after_a_fork_and_at_exit():
-    """And what asks for C's descriptor of stderr gets it, as Python does for fatal errors."""
+    """`fileno(stderr)` still works; Python needs it for fatal errors."""
     done = python("""
 import ctypes, os, sys, threading
 from cuaug.codec import CpuDecoder, read_header
@@ -156,11 +156,11 @@ from tests.codec.test_messages import EXTRA, c_print
 
 decoder, stop = CpuDecoder(), threading.Event()
 
-def talk():
+def print_repeatedly():
     while not stop.is_set():
         c_print(b"")  # holds the stream's lock at most moments
 
-threads = [threading.Thread(target=talk) for _ in range(3)]
+threads = [threading.Thread(target=print_repeatedly) for _ in range(3)]
 for thread in threads:
     thread.start()
 for _ in range(20):

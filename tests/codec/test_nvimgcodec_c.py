@@ -1,4 +1,4 @@
-"""nvImageCodec by its C interface: what is loaded of it, and what becomes of a picture that is not as it was said."""
+"""nvImageCodec through its C interface: loading, and images that differ from their request."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from PIL import Image
 
 from cuaug._runtime.native import BYTES_AT, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
-from cuaug.codec._nvimgcodec_c import FROM_FILE, FROM_PART, NativeDecoder, load_codec, stored_size
+from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
-from tests.codec.jpeg_crops import jpeg, smallest, within
+from tests.codec.images import JPEG, PHOTO, RGB, as_pillow, encode
+from tests.codec.jpeg_crops import expected_crop, jpeg, slice_region
 from tests.codec.memory import allocated
-from tests.codec.pictures import JPEG, PHOTO, RGB, as_pillow, encode
 
 H, W = RGB.height, RGB.width
 PACKAGE = _nvimgcodec_c._folder()
@@ -33,8 +33,8 @@ def test_the_version_is_that_of_the_python_interface():
     assert nv().__version__.split(".")[:3] == codec_version().split(".")
 
 
-def test_no_copies():
-    """A copy would free the same memory again."""
+def test_a_decoder_cannot_be_copied():
+    """A copy would free the same memory twice."""
     for make in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="decoder"):
             make(NativeDecoder(fancy_upsampling=True))
@@ -42,7 +42,7 @@ def test_no_copies():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_frees_nothing():
-    """A thread may have been decoding at the fork: what it was changing is half changed in the child."""
+    """A thread may have been decoding at the fork, in the middle of a change."""
     decoder = library.cuaug_decoder_new(load_codec(), b"")
     pid = os.fork()
     if pid == 0:
@@ -58,7 +58,7 @@ def test_a_forked_child_frees_nothing():
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Has the codec be loaded anew, from another folder."""
+    """Makes the codec load again, from another folder."""
 
     def install(folder: Path | None) -> None:
         found = None if folder is None else SimpleNamespace(submodule_search_locations=[str(folder)])
@@ -68,23 +68,23 @@ def installed(monkeypatch):
     return install
 
 
-def test_it_is_not_installed(installed, monkeypatch):
-    def nothing_of_nvidia(name: str) -> None:
+def test_a_missing_installation(installed, monkeypatch):
+    def find_no_nvidia(name: str) -> None:
         raise ModuleNotFoundError("No module named 'nvidia'")
 
     installed(None)
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match=r"nvidia-nvimgcodec-cu12>=0\.9,<0\.10"):
             load_codec()
-        monkeypatch.setattr(_nvimgcodec_c, "find_spec", nothing_of_nvidia)
+        monkeypatch.setattr(_nvimgcodec_c, "find_spec", find_no_nvidia)
 
 
-def test_a_part_of_it_is_missing(installed, tmp_path):
+def test_an_incomplete_installation(installed, tmp_path):
     installed(tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path} has no libnvimgcodec.so"):
         load_codec()
-    for part in PACKAGE.glob("libnvimgcodec.so*"):
-        shutil.copy(part, tmp_path)
+    for path in PACKAGE.glob("libnvimgcodec.so*"):
+        shutil.copy(path, tmp_path)
     with pytest.raises(DeviceError, match=f"nvImageCodec in {tmp_path}/extensions has no libjpeg_turbo_ext.so"):
         load_codec()
 
@@ -102,52 +102,54 @@ def test_sizes_as_stored():
     assert stored_size(b"") is None and stored_size(b"no picture" * 9) is None
 
 
-class Wanted:
-    """Rows for `NativeDecoder`, and the memory that they lead to."""
+class Requests:
+    """Rows for `NativeDecoder`, and the memory behind their addresses."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, ...]] = []
         self.kept: list[Any] = []
 
     def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
-        room = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(room), room.nbytes, False))
-        self.kept += [data, room]
-        return room
+        pixels = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
+        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(pixels), pixels.nbytes, False))
+        self.kept += [data, pixels]
+        return pixels
 
 
-def test_what_is_wrong_with_one_does_not_reach_the_others():
-    decoder, want, right = NativeDecoder(fancy_upsampling=True), as_pillow(JPEG), (0, 0, H, W)
-    for _ in range(3):  # what was opened is used anew
-        wanted = Wanted()
-        whole = wanted.add(JPEG, (H, W), right)
-        taller = wanted.add(JPEG, (H + 1, W), (0, 0, H + 1, W))
-        narrower = wanted.add(JPEG, (H, W - 1), (0, 0, H, W - 1))
-        wanted.add(JPEG[: len(JPEG) // 2], (H, W), right)
-        wanted.add(b"no picture" * 9, (H, W), right)
-        part = wanted.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
-        other = wanted.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
-        done = [done for done, _, _ in decoder.decode(wanted.rows)]
-        assert done == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
-        assert (whole == want).all() and (part == want[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
+def test_a_bad_request_does_not_affect_the_others():
+    decoder, expected, all_of_it = NativeDecoder(fancy_upsampling=True), as_pillow(JPEG), (0, 0, H, W)
+    for _ in range(3):  # nvImageCodec objects are reused
+        requests = Requests()
+        whole = requests.add(JPEG, (H, W), all_of_it)
+        taller = requests.add(JPEG, (H + 1, W), (0, 0, H + 1, W))
+        narrower = requests.add(JPEG, (H, W - 1), (0, 0, H, W - 1))
+        requests.add(JPEG[: len(JPEG) // 2], (H, W), all_of_it)
+        requests.add(b"no picture" * 9, (H, W), all_of_it)
+        region = requests.add(JPEG, (H, W), (8, 16, H - 3, W - 1))
+        other = requests.add(PNG, PHOTO.shape[:2], (0, 0, *PHOTO.shape[:2]))
+        statuses = [status for status, _, _ in decoder.decode(requests.rows)]
+        assert statuses == [FROM_FILE, 0, 0, 0, 0, FROM_FILE, FROM_FILE]
+        assert (
+            (whole == expected).all() and (region == expected[8 : H - 3, 16 : W - 1]).all() and (other == PHOTO).all()
+        )
         assert (taller == 7).all() and (narrower == 7).all()
     assert decoder.decode([]) == []
 
 
 @pytest.mark.parametrize("missing", [0, 1])
-def test_all_of_a_part_is_decoded_if_there_is_room(missing):
-    """And else its region; nothing is written behind either."""
+def test_a_whole_crop_is_decoded_if_it_fits(missing):
+    """Else the region alone; nothing is written beyond."""
     stored, region = (120, 400), (40, 100, 70, 130)
     file = jpeg(*stored, interval=5)
-    part = smallest(stored, 0x221111, 1, region, (16, 5 * 16))
-    shape = (part[2] - part[0], part[3] - part[1], 3)
+    cropped = expected_crop(stored, 0x221111, 1, region, (16, 5 * 16))
+    shape = (cropped[2] - cropped[0], cropped[3] - cropped[1], 3)
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
     row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
-    ((done, shown, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
-    assert done == FROM_PART and shown == (region if missing else part)
-    top, left, bottom, right = shown
+    ((status, decoded_region, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
+    assert status == FROM_CROP and decoded_region == (region if missing else cropped)
+    top, left, bottom, right = decoded_region
     count = 3 * (bottom - top) * (right - left)
     decoded = pixels[:count].reshape(bottom - top, right - left, 3)
     y0, x0, y1, x1 = region
-    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == within(as_pillow(file), region)).all()
+    assert (decoded[y0 - top : y1 - top, x0 - left : x1 - left] == slice_region(as_pillow(file), region)).all()
     assert (pixels[count:] == 7).all()

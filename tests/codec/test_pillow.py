@@ -1,4 +1,4 @@
-"""What is said of files that Pillow does not know."""
+"""Errors about files that Pillow does not read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
 
 
-def test_a_tiff_that_is_sound_but_of_a_kind_that_pillow_does_not_read():
+def test_a_sound_tiff_of_a_kind_that_pillow_does_not_read():
     done, data = cv2.imencode(".tiff", np.zeros((4, 5, 3), np.float32))
     assert done
     with pytest.raises(
@@ -21,7 +21,7 @@ def test_a_tiff_that_is_sound_but_of_a_kind_that_pillow_does_not_read():
 
 
 def test_no_program_is_run_to_decode(tmp_path, monkeypatch):
-    """PostScript is one, and Pillow has Ghostscript run it: one without end would never give the thread back."""
+    """Pillow lets Ghostscript run PostScript, and an endless program would block the thread forever."""
     ghostscript = tmp_path / "gs"
     ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     ghostscript.chmod(0o755)

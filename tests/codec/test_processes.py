@@ -12,12 +12,7 @@ import pytest
 import torch
 
 from cuaug.codec import CpuDecoder, CudaDecoder, _nvimgcodec, codec_version, gpu_decodes, nv, read_header
-from tests.codec.pictures import (
-    FORMATS,
-    JPEG,
-    as_pillow,
-    tagged_files,
-)
+from tests.codec.images import FORMATS, JPEG, as_pillow, tagged_files
 
 
 def test_one_decoder_per_thread():
@@ -79,7 +74,7 @@ for form in ("JPEG", "WEBP", "JPEG2000", "BMP"):
 
 
 def test_the_import_is_on_the_callers_gpu(monkeypatch):
-    """It may make a context. In a thread of its own that would be on the first GPU, whichever the caller's is."""
+    """The import may create a context, in another thread, where GPU 0 would be current."""
     current, seen, loaded = threading.local(), [], nv()
 
     class Device:
@@ -103,13 +98,13 @@ def test_the_import_is_on_the_callers_gpu(monkeypatch):
     assert nv() is loaded and seen == [3]
 
 
-def test_what_is_printed_during_the_import_but_advice_is_seen():
-    """Of C code, whose advice it keeps to itself; and all that Python and other processes write."""
+def test_lines_printed_during_the_import_are_kept_except_advice():
+    """Lines from Python, child processes and C code appear; nvImageCodec's advice does not."""
     program = """
 import ctypes, os, subprocess, sys
 from cuaug.codec import nv
 
-class Talks:
+class PrintingFinder:
     def find_spec(self, name, path=None, target=None):
         if name != "nvidia.nvimgcodec":
             return
@@ -119,7 +114,7 @@ class Talks:
         print("from Python", file=sys.stderr)
         subprocess.run([sys.executable, "-c", "import os; os.write(2, b'Failed to load nv of a child\\\\n')"])
 
-sys.meta_path.insert(0, Talks())
+sys.meta_path.insert(0, PrintingFinder())
 nv()
 libc = ctypes.CDLL(None)
 libc.fputs(b"afterwards\\n", ctypes.c_void_p.in_dll(libc, "stderr"))
@@ -145,20 +140,20 @@ def _why_no_gpu() -> str:
 
 @pytest.fixture
 def cupy():
-    why = _why_no_gpu()
-    if why:
-        (pytest.fail if os.environ.get("CUAUG_REQUIRE_CUDA") == "1" else pytest.skip)(why)
+    reason = _why_no_gpu()
+    if reason:
+        (pytest.fail if os.environ.get("CUAUG_REQUIRE_CUDA") == "1" else pytest.skip)(reason)
     import cupy
 
     return cupy
 
 
-def test_gpu_decodes_says_why_not():
-    able, text = gpu_decodes(0)
-    assert isinstance(able, bool) and text and "\n" not in text
+def test_gpu_decodes_gives_a_reason():
+    decodes, text = gpu_decodes(0)
+    assert isinstance(decodes, bool) and text and "\n" not in text
 
 
-def test_a_device_that_decodes_is_tried_once_in_a_process(monkeypatch):
+def test_a_device_that_decodes_is_tried_once_per_process(monkeypatch):
     monkeypatch.setitem(_nvimgcodec._decodes, (os.getpid(), 99), "decodes")
     assert gpu_decodes(99) == (True, "decodes")
     monkeypatch.setattr(os, "getpid", lambda: -1)
@@ -166,7 +161,7 @@ def test_a_device_that_decodes_is_tried_once_in_a_process(monkeypatch):
 
 
 @pytest.mark.cuda
-def test_cuda_batches(cupy):
+def test_a_cuda_batch_of_every_format(cupy):
     """Every format in one batch, a bad file among them. JPEG decoders may differ by rounding."""
     files = dict(FORMATS) | {f"{name} {v}": data for v in (3, 6) for name, data in tagged_files(v).items()}
     bad = JPEG[: len(JPEG) // 2]
@@ -176,7 +171,7 @@ def test_cuda_batches(cupy):
     cupy.cuda.Device().synchronize()
     cuda = CudaDecoder(cupy.cuda.Device().id)
     slots = [cuda.wrap(array, stream.ptr) for array in memory]
-    outcomes = cuda.decode(headers, slots, stream.ptr)
+    outcomes = cuda.decode_batch(headers, slots, stream.ptr)
     stream.synchronize()
     assert "truncated" in str(outcomes.pop())
     for (name, data), header, array, outcome in zip(files.items(), headers, memory, outcomes, strict=False):

@@ -1,4 +1,4 @@
-"""Any size, any region, whatever the decoder did before."""
+"""Any size and any region, after any earlier decode."""
 
 from __future__ import annotations
 
@@ -10,22 +10,10 @@ from PIL import Image
 
 from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, EncodedJpeg, JpegIndex, read_header
 from cuaug.errors import DecodeError
+from tests.codec.images import FORMATS, JPEG, PHOTO, PNG, H, W, app1, as_pillow, encode, photo, tiff_block
 from tests.codec.mutations import join, split
-from tests.codec.pictures import (
-    FORMATS,
-    JPEG,
-    PHOTO,
-    PNG,
-    H,
-    W,
-    app1,
-    as_pillow,
-    encode,
-    photo,
-    tiff_block,
-)
 
-SORTS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
+JPEG_OPTIONS: list[dict] = [{"subsampling": 2}, {"subsampling": 0}, {"restart_marker_rows": 1}, {"progressive": True}]
 
 
 @settings(max_examples=60, deadline=None)
@@ -62,12 +50,14 @@ def _shared() -> CpuDecoder:
 
 @settings(max_examples=30, deadline=None)
 @given(st.data())
-def test_several_at_once_are_those_one_by_one(data):
-    """Of all formats, turned, damaged, regions that are narrow or cut from a part, and pixels that are given."""
+def test_a_batch_equals_single_decodes(data):
+    """All formats, rotated and damaged files, narrow and cropped regions, and decoded images."""
     one_by_one, together, index = _shared(), CpuDecoder(), JpegIndex(1 << 20)
     large = Image.fromarray(photo(200, 300))
-    turns = {turn: app1(tiff_block(turn))[4:] for turn in (1, 6)}
-    jpegs = [encode(large, "JPEG", exif=turns[turn], quality=95, **how) for turn in turns for how in SORTS]
+    exif_blocks = [app1(tiff_block(orientation))[4:] for orientation in (1, 6)]
+    jpegs = [
+        encode(large, "JPEG", exif=exif, quality=95, **options) for exif in exif_blocks for options in JPEG_OPTIONS
+    ]
     files = [*jpegs, *FORMATS.values(), jpegs[0][:-2000], PNG[:-100]]
     for _ in range(2):
         headers: list[EncodedImage | DecodedImage] = []
@@ -77,28 +67,28 @@ def test_several_at_once_are_those_one_by_one(data):
             y0, x0 = data.draw(st.integers(0, header.height - 1)), data.draw(st.integers(0, header.width - 1))
             y1, x1 = data.draw(st.integers(y0 + 1, header.height)), data.draw(st.integers(x0 + 1, header.width))
             regions.append(data.draw(st.sampled_from([None, (y0, x0, y1, x1)])))
-        outcomes = together.decode_each(headers, regions, index=index)
+        outcomes = together.decode_batch(headers, regions, index=index)
         for outcome, header, region in zip(outcomes, headers, regions, strict=True):
             try:
                 expected = one_by_one.decode(header, region)
             except DecodeError as error:
                 assert isinstance(outcome, DecodeError) and outcome.cause == error.cause
             else:
-                assert outcome.by == one_by_one.decoded_by
+                assert outcome.decoded_by == one_by_one.decoded_by
                 np.testing.assert_array_equal(outcome.pixels, expected)
 
 
-def test_what_nobody_decodes_costs_its_neighbours_nothing(decoder):
-    """Damaged behind a sound header: nvImageCodec may fail on all of a call."""
+def test_damaged_files_do_not_harm_their_neighbours(decoder):
+    """Damage behind a sound header may make nvImageCodec fail for a whole call."""
     damaged = [read_header(data) for data in (JPEG[:-200], PNG[:-300])]
-    outcomes = decoder.decode_each([read_header(JPEG), *damaged, read_header(PNG)], [None] * 4)
+    outcomes = decoder.decode_batch([read_header(JPEG), *damaged, read_header(PNG)], [None] * 4)
     np.testing.assert_array_equal(outcomes[0].pixels, as_pillow(JPEG))
     np.testing.assert_array_equal(outcomes[3].pixels, PHOTO)
     assert all(isinstance(outcome, DecodeError) for outcome in outcomes[1:3])
 
 
 def test_narrow_regions_of_subsampled_jpegs(decoder):
-    """libjpeg drops the chroma smoothing in a crop one pixel wide; found by the test above."""
+    """libjpeg does not smooth the chroma of a crop one pixel wide; `test_any_size_and_region` found it."""
     for value in (1, 6):
         for subsampling in (1, 2, "4:1:1"):
             data = encode(Image.fromarray(photo(40, 50)), "JPEG", subsampling=subsampling)
@@ -115,7 +105,7 @@ def test_narrow_regions_of_subsampled_jpegs(decoder):
 @pytest.mark.parametrize("fancy", [True, False])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_progressive_files_that_lack_scans(mode, fancy):
-    """libjpeg smooths their blocks by those around them, which a region does not have: it showed in any of them."""
+    """libjpeg smooths their blocks with their neighbours, which a region lacks."""
     file = encode(Image.fromarray(photo(90, 120)).convert(mode), "JPEG", progressive=True, quality=95)
     parts, decoder = split(file), CpuDecoder(fancy_upsampling=fancy)
     scans = [i for i, part in enumerate(parts) if part.name == b"\xda"]
@@ -131,13 +121,13 @@ def test_progressive_files_that_lack_scans(mode, fancy):
 @pytest.mark.parametrize(
     "region", [(0, 0, 0, 5), (5, 5, 5, 9), (-1, 0, 5, 5), (0, 0, H + 1, 5), (0, 9, 5, W + 1), (9, 0, 3, 5)]
 )
-def test_a_region_outside_is_refused(region, decoder):
+def test_a_region_outside_the_image_is_refused(region, decoder):
     with pytest.raises(ValueError, match="outside 37 x 53"):
         decoder.decode(read_header(JPEG), region)
 
 
 def test_neighbours_do_not_matter(decoder):
-    """Whatever was decoded before, well or badly, a file gives the same pixels."""
+    """A file gives the same pixels after any other file, sound or damaged."""
     order = np.random.default_rng(0).integers(0, len(FORMATS), 120)
     names = list(FORMATS)
     expected = {name: as_pillow(data) for name, data in FORMATS.items()}
@@ -154,9 +144,9 @@ def test_constant_colours_of_every_size():
         assert pixels.shape == (size[1], size[0], 3) and np.ptp(pixels) == 0 and abs(int(pixels.flat[0]) - gray) <= 1
 
 
-def test_the_buffer_grows_and_is_given_back(monkeypatch):
-    monkeypatch.setattr("cuaug.codec.cpu._KEEP_BYTES", 1 << 20)
-    monkeypatch.setattr("cuaug.codec.cpu._PATIENCE", 5)
+def test_the_buffer_grows_and_shrinks(monkeypatch):
+    monkeypatch.setattr("cuaug.codec.cpu._MAX_KEPT_BYTES", 1 << 20)
+    monkeypatch.setattr("cuaug.codec.cpu._SHRINK_AFTER", 5)
     decoder = CpuDecoder()
     large = Image.new("RGB", (1000, 900), (10, 200, 30))
     np.testing.assert_array_equal(decoder.decode(read_header(encode(large, "PNG"))), np.asarray(large))

@@ -1,4 +1,4 @@
-"""Regions of JPEGs with restart markers: a part of the file is decoded, and gives the same pixels."""
+"""JPEGs with restart markers: crops decode to the same pixels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cuaug.codec import CpuDecoder, read_header
-from cuaug.codec.image import NARROW
-from cuaug.codec.jpeg_crop import cut_out
-from tests.codec.jpeg_crops import MCU, a_region, assert_holds, cut, jpeg, smallest, within
-from tests.codec.pictures import FORMATS, as_pillow, encode, photo
+from cuaug.codec.image import MIN_CROP_SIDE
+from cuaug.codec.jpeg_crop import crop_jpeg
+from tests.codec.images import FORMATS, as_pillow, encode, photo
+from tests.codec.jpeg_crops import MCU, assert_is_crop, crop, draw_region, expected_crop, jpeg, slice_region
 
 WHOLE = CpuDecoder()
 
@@ -35,42 +35,42 @@ def test_any_region(data, height, width, sampling, orientation, interval, fancy)
     file = jpeg(height, width, sampling, interval=interval, orientation=orientation)
     decoder = CpuDecoder(fancy_upsampling=fancy)
     header = read_header(file)
-    region = data.draw(a_region(header.height, header.width))
+    region = data.draw(draw_region(header.height, header.width))
     pixels = decoder.decode(header, region).copy()
     assert decoder.decoded_by == "cpu"
-    np.testing.assert_array_equal(pixels, within(decoder.decode(header), region))
+    np.testing.assert_array_equal(pixels, slice_region(decoder.decode(header), region))
     if fancy:
-        np.testing.assert_array_equal(pixels, within(as_pillow(file), region))
+        np.testing.assert_array_equal(pixels, slice_region(as_pillow(file), region))
 
 
 @settings(deadline=None)
 @given(st.data(), st.sampled_from(list(MCU)), st.integers(1, 8), st.sampled_from([1, 2, 3, 4, 6, 12, 24, 5]))
-def test_what_is_cut_out(data, sampling, orientation, interval):
-    """Twelve MCUs in a row: the smallest rectangle of intervals."""
-    high, wide = MCU[sampling]
-    stored = 6 * high - 3, 12 * wide - 5
+def test_a_crop_is_the_smallest_rectangle_of_intervals(data, sampling, orientation, interval):
+    """A row has twelve MCUs."""
+    mcu_height, mcu_width = MCU[sampling]
+    stored = 6 * mcu_height - 3, 12 * mcu_width - 5
     file = jpeg(*stored, sampling, interval=interval, orientation=orientation)
     header = read_header(file)
-    region = data.draw(a_region(header.height, header.width))
-    found = cut(file, region)
-    tile = high * max(1, interval // 12), wide * min(12, interval)
-    rectangle = smallest(stored, sampling, orientation, region, tile)
+    region = data.draw(draw_region(header.height, header.width))
+    found = crop(file, region)
+    tile = mcu_height * max(1, interval // 12), mcu_width * min(12, interval)
+    rectangle = expected_crop(stored, sampling, orientation, region, tile)
     if interval == 5 or rectangle == (0, 0, *stored):
         assert found is None
         return
-    part, inner = found
-    assert_holds(part, inner, rectangle, stored, orientation, region)
-    if min(region[2] - region[0], region[3] - region[1]) < NARROW:
-        assert header.part(region) is None  # a decoder would leave out the smoothing of chroma within it
-    np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
+    cropped, inner = found
+    assert_is_crop(cropped, inner, rectangle, stored, orientation, region)
+    if min(region[2] - region[0], region[3] - region[1]) < MIN_CROP_SIDE:
+        assert header.crop_jpeg(region) is None  # a decoder would not smooth its chroma
+    np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), region))
 
 
 FILE = jpeg(96, 128, interval=2)
 REGION = (40, 70, 60, 90)
 
 
-def test_nothing_else_is_decoded():
-    """The pixels are the same, whatever the intervals outside hold."""
+def test_nothing_outside_the_crop_is_decoded():
+    """Damaged intervals outside do not change the pixels."""
     expected = WHOLE.decode(read_header(FILE), REGION).copy()
     starts = [i for i in range(len(FILE) - 1) if FILE[i] == 0xFF and 0xD0 <= FILE[i + 1] <= 0xD7]
     damaged = bytearray(FILE)
@@ -80,11 +80,12 @@ def test_nothing_else_is_decoded():
             damaged[begin + 2 : end] = bytes(end - begin - 2)
     header = read_header(bytes(damaged))
     np.testing.assert_array_equal(WHOLE.decode(header, REGION), expected)
-    assert WHOLE.decoded_by == "cpu" and WHOLE.in_part
+    assert WHOLE.decoded_by == "cpu" and WHOLE.cropped
     assert (WHOLE.decode(header)[:30].copy() != WHOLE.decode(read_header(FILE))[:30]).any()
 
 
 def marker(number: int) -> int:
+    """The offset of this restart marker of FILE."""
     at = -1
     for _ in range(number):
         at = next(i for i in range(at + 1, len(FILE)) if FILE[i] == 0xFF and 0xD0 <= FILE[i + 1] <= 0xD7)
@@ -104,10 +105,9 @@ def marker(number: int) -> int:
     ],
     ids=["a marker is missing", "an interval", "another number", "twice", "the last interval", "one too many", "end"],
 )
-def test_markers_that_are_not_all_there(damaged):
-    """Such a file is decoded from its beginning, as any other."""
-    assert cut(FILE, REGION) is not None
-    assert cut_out(damaged, REGION, (96, 128), 1) is None
+def test_files_with_wrong_restart_markers_are_not_cropped(damaged):
+    assert crop(FILE, REGION) is not None
+    assert crop_jpeg(damaged, REGION, (96, 128), 1) is None
 
 
 @pytest.mark.parametrize(
@@ -115,19 +115,20 @@ def test_markers_that_are_not_all_there(damaged):
     [*(data for name, data in FORMATS.items() if name != "jpeg restarts"), b"", b"\xff\xd8\xff"],
     ids=[*(name for name in FORMATS if name != "jpeg restarts"), "nothing", "a start"],
 )
-def test_files_without_restarts(data):
-    assert cut_out(data, (0, 0, 9, 9), (37, 53), 1) is None
+def test_files_without_restart_markers_are_not_cropped(data):
+    assert crop_jpeg(data, (0, 0, 9, 9), (37, 53), 1) is None
 
 
-def test_a_progressive_file_has_its_restarts_in_every_scan():
+def test_a_progressive_file_is_not_cropped():
+    """It has restart markers in every scan."""
     file = encode(Image.fromarray(photo(64, 64)), "JPEG", progressive=True, restart_marker_blocks=1)
-    assert cut(file, (0, 0, 20, 20)) is None
+    assert crop(file, (0, 0, 20, 20)) is None
     np.testing.assert_array_equal(WHOLE.decode(read_header(file), (3, 5, 20, 30)), as_pillow(file)[3:20, 5:30])
 
 
-def test_a_picture_of_many_intervals():
-    """Their numbers are those of the part's own."""
+def test_an_image_of_many_intervals():
+    """The crop numbers its restart markers anew."""
     file = jpeg(400, 400, 0x111111, interval=1)
     for region in ((0, 0, 8, 9), (90, 200, 300, 210), (391, 391, 400, 400), (9, 0, 400, 400)):
-        part, inner = cut(file, region)
-        np.testing.assert_array_equal(within(as_pillow(part), inner), within(as_pillow(file), region))
+        cropped, inner = crop(file, region)
+        np.testing.assert_array_equal(slice_region(as_pillow(cropped), inner), slice_region(as_pillow(file), region))

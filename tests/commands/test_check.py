@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from cuaug.commands.cli import main
-from tests.codec.pictures import encode
+from tests.codec.images import encode
 from tests.loader.pictures import png
 from tests.sources.writers import KINDS, samples, value_size_at, write_environment, write_tar
 

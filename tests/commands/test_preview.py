@@ -16,7 +16,7 @@ from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.commands import cli
 from cuaug.commands.preview import Cell, chain_of, draw, grid, shown
-from tests.codec.pictures import photo
+from tests.codec.images import photo
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 GRAY = 119  # the background's levels

@@ -129,7 +129,7 @@ def test_one_decoder_gives_a_file_the_same_pixels_in_every_batch(load_hint):
     for place, more in ((0, 0), (3, 6), (0, 31), (17, 31), (31, 31)):
         torch.cuda.synchronize()
         batch = [*others[:place], header, *others[place:more]]
-        assert decoder.decode(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
+        assert decoder.decode_batch(batch, slots[: len(batch)], stream.cuda_stream) == [None] * len(batch)
         stream.synchronize()
         seen.append(memory[place].clone())
     assert all(torch.equal(pixels, seen[0]) for pixels in seen)
@@ -157,7 +157,7 @@ def test_damaged_scans_keep_nothing_of_the_previous_image(kind, load_hint):
     decoder, stream = CudaDecoder(torch.cuda.current_device(), load_hint=load_hint), torch.cuda.Stream()
     slots = [decoder.wrap(array, stream.cuda_stream) for array in memory]
     torch.cuda.synchronize()
-    outcomes = decoder.decode(headers, slots, stream.cuda_stream)
+    outcomes = decoder.decode_batch(headers, slots, stream.cuda_stream)
     stream.synchronize()
     wrong = []
     for i, (array, outcome) in enumerate(zip(memory, outcomes, strict=True)):

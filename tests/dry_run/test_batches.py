@@ -137,7 +137,7 @@ def test_decoded_caches(loader_on, fake, image_files, tmp_path, monkeypatch, pla
             assert_same(got.images, want.images)
             assert got.labels.equal(want.labels)
         if epoch == 0 and limit_bytes > 10**6:
-            monkeypatch.setattr(FakeDecoder, "decode", decode_nothing)
+            monkeypatch.setattr(FakeDecoder, "decode_batch", decode_nothing)
     assert gpu.cache.stats.samples == 37 or limit_bytes < 10**6
     assert 0 < gpu.cache.stats.bytes <= limit_bytes
 
@@ -149,7 +149,7 @@ def decode_nothing(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> 
 
 def test_a_producers_error_is_raised_to_the_consumer(loader_on, image_files, monkeypatch):
     loader = loader_on(True, image_files, CHAIN, batch_size=8)
-    monkeypatch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         next(iter(loader))
 
@@ -164,7 +164,7 @@ def test_a_stuck_producer_is_reported(loader_on, image_files, monkeypatch, stuck
 
     options = {"collate_fn": hang} if stuck_in == "collate_fn" else {}
     if stuck_in == "decode":
-        monkeypatch.setattr(FakeDecoder, "decode", hang)
+        monkeypatch.setattr(FakeDecoder, "decode_batch", hang)
         activity = "decoding samples"
     else:
         activity = rf"finishing the batch of '{image_files[0]}' \(sample 0\)"

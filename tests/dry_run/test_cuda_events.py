@@ -68,13 +68,13 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
 
 
 def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
-    decode = FakeDecoder.decode
+    decode = FakeDecoder.decode_batch
 
     def decode_slowly(*arguments):
         time.sleep(0.1)
         return decode(*arguments)
 
-    monkeypatch.setattr(FakeDecoder, "decode", decode_slowly)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", decode_slowly)
     loader = loader_on(True, image_files, CHAIN, batch_size=4)
     list(loader)
     assert loader.stats().bottleneck.startswith("decoding ("), loader.stats()
@@ -83,7 +83,7 @@ def test_slow_decoding_is_the_bottleneck(loader_on, image_files, monkeypatch):
 def test_a_failed_batch_has_no_gpu_times(loader_on, image_files, monkeypatch):
     loader = loader_on(True, image_files, CHAIN, batch_size=4)
     with monkeypatch.context() as patch:
-        patch.setattr(FakeDecoder, "decode", lambda *arguments: 1 / 0)
+        patch.setattr(FakeDecoder, "decode_batch", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             list(loader)
     list(loader)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cuaug import transforms as T
-from tests.codec.pictures import app1, encode, photo, tiff_block
+from tests.codec.images import app1, encode, photo, tiff_block
 from tests.dry_run import CHAIN
 from tests.loader.pictures import Bytes, noisy_jpeg
 from tests.support.fake_cuda import FakeDecoder
@@ -38,13 +38,13 @@ def jpegs(tmp_path):
 
 @CHAINS
 def test_crops_give_the_same_batches(loader_on, jpegs, monkeypatch, chain):
-    decoded, decode = [], FakeDecoder.decode
+    decoded, decode = [], FakeDecoder.decode_batch
 
     def recorded(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
         decoded.extend(header.height * header.width for header in headers)
         return decode(self, headers, slots, stream)
 
-    monkeypatch.setattr(FakeDecoder, "decode", recorded)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", recorded)
     gpu, cpu = (loader_on(device, jpegs, chain, batch_size=5, shuffle=True, seed=2) for device in (True, False))
     for _ in range(3):
         for (got, got_labels), (want, labels) in zip(gpu, cpu, strict=True):

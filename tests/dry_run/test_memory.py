@@ -87,7 +87,7 @@ def test_memory_is_reused_only_after_its_event(loader_on, image_files, fake, mon
         return run
 
     monkeypatch.setattr(cuda.Workspace, "copy_to_pinned", checked("upload", cuda.Workspace.copy_to_pinned))
-    monkeypatch.setattr(FakeDecoder, "decode", checked("decode", FakeDecoder.decode))
+    monkeypatch.setattr(FakeDecoder, "decode_batch", checked("decode", FakeDecoder.decode_batch))
     monkeypatch.setattr(type(fake.kernel), "__call__", checked("launch", type(fake.kernel).__call__))
     loader = loader_on(True, image_files, CHAIN, batch_size=8)
     if not waits:
@@ -112,10 +112,10 @@ def test_a_failed_batchs_memory_has_an_event(loader_on, image_files, fake, monke
 def test_the_stream_is_synchronised_before_decoding_into_new_memory(loader_on, image_files, monkeypatch):
     """Work on the stream may still use memory from torch's allocator, and the decoder may not wait for it."""
     new, decoded = [], []
-    reallocate, decode = pipeline._Slot.reallocate, FakeDecoder.decode
+    reallocate, decode = pipeline._Slot.reallocate, FakeDecoder.decode_batch
     monkeypatch.setattr(pipeline._Slot, "reallocate", lambda self, *a: (new.append(self), reallocate(self, *a))[1])
     monkeypatch.setattr(FakeStream, "synchronize", lambda self: new.clear())
-    monkeypatch.setattr(FakeDecoder, "decode", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
+    monkeypatch.setattr(FakeDecoder, "decode_batch", lambda self, *a: (decoded.append(len(new)), decode(self, *a))[1])
     list(loader_on(True, image_files, CHAIN, batch_size=8))
     assert decoded == [0] * 5
 

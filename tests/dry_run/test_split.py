@@ -28,7 +28,7 @@ def test_a_given_split_is_the_same_in_every_run(loader_on, image_files, options,
 
 def test_the_split_is_autotuned_in_the_first_batches(loader_on, image_files, monkeypatch):
     """Each candidate decodes batches, with the same pixels; the fastest one is kept."""
-    clock, decode = [0.0], FakeDecoder.decode
+    clock, decode = [0.0], FakeDecoder.decode_batch
 
     def timed(self: FakeDecoder, headers: Any, slots: Any, stream: int) -> Any:
         hint = {id(decoder): hint for decoder, hint in decoders}[id(self)]
@@ -43,7 +43,7 @@ def test_the_split_is_autotuned_in_the_first_batches(loader_on, image_files, mon
         decoders.append((self, options["load_hint"]))
 
     monkeypatch.setattr(FakeDecoder, "__init__", recorded_init)
-    monkeypatch.setattr(FakeDecoder, "decode", timed)
+    monkeypatch.setattr(FakeDecoder, "decode_batch", timed)
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
     options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
     gpu, cpu = (loader_on(device, image_files, CHAIN, **options) for device in (True, False))

@@ -83,7 +83,7 @@ def test_the_built_library_has_these_sizes():
 
 
 def test_the_built_library_has_the_fields_of_a_plan_that_is_written():
-    assert library.cuaug_writing_size() == ctypes.sizeof(PassTablePointers)
+    assert library.cuaug_pass_table_size() == ctypes.sizeof(PassTablePointers)
 
 
 def test_another_order_or_type_is_noticed(compiled):

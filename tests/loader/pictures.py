@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tests.codec.pictures import photo
+from tests.codec.images import photo
 
 __all__ = [
     "Arrays",

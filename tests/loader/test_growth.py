@@ -16,7 +16,7 @@ from cuaug import transforms as T
 from cuaug.codec import DecodedImage
 from cuaug.pipeline.cpu import _samples_per_task
 from cuaug.sources import Files, open_source
-from tests.codec.pictures import JPEG
+from tests.codec.images import JPEG
 
 CHAIN = [T.Resize((8, 8))]
 

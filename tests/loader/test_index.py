@@ -16,8 +16,8 @@ from cuaug import transforms as T
 from cuaug._runtime import cpu_limits
 from cuaug.codec import JpegIndex
 from cuaug.pipeline import cpu
+from tests.codec.images import encode
 from tests.codec.jpeg_crops import MCU, jpeg
-from tests.codec.pictures import encode
 from tests.loader.pictures import Bytes, photo, png
 from tests.loader.programs import run
 from tests.loader.test_cache import assert_equal, epochs

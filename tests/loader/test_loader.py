@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from cuaug import Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import stages_of
-from tests.codec.pictures import encode
+from tests.codec.images import encode
 from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, photo, write_photos
 
 # --- order and labels ------------------------------------------------------------------------------------------------

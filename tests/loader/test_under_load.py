@@ -201,7 +201,7 @@ def test_a_stuck_decoder_is_reported():
 
 @pytest.mark.cpu_only
 def test_a_stuck_decoder_of_several_images_names_them_all(monkeypatch, release):
-    monkeypatch.setattr(CpuDecoder, "decode_each", lambda *_, **__: release.wait(60))
+    monkeypatch.setattr(CpuDecoder, "decode_batch", lambda *_, **__: release.wait(60))
     message = r"^decoding one of sample 0, sample 1 has taken \d\.\d s so far, more than"
     with (
         Loader(Bytes(png(0), png(1)), batch_size=2, threads=2, timeout_seconds=0.5) as loader,
@@ -273,7 +273,7 @@ class Stuck(Memory):
             ready()
             if {stuck_in!r} == "read":
                 hang()
-            CpuDecoder.decode_each = hang
+            CpuDecoder.decode_batch = hang
         return super().read(index)
 
 list(Loader(Stuck(400), batch_size=4, threads=3, timeout_seconds=1, device="cpu"))

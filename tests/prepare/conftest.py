@@ -1,4 +1,4 @@
-"""Photos to prepare, and the program that does it."""
+"""A folder of photos, a fake jpegtran, and a fixture that runs `cuaug prepare`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from cuaug.commands.cli import main
-from tests.codec.pictures import RGB, encode
-from tests.prepare.stand_in import MARKED, PLAIN, StandIn
+from tests.codec.images import RGB, encode
+from tests.prepare.fake_jpegtran import MARKED, PLAIN, FakeJpegtran
 
 
 @pytest.fixture
-def stand_in(tmp_path):
+def jpegtran(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
-    program = StandIn(folder)
-    program.answer(PLAIN, MARKED)
+    program = FakeJpegtran(folder)
+    program.add_answer(PLAIN, MARKED)
     return program
 
 
@@ -33,13 +33,13 @@ def photos(tmp_path):
 
 
 @pytest.fixture
-def prepared(stand_in, tmp_path, capsys):
-    """Prepares a folder or a tar: the exit status, the target, and what was said on standard output and error."""
+def prepared(jpegtran, tmp_path, capsys):
+    """Runs `cuaug prepare` on a folder or a tar: exit status, target, standard output, standard error."""
 
     def run(source: Path) -> tuple[int, Path, str, str]:
         target = tmp_path / "prepared"
-        status = main(["prepare", str(source), str(target), "--jpegtran", stand_in.path, "--threads", "2"])
-        told = capsys.readouterr()
-        return status, target, told.out, told.err
+        status = main(["prepare", str(source), str(target), "--jpegtran", jpegtran.path, "--threads", "2"])
+        captured = capsys.readouterr()
+        return status, target, captured.out, captured.err
 
     return run

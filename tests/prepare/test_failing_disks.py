@@ -1,4 +1,4 @@
-"""`cuaug prepare` where the disk fails: of what is read it costs that file, of what is written it ends the run."""
+"""`cuaug prepare` on a failing disk: a read error costs that file, a write error ends the run."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import shutil
 
 import pytest
 
-from tests.prepare.stand_in import PLAIN
+from tests.prepare.fake_jpegtran import PLAIN
 from tests.prepare.test_tars import write_tar
 
 
 class Failing(io.FileIO):
-    """A file that can be read and written up to its 600th byte."""
+    """A file that fails beyond its 600th byte."""
 
     def __init__(self, path, mode: str, number: int, **options) -> None:
         super().__init__(path, mode, **options)
         self._failure = OSError(number, os.strerror(number))
 
     def readinto(self, buffer) -> int:
-        return self._checked(super().readinto(memoryview(buffer)[:500]))
+        return self._check(super().readinto(memoryview(buffer)[:500]))
 
     def readall(self) -> bytes:
-        return self._checked(super().readall())
+        return self._check(super().readall())
 
     def write(self, data) -> int:
-        return self._checked(super().write(data))
+        return self._check(super().write(data))
 
-    def _checked(self, done):
+    def _check(self, done):
         if self.tell() > 600:
             raise self._failure
         return done
@@ -38,9 +38,9 @@ class Failing(io.FileIO):
 
 @pytest.fixture
 def fail(monkeypatch):
-    """Makes files whose names begin so fail with this error number."""
+    """Makes files with this name prefix fail with this error number."""
 
-    def failing(prefix: str, number: int) -> None:
+    def install(prefix: str, number: int) -> None:
         opened = builtins.open
 
         def open_failing(path, mode="r", buffering=-1, *arguments, opener=None, **options):
@@ -54,25 +54,25 @@ def fail(monkeypatch):
         monkeypatch.setattr(builtins, "open", open_failing)
         monkeypatch.setattr(io, "open", open_failing)
 
-    return failing
+    return install
 
 
 @pytest.mark.parametrize("name", ["bad.jpg", "bad.csv", "bad.tar"])
 @pytest.mark.parametrize("error", [errno.EIO, errno.ESTALE])
-def test_a_file_that_cannot_be_read_to_its_end(prepared, photos, fail, name, error):
+def test_a_read_error_costs_that_file_alone(prepared, photos, fail, name, error):
     if name.endswith("tar"):
         write_tar(photos / name)
     else:
         (photos / name).write_bytes(PLAIN if name.endswith("jpg") else bytes(2000))
     fail("bad", error)
-    status, target, told, errors = prepared(photos)
-    assert status == 1 and "2 JPEGs with" in told and "1 not readable" in told
+    status, target, output, errors = prepared(photos)
+    assert status == 1 and "2 JPEGs with" in output and "1 unreadable" in output
     assert errors == f"cuaug prepare: {photos / name} cannot be read: [Errno {error}] {os.strerror(error)}\n"
     assert sorted(os.listdir(target)) == ["b.png", "cats", "empty", "labels.csv"]
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.csv", "a.tar"])
-def test_a_file_that_cannot_be_written(prepared, tmp_path, fail, name):
+def test_a_write_error_ends_the_run(prepared, tmp_path, fail, name):
     source = tmp_path / "photos"
     source.mkdir()
     if name.endswith("tar"):
@@ -85,15 +85,15 @@ def test_a_file_that_cannot_be_written(prepared, tmp_path, fail, name):
     assert os.listdir(target) == []
 
 
-def test_a_folder_that_is_removed_meanwhile(prepared, photos, tmp_path, monkeypatch):
-    """The error is that of the writing, not that the unfinished file cannot be taken away."""
+def test_a_removed_target_folder_reports_the_write_error(prepared, photos, tmp_path, monkeypatch):
+    """The failed removal of the unfinished file is not reported."""
     replace = os.replace
 
-    def late(old, new):
+    def remove_and_replace(old, new):
         shutil.rmtree(tmp_path / "prepared")
         replace(old, new)
 
-    monkeypatch.setattr(os, "replace", late)
+    monkeypatch.setattr(os, "replace", remove_and_replace)
     status, target, _, errors = prepared(photos / "labels.csv")
     assert status == 1 and errors.startswith(f"cuaug prepare: {target}/labels.csv: [Errno 2] No such file")
     assert f"-> '{target}/labels.csv'" in errors

@@ -1,4 +1,4 @@
-"""`cuaug prepare` of tars, in which nothing may get lost."""
+"""`cuaug prepare` on tars: no member may get lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cuaug.sources import TarShards
-from tests.prepare.stand_in import MARKED, PLAIN
+from tests.prepare.fake_jpegtran import MARKED, PLAIN
 
 MEMBERS = {"0001.jpg": PLAIN, "0001.cls": b"7", "x/0002.jpg": PLAIN, "x/0002.cls": b"8"}
 
@@ -32,14 +32,14 @@ def write_tar(path: Path, **pax: str) -> Path:
 
 
 @pytest.mark.parametrize("pax", [{}, {"size": "{size}", "comment": "kept"}], ids=["plain", "sizes in PAX records"])
-def test_a_tar(prepared, tmp_path, pax):
+def test_a_tar_is_written_anew(prepared, tmp_path, pax):
     source = write_tar(tmp_path / "shard-0.tar", **pax)
     os.chmod(source, 0o640)
     os.utime(source, (7654321, 7654321))
-    status, target, told, errors = prepared(source)
-    is_like = (target / "shard-0.tar").stat()
-    assert (is_like.st_mode & 0o777, is_like.st_mtime) == (0o640, 7654321)
-    assert status == 0 and "2 JPEGs with restart markers" in told and not errors
+    status, target, output, errors = prepared(source)
+    file_status = (target / "shard-0.tar").stat()
+    assert (file_status.st_mode & 0o777, file_status.st_mtime) == (0o640, 7654321)
+    assert status == 0 and "2 JPEGs with restart markers" in output and not errors
     with tarfile.open(target / "shard-0.tar") as tar:
         assert tar.getnames() == ["x", *MEMBERS] and tar.getmembers()[0].isdir()
         read = {member.name: tar.extractfile(member).read() for member in tar.getmembers()[1:]}
@@ -48,16 +48,16 @@ def test_a_tar(prepared, tmp_path, pax):
     assert read == {name: MARKED if name.endswith("jpg") else data for name, data in MEMBERS.items()}
 
 
-def test_indexes_of_shards_are_left_out(prepared, tmp_path):
-    """A tar that was prepared is often as large as it was, and as old: the old one's index says where nothing lies."""
+def test_shard_indexes_are_left_out(prepared, tmp_path):
+    """A prepared tar often has the size and time of its original, so the old index would count as valid."""
     source = tmp_path / "shards"
     source.mkdir()
     write_tar(source / "a.tar")
     assert len(TarShards(source)) == 2 and (source / "a.tar.cuaug-index").exists()
     (tmp_path / "prepared").mkdir()
     shutil.copy(source / "a.tar.cuaug-index", tmp_path / "prepared")
-    _, target, told, _ = prepared(source)
-    assert os.listdir(target) == ["a.tar"] and "0 other files copied" in told
+    _, target, output, _ = prepared(source)
+    assert os.listdir(target) == ["a.tar"] and "0 other files copied" in output
     shards = TarShards(target)
     assert [shards.read(i) for i in range(2)] == [(MARKED, 7), (MARKED, 8)]
 
@@ -74,28 +74,28 @@ def test_a_tar_with_links_and_names_of_any_kind(prepared, tmp_path):
             member = tarfile.TarInfo(name)
             member.type, member.linkname = kind, odd
             tar.addfile(member)
-    status, target, told, _ = prepared(path)
-    assert status == 0 and "2 JPEGs with" in told
+    status, target, output, _ = prepared(path)
+    assert status == 0 and "2 JPEGs with" in output
     with tarfile.open(target / "a.tar", encoding="utf-8", errors="surrogateescape") as tar:
         assert tar.getnames() == [odd, "n" * 180 + ".jpg", "hard.jpg", "soft.jpg"]
         assert tar.extractfile("hard.jpg").read() == MARKED and tar.getmember("soft.jpg").linkname == odd
 
 
-def damaged_tar(how: str, path: Path) -> None:
+def write_damaged_tar(damage: str, path: Path) -> None:
     write_tar(path)
     data = bytearray(path.read_bytes())
     second = data.index(b"0001.cls")
-    if how == "a damaged header":
+    if damage == "a damaged header":
         data[second + 150] ^= 1
-    elif how == "cut in a header":
+    elif damage == "cut in a header":
         data = data[: second + 100]
-    elif how == "two archives":
+    elif damage == "two archives":
         data = data * 2
-    elif how == "compressed":
+    elif damage == "compressed":
         data = bytearray(gzip.compress(bytes(data)))
-    elif how == "empty":
+    elif damage == "empty":
         data = bytearray()
-    else:  # a type that tarfile passes over, with data
+    else:  # a member type, with data, that tarfile skips
         data[second + 156 : second + 157] = b"D"
         data[second + 148 : second + 156] = b"        "
         data[second + 148 : second + 156] = b"%06o\0 " % sum(data[second : second + 512])
@@ -103,20 +103,19 @@ def damaged_tar(how: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "how", ["a damaged header", "cut in a header", "two archives", "compressed", "empty", "another type"]
+    "damage", ["a damaged header", "cut in a header", "two archives", "compressed", "empty", "another type"]
 )
-def test_a_tar_that_would_lose_something(prepared, tmp_path, how):
-    """It is copied as it is, and told of by name."""
+def test_a_tar_that_would_lose_a_member_is_copied_unchanged(prepared, tmp_path, damage):
     path = tmp_path / "a.tar"
-    damaged_tar(how, path)
-    status, target, told, errors = prepared(path)
-    assert status == 0 and "0 JPEGs with" in told and "1 kept as they were" in told
-    assert errors.count("\n") == 1 and f"{path} is kept as it was: " in errors
+    write_damaged_tar(damage, path)
+    status, target, output, errors = prepared(path)
+    assert status == 0 and "0 JPEGs with" in output and "1 copied unchanged" in output
+    assert errors.count("\n") == 1 and f"{path} is copied unchanged: " in errors
     assert (target / "a.tar").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("form", ["gnu", "posix"])
-def test_a_sparse_member(prepared, tmp_path, form):
+def test_a_tar_with_a_sparse_member_is_copied_unchanged(prepared, tmp_path, form):
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 20)
     path = tmp_path / "a.tar"

@@ -183,7 +183,7 @@ class FakeDecoder:
         self.wrapped += 1
         return array
 
-    def decode(self, headers: Any, slots: Any, stream: int) -> list[Any]:
+    def decode_batch(self, headers: Any, slots: Any, stream: int) -> list[Any]:
         assert len({slot.data_ptr() for slot in slots}) == len(slots) == len(headers)
         self._call(len(headers))
         results: list[Any] = []

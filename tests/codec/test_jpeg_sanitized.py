@@ -1,8 +1,6 @@
-"""The library's look at JPEGs, and what it cuts out of them, under AddressSanitizer and UndefinedBehaviorSanitizer.
+"""Parsing and cropping of damaged and truncated JPEGs under AddressSanitizer and UndefinedBehaviorSanitizer.
 
-The files are damaged, and end anywhere.
-
-And copies of it with one deliberate mistake each, which must be reported: otherwise the clean run would prove nothing.
+A copy of the library with a deliberate mistake must be reported; otherwise the clean run would prove nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from tests.support.sanitizers import ADDRESS, each, planted, run
+from tests.support.sanitizers import ADDRESS, planted, run, run_each
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,8 +22,8 @@ pytestmark = [
 ]
 
 MISTAKES = {
-    "frame": ("jpeg/headers.h", "if ({at + 10 > size <> false} || found"),
-    "progress": ("jpeg/headers.h", "{end > size <> false} || !progress.note"),
+    "frame": ("jpeg/headers.h", "if ({at + 10 > size <> false} || header"),
+    "progress": ("jpeg/headers.h", "{end > size <> false} || !progress.add"),
     "entries": ("jpeg/headers.h", "if ({end > size <> false}) return 0;"),
     "directory": ("jpeg/headers.h", "if ({directory + 2 > size <> false}) return 0;"),
     "scan": ("jpeg/headers.h", "size_t({size - 1 - at <> size - at})"),
@@ -33,15 +31,15 @@ MISTAKES = {
     "marker": ("jpeg/headers.h", "for (int64_t at = 2; {at + 2 <= size <> at + 1 <= size} &&"),
     "result": ("jpeg/headers.h", "memcpy(out + {5 * i <> 5 * i + 1}, &header, sizeof header);"),
     "segment": ("jpeg/frame.h", "if (length < 2 || {end > size <> false}) return false;"),
-    "part": ("jpeg/crop.h", "size_t({frame.begin <> frame.begin + (1 << 16)}));"),
+    "headers": ("jpeg/crop.h", "size_t({frame.data_begin <> frame.data_begin + (1 << 16)}));"),
     "bits": ("jpeg/huffman.h", "if ({end - next >= 8 <> end - next >= 1} && "),
-    "room": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
+    "capacity": ("jpeg/huffman.h", "if ({end - next < 16 <> end - next < 1}) {"),
     "sum": ("jpeg/index.h", "for (; {at + 64 <= size <> at < size}; at += 64)"),
 }
 
 
 def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
-    """These sources of what looks at JPEGs, with the sanitizers."""
+    """Compile the JPEG kernels with the sanitizers."""
     source, library = folder / "headers.cpp", folder / "headers.so"
     source.write_text('#define EXPORT __attribute__((visibility("default")))\n#include "jpeg/crop.h"\n')
     options = ["-std=c++17", "-fPIC", "-shared", *ADDRESS, f"-I{kernels}", *flags]
@@ -49,20 +47,20 @@ def compiled(folder: Path, kernels: Path, flags: list[str]) -> Path:
     return library
 
 
-def test_damaged_files(tmp_path):
+def test_damaged_files_are_clean(tmp_path):
     library = compiled(tmp_path, KERNEL_DIRECTORY, [])
-    status, said = run(library, "libasan.so", ["-m", "tests.codec.sanitized", str(library), "3000"])
-    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) parts", said)
-    assert status == 0 and found, said[-5000:]
+    status, output = run(library, "libasan.so", ["-m", "tests.codec.sanitized_jpegs", str(library), "3000"])
+    found = re.search(r"(\d+) of (\d+) files are sound, (\d+) crops", output)
+    assert status == 0 and found, output[-5000:]
     assert 100 < int(found[1]) < int(found[2]) - 3000 and int(found[3]) > 50
 
 
 def test_wrong_accesses_are_reported(tmp_path):
     library = compiled(tmp_path, tmp_path / "kernels", planted(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
-    work = f"sanitized.main({str(library)!r}, 300)"
-    found = each(library, "libasan.so", "from tests.codec import sanitized", work, numbers, tmp_path)
-    status, said = found.pop("none")
-    assert status == 0 and "parts" in said, f"sources that can make every mistake, and make none: {said}"
-    for mistake, (status, said) in found.items():
-        assert status != 0 and "ERROR: AddressSanitizer" in said, f"{mistake}: {said[-5000:]}"
+    work = f"sanitized_jpegs.main({str(library)!r}, 300)"
+    found = run_each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)
+    status, output = found.pop("none")
+    assert status == 0 and "crops" in output, f"the library without a mistake: {output}"
+    for mistake, (status, output) in found.items():
+        assert status != 0 and "ERROR: AddressSanitizer" in output, f"{mistake}: {output[-5000:]}"

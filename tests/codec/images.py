@@ -1,4 +1,4 @@
-"""Encoded pictures for the tests of the codec, and what Pillow makes of them."""
+"""Encoded images for the codec tests, and Pillow as the reference decoder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ H, W = 37, 53
 
 
 def photo(height: int, width: int, seed: int = 0) -> np.ndarray:
-    """Smooth random colours, no two corners alike: (height, width, 3) uint8."""
+    """Smooth random colours with four different corners: (height, width, 3) uint8."""
     coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
@@ -25,7 +25,7 @@ def encode(image: Image.Image, form: str, **options) -> bytes:
 
 
 def as_pillow(data: bytes) -> np.ndarray:
-    """The reference: decoded, turned upright and converted by Pillow alone."""
+    """The reference: decoded, oriented and converted by Pillow alone."""
     return np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB"))
 
 
@@ -46,7 +46,7 @@ def chunk(name: bytes, body: bytes) -> bytes:
 
 
 def png16(samples: np.ndarray) -> bytes:
-    """A 16-bit PNG, which Pillow cannot write in colour, of (h, w, c) uint16 with 1 to 4 channels."""
+    """Encode (h, w, c) uint16, 1 to 4 channels, as a 16-bit PNG, which Pillow cannot write in colour."""
     h, w, c = samples.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
     head = struct.pack(">IIBBBBB", w, h, 16, {1: 0, 2: 4, 3: 2, 4: 6}[c], 0, 0, 0)
@@ -61,7 +61,7 @@ def bmp_555() -> bytes:
 
 
 def adobe_cmyk() -> tuple[bytes, bytes, bytes]:
-    """(Adobe CMYK, the same without the Adobe marker, the same declared YCCK) as JPEG."""
+    """JPEGs: Adobe CMYK; the same without the Adobe marker; the same declared YCCK."""
     data = encode(RGB.convert("CMYK"), "JPEG", quality=92)
     start = data.index(b"\xff\xee")
     end = start + 2 + struct.unpack(">H", data[start + 2 : start + 4])[0]
@@ -99,7 +99,7 @@ def formats() -> dict[str, bytes]:
     files["webp animated"] = encode(RGB, "WEBP", save_all=True, append_images=[RGB.rotate(180)], duration=100)
     for compression in ("tiff_lzw", "jpeg", "tiff_adobe_deflate", "packbits"):
         files[f"tiff {compression}"] = encode(RGB, "TIFF", compression=compression)
-    for mode in ("CMYK", "YCbCr"):  # not raw: before 13, Pillow cannot read its own YCbCr that way
+    for mode in ("CMYK", "YCbCr"):  # not raw: Pillow before 13 cannot read its own raw YCbCr
         files[f"tiff {mode}"] = encode(RGB.convert(mode), "TIFF", compression="tiff_lzw")
     files["tiff two pages"] = encode(RGB, "TIFF", save_all=True, append_images=[RGB.rotate(180)])
     files["bigtiff"] = encode(RGB, "TIFF", big_tiff=True)
@@ -117,7 +117,7 @@ FORMATS = formats()
 
 
 def tiff_block(value: int, order: str = "<", kind: int = 3, count: int = 1, copies: int = 1) -> bytes:
-    """An EXIF block with the orientation tag and nothing else."""
+    """An EXIF block with the orientation tag alone."""
     body = struct.pack(order + ("I" if kind == 4 else "HH"), *((value,) if kind == 4 else (value, 0)))
     entry = struct.pack(order + "HHI", 0x0112, kind, count) + body
     magic = b"II*\0" if order == "<" else b"MM\0*"

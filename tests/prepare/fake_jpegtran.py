@@ -1,4 +1,4 @@
-"""A program in place of jpegtran, which is not everywhere, and what it knows."""
+"""A fake jpegtran, because the real one may not be installed, with its test images."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.codec.pictures import app1, encode, photo, tiff_block
+from tests.codec.images import app1, encode, photo, tiff_block
 
 LARGE = Image.fromarray(photo(200, 410))
 PLAIN = encode(LARGE, "JPEG", quality=85, subsampling=2)
-# 26 MCUs of 16 pixels in a row: of what divides them, 2 comes nearest to 64 pixels.
+# An MCU row has 26 MCUs of 16 pixels: the divisor 2 comes nearest to 64 pixels.
 MARKED = encode(LARGE, "JPEG", quality=85, subsampling=2, restart_marker_blocks=2)
-TURNED = PLAIN[:2] + app1(tiff_block(6)) + PLAIN[2:]
+ROTATED = PLAIN[:2] + app1(tiff_block(6)) + PLAIN[2:]
 
 
-class StandIn:
-    """A program that answers as told, as jpegtran would to the sample that it is tried with, and else with status 1.
+class FakeJpegtran:
+    """A program that returns prepared answers, and exits with status 1 for any other input.
+
+    It answers `check_jpegtran`'s trial image as jpegtran does.
 
     Attributes:
         path: of the program.
@@ -37,18 +39,18 @@ with open(folder / "calls", "a") as calls:
 if not answer.exists():
     sys.exit("Premature end of JPEG file\\nnot known")
 if answer.read_bytes() == b"interrupted":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored by what a shell started in its background
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell makes its background jobs ignore it
     os.kill(os.getpid(), signal.SIGINT)
 sys.stdout.buffer.write(answer.read_bytes())
 """
         Path(self.path).write_text(text)
         os.chmod(self.path, 0o755)
         sample = Image.linear_gradient("L")
-        self.answer(encode(sample, "JPEG"), encode(sample, "JPEG", restart_marker_blocks=8))
+        self.add_answer(encode(sample, "JPEG"), encode(sample, "JPEG", restart_marker_blocks=8))
 
-    def answer(self, data: bytes, with_this: bytes) -> None:
-        (self.folder / hashlib.sha1(data).hexdigest()).write_bytes(with_this)
+    def add_answer(self, data: bytes, answer: bytes) -> None:
+        (self.folder / hashlib.sha1(data).hexdigest()).write_bytes(answer)
 
     def calls(self) -> list[str]:
-        """The arguments of all calls but the first, with the sample."""
+        """The arguments of all calls but the first, which is the trial."""
         return (self.folder / "calls").read_text().splitlines()[1:]

@@ -1,6 +1,6 @@
-"""Damaged JPEGs, read and cut with a library that has a sanitizer: run by test_walk_sanitized.py in a process.
+"""Parses and crops damaged JPEGs with a sanitized library; test_jpeg_sanitized.py runs it in a process.
 
-Each file lies in an allocation of exactly its size, so that one byte too many is a byte out of bounds.
+Each file is an allocation of exactly its size, so that reading one byte too many is out of bounds.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import sys
 
 from PIL import Image
 
+from tests.codec.images import app1, encode, jpeg_with, tiff_block
 from tests.codec.mutations import mutate
 from tests.codec.originals import ORIGINALS
-from tests.codec.pictures import app1, encode, jpeg_with, tiff_block
 
 LIBC = ctypes.CDLL(None)
 LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
@@ -25,16 +25,16 @@ def main(path: str, count: int) -> None:
     library.cuaug_tiff_orientation.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.cuaug_count_scans.argtypes = [ctypes.c_void_p, ctypes.c_int64]
     library.cuaug_jpeg_headers.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
-    library.cuaug_cut_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
-    library.cuaug_cut_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
-    library.cuaug_cut_jpeg.restype = ctypes.c_int64
+    library.cuaug_crop_jpeg.argtypes = [ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    library.cuaug_crop_jpeg.argtypes += [ctypes.c_int64, ctypes.c_void_p]
+    library.cuaug_crop_jpeg.restype = ctypes.c_int64
     jpegs = [data for name, data in ORIGINALS.items() if name.startswith("jpeg")]
     noise = Image.effect_noise((200, 96), 60)
     rows = [encode(noise.convert(mode), "JPEG", quality=q) for mode in ("L", "RGB") for q in (60, 95)]
     rows += [encode(noise.convert("YCbCr"), "JPEG", subsampling=factors, optimize=True) for factors in range(3)]
     jpegs += rows * 3
-    turned = jpeg_with(app1(tiff_block(6)))
-    files = [turned[:n] for n in range(len(turned) + 1)]
+    rotated = jpeg_with(app1(tiff_block(6)))
+    files = [rotated[:n] for n in range(len(rotated) + 1)]
     files += [data[:n] for data in jpegs for n in range(0, min(len(data), 1200))]
     blocks = [tiff_block(6, order)[:n] for order in "<>" for n in range(len(tiff_block(6)) + 1)]
     rng = random.Random(0)
@@ -60,27 +60,28 @@ def main(path: str, count: int) -> None:
         sound += sum(value > 0 for value in (ctypes.c_int32 * (5 * n)).from_address(out)[3::5])
         for address in (*held, out):
             LIBC.free(address)
-    library.cuaug_indexes_new.argtypes, library.cuaug_indexes_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
-    library.cuaug_indexes_delete.argtypes = [ctypes.c_void_p]
-    indexes = library.cuaug_indexes_new(1 << 30, 1)
-    parts = sum(cut(library, rng, data, indexes) for _ in range(3) for data in files)
-    library.cuaug_indexes_delete(indexes)
-    print(sound, "of", len(files), "files are sound,", parts, "parts were cut out")
+    library.cuaug_jpeg_index_new.argtypes, library.cuaug_jpeg_index_new.restype = [ctypes.c_int64] * 2, ctypes.c_void_p
+    library.cuaug_jpeg_index_delete.argtypes = [ctypes.c_void_p]
+    index = library.cuaug_jpeg_index_new(1 << 30, 1)
+    crops = sum(crop(library, rng, data, index) for _ in range(3) for data in files)
+    library.cuaug_jpeg_index_delete(index)
+    print(sound, "of", len(files), "files are sound,", crops, "crops were made")
 
 
-def cut(library: ctypes.CDLL, rng: random.Random, data: bytes, indexes: int) -> bool:
-    """Whether a part was cut out, for a region that lies in the pictures, or for any at all."""
+def crop(library: ctypes.CDLL, rng: random.Random, data: bytes, index: int) -> bool:
+    """Crop a JPEG to a region, mostly inside the image; whether that succeeded."""
     top, left = rng.randrange(30), rng.randrange(45)
     region = [top, left, top + 5, left + 5] if rng.random() < 0.9 else [rng.randrange(-70000, 70000) for _ in range(4)]
-    room = max(0, len(data) + rng.choice((0, 64, -1, -len(data) // 2)))
-    held, out, shows = exact(data), exact(bytes(room)), exact(bytes(32))
-    written = library.cuaug_cut_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), indexes, out, room, shows)
-    for address in (held, out, shows):
+    capacity = max(0, len(data) + rng.choice((0, 64, -1, -len(data) // 2)))
+    held, out, corners = exact(data), exact(bytes(capacity)), exact(bytes(32))
+    written = library.cuaug_crop_jpeg(held, len(data), (ctypes.c_int64 * 4)(*region), index, out, capacity, corners)
+    for address in (held, out, corners):
         LIBC.free(address)
     return written > 0
 
 
 def exact(data: bytes) -> int:
+    """Copy to an allocation of exactly this size."""
     address = LIBC.malloc(len(data))
     ctypes.memmove(address, data, len(data))
     return address

@@ -1,4 +1,4 @@
-"""The library's look at a JPEG's markers and EXIF, against the same in plain Python."""
+"""The JPEG marker and EXIF parser against a reference in plain Python."""
 
 from __future__ import annotations
 
@@ -14,23 +14,21 @@ from PIL import Image
 from cuaug._runtime.native import library
 from cuaug.codec import nv
 from cuaug.codec.sniff import MAX_SCANS, jpeg_headers
+from tests.codec.images import FORMATS, app1, jpeg_with, tiff_block
 from tests.codec.mutations import join, split
-from tests.codec.pictures import FORMATS, app1, jpeg_with, tiff_block
 
 TABLES = {0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)}
-
-
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
-ODD = [0, 0, 0, 0, 0]
+REJECTED = [0, 0, 0, 0, 0]
 
 
-def told(data: bytes) -> list[int]:
-    """[height, width, components, orientation, restart interval]; zeros where markers or EXIF are odd."""
-    frame, turn, restarts, blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, 0, None, 2
-    ids: list[int] = []  # of a progressive frame's components
-    inexact: list[set[int]] = []  # and the coefficients that no scan has brought to the last bit
+def reference_header(data: bytes) -> list[int]:
+    """[height, width, components, orientation, restart interval]; zeros if markers or EXIF are unusual."""
+    frame, rotation, interval, exif_blocks, scans, missing, at = [0, 0, 0], 1, 0, 0, 0, None, 2
+    ids: list[int] = []  # components of a progressive frame
+    inexact: list[set[int]] = []  # their coefficients that no scan has coded to the last bit
     if data[:3] != b"\xff\xd8\xff":
-        return ODD
+        return REJECTED
     try:
         while data[at] == 0xFF:
             marker = data[at + 1]
@@ -38,48 +36,48 @@ def told(data: bytes) -> list[int]:
                 at += 1
                 continue
             if marker == 0xD9:
-                return [*frame, turn, restarts] if scans and not missing and not any(inexact) else ODD
+                return [*frame, rotation, interval] if scans and not missing and not any(inexact) else REJECTED
             if marker < 0xC0 or 0xD0 <= marker <= 0xD8 or (scans and marker not in TABLES):
-                return ODD
+                return REJECTED
             length = data[at + 2] << 8 | data[at + 3]
             end = at + 2 + length
             if marker == 0xDA:
                 scans += 1
                 missing = None if missing is None else missing - data[at + 4]
                 if scans > MAX_SCANS or (missing is not None and missing < 0):
-                    return ODD
+                    return REJECTED
                 if inexact:
                     count = data[at + 4]
                     first, last, bits = data[at + 5 + 2 * count : at + 8 + 2 * count]
                     if length != 6 + 2 * count or not first <= last <= 63 or end > len(data):
-                        return ODD
-                    for which in data[at + 5 : at + 5 + 2 * count : 2]:
-                        left = inexact[ids.index(which)]
-                        (left.update if bits & 15 else left.difference_update)(range(first, last + 1))
+                        return REJECTED
+                    for component in data[at + 5 : at + 5 + 2 * count : 2]:
+                        remaining = inexact[ids.index(component)]
+                        (remaining.update if bits & 15 else remaining.difference_update)(range(first, last + 1))
                 while data[end] != 0xFF or data[end + 1] in (0x00, 0xFF, *range(0xD0, 0xD8)):
                     end += 1
             elif marker in FRAMES:
                 if frame[2] or length < 8 + 3 * data[at + 9]:
-                    return ODD
+                    return REJECTED
                 frame = [data[at + 5] << 8 | data[at + 6], data[at + 7] << 8 | data[at + 8], data[at + 9]]
                 if marker in (0xC0, 0xC1, 0xC9):
                     missing = data[at + 9]
                 if marker in (0xC2, 0xCA):
                     if data[at + 9] > 4 or end > len(data):
-                        return ODD
+                        return REJECTED
                     ids = [*data[at + 10 : at + 10 + 3 * data[at + 9] : 3]]
                     inexact = [set(range(64)) for _ in ids]
             elif marker == 0xDD and not scans and length == 4:
-                restarts = data[at + 4] << 8 | data[at + 5]
+                interval = data[at + 4] << 8 | data[at + 5]
             elif marker == 0xE1 and data[at + 4 : at + 10] == b"Exif\0\0":
-                blocks += 1
-                turn = orientation(data[at + 10 : end]) if end <= len(data) else 0
-                if blocks > 1 or scans or not turn:
-                    return ODD
+                exif_blocks += 1
+                rotation = orientation(data[at + 10 : end]) if end <= len(data) else 0
+                if exif_blocks > 1 or scans or not rotation:
+                    return REJECTED
             at = end
-    except (IndexError, ValueError):  # it ends too early; a scan is of no component that there is
+    except (IndexError, ValueError):  # the data ends early, or a scan names an unknown component
         pass
-    return ODD
+    return REJECTED
 
 
 def orientation(tiff: bytes) -> int:
@@ -98,17 +96,17 @@ def orientation(tiff: bytes) -> int:
     return values[0][2] if values and 1 <= values[0][2] <= 8 else 1
 
 
-def library_told(data: bytes) -> list[int]:
+def library_header(data: bytes) -> list[int]:
     return [value for (value,) in jpeg_headers([data])]
 
 
-def test_where_bytes_of_another_class_are():
+def test_a_subclass_of_bytes_is_read():
     class Named(bytes):
         name = ""
 
     data = Named(encoded())
     data.name = "its own attributes come after its bytes"
-    assert library_told(data) == library_told(bytes(data)) == [16, 24, 3, 1, 0]
+    assert library_header(data) == library_header(bytes(data)) == [16, 24, 3, 1, 0]
 
 
 def encoded(**options) -> bytes:
@@ -132,18 +130,18 @@ BYTES = st.sampled_from(
 
 @pytest.mark.parametrize("data", FILES)
 def test_encoders_files_are_sound(data):
-    found = told(data)
+    found = reference_header(data)
     assert (
         found == [16, 24, 3, 6 if b"Exif" in data else 1, 1 if b"\xff\xdd" in data else 0]
-        and library_told(data) == found
+        and library_header(data) == found
     )
-    # From every place on it is cut, it has no end; what follows the end is nobody's business.
+    # A truncated file has no end; bytes after the end do not matter.
     assert not any(map(any, jpeg_headers([data[:n] for n in range(len(data))])))
-    assert library_told(data + b"\xff\xff\xe1") == found
+    assert library_header(data + b"\xff\xff\xe1") == found
 
 
 def test_markers_anywhere_in_a_scan():
-    """The library looks at 16 bytes at once, and at what is left one by one."""
+    """The parser scans 16 bytes at a time, and the rest byte by byte."""
     scan = FILES[0].index(b"\xff\xda")
     head = FILES[0][: scan + 2 + int.from_bytes(FILES[0][scan + 2 : scan + 4], "big")]
     pieces = [b"\xff\x00", b"\xff\xff", b"\xff\xd0", b"\xff\xd7", b"\xff\xd8", b"\xff\xd9", b"\xff\xcf", b"\x00\xff"]
@@ -154,9 +152,9 @@ def test_markers_anywhere_in_a_scan():
         for piece in pieces
         for end in (b"\xff\xd9", b"\xff", b"")
     ]
-    found = [list(one) for one in zip(*jpeg_headers(files), strict=True)]
-    assert found == [told(file) for file in files]
-    assert len({tuple(one) for one in found}) == 2
+    found = [list(header) for header in zip(*jpeg_headers(files), strict=True)]
+    assert found == [reference_header(file) for file in files]
+    assert len({tuple(header) for header in found}) == 2
 
 
 def damage(data: st.DataObject, file: bytes) -> bytes:
@@ -169,38 +167,38 @@ def damage(data: st.DataObject, file: bytes) -> bytes:
 
 
 @given(st.data(), st.sampled_from(FILES))
-def test_of_damaged_files_both_think_the_same(data, file):
-    cut = damage(data, file)
-    assert library_told(cut) == told(cut)
+def test_damaged_files_equal_the_reference(data, file):
+    damaged = damage(data, file)
+    assert library_header(damaged) == reference_header(damaged)
 
 
 @given(st.lists(BYTES | st.just(0xFF), max_size=60))
-def test_of_what_is_no_jpeg_too(rest):
+def test_random_markers_equal_the_reference(rest):
     data = bytes([0xFF, 0xD8, *rest])
-    assert library_told(data) == told(data)
+    assert library_header(data) == reference_header(data)
 
 
 @settings(max_examples=300)
 @given(st.data(), st.sampled_from([tiff_block(6), tiff_block(3, ">"), tiff_block(6, copies=2)]))
-def test_of_exif_both_think_the_same(data, block):
+def test_damaged_exif_equals_the_reference(data, block):
     damaged = bytearray(block)
     for at, value in data.draw(st.lists(st.tuples(st.integers(0, len(block) - 1), st.integers(0, 255)), max_size=3)):
         damaged[at] = value
-    cut = bytes(damaged[: data.draw(st.just(len(block)) | st.integers(0, len(block)))])
-    assert library.cuaug_tiff_orientation(cut, len(cut)) == orientation(cut)
-    within = jpeg_with(app1(cut))
-    assert library_told(within) == told(within)
-    assert library_told(within)[3] == orientation(cut)
+    exif = bytes(damaged[: data.draw(st.just(len(block)) | st.integers(0, len(block)))])
+    assert library.cuaug_tiff_orientation(exif, len(exif)) == orientation(exif)
+    file = jpeg_with(app1(exif))
+    assert library_header(file) == reference_header(file)
+    assert library_header(file)[3] == orientation(exif)
 
 
 @given(st.data(), st.sampled_from(FILES))
 def test_nvimagecodec_reads_the_same_size(data, file):
-    """Of what is sound, wherever it can read one: it is not asked."""
-    cut = damage(data, file)
-    height, width, components, turn, _ = library_told(cut)
-    if turn and height * width:
+    """For accepted files; cuaug never asks nvImageCodec for their size."""
+    damaged = damage(data, file)
+    height, width, components, rotation, _ = library_header(damaged)
+    if rotation and height * width:
         try:
-            stream = nv().CodeStream(cut)
+            stream = nv().CodeStream(damaged)
             size = [stream.height, stream.width, stream.num_channels]
         except RuntimeError:
             return
@@ -209,35 +207,35 @@ def test_nvimagecodec_reads_the_same_size(data, file):
 
 def test_many_files_at_once():
     files = [*FILES, b"", b"\xff\xd8", *FORMATS.values(), FILES[0][:-1]] * 3
-    assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [told(data) for data in files]
+    assert list(map(list, zip(*jpeg_headers(files), strict=True))) == [reference_header(data) for data in files]
     assert jpeg_headers([]) == ([], [], [], [], [])
 
 
 @given(st.data())
 def test_the_scans_of_a_progressive_file(data):
-    """In any order, twice or not at all: sound where the last scan of each coefficient brings its last bit."""
+    """Scans in any order, repeated or missing: accepted if each coefficient's last scan codes its last bit."""
     parts = split(FILES[2])
     scans = [part for part in parts if part.name == b"\xda"]
     chosen = data.draw(st.permutations(scans)) if data.draw(st.booleans()) else list(scans)
     for _ in range(data.draw(st.integers(0, 2))):
         chosen.insert(data.draw(st.integers(0, len(chosen))), data.draw(st.sampled_from(scans)))
     file = join(FILES[2], [part for part in parts if part.name != b"\xda"] + chosen[data.draw(st.integers(0, 2)) :])
-    assert library_told(file) == told(file)
+    assert library_header(file) == reference_header(file)
 
 
-def test_as_many_scans_as_are_allowed():
+def test_the_limit_of_scans():
     head = bytes([0xFF, 0xD8, 0xFF, 0xC2, 0, 11, 8, 0, 1, 0, 1, 1, 1, 0x11, 0])
-    for scans, found in ((MAX_SCANS, [1, 1, 1, 1, 0]), (MAX_SCANS + 1, ODD)):
+    for scans, found in ((MAX_SCANS, [1, 1, 1, 1, 0]), (MAX_SCANS + 1, REJECTED)):
         data = head + bytes([0xFF, 0xDA, 0, 8, 1, 1, 0, 0, 63, 0, 7]) * scans + b"\xff\xd9"
-        assert library_told(data) == found == told(data)
+        assert library_header(data) == found == reference_header(data)
 
 
 @pytest.mark.parametrize(
     "frame",
     [[0xFF, 0xC0, 0, 11, 8, 0, 9, 0, 9, 1, 1, 0x11, 0], [0xFF, 0xC0, 0, 7, 8, 0, 9, 0, 9]],
-    ids=["a second frame", "a frame that is cut short"],
+    ids=["a second frame", "a truncated frame header"],
 )
-def test_a_size_that_readers_may_disagree_on(frame):
+def test_an_ambiguous_size_is_rejected(frame):
     at = FILES[0].index(b"\xff\xc0")
     before, after = FILES[0][:at], FILES[0][at:]
-    assert library_told(before + bytes(frame) + after) == ODD == told(before + bytes(frame) + after)
+    assert library_header(before + bytes(frame) + after) == REJECTED == reference_header(before + bytes(frame) + after)

@@ -1,4 +1,4 @@
-"""Which JPEGs get restart markers, and that they stay the same pictures; with jpegtran itself where it is installed."""
+"""`cuaug prepare` on JPEGs: which files get restart markers, and that their pixels stay the same."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from PIL.TiffImagePlugin import IFDRational
 
 import cuaug
 from cuaug import transforms as T
-from cuaug.codec.jpeg_crop import cut_out
+from cuaug.codec.jpeg_crop import crop_jpeg
 from cuaug.commands.cli import main
 from cuaug.commands.prepare import with_restarts
-from tests.codec.pictures import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
-from tests.prepare.stand_in import LARGE, MARKED, PLAIN, TURNED
+from tests.codec.images import adobe_cmyk, app1, as_pillow, encode, photo, tiff_block
+from tests.prepare.fake_jpegtran import LARGE, MARKED, PLAIN, ROTATED
 
 needs_jpegtran = pytest.mark.skipif(shutil.which("jpegtran") is None, reason="jpegtran is not installed")
 
@@ -25,26 +25,26 @@ OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, sub
 
 
 @pytest.mark.parametrize(
-    ("data", "answer", "why"),
+    ("data", "answer", "reason"),
     [
         (PLAIN[:-400] + b"\xff\xd9", None, "jpegtran: not known"),
         (PLAIN[:900], None, "always decoded as a whole"),
         (b"\xff\xd8\xff\xe0not a picture", None, "Truncated File Read"),
         (adobe_cmyk()[0], None, "always decoded as a whole"),
-        (TURNED, None, "jpegtran: not known"),
-        (TURNED, OTHER, "jpegtran would change the picture"),
-        (TURNED, MARKED, "jpegtran would change the picture"),
-        (TURNED, b"", "damaged: "),
-        (TURNED, encode(LARGE, "JPEG", quality=85, subsampling=2, progressive=True), "does not set restart markers"),
-        (TURNED, PLAIN, "does not set restart markers"),
-        (SEVERAL, None, "MPO, a file of several pictures"),
+        (ROTATED, None, "jpegtran: not known"),
+        (ROTATED, OTHER, "jpegtran would change the image"),
+        (ROTATED, MARKED, "jpegtran would change the image"),
+        (ROTATED, b"", "damaged: "),
+        (ROTATED, encode(LARGE, "JPEG", quality=85, subsampling=2, progressive=True), "does not set restart markers"),
+        (ROTATED, PLAIN, "does not set restart markers"),
+        (SEVERAL, None, "MPO, a file of several images"),
     ],
     ids=[
         "no end",
         "cut short",
         "no picture",
         "CMYK",
-        "it fails",
+        "jpegtran fails",
         "other pixels",
         "other EXIF",
         "nothing",
@@ -53,30 +53,29 @@ OTHER = encode(Image.fromarray(photo(200, 410, seed=1)), "JPEG", quality=85, sub
         "several pictures",
     ],
 )
-def test_what_stays_as_it_is(stand_in, tmp_path, capsys, data, answer, why):
-    """It is copied, and told of by name."""
+def test_files_that_are_copied_unchanged_and_reported(jpegtran, tmp_path, capsys, data, answer, reason):
     source, target = tmp_path / "photos", tmp_path / "prepared"
     source.mkdir()
     (source / "a.jpg").write_bytes(data)
     (source / "b.jpg").write_bytes(PLAIN)
     if answer is not None:
-        stand_in.answer(data, answer)
-    assert main(["prepare", str(source), str(target), "--jpegtran", stand_in.path]) == 0
-    told = capsys.readouterr()
-    assert "1 JPEGs with restart markers" in told.out and "1 kept as they were" in told.out
-    assert told.err.count("\n") == 1 and str(source / "a.jpg") in told.err and why in told.err
+        jpegtran.add_answer(data, answer)
+    assert main(["prepare", str(source), str(target), "--jpegtran", jpegtran.path]) == 0
+    captured = capsys.readouterr()
+    assert "1 JPEGs with restart markers" in captured.out and "1 copied unchanged" in captured.out
+    assert captured.err.count("\n") == 1 and str(source / "a.jpg") in captured.err and reason in captured.err
     assert (target / "a.jpg").read_bytes() == data and (target / "b.jpg").read_bytes() == MARKED
 
 
-@pytest.mark.parametrize("more", [b"\0\0\0", b"a video \xff\xd9 and its end", PLAIN])
-def test_what_follows_a_picture_stays(prepared, photos, more):
-    (photos / "cats" / "a.jpg").write_bytes(PLAIN + more)
-    _, target, told, _ = prepared(photos)
-    assert "2 JPEGs with" in told and (target / "cats" / "a.jpg").read_bytes() == MARKED + more
+@pytest.mark.parametrize("appended", [b"\0\0\0", b"a video \xff\xd9 and its end", PLAIN])
+def test_bytes_after_an_image_stay(prepared, photos, appended):
+    (photos / "cats" / "a.jpg").write_bytes(PLAIN + appended)
+    _, target, output, _ = prepared(photos)
+    assert "2 JPEGs with" in output and (target / "cats" / "a.jpg").read_bytes() == MARKED + appended
 
 
-def test_exif_without_a_value(prepared, stand_in, photos):
-    """Zero divided by zero equals nothing, not even itself."""
+def test_exif_with_a_rational_of_zero_by_zero(prepared, jpegtran, photos):
+    """0 / 0 is not equal to itself."""
     exif = Image.Exif()
     exif[0x011A] = IFDRational(0, 0)
     data, marked = (
@@ -84,13 +83,13 @@ def test_exif_without_a_value(prepared, stand_in, photos):
         for options in ({}, {"restart_marker_blocks": 2})
     )
     (photos / "cats" / "a.jpg").write_bytes(data)
-    stand_in.answer(data, marked)
-    _, target, told, _ = prepared(photos)
-    assert "2 JPEGs with" in told and (target / "cats" / "a.jpg").read_bytes() == marked
+    jpegtran.add_answer(data, marked)
+    _, target, output, _ = prepared(photos)
+    assert "2 JPEGs with" in output and (target / "cats" / "a.jpg").read_bytes() == marked
 
 
 def test_the_same_batches(tmp_path):
-    """A loader gives the same bits from prepared files, of which it decodes parts."""
+    """A loader gives the same bits from prepared files, whose JPEG crops it decodes."""
     images = [Image.fromarray(photo(200, 410, seed=i)) for i in range(6)]
     for folder, options in (("plain", {}), ("marked", {"restart_marker_blocks": 2})):
         (tmp_path / folder).mkdir()
@@ -108,18 +107,18 @@ def test_the_same_batches(tmp_path):
 
 @needs_jpegtran
 @pytest.mark.parametrize("size", [(200, 410), (375, 500), (331, 331), (8, 8), (64, 1040), (100, 2)])
-@pytest.mark.parametrize("kind", ["4:2:0", "4:4:4", "progressive", "gray", "turned"])
-def test_jpegtran(size, kind):
+@pytest.mark.parametrize("kind", ["4:2:0", "4:4:4", "progressive", "gray", "rotated"])
+def test_the_real_jpegtran_keeps_pixels_and_comments(size, kind):
     image = Image.fromarray(photo(*size))
     options = {"4:4:4": {"subsampling": 0}, "progressive": {"progressive": True}}.get(kind, {})
     data = encode(image.convert("L") if kind == "gray" else image, "JPEG", comment=b"a comment", **options)
-    orientation = 6 if kind == "turned" else 1
+    orientation = 6 if kind == "rotated" else 1
     data = data[:2] + app1(tiff_block(orientation)) + data[2:]
-    written = with_restarts(data)
-    np.testing.assert_array_equal(as_pillow(written), as_pillow(data))
-    assert Image.open(io.BytesIO(written)).info["comment"] == b"a comment"
+    prepared = with_restarts(data)
+    np.testing.assert_array_equal(as_pillow(prepared), as_pillow(data))
+    assert Image.open(io.BytesIO(prepared)).info["comment"] == b"a comment"
     if min(size) > 80:
         height, width = as_pillow(data).shape[:2]
         region = height // 2, width // 2, height // 2 + 9, width // 2 + 9
-        part, (high, wide), _ = cut_out(written, region, (height, width), orientation)
-        assert as_pillow(part.tobytes()).shape == (high, wide, 3) and high * wide < 0.6 * height * width
+        crop, (h, w), _ = crop_jpeg(prepared, region, (height, width), orientation)
+        assert as_pillow(crop.tobytes()).shape == (h, w, 3) and h * w < 0.6 * height * width
