@@ -38,7 +38,7 @@ def sources_checksum() -> int:
     """Tells the host kernels' sources from others; cuaug/_runtime/native.py works out the same."""
     checksum = 0
     for path in sorted(
-        path for path in KERNELS.glob("**/*.*") if path.suffix in (".h", ".cpp") and path.name[0] != "."
+        path for path in KERNELS.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."
     ):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(KERNELS).as_posix().encode(), checksum))
     return checksum

@@ -61,7 +61,7 @@ struct Sample {
                           // not; the histograms: value to level
     Grid grid, measured_grid;  // CELL_HISTOGRAMS: the cells of this pass's image, and of the image before
     int target_type, target_layout, target_channels;
-    int past_caches;  // whether the target is written past the caches; filled in by the host
+    int streaming_stores;  // whether the target is written past the caches; filled in by the host
     int active;       // 0: this sample has no such pass
     int warped, transposed;
     int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
@@ -75,24 +75,9 @@ struct Sample {
 };
 
 enum OpCode {
-    SCALE,         // v[c] * a[c] + a[4 + c]
-    MATRIX,        // a[4i + 0..2] . v + a[4i + 3] for channel i
-    LUT,           // tables[table][c][round(v[c] * a[0])]
-    CONTRAST,      // mean + (v - mean) * a[0]; mean = measured sum * a[1]
-    HUE,           // turn by a[0] of the circle, in HSV, of values in [0, limit]
-    ERASE,         // rows a[0]..a[2], columns a[1]..a[3]: v[c] = a[4 + c]
-    ERASE_NOISE,   // the same rectangle: v[c] = a[4] + a[5] * a standard normal draw
-    MASK,          // each pixel alone, with probability a[0]: v[c] = a[4 + c]
-    GRID,          // where (row, column) . a[0..3] + a[8..9] has both fractions below a[7]: v[c] = a[4 + c]
-    NOISE,         // v[c] + a[4] + a[5] * a standard normal draw
-    SHOT_NOISE,    // a Poisson draw of v[c]'s linear light in photons of a[0], in an image of white a[1]
-    POSTERIZE,     // floor((v[c] + a[0]) * a[1]), limited to [0, a[2]], times a[3]
-    SOLARIZE,      // a[1] - v[c] from a[0] on
-    GAMMA,         // a[0] * (v[c] / a[2])^a[1], in an image of white a[2]
-    AUTOCONTRAST,  // (v[c] - least) * a[0] / (greatest - least) of the measured range
-    EQUALIZE,      // measured histogram's table[round(v[c] * a[0])] * a[1]
-    CLAHE,         // between the tables of the four measured cells around, each of round(v[c] * a[0]), times a[1];
-                   // a[2]: the most that a level may count in a cell, a[3]: counts to levels
+#define OPERATION(code, ...) code,
+#include "ops.def"
+#undef OPERATION
 };
 
 struct Op {

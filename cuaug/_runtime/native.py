@@ -26,7 +26,7 @@ KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _her
 def _sources_checksum(folder: Path) -> int:
     """As in setup.py: of what the host library is compiled from. About 0.3 ms."""
     checksum = 0
-    for path in sorted(path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp") and path.name[0] != "."):
+    for path in sorted(path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(folder).as_posix().encode(), checksum))
     return checksum
 
@@ -101,7 +101,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_turn.argtypes, lib.cuaug_turn.restype = [pointer, i64, i64, i64, i32, pointer], None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
-    lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
+    lib.cuaug_is_resample_pass.argtypes = [pointer, i64, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     lib.cuaug_writing_size.restype = i64

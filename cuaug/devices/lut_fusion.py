@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import CompiledPlan, Filter, Layout, Plan, Type, operations
-from cuaug.plan.layout import Neighbourhood, OpCode
+from cuaug.plan.layout import POINT_OPERATIONS, Neighbourhood, OpCode
 
 __all__ = ["fuse_luts"]
 
-# What an operation of one channel costs, in nanoseconds a pixel on one core with AVX2: benchmarks/operations.py. With
-# AVX-512 gamma costs as much as a table.
-_COSTS = {OpCode.SCALE: 0.2, OpCode.POSTERIZE: 0.35, OpCode.SOLARIZE: 0.2, OpCode.LUT: 1.4, OpCode.GAMMA: 2.5}
-_COST = np.zeros(len(OpCode))
-_COST[list(_COSTS)] = list(_COSTS.values())
-# Nothing else costs more than a table.
-_MAY_BE_WORTH = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
+# Nanoseconds per pixel and channel operation; 0: not fused. With AVX-512 gamma costs as much as a table.
+_COST = np.array([operation.cost for operation in POINT_OPERATIONS])
+# Only these cost at least as much as a table.
+_MAY_BE_WORTH = _COST >= _COST[OpCode.LUT]
 # Making a table, in nanoseconds: a small image is done before that.
 _TABLE_COST = 8_000.0
 
@@ -39,7 +36,7 @@ def fuse_luts(tables: CompiledPlan) -> CompiledPlan:
         return tables
     begins, ends, pixels = _runs(tables)
     cost = np.concatenate([[0.0], np.cumsum(_COST[codes])])
-    saving = (cost[ends] - cost[begins] - _COSTS[OpCode.LUT]) * pixels
+    saving = (cost[ends] - cost[begins] - _COST[OpCode.LUT]) * pixels
     worth = saving > _TABLE_COST
     begins, ends = begins[worth], ends[worth]
     if len(begins) == 0:

@@ -12,6 +12,7 @@ from cuaug.errors import DeviceError
 
 __all__ = ["cached", "compile", "options", "sources"]
 
+_HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_BYTES = 1 << 28  # of a file of machine code, which has about 1 MB
 
@@ -31,9 +32,9 @@ def options(arch: int | str) -> list[str]:
 
 
 def sources() -> tuple[str, dict[str, str]]:
-    """The text of cuda/augment.cu, and the headers that it includes, by name."""
-    paths = [path for pattern in ("*.h", "core/*.h", "cpu/*.h", "cuda/*.h") for path in KERNEL_DIRECTORY.glob(pattern)]
-    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in sorted(paths)}
+    """The text of cuda/augment.cu, and its headers by name: the contract, core/ and cuda/."""
+    paths = sorted(path for pattern in _HEADERS for path in KERNEL_DIRECTORY.glob(pattern))
+    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in paths}
     return (KERNEL_DIRECTORY / "cuda" / "augment.cu").read_text(), headers
 
 

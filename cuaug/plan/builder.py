@@ -22,7 +22,7 @@ from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
 from cuaug.plan.filters import Filters
-from cuaug.plan.layout import OP, RAW_OP, Layout, Type, seen_as
+from cuaug.plan.layout import OP, RAW_OP, Layout, Type, view_as
 from cuaug.plan.moves import Moves
 from cuaug.plan.tables import CompiledPlan
 from cuaug.plan.trace import Trace, Where
@@ -196,7 +196,7 @@ class Plan(Moves, Filters):
         ordered = np.empty(len(ops), dtype=RAW_OP)
         given = address(ops), address(places), len(ops)
         library.cuaug_put_in_order(address(rows), rows.size, *given, address(ordered))
-        return seen_as(OP, ordered)
+        return view_as(OP, ordered)
 
 
 def check_params(transform: Any, params: Any, count: int) -> None:

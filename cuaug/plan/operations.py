@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan.layout import OP, RAW_OP, Measure, OpCode, seen_as
+from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, OpCode, view_as
 
 __all__ = [
     "LUMA",
@@ -49,27 +49,13 @@ Ops = NDArray[Any]
 
 #: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
 LUMA = np.array([0.2989, 0.587, 0.114])
-#: Operations that know where a pixel stands, so that no geometry may slip under them.
-POSITIONAL = (
-    OpCode.ERASE,
-    OpCode.ERASE_NOISE,
-    OpCode.MASK,
-    OpCode.GRID,
-    OpCode.NOISE,
-    OpCode.SHOT_NOISE,
-    OpCode.CLAHE,
-)
-
-#: Operations that need to know of the whole image first, and what.
-MEASURES = {
-    OpCode.CONTRAST: Measure.GRAY_SUM,
-    OpCode.AUTOCONTRAST: Measure.RANGE,
-    OpCode.EQUALIZE: Measure.HISTOGRAM,
-    OpCode.CLAHE: Measure.CELL_HISTOGRAMS,
-}
+#: Operations that depend on the position of a pixel: no later geometry may share their pass.
+POSITIONAL = tuple(OpCode[operation.name] for operation in POINT_OPERATIONS if operation.positional)
+#: Operations that need a statistic of the whole image first.
+MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
 
 
-def _rows(n: int, code: OpCode, limit: float = -1.0) -> Ops:
+def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
     ops = np.zeros(n, dtype=OP)
     ops["code"] = int(code)  # NumPy takes twice as long for an enumeration's
     ops["limit"] = limit
@@ -268,7 +254,7 @@ def shuffled(steps: list[Ops], order: NDArray[np.int64]) -> list[Ops]:
     """The steps, each (N,) rows, in an order of its own for each sample; `order` is (N, len(steps))."""
     raw = np.concatenate([ops.view(RAW_OP) for ops in steps])
     samples = np.arange(len(order))
-    return [seen_as(OP, raw[which * len(order) + samples]) for which in order.T]
+    return [view_as(OP, raw[which * len(order) + samples]) for which in order.T]
 
 
 def scattered(n: int, parts: list[tuple[NDArray[np.int64], Ops]]) -> tuple[Ops, NDArray[np.bool_]]:
@@ -277,4 +263,4 @@ def scattered(n: int, parts: list[tuple[NDArray[np.int64], Ops]]) -> tuple[Ops, 
     if parts:
         samples = np.concatenate([some for some, _ in parts])
         ops[samples], where[samples] = np.concatenate([rows.view(RAW_OP) for _, rows in parts]), True
-    return seen_as(OP, ops), where
+    return view_as(OP, ops), where

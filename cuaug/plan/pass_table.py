@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.native import address, library
 from cuaug.plan import operations
-from cuaug.plan.layout import AXIS, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, seen_as
+from cuaug.plan.layout import AXIS, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, view_as
 
 __all__ = ["NO_OPS", "POINTWISE", "POSITIONAL", "UNFIT", "Chosen", "PassTable", "Writing"]
 
@@ -63,7 +63,7 @@ class PassTable:
     def __init__(self, sizes: NDArray[np.int64], source_type: Type) -> None:
         n = sizes.shape[1]
         raw = np.empty(n, dtype=RAW_SAMPLE)
-        self.now = seen_as(SAMPLE, raw)
+        self.now = view_as(SAMPLE, raw)
         self.axes = np.ndarray((2, n), AXIS, raw, _BEGIN, (_APART, SAMPLE.itemsize)) if n else np.zeros((2, 0), AXIS)
         self.number = np.zeros(n, dtype=np.int64)
         self.bound = np.empty(n, dtype=bool)
@@ -134,7 +134,7 @@ class PassTable:
         passes = self.passes
         rows = np.empty((passes, len(self)), dtype=RAW_SAMPLE)
         words = library.cuaug_finish(self._at, passes, target_type, layout, channels, address(rows))
-        return seen_as(SAMPLE, rows), int(words)
+        return view_as(SAMPLE, rows), int(words)
 
 
 _CONSTANTS = address(_FRESH), address(_KINDS), address(_MEASURES)

@@ -6,8 +6,6 @@
 
 inline Axis& down(Sample& sample) { return sample.transposed ? sample.x : sample.y; }
 inline Axis& across(Sample& sample) { return sample.transposed ? sample.y : sample.x; }
-inline int64 least(int64 a, int64 b) { return a < b ? a : b; }
-inline int64 most(int64 a, int64 b) { return a > b ? a : b; }
 
 // The resized indices [low, high) that the output reads, whichever way it runs.
 struct Range {
@@ -21,7 +19,7 @@ struct Range {
 
     // As far as it lies in [first, end), but one index at least.
     Range within(int64 first, int64 end) const {
-        return {least(most(low, first), end - 1), least(most(high, first + 1), end)};
+        return {min<int64>(max<int64>(low, first), end - 1), min<int64>(max<int64>(high, first + 1), end)};
     }
 };
 
@@ -33,7 +31,7 @@ inline void begin(Axis& axis, int64 size) {
     axis.high = axis.inner_high = axis.out = axis.seen_high = int(size);
 }
 
-inline bool reaches_border(const Axis& axis) {
+inline bool shows_border(const Axis& axis) {
     const Range shown(axis);
     return shown.low < axis.seen_low || shown.high > axis.seen_high;
 }
@@ -53,16 +51,16 @@ constexpr int64 LONGEST = 2147483647;
 
 inline bool can_pad(const Axis& axis, int64 before, int64 after) {
     const Range shown(axis);
-    const int64 longer = most(before, after);
+    const int64 longer = max<int64>(before, after);
     if (longer > LONGEST || axis.out + before + after > LONGEST) return false;
-    return most(-shown.low, shown.high) + longer <= LONGEST;
+    return max<int64>(-shown.low, shown.high) + longer <= LONGEST;
 }
 
 // Padding continues what is visible now: pixels that a crop has cut off do not come back.
 inline void pad(Axis& axis, int64 before, int64 after) {
     const Range shown(axis);
-    axis.seen_low = int(most(axis.seen_low, shown.low));
-    axis.seen_high = int(least(axis.seen_high, shown.high));
+    axis.seen_low = int(max<int64>(axis.seen_low, shown.low));
+    axis.seen_high = int(min<int64>(axis.seen_high, shown.high));
     axis.start = int(axis.start - axis.step * before);
     axis.out = int(axis.out + before + after);
 }
@@ -94,7 +92,7 @@ inline void compose_resize(Axis& axis, int64 size) {
 }
 
 // Makes of what the output shows, unmirrored and unscaled, the window of a filter that sees `reach` beyond it.
-inline void surround(Axis& axis, int64 reach) {
+inline void set_filter(Axis& axis, int64 reach) {
     const Range shown(axis);
     axis.inner_low = int(axis.origin + shown.low), axis.inner_high = int(axis.origin + shown.high);
     axis.low = int(axis.inner_low - reach), axis.high = int(axis.inner_high + reach);
@@ -124,14 +122,14 @@ inline double radius(int filter) { return filter == NEAREST ? 0.5 : filter == BI
 inline int taps(const Axis& axis, const Sample& sample) {
     const double plain = 2.0 * radius(sample.filter);
     if (!sample.antialias || sample.filter == NEAREST) return int(plain);
-    return int(ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
+    return int(std::ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
 }
 
 // The inner source indices that the output can read: what a decoder has to decode, at least one.
 inline Range region(const Axis& axis, const Sample& sample) {
     const bool sampled = sample.neighbourhood == NONE;
     const Range shown(axis);
-    const bool turns_back = reaches_border(axis) && sample.border_after >= REFLECT;
+    const bool turns_back = shows_border(axis) && sample.border_after >= REFLECT;
     const Range inside =
         turns_back ? Range(axis.seen_low, axis.seen_high) : shown.within(axis.seen_low, axis.seen_high);
     int64 first = axis.origin + inside.low, end = axis.origin + inside.high;
@@ -139,9 +137,9 @@ inline Range region(const Axis& axis, const Sample& sample) {
         // The taps and a pixel of rounding to either side of the outermost centres.
         const int64 reach = axis.taps + 1;
         first = axis.origin + int64(floor(axis.offset + double(inside.low) * axis.scale)) - reach;
-        end = axis.origin + int64(ceil(axis.offset + double(inside.high) * axis.scale)) + reach;
+        end = axis.origin + int64(std::ceil(axis.offset + double(inside.high) * axis.scale)) + reach;
     }
-    first = most(first, axis.low), end = least(end, axis.high);
+    first = max<int64>(first, axis.low), end = min<int64>(end, axis.high);
     const bool folds = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
     if (folds) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
@@ -160,8 +158,8 @@ inline int64 pack_taps(const float* taps, int64 count, float* packed, int64* rea
             ++at;
             if (!wanted) continue;
             ++used;
-            *reach_down = most(*reach_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
-            *reach_across = most(*reach_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
+            *reach_down = max<int64>(*reach_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
+            *reach_across = max<int64>(*reach_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
         }
     }
     return used;
@@ -181,7 +179,7 @@ inline bool first_window(const double* share, const double* ratio, int64 tries, 
     window.height = window.width = 0.0;
     for (int64 k = 0; k < tries && !found; ++k) {
         const double pixels = double(height * width) * share[k];
-        const double w = rint(sqrt(pixels * ratio[k])), h = rint(sqrt(pixels / ratio[k]));
+        const double w = std::rint(std::sqrt(pixels * ratio[k])), h = std::rint(std::sqrt(pixels / ratio[k]));
         found = w > 0.0 && w <= most_wide && h > 0.0 && h <= most_high;
         if (found) window.height = h, window.width = w;
     }
@@ -197,13 +195,13 @@ inline bool holds_centre(const double* window, const double* box) {
 }
 
 // Whether their intersection over union is `least` or more.
-inline bool overlaps(const double* window, const double* box, double least) {
+inline bool overlaps(const double* window, const double* box, double min) {
     const double wide = (box[2] < window[2] ? box[2] : window[2]) - (box[0] > window[0] ? box[0] : window[0]);
     const double high = (box[3] < window[3] ? box[3] : window[3]) - (box[1] > window[1] ? box[1] : window[1]);
     const double both = (wide > 0.0 ? wide : 0.0) * (high > 0.0 ? high : 0.0);
     const double either =
         (box[2] - box[0]) * (box[3] - box[1]) + (window[2] - window[0]) * (window[3] - window[1]) - both;
-    return both >= least * either;
+    return both >= min * either;
 }
 
 // Bounds of a window's sides, in parts of the image's, and of its width / height.
@@ -214,7 +212,7 @@ struct Shapes {
 // The first of so many windows, each of four numbers in [0, 1), that has a box's centre in it and with that box enough
 // in common. Returns whether any has.
 inline bool first_holding(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
-                          double least, const double* boxes, const bool* wanted, int64 count, Window& found) {
+                          double min, const double* boxes, const bool* wanted, int64 count, Window& found) {
     const double down = double(height), across = double(width), span = shapes.max_scale - shapes.min_scale;
     for (const double* drawn = numbers; drawn < numbers + 4 * tries; drawn += 4) {
         const double h = floor(down * (shapes.min_scale + span * drawn[1]));
@@ -223,7 +221,7 @@ inline bool first_holding(const double* numbers, int64 tries, const Shapes& shap
         const double ratio = w / (h > 1.0 ? h : 1.0), window[] = {left, top, left + w, top + h};
         if (!(w > 0.0 && h > 0.0 && ratio >= shapes.min_ratio && ratio <= shapes.max_ratio)) continue;
         for (int64 k = 0; k < count; ++k)
-            if (wanted[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, least)) {
+            if (wanted[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, min)) {
                 found = {top, left, h, w};
                 return true;
             }

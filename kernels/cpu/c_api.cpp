@@ -80,7 +80,7 @@ EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const
 EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,
                            const float* tables, const char* images, int64_t image_bytes, int64_t pitch, int views,
                            const uint64_t* targets, int64_t row_bytes) {
-    return on_threads(samples, threads, [=](int64_t i) {
+    return parallel_for(samples, threads, [=](int64_t i) {
         return cuaug_run(isa, static_cast<const char*>(rows) + i * row_bytes, samples, passes, ops, tables, nullptr,
                          images + i / views * image_bytes, pitch, 0, 0, reinterpret_cast<void*>(targets[i]), 0, 0);
     });
@@ -90,7 +90,7 @@ EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t sampl
 // from each other. out [images, pixels, 3]: their values, of one byte or four each, pixel by pixel.
 EXPORT void cuaug_interleave(int isa, int threads, const char* planes, int64_t images, int64_t image_bytes,
                              int64_t apart, int64_t pixels, int bytes, char* out) {
-    on_threads(images, threads, [=](int64_t i) {
+    parallel_for(images, threads, [=](int64_t i) {
         const void* const from = planes + i * image_bytes;
         void* const to = out + i * 3 * pixels * bytes;
 #ifdef CUAUG_HAS_AVX512
@@ -128,5 +128,5 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 #include "jpeg/headers.h"
 #include "jpeg/crop.h"
 #include "planner/c_api.h"
-#include "core/scratch.h"
 #include "jpeg/exif_transpose.h"
+#include "cpu/cuda_launch.h"

@@ -20,24 +20,24 @@ DEVICE void repeat(const uint8* rgb, int count, uint8* out) {
 #if defined(__AVX2__)
 // A register that one instruction shuffles byte by byte. It holds some pixels, and one byte more.
 #if defined(__AVX512VBMI__)
-typedef __m512i Bytes;
-DEVICE Bytes shuffled(Bytes bytes, Bytes order) { return _mm512_permutexvar_epi8(order, bytes); }
+typedef __m512i ByteVec;
+DEVICE ByteVec shuffle_bytes(ByteVec bytes, ByteVec order) { return _mm512_permutexvar_epi8(order, bytes); }
 #else
-typedef __m128i Bytes;
-DEVICE Bytes shuffled(Bytes bytes, Bytes order) { return _mm_shuffle_epi8(bytes, order); }
+typedef __m128i ByteVec;
+DEVICE ByteVec shuffle_bytes(ByteVec bytes, ByteVec order) { return _mm_shuffle_epi8(bytes, order); }
 #endif
-constexpr int BYTES = int(sizeof(Bytes)), TOGETHER = BYTES / 3;
+constexpr int BYTE_LANES = int(sizeof(ByteVec)), PIXELS_PER_VEC = BYTE_LANES / 3;
 #endif
 
 // out = the pixels from the last to the first.
 DEVICE void reverse(const uint8* pixels, int count, uint8* out) {
     const uint8* end = pixels + 3 * int64(count);
 #if defined(__AVX2__)
-    uint8 order[BYTES];
-    for (int i = 0; i < 3 * TOGETHER; ++i) order[i] = uint8(BYTES - 3 - i / 3 * 3 + i % 3);
-    order[BYTES - 1] = 0;  // the next pixel's, which comes later
-    for (; end - pixels > BYTES; end -= 3 * TOGETHER, out += 3 * TOGETHER) {
-        const Bytes some = shuffled(load<Bytes>(end - BYTES), load<Bytes>(order));
+    uint8 order[BYTE_LANES];
+    for (int i = 0; i < 3 * PIXELS_PER_VEC; ++i) order[i] = uint8(BYTE_LANES - 3 - i / 3 * 3 + i % 3);
+    order[BYTE_LANES - 1] = 0;  // the next pixel's, which comes later
+    for (; end - pixels > BYTE_LANES; end -= 3 * PIXELS_PER_VEC, out += 3 * PIXELS_PER_VEC) {
+        const ByteVec some = shuffle_bytes(load<ByteVec>(end - BYTE_LANES), load<ByteVec>(order));
         memcpy(out, &some, sizeof some);
     }
 #endif
@@ -48,11 +48,11 @@ DEVICE void reverse(const uint8* pixels, int count, uint8* out) {
 DEVICE void permute(const int* from, const uint8* pixels, int count, uint8* out) {
     const uint8* const end = pixels + 3 * int64(count);
 #if defined(__AVX2__)
-    uint8 order[BYTES];
-    for (int i = 0; i < 3 * TOGETHER; ++i) order[i] = uint8(i / 3 * 3 + from[i % 3]);
-    order[BYTES - 1] = BYTES - 1;  // the next pixel's, as it is
-    for (; end - pixels > BYTES; pixels += 3 * TOGETHER, out += 3 * TOGETHER) {
-        const Bytes some = shuffled(load<Bytes>(pixels), load<Bytes>(order));
+    uint8 order[BYTE_LANES];
+    for (int i = 0; i < 3 * PIXELS_PER_VEC; ++i) order[i] = uint8(i / 3 * 3 + from[i % 3]);
+    order[BYTE_LANES - 1] = BYTE_LANES - 1;  // the next pixel's, as it is
+    for (; end - pixels > BYTE_LANES; pixels += 3 * PIXELS_PER_VEC, out += 3 * PIXELS_PER_VEC) {
+        const ByteVec some = shuffle_bytes(load<ByteVec>(pixels), load<ByteVec>(order));
         memcpy(out, &some, sizeof some);
     }
 #endif
@@ -63,30 +63,30 @@ DEVICE void permute(const int* from, const uint8* pixels, int count, uint8* out)
 }
 
 // Which channel each comes from, what each level of that becomes, and what makes it faster than looking it up.
-struct Map {
+struct ChannelLuts {
     int from[3];
     uint8 table[3][256];
-    bool bits, nothing, same;  // each level becomes (level & keep) ^ flip; itself; so in all channels
-    uint8 keep[3 * values_in<uint8>], flip[3 * values_in<uint8>];  // packed
+    bool bitwise, identity, shared;  // each level becomes (level & keep) ^ flip; itself; so in all channels
+    uint8 keep[3 * lanes_in<uint8>], flip[3 * lanes_in<uint8>];  // packed
     uint8 blocks[16][16];  // the table of all channels in blocks: `found` says how
 };
 
-DEVICE bool by_bits(const uint8* table, uint8 keep, uint8 flip) {
+DEVICE bool is_bitwise(const uint8* table, uint8 keep, uint8 flip) {
     int wrong = 0;
     for (int i = 0; i < 256; ++i) wrong |= ((i & keep) ^ flip) ^ table[i];
     return wrong == 0;
 }
 
 // Fills in what follows from the tables.
-DEVICE void recognise(Map& map) {
-    map.bits = map.nothing = true;
+DEVICE void classify_luts(ChannelLuts& map) {
+    map.bitwise = map.identity = true;
     for (int c = 0; c < 3; ++c) {
         const uint8 flip = map.table[c][0], keep = map.table[c][255] ^ flip;
-        map.bits &= by_bits(map.table[c], keep, flip);
-        map.nothing &= map.bits && keep == 255 && flip == 0;
-        for (int i = c; i < 3 * values_in<uint8>; i += 3) map.keep[i] = keep, map.flip[i] = flip;
+        map.bitwise &= is_bitwise(map.table[c], keep, flip);
+        map.identity &= map.bitwise && keep == 255 && flip == 0;
+        for (int i = c; i < 3 * lanes_in<uint8>; i += 3) map.keep[i] = keep, map.flip[i] = flip;
     }
-    map.same = memcmp(map.table[0], map.table[1], 256) == 0 && memcmp(map.table[0], map.table[2], 256) == 0;
+    map.shared = memcmp(map.table[0], map.table[1], 256) == 0 && memcmp(map.table[0], map.table[2], 256) == 0;
     for (int i = 0; i < 256; ++i)
         map.blocks[i / 16][i % 16] = uint8(map.table[0][i] ^ (i % 128 < 16 ? 0 : map.table[0][i - 16]));
 }
@@ -114,9 +114,9 @@ DEVICE void look_up(const uint8* in, int64 count, uint8* out, Find find) {
 }
 
 // out[i] = table[c][in[i]], where in[0] is of channel c = 0; in and out may be the same.
-DEVICE void look_up(const Map& map, const uint8* in, int64 count, uint8* out) {
+DEVICE void look_up(const ChannelLuts& map, const uint8* in, int64 count, uint8* out) {
     const Table red(map.table[0]);
-    if (map.same) {
+    if (map.shared) {
         look_up(in, count, out, [&](__m512i levels, int) { return red[levels]; });
         return;
     }
@@ -142,7 +142,7 @@ DEVICE void look_up(const uint8 (*table)[256], const uint8* in, int64 count, uin
 // The entries of 32 levels in the one table. A byte shuffle looks 16 entries up by the lower four bits of a level, and
 // gives 0 where bit 7 is set: so do levels below the block, of those it is moved down by. All blocks up to a level's
 // own add up, by XOR, to its own; those of the levels from 128 on apart.
-DEVICE __m256i found(const Map& map, __m256i levels) {
+DEVICE __m256i look_up_32(const ChannelLuts& map, __m256i levels) {
     const __m256i block = _mm256_set1_epi8(16);
     __m256i low = levels, high = _mm256_xor_si256(levels, _mm256_set1_epi8(-128));
     __m256i below = _mm256_setzero_si256(), above = below;
@@ -158,11 +158,11 @@ DEVICE __m256i found(const Map& map, __m256i levels) {
 }
 #endif
 
-DEVICE void look_up(const Map& map, const uint8* in, int64 count, uint8* out) {
+DEVICE void look_up(const ChannelLuts& map, const uint8* in, int64 count, uint8* out) {
     int64 i = 0;
 #if defined(__AVX2__)
-    for (; map.same && i + 32 <= count; i += 32) {
-        const __m256i levels = found(map, load<__m256i>(in + i));
+    for (; map.shared && i + 32 <= count; i += 32) {
+        const __m256i levels = look_up_32(map, load<__m256i>(in + i));
         memcpy(out + i, &levels, sizeof levels);
     }
 #endif
@@ -171,25 +171,25 @@ DEVICE void look_up(const Map& map, const uint8* in, int64 count, uint8* out) {
 #endif
 
 // out = the pixels sent through the tables; both may be the same.
-DEVICE void apply(const Map& map, const uint8* pixels, int count, uint8* out) {
+DEVICE void apply_luts(const ChannelLuts& map, const uint8* pixels, int count, uint8* out) {
     const int64 all = 3 * int64(count);
     int64 i = 0;
     if (map.from[0] != 0 || map.from[1] != 1 || map.from[2] != 2) {
         permute(map.from, pixels, count, out);
         pixels = out;
     }
-    if (map.nothing) {
+    if (map.identity) {
         if (out != pixels) memcpy(out, pixels, size_t(all));
         return;
     }
-    if (map.bits) {
-        constexpr int each = values_in<uint8>;
-        Full<uint8> keep[3], flip[3];
+    if (map.bitwise) {
+        constexpr int each = lanes_in<uint8>;
+        Vec<uint8> keep[3], flip[3];
         memcpy(keep, map.keep, sizeof keep);
         memcpy(flip, map.flip, sizeof flip);
         for (; i + 3 * each <= all; i += 3 * each)
             for (int k = 0; k < 3; ++k)
-                store_full(out + i + k * each, (load_full(pixels + i + k * each) & keep[k]) ^ flip[k]);
+                store(out + i + k * each, (load_vec(pixels + i + k * each) & keep[k]) ^ flip[k]);
     }
     look_up(map, pixels + i, all - i, out + i);
 }

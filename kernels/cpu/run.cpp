@@ -45,18 +45,6 @@ struct Buffer {
 
 thread_local Buffer scratch, intermediate[2], counted;
 
-size_t tile_floats(const Sample& sample, Tile tile) {
-    if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
-    // A line never needs more than the window, which is all that sampling may see.
-    const size_t line = 3 * size_t(sample.x.high - sample.x.low);
-    const size_t tables = size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps);
-    return (tables + LANES - 1) / LANES * LANES + ROWS * line;
-}
-
-size_t scratch_floats(const Sample& sample, Tile tile) {
-    return size_t(statistics_floats(sample, tile)) + tile_floats(sample, tile);
-}
-
 #ifdef CUAUG_BLOCK_THREADS
 
 struct RealBarrier : Barrier {
@@ -101,8 +89,8 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
     run_block([&](const Block& block) {
         for (int y = 0; y < sample.y.out; y += tile_rows) {
             for (int x = 0; x < sample.x.out; x += tile_columns) {
-                const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
-                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile), max_floats);
+                const Tile tile = {y, x, min(tile_rows, sample.y.out - y), min(tile_columns, sample.x.out - x)};
+                if (block.thread == 0) held = held && memory.hold(scratch_floats(SCRATCH, sample, tile.rows, tile.columns), max_floats);
                 block.sync();
                 if (held) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
                 block.sync();  // all are done with the memory
@@ -114,14 +102,14 @@ bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* s
 
 // A batch that is larger is written past the caches: they could not keep it, and would read every line of it before it
 // is written. tests/properties/test_store.py makes one that is just larger: adapt it.
-constexpr int64 MOST_CACHED = 16 << 20, CACHE_LINE = 64;
+constexpr int64 MAX_CACHED_BYTES = 16 << 20, CACHE_LINE = 64;
 
 // Where its rows are whole lines: one that is written in parts, some of them past the caches, takes far longer.
-bool past_caches(const Sample& sample, int64 samples) {
+bool streaming_stores(const Sample& sample, int64 samples) {
     const int bytes = sample.target_type == UINT8 ? 1 : sample.target_type == FLOAT32 ? 4 : 2;
     const int64 row = int64(sample.x.out) * bytes * (sample.target_layout == HWC ? sample.target_channels : 1);
     const int64 planes = sample.target_layout == HWC ? 1 : sample.target_channels;
-    return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MOST_CACHED;
+    return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MAX_CACHED_BYTES;
 }
 
 // out = the values of three planes in turn.
@@ -135,7 +123,7 @@ void interleave_values(const void* planes, int64_t apart, int64_t pixels, void* 
 }
 
 // The image that one pass leaves for the next: where, bytes a row, and type.
-struct Left {
+struct PassOutput {
     uint64 address;
     int64 pitch;
     int type;
@@ -143,12 +131,12 @@ struct Left {
 
 // Chooses what a pass leaves and sets its target: levels stay bytes, and where they lie if that is as they are shown
 // (then there is no target). At address 0 if memory ran out.
-Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
-    const bool levels = hands_on_levels(sample);
+PassOutput choose_output(Sample& sample, Buffer& buffer, int64_t max_floats) {
+    const bool levels = keeps_uint8(sample);
     sample.target = 0;
     sample.target_type = levels ? UINT8 : FLOAT32;
     if (levels)
-        if (const uint8* lies = in_place(sample))
+        if (const uint8* lies = copied_source(sample))
             return {uint64(reinterpret_cast<uintptr_t>(lies)), sample.pitch, UINT8};
     const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
     if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
@@ -163,11 +151,11 @@ Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
 int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
         const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
     const Sample* const own = static_cast<const Sample*>(rows);
-    int most_words = 0;
-    for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
-    if (!statistics && !counted.hold(4 * size_t(most_words), max_floats)) return 1;
+    int max_words = 0;
+    for (int pass = 0; pass < passes; ++pass) max_words = max(max_words, measured_words(own[pass * samples]));
+    if (!statistics && !counted.hold(4 * size_t(max_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
-    Left left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
+    PassOutput left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
     int unused = 0;  // the intermediate image that nobody reads
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = own[pass * samples];
@@ -176,32 +164,32 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
         if (last) {
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
-            sample.past_caches = past_caches(sample, samples);
+            sample.streaming_stores = streaming_stores(sample, samples);
         } else {
-            left = leave(sample, intermediate[unused], max_floats);
+            left = choose_output(sample, intermediate[unused], max_floats);
             if (left.address == 0) return 1;
             if (sample.target == left.address) unused = 1 - unused;
         }
         if (!statistics) {  // what the pass before the last one measured is no longer needed
-            sample.measure_at = pass % 2 * most_words, sample.measured_at = (pass + 1) % 2 * most_words;
+            sample.measure_at = pass % 2 * max_words, sample.measured_at = (pass + 1) % 2 * max_words;
             if (sample.measure) memset(memory + sample.measure_at, 0, sizeof(int64) * measured_words(sample));
         }
-        const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
-        const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
+        const int rows = tile_rows > 0 ? tile_rows : sample.y.out;
+        const int columns = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
-        if (!run_pass(sample, program, tables, memory, rows_each, columns_each, max_floats)) return 1;
+        if (!run_pass(sample, program, tables, memory, rows, columns, max_floats)) return 1;
         if (last) break;
     }
-    end_of_writing();
+    streaming_fence();
     return 0;
 }
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
           int64_t count, double low, double span, double* out) {
-    constexpr int TOGETHER = 16;  // samples, of whose blocks the compiler makes vectors
-    for (int64_t begin = 0; begin < n; begin += TOGETHER) {
-        const int some = int(n - begin < TOGETHER ? n - begin : TOGETHER);
-        uint32 index_low[TOGETHER] = {}, index_high[TOGETHER] = {}, words[4][TOGETHER];
+    constexpr int PIXELS_PER_VEC = 16;  // samples, of whose blocks the compiler makes vectors
+    for (int64_t begin = 0; begin < n; begin += PIXELS_PER_VEC) {
+        const int some = int(n - begin < PIXELS_PER_VEC ? n - begin : PIXELS_PER_VEC);
+        uint32 index_low[PIXELS_PER_VEC] = {}, index_high[PIXELS_PER_VEC] = {}, words[4][PIXELS_PER_VEC];
         for (int i = 0; i < some; ++i) {
             index_low[i] = uint32(index[begin + i]);
             index_high[i] = uint32(uint64(index[begin + i]) >> 32);
@@ -209,7 +197,7 @@ void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_
         for (int64_t k = 0; k < count; ++k) {
             const uint32 number = first + uint32(k);
             if (k == 0 || number % 4 == 0) {
-                for (int i = 0; i < TOGETHER; ++i) {
+                for (int i = 0; i < PIXELS_PER_VEC; ++i) {
                     const Philox block = philox(key0, key1, index_low[i], index_high[i], position, number / 4);
                     for (int word = 0; word < 4; ++word) words[word][i] = block.word[word];
                 }

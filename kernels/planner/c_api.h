@@ -12,12 +12,8 @@
 
 namespace {
 
-using std::ceil;
-using std::floor;
 using std::memcpy;
 using std::memset;
-using std::rint;
-using std::sqrt;
 
 #include "planner/plan_builder.h"
 
@@ -78,7 +74,7 @@ EXPORT int64_t cuaug_warp(Writing* plan, const int64_t* which, int64_t n, const 
 
 // reach [2, n]: how far a filter looks down and across.
 EXPORT int64_t cuaug_set_filter(Writing* plan, const int64_t* which, int64_t n, const int64_t* reach) {
-    return surround({*plan, which, n}, reach, reach + n);
+    return set_filter({*plan, which, n}, reach, reach + n);
 }
 
 // padded [n]: whether the output shows pixels that padding made; some_left [n]: whether it shows others.
@@ -88,8 +84,8 @@ EXPORT void cuaug_borders(Writing* plan, const int64_t* which, int64_t n, bool* 
         padded[i] = false, some_left[i] = true;
         for (const Axis* axis : {&some.row(i).y, &some.row(i).x}) {
             const Range shown(*axis);
-            padded[i] |= reaches_border(*axis);
-            some_left[i] &= least(shown.high, axis->seen_high) > most(shown.low, axis->seen_low);
+            padded[i] |= shows_border(*axis);
+            some_left[i] &= min<int64>(shown.high, axis->seen_high) > max<int64>(shown.low, axis->seen_low);
         }
     }
 }

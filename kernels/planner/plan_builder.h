@@ -89,7 +89,7 @@ inline int64 begin_where_positional(const Some& some) {
     return begin_passes(some, [&](int64 i) { return some.plan.ops[some[i]] == POSITIONAL ? 0 : -1; });
 }
 
-inline bool shows_padding(const Sample& row) { return reaches_border(row.y) || reaches_border(row.x); }
+inline bool shows_padding(const Sample& row) { return shows_border(row.y) || shows_border(row.x); }
 inline bool mirrored(const Sample& row) { return row.y.step < 0 || row.x.step < 0; }
 
 // Which of the chosen is the first that its window does not fit; -1 where none is.
@@ -141,7 +141,7 @@ inline int64 transpose(const Some& some) {
 
 inline bool are_sizes(int64 n, const int64* height, const int64* width) {
     for (int64 i = 0; i < n; ++i)
-        if (least(height[i], width[i]) < 1 || most(height[i], width[i]) > LONGEST) return false;
+        if (min(height[i], width[i]) < 1 || max(height[i], width[i]) > LONGEST) return false;
     return true;
 }
 
@@ -213,7 +213,7 @@ inline int64 warp(const Some& some, const int64* height, const int64* width, con
 }
 
 // A filter that looks `reach` pixels down and across. It sees the finished image before it.
-inline int64 surround(const Some& some, const int64* reach_down, const int64* reach_across) {
+inline int64 set_filter(const Some& some, const int64* reach_down, const int64* reach_across) {
     const Writing& plan = some.plan;
     const int64 begun = begin_passes(some, [&](int64 i) {
         const Sample& row = some.row(i);
@@ -222,8 +222,8 @@ inline int64 surround(const Some& some, const int64* reach_down, const int64* re
     });
     if (begun == NEEDS_ROOM) return begun;
     for (int64 i = 0; i < some.n; ++i) {
-        surround(some.row(i).y, reach_down[i]);
-        surround(some.row(i).x, reach_across[i]);
+        set_filter(some.row(i).y, reach_down[i]);
+        set_filter(some.row(i).x, reach_across[i]);
         plan.bound[some[i]] = true;
     }
     return begun;
@@ -242,7 +242,7 @@ inline void lay_grid(Sample& row, Op& op) {
     row.grid = {int(rows), int(columns), int(height / rows + more), int(width / columns + more)};
     const int64 area = int64(row.grid.height) * row.grid.width;
     const double cut = clip_limit * double(area) / 256.0;
-    op.a[2] = float(clip_limit > 0.0 && cut < double(area) ? most(int64(cut), 1) : area);
+    op.a[2] = float(clip_limit > 0.0 && cut < double(area) ? max<int64>(int64(cut), 1) : area);
     op.a[3] = 255.0f / float(area);
 }
 

@@ -17,6 +17,7 @@ from cuaug.plan.pass_table import Writing
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
+CODES = [operation.name for operation in layout.POINT_OPERATIONS]
 
 
 def body(kind: str, name: str) -> str:
@@ -41,7 +42,8 @@ def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
             kind = f"std::is_floating_point_v<{element}>, std::is_signed_v<{element}>"
             lines.append(f'printf("{struct}.{field} %zu %zu %d %d\\n", {place}, {kind});')
     for enum in ENUMS:
-        for name in re.findall(r"(\w+)\s*(?:,|$)", body("enum", enum.__name__).strip()):
+        names = CODES if enum is layout.OpCode else re.findall(r"\w+", body("enum", enum.__name__))
+        for name in names:
             lines.append(f'printf("{enum.__name__}.{name} %d\\n", int({name}));')
     folder = tmp_path_factory.mktemp("layout")
     includes = '#include <cstddef>\n#include <cstdio>\n#include <type_traits>\n#include "plan.h"\n'

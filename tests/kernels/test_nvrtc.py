@@ -36,7 +36,7 @@ def usage(log: str) -> dict[str, tuple[int, int]]:
 
 def test_structs_are_as_large_as_the_host_writes_them(monkeypatch):
     structs = {"Axis": AXIS, "Grid": GRID, "Sample": SAMPLE, "Op": OP}
-    lines = ['#include "plan.h"']
+    lines = ["namespace cuaug {", '#include "plan.h"', "}", "using namespace cuaug;"]
     lines += [f"static_assert(sizeof({name}) == {dtype.itemsize});" for name, dtype in structs.items()]
     lines += [f"static_assert(alignof({name}) == {dtype.alignment});" for name, dtype in structs.items()]
     headers = nvrtc.sources()[1]

@@ -89,6 +89,7 @@ static uint16_t half_of(float value) {
 #define asm(...) bits = half_of(value)
 
 #include "cuda/augment.cu"
+using namespace cuaug;
 
 #undef asm
 
