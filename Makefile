@@ -47,4 +47,4 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data preview.png
+	rm -rf $(VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png

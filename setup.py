@@ -101,7 +101,7 @@ class Binary(Distribution):
 
 
 setup(
-    ext_modules=[Extension("cuaug._host", sources=[])],
+    ext_modules=[Extension("cuaug._kernels", sources=[])],
     cmdclass={"build_ext": BuildKernels, "build_py": BuildPython, "bdist_wheel": AnyPython3},
     distclass=Binary,
 )

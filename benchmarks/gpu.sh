@@ -17,7 +17,7 @@
 #   STEPS="smi|doctor|kernel|decoder"     STEPS="images|training|batches"     STEPS="CUDA|loader|check|rest|Python|launches|CPU"
 #
 # `benchmarks/gpu_summary.py OUT OUT OUT` then has what they found in one table. Where cuaug's library loads, it is not
-# installed: a cuaug/_host.so that was built elsewhere from the same sources saves a minute of each call.
+# installed: a cuaug/_kernels.so that was built elsewhere from the same sources saves a minute of each call.
 #
 # CUAUG_CACHE_DIR (an absolute path; default: a new directory) keeps the compiled kernels: where all calls are given the
 # same one, only the first compiles. Nor does that where another machine with the same version of NVRTC, which needs no GPU,

@@ -49,8 +49,8 @@ def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
 
 
 def _load() -> ctypes.CDLL:
-    named = os.environ.get("CUAUG_HOST_LIBRARY")
-    path = Path(named) if named else _here / "_host.so"
+    named = os.environ.get("CUAUG_KERNEL_LIBRARY")
+    path = Path(named) if named else _here / "_kernels.so"
     try:
         lib = ctypes.CDLL(str(path))
     except OSError as error:
@@ -153,7 +153,7 @@ def address(array: NDArray[Any]) -> int:
         return int(array.ctypes.data)  # takes twice as long
 
 
-#: The loaded library. CUAUG_HOST_LIBRARY names another build of it, such as one with a sanitizer.
+#: The loaded library. CUAUG_KERNEL_LIBRARY names another build of it, such as one with a sanitizer.
 library = _load()
 #: The widest instruction set that this processor and the build both have.
 BEST_ISA = int(library.cuaug_best_isa())

@@ -34,7 +34,7 @@ pytestmark = [
 
 def made(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> ctypes.CDLL:
     path = build(folder / "host.so", ["-O1", *PORTABLE], kernels=kernels, isas=("baseline",))
-    with mock.patch.dict("os.environ", CUAUG_HOST_LIBRARY=str(path)):
+    with mock.patch.dict("os.environ", CUAUG_KERNEL_LIBRARY=str(path)):
         return native._load()
 
 

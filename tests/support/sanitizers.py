@@ -56,7 +56,7 @@ def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
     environment = os.environ | {
         # And C++, for the exceptions of other libraries: a sanitizer that finds it only later does not know them.
         "LD_PRELOAD": f"{_runtime(preload)} {_runtime('libstdc++.so.6')}",
-        "CUAUG_HOST_LIBRARY": str(library),
+        "CUAUG_KERNEL_LIBRARY": str(library),
         "PYTHONPATH": str(ROOT),
         # Python leaves some of its own memory to the exit. GCC 13 misaligns what it moves off the stack (bug 110027).
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
