@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "BYTES_AT", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
+__all__ = ["BEST_ISA", "BYTES_DATA_OFFSET", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
 
 #: Instruction sets that the library may be told to use, by name.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
@@ -138,7 +138,7 @@ def _declare(lib: ctypes.CDLL) -> None:
 
 
 #: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
-BYTES_AT = bytes.__basicsize__ - 1
+BYTES_DATA_OFFSET = bytes.__basicsize__ - 1
 
 _address_of = ctypes.addressof
 _lent_by: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import pages
-from cuaug._runtime.native import BYTES_AT, address
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address
 from cuaug.codec._nvimgcodec_c import FROM_PART, NativeDecoder
 from cuaug.codec._pillow import pillow_decode
 from cuaug.codec.exif import Region, turned
@@ -151,7 +151,7 @@ class _Wanted:
         """What `NativeDecoder` is told of it; the memory has room for it then."""
         header, (top, left, bottom, right) = self.header, self.stored
         data, size = header._data, header.stored_size
-        begin = id(data) + BYTES_AT if isinstance(data, bytes) else address(np.asarray(data))
+        begin = id(data) + BYTES_DATA_OFFSET if isinstance(data, bytes) else address(np.asarray(data))
         cut = not (self.whole or self.narrow) and header.worth_cutting(self.stored, index)
         height, width = bottom - top, right - left
         turned_room = 0 if header._orientation == 1 else height * width * 3

@@ -17,7 +17,7 @@ from struct import error as StructError
 
 import numpy as np
 
-from cuaug._runtime.native import BYTES_AT, address, library
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 
 __all__ = [
     "MAX_FULL_SCANS",
@@ -105,7 +105,7 @@ def jpeg_headers(
     n = len(files)
     # An array of ctypes would note each of them as held, which takes half a microsecond; they are held anyway.
     data, sizes = (np.fromiter(map(told, files), np.int64, n) for told in (id, len))
-    data += BYTES_AT
+    data += BYTES_DATA_OFFSET
     headers = np.empty((n, 5), dtype=np.int32)
     most_pixels = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, most_pixels, address(headers))

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug._runtime.native import BYTES_AT, address, library
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_FILE, FROM_PART, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
@@ -111,7 +111,7 @@ class Wanted:
 
     def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
         room = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(room), room.nbytes, False))
+        self.rows.append((id(data) + BYTES_DATA_OFFSET, len(data), *size, *region, address(room), room.nbytes, False))
         self.kept += [data, room]
         return room
 
@@ -142,7 +142,7 @@ def test_all_of_a_part_is_decoded_if_there_is_room(missing):
     part = smallest(stored, 0x221111, 1, region, (16, 5 * 16))
     shape = (part[2] - part[0], part[3] - part[1], 3)
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
-    row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
+    row = (id(file) + BYTES_DATA_OFFSET, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
     ((done, shown, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
     assert done == FROM_PART and shown == (region if missing else part)
     top, left, bottom, right = shown
