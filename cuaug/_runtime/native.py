@@ -71,8 +71,8 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_best_isa.argtypes = []
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
-    lib.cuaug_run_some.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer, i64, pointer]
-    lib.cuaug_run_some.restype = i64
+    lib.cuaug_run_samples.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer, i64, pointer]
+    lib.cuaug_run_samples.restype = i64
     lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
     lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]

@@ -60,7 +60,7 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
 // As cuaug_run, for some of the samples in turn. some [count, 6]: a sample's number, its source, pitch, y, x and
 // target. failed [count]: 1 for samples that need a buffer of more than `max_floats`, or for which memory ran out, else
 // 0. Returns how many failed.
-EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
+EXPORT int64_t cuaug_run_samples(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
                               int64_t samples, int passes, const void* ops, const float* tables, int64_t max_floats,
                               uint8_t* failed) {
     int64_t failures = 0;
