@@ -1,4 +1,5 @@
-// Computes: scalar helpers that both builds share. The CUDA build (NVRTC) and the CPU build (any C++17 compiler) compile
+// Computes: scalar helpers that both builds share. The CUDA build (NVRTC) and the CPU build (any C++17 compiler)
+// compile
 //           core/ from one source, written against this list:
 //             KERNEL, DEVICE        function qualifiers
 //             UNROLL, NO_UNROLL     before a loop over an array that CUDA keeps in registers; before a long loop

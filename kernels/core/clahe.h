@@ -3,58 +3,58 @@
 //           Where the grid does not divide the image, OpenCV mirrors the lower and right edges until it does. Here a
 //           pixel counts once for each place of that larger image that shows it.
 // Threads:  counting and blending: one pixel block per thread. Tables: one thread per cell, channel and chunk.
-// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV, 1994; OpenCV's clahe.cpp.
-// Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
+// Reference: Zuiderveld, "Contrast limited adaptive histogram equalization", Graphics Gems IV, 1994; OpenCV's
+// clahe.cpp. Tests:    tests/properties/test_statistics.py against cv2.createCLAHE and tests/references/statistics.py.
 #pragma once
 #include "core/pixel_block.h"
 #include "core/scratch.h"
 
-// The whole number nearest to a value that is not negative, halves to the even one.
+// Rounds a value >= 0 to nearest, halves to even.
 DEVICE Vec32<int> round_to_even(Vec32<float> value) {
     const Vec32<int> low = to_int(value);
-    const Vec32<float> rest = value - to_float(low);
-    const auto up = (rest > 0.5f) | ((rest == 0.5f) & ((low & 1) == 1));
+    const Vec32<float> remainder = value - to_float(low);
+    const auto up = (remainder > 0.5f) | ((remainder == 0.5f) & ((low & 1) == 1));
     return up ? low + 1 : low;
 }
 
-// The next place that shows the same pixel as `at`, in a row of `size` pixels that is mirrored at its last and first
-// pixel without end.
+// The next index that shows the same pixel as `at`, in a row of `size` pixels that mirrors at its first and last pixel
+// without end.
 DEVICE int next_mirrored(int at, int size) {
     const int period = size - 1, before = at < period ? 0 : period > 0 ? at / period : 0;
     return period > 0 ? 2 * (before + 1) * period - at : at + 1;
 }
 
-// The cells that a tile's pixels lie between.
+// The grid cells whose centres surround a tile's pixels.
 struct CellRange {
     int row, column, rows, columns;
 };
 
-// Between which two cells' centres a pixel lies along an axis, and how far it is from the first to the second.
+// The two cells around a pixel along an axis, and the pixel's fraction of the way from the first centre to the second.
 struct CellPosition {
     int low, high;
-    float share;
+    float quota;
 };
 
-DEVICE CellPosition between(int at, int size, int count) {
-    const float place = float(at) * (1.0f / float(size)) - 0.5f, low = floor(place);
-    return {max(int(low), 0), min(int(low) + 1, count - 1), place - low};
+DEVICE CellPosition cell_position(int at, int size, int count) {
+    const float position = float(at) * (1.0f / float(size)) - 0.5f, low = floor(position);
+    return {max(int(low), 0), min(int(low) + 1, count - 1), position - low};
 }
 
 DEVICE CellRange cell_range(const Sample& sample, const Tile& tile) {
     const Grid& grid = sample.measured_grid;
     const Place first = place_of(sample, tile.y, tile.x);
     const Place last = place_of(sample, tile.y + tile.rows - 1, tile.x + tile.columns - 1);
-    const int row = between(first.y, grid.height, grid.rows).low;
-    const int column = between(first.x, grid.width, grid.columns).low;
-    return {row, column, between(last.y, grid.height, grid.rows).high + 1 - row,
-            between(last.x, grid.width, grid.columns).high + 1 - column};
+    const int row = cell_position(first.y, grid.height, grid.rows).low;
+    const int column = cell_position(first.x, grid.width, grid.columns).low;
+    return {row, column, cell_position(last.y, grid.height, grid.rows).high + 1 - row,
+            cell_position(last.x, grid.width, grid.columns).high + 1 - column};
 }
 
-// Floats of the cells' own tables, and of what making them takes.
+// Floats of the tables, and of the sums that making them needs.
 DEVICE int cell_table_floats(const CellRange& cells) { return cells.rows * cells.columns * CELL_FLOATS; }
 
-// What lies between the values of four cells: upper left, upper right, lower left, lower right. OpenCV rounds halves to
-// even and core/store.h rounds them up: those that would differ are moved out of the way.
+// The bilinear blend of four cells: upper left, upper right, lower left, lower right. OpenCV rounds halves to even,
+// core/store.h rounds them up: a tie that would differ moves down a little.
 DEVICE Vec32<float> blend_levels(const Vec32<float>* corners, Vec32<float> below, Vec32<float> right) {
     const Vec32<float> upper = corners[0] * (1.0f - right) + corners[1] * right;
     const Vec32<float> lower = corners[2] * (1.0f - right) + corners[3] * right;
@@ -70,28 +70,28 @@ DEVICE Vec32<float> blend_levels(const Vec32<float>* corners, Vec32<float> below
 #include "cpu/clahe.h"
 #endif
 
-// The tables of a tile's cells from their counts, [grid.rows, grid.columns, 3, 256]. What exceeds `most` in a count is
-// spread over all levels; a level becomes the part of the cell's pixels that are not brighter, times `scale`.
-DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Tile& tile, const uint32* counts, float limit,
-                       float scale, float* scratch) {
+// Writes the tables of a tile's cells. counts: [grid.rows, grid.columns, C, 256]. Counts above `limit` are clipped, and
+// the excess is spread over all levels; a level's entry is the cumulative count times `scale`.
+DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Tile& tile, const uint32* counts,
+                              float limit, float scale, float* scratch) {
     const CellRange cells = cell_range(sample, tile);
     if (block.thread == 0) *reinterpret_cast<CellRange*>(scratch) = cells;
     scratch += CELL_RANGE_FLOATS;
     const Grid& grid = sample.measured_grid;
-    const int chunks = cells.rows * cells.columns * 3 * CHUNKS, area = grid.height * grid.width, most = int(limit);
+    const int chunks = cells.rows * cells.columns * 3 * CHUNKS, area = grid.height * grid.width, max_count = int(limit);
     const uint32* const first = counts + (int64(cells.row) * grid.columns + cells.column) * COUNTS;
     uint8* tables = reinterpret_cast<uint8*>(scratch);
     int* sums = reinterpret_cast<int*>(scratch + int64(cells.rows) * cells.columns * (COUNTS / 4));
     for (int phase = 0; phase < 2; ++phase) {
         for (int i = block.thread; i < chunks; i += block.threads) {
             const int cell = i / (3 * CHUNKS), channel = i / CHUNKS % 3, chunk = i % CHUNKS;
-            // A tile as wide as the image has all cells of a row.
-            const int beyond =
+            // A tile as wide as the image contains all cells of a row.
+            const int skipped =
                 cells.columns == grid.columns ? 0 : cell / cells.columns * (grid.columns - cells.columns);
-            const uint32* own = first + int64(cell + beyond) * COUNTS + 256 * channel + CHUNK_LEVELS * chunk;
+            const uint32* histogram = first + int64(cell + skipped) * COUNTS + 256 * channel + CHUNK_LEVELS * chunk;
             if (phase == 0) {
                 sums[i] = 0;
-                for (int k = 0; k < CHUNK_LEVELS; ++k) sums[i] += min(int(own[k]), most);
+                for (int k = 0; k < CHUNK_LEVELS; ++k) sums[i] += min(int(histogram[k]), max_count);
                 continue;
             }
             int clipped = 0, darker = 0;
@@ -100,21 +100,22 @@ DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Ti
                 clipped += sum;
                 darker += k < chunk ? sum : 0;
             }
-            // Each level gets an equal share of the excess, and so many more, `apart` from one another, one of the
-            // rest. Half a level keeps the quotient away from whole numbers, so that it can be a product.
-            const int excess = area - clipped, share = excess / 256, rest = excess % 256;
-            const float per = 1.0f / float(int(256.0f / float(max(rest, 1))));
+            // Each level gets excess / 256; the remainder goes to levels at equal steps, one each. Half a level keeps
+            // the quotient away from integers, so a product replaces the division.
+            const int excess = area - clipped, quota = excess / 256, remainder = excess % 256;
+            const float per = 1.0f / float(int(256.0f / float(max(remainder, 1))));
             int values[CHUNK_LEVELS], levels[CHUNK_LEVELS];
             UNROLL
             for (int k = 0; k < CHUNK_LEVELS; ++k) {
                 levels[k] = CHUNK_LEVELS * chunk + k;
-                values[k] = darker += min(int(own[k]), most);
+                values[k] = darker += min(int(histogram[k]), max_count);
             }
             UNROLL
             for (int k = 0; k < CHUNK_LEVELS; k += VEC32_LANES) {
                 const Vec32<int> level = load_vec32(&levels[k]);
                 const Vec32<int> more = to_int((to_float(level) + 0.5f) * per) + 1;
-                const Vec32<int> sum = load_vec32(&values[k]) + share * (level + 1) + (more < rest ? more : splat32(rest));
+                const Vec32<int> sum =
+                    load_vec32(&values[k]) + quota * (level + 1) + (more < remainder ? more : splat32(remainder));
                 store(&values[k], round_to_even(to_float(sum) * scale));
             }
             UNROLL
@@ -126,14 +127,14 @@ DEVICE void make_clahe_tables(const Block& block, const Sample& sample, const Ti
     make_joint_tables(block, cells, scratch);
 }
 
-// Where the pixels of a strip lie among the cells along an axis: between which, in places from that before cell
-// `first` on, and the share of the one behind. Beyond a tile's end they are nobody's.
-DEVICE void cell_positions(int at, int step, int size, int first, int count, int* places, float* shares) {
+// For each pixel of a block, the index of the cell pair around it, counted from the one before cell `first`, and the
+// fraction. Entries past the tile's end are unused.
+DEVICE void cell_positions(int at, int step, int size, int first, int count, int* pairs, float* fractions) {
     const float per = 1.0f / float(size);
     FOR_PIXELS(p) {
-        const float place = float(at + p * step) * per - 0.5f, low = floor(place);
-        places[p] = min(int(low) + 1 - first, count);
-        shares[p] = place - low;
+        const float position = float(at + p * step) * per - 0.5f, low = floor(position);
+        pairs[p] = min(int(low) + 1 - first, count);
+        fractions[p] = position - low;
     }
 }
 

@@ -1,17 +1,18 @@
-// The discrete cosine transform of a JPEG's blocks of 8 x 8, there and back, and the quantiser in between: libjpeg's
-// "islow" DCT, of Loeffler, Ligtenberg and Moschytz, bit for bit. All in integers: sums of products are of 32 bits, and
-// what they are narrowed to fits into 16. So a Value is an integer, or a register of words with a block's columns side
-// by side, of two blocks where registers are that wide.
-//
-// That 16 bits are enough: samples are at most 128 from the middle, so 8 * 128 * 4 after rows; columns add up eight of
-// those, -32768 at the least and 32512 at the most. A coefficient is off by no more than 128 of 1024, and so columns
-// back leave less than 2 * 8 * 128 * 4.
-//
-// Tested against Pillow's save and load, by tests/properties/test_jpeg.py.
+// Computes: the 8 x 8 discrete cosine transform of a JPEG, its inverse, and the quantiser between: libjpeg's "islow"
+// DCT bit
+//           for bit, in integers. Products are summed in 32 bits and narrowed to 16. A Value is an integer, or a
+//           register of words: the columns of a block side by side.
+//           16 bits suffice: samples differ from the middle by at most 128, so rows give 8 * 128 * 4; columns sum
+//           eight of these, -32768 to 32512. Quantising changes a coefficient by at most 128 of 1024, so the columns
+//           of the inverse stay below 2 * 8 * 128 * 4.
+// Threads:  none: each function acts on one row or column, or on registers of them.
+// Reference: Loeffler, Ligtenberg, Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", ICASSP 1989;
+//           libjpeg's jfdctint.c and jidctint.c.
+// Tests:    tests/properties/test_jpeg.py against Pillow's save and load.
 #pragma once
 #include "core/simd.h"
 
-// value / 2^bits to nearest, halves up.
+// value / 2^bits, rounded to nearest, halves up.
 template <int bits, class Value>
 DEVICE Value descale(Value value) {
     return (value + (1 << (bits - 1))) >> bits;
@@ -23,9 +24,9 @@ DEVICE int narrow(int sum) {
     return descale<bits>(sum);
 }
 
-// A coefficient, 8 times too large as the forward DCT leaves it, to the nearest multiple of the step. Half a unit keeps
-// the quotient at least 1 / (16 * step) away from whole numbers, more than two roundings of a quotient of 17 bits can
-// be wrong: what is left of it is the quotient of integers.
+// Rounds a coefficient to the nearest multiple of the step; the forward DCT leaves it 8 times too large. Half a unit
+// keeps the quotient at least 1 / (16 * step) away from integers. That exceeds two roundings of a 17-bit quotient, so
+// the floor is exact.
 DEVICE int quantise(int value, float step) {
     const int size = value < 0 ? -value : value;
     const int rounded = int((float(size) + (4.0f * step + 0.5f)) * (1.0f / (8.0f * step))) * int(step);
@@ -36,8 +37,8 @@ DEVICE int quantise(int value, float step) {
 #include "cpu/dct_simd.h"  // the same functions on registers of words
 #endif
 
-// One row or column of the DCT, in place; the factors are sums of cosines in 13 bits. Rows, which come first, keep 2
-// bits of fraction that columns drop.
+// One row or column of the DCT, in place. The factors are sums of cosines in 13 bits. Rows come first and keep 2 bits
+// of fraction, which columns drop.
 template <bool columns, class Value>
 DEVICE void forward_dct(Value* d) {
     constexpr int bits = columns ? 15 : 11;
@@ -55,7 +56,7 @@ DEVICE void forward_dct(Value* d) {
     d[1] = narrow<bits>(products(t4, -7373, t7, 4926) + z4);
 }
 
-// Columns come first here, and keep 2 bits of fraction.
+// One row or column of the inverse, in place. Columns come first and keep 2 bits of fraction.
 template <bool columns, class Value>
 DEVICE void inverse_dct(Value* d) {
     constexpr int bits = columns ? 11 : 18;
@@ -72,7 +73,7 @@ DEVICE void inverse_dct(Value* d) {
     d[3] = narrow<bits>(t13 + odd0), d[4] = narrow<bits>(t13 - odd0);
 }
 
-// A column that rows forwards left, to what rows back take; `steps` of its coefficients, 8 apart.
+// Transforms, quantises and inverts one column after the rows of the forward DCT. steps: its coefficients, 8 apart.
 DEVICE void code_column(const float* steps, int* column) {
     forward_dct<true>(column);
     for (int k = 0; k < 8; ++k) column[k] = quantise(column[k], steps[8 * k]);

@@ -1,16 +1,11 @@
-// What encoding as a JPEG and decoding it again leaves of an image: baseline, 4:2:0, as libjpeg does both by default
-// (and so Pillow and torchvision), bit for bit: its colours (core/jpeg_samples.h), its DCT and quantiser (core/dct.h),
-// its "fancy" upsampling. Entropy coding loses nothing and is left out.
-//
-// A block of threads makes the 8 x 8 blocks of luma and chroma that its tile needs, in scratch, in phases divided by
-// barriers: samples; rows forwards; columns forwards, quantised, and columns back; rows back; pixels. Blocks that
-// tiles share are made by each.
-//
-// Scratch (for CUDA, core/scratch.h sizes it by the same sum): one plane of luma, two of chroma, of 64 *
-// blocks_over(rows) * blocks_over(columns) samples; chroma's rows and columns are n / 2 + 3 of the tile's n. A sample
-// is an integer on CUDA and a byte on the host, whose threads make a block of 8 x 8 as a whole, in registers.
-//
-// Tested against Pillow's save and load, and tests/references/jpeg.py.
+// Computes: an image after JPEG compression and decompression: baseline, 4:2:0, bit for bit as libjpeg, Pillow and
+//           torchvision do by default: colours (core/jpeg_samples.h), DCT and quantiser (core/dct.h), and "fancy"
+//           chroma upsampling. Entropy coding is lossless and is left out. core/scratch.h sizes the planes.
+// Threads:  a block of threads computes the 8 x 8 blocks that its tile needs, in phases between barriers: samples; rows
+//           forward; columns forward, quantised and inverse; rows inverse; pixels. Blocks that tiles share are
+//           computed by each. The CPU has bytes for samples and computes a block of 8 x 8 at once.
+// Reference: ITU-T T.81; JFIF 1.02; libjpeg's jccolor.c, jdsample.c.
+// Tests:    tests/properties/test_jpeg.py against Pillow's save and load, and tests/references/jpeg.py.
 #pragma once
 #include "core/jpeg_samples.h"
 #include "core/store.h"
@@ -22,7 +17,7 @@
 #include "cpu/jpeg_pixels.h"
 #endif
 
-// Chroma at pixel (y, x): a quarter of the way to the neighbouring samples; narrow images have the nearest.
+// Chroma at pixel (y, x): a quarter of the way to the neighbouring samples; narrow images use the nearest one.
 DEVICE int upsample(const Plane& plane, int y, int x, int height, int width) {
     const int last_row = (height - 1) / 2, last_column = (width - 1) / 2;
     if (last_column < 2) return *sample_at(plane, y / 2, x / 2);
@@ -33,7 +28,7 @@ DEVICE int upsample(const Plane& plane, int y, int x, int height, int width) {
     return (3 * near_sum + far_sum + (x & 1 ? 7 : 8)) >> 4;
 }
 
-// The pixels of the window that some output indices show; none where they show fill alone.
+// The window pixels that output indices begin ... begin + count - 1 show; empty if all show the fill colour.
 DEVICE Span window_range(const Sample& sample, const Axis& axis, int begin, int count) {
     int low = 2147483647, high = -1;
     for (int i = begin; i < begin + count; ++i) {
@@ -45,7 +40,7 @@ DEVICE Span window_range(const Sample& sample, const Axis& axis, int begin, int 
     return high < 0 ? Span{0, 0} : Span{low, high + 1 - low};
 }
 
-// The decoded blocks that a tile of these pixels of the window needs, in scratch. All threads leave together.
+// Computes in scratch the decoded blocks that these window pixels need. All threads return together.
 template <class T>
 DEVICE void jpeg_planes(const Block& block, const Sample& sample, const float* tables, Span rows, Span columns,
                         JpegSample* scratch, Plane* planes) {

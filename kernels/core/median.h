@@ -1,12 +1,13 @@
-// The median of the size x size values around a pixel, for each channel; size is 3, 5 or 7. Only minima and maxima, at
-// places that the compiler knows, so that all stay in registers: of bytes where the source is bytes.
-//
-// By forgetful selection: of n values the smallest and the largest of any n / 2 + 2 cannot be the median, so they are
-// dropped and the next value taken in, until three are left. On the host, where neighbours are made together, each
-// column of a window is sorted first, once for all windows that it is in, then their rows; what then lies on the
-// diagonals from lower left to upper right leaves few candidates.
-//
-// Tested against cv2.medianBlur and tests/references/filters.py.
+// Computes: the median of the size x size values around a pixel, per channel; size is 3, 5 or 7. Only minima and maxima
+// at
+//           places known at compile time, so all values stay in registers; of bytes where the source is uint8.
+//           Forgetful selection: of n values, the smallest and the largest of any n / 2 + 2 cannot be the median. They
+//           are dropped, and the next value is added, until three remain. The CPU computes neighbours together: each
+//           column is sorted once for all its windows, then the rows; few candidates remain on the diagonals.
+// Threads:  CUDA: one pixel per thread. CPU: a vector of pixels.
+// Reference: forgetful selection: Perrot, Domas, Couturier, "Fine-tuned high-speed implementation of a GPU-based median
+//          filter", Journal of Signal Processing Systems, 2014.
+// Tests:    tests/properties/test_filters.py against cv2.medianBlur and tests/references/filters.py.
 #pragma once
 #include "core/neighbourhood.h"
 
@@ -17,7 +18,8 @@ DEVICE void sort_pair(Values& low, Values& high) {
     high = max(a, b);
 }
 
-// The median is among kept[0 .. count) and next(k), next(k + 1) ..., count - 3 of them; it ends up in kept[1].
+// The median is among candidates[0 ... count - 1] and the count - 3 values next(k), next(k + 1), ... It ends in
+// candidates[1].
 template <int count, class Values, class Next>
 DEVICE void forgetful_select(Values* candidates, int k, const Next& next) {
     UNROLL

@@ -1,35 +1,37 @@
-// Passes that make a pixel of those around it: which pixels those are. The filters themselves are in core/stencil.h,
-// core/median.h and core/jpeg_compression.h; separable convolution is a resampling with weights of its own, and
-// core/sampling.h's.
-//
-// An output index shows one pixel of the window (plan.h): crops, flips and pads made after the filter choose which.
+// Computes: the source pixels of passes that filter, or copy, without resampling. core/stencil.h, core/median.h and
+//           core/jpeg_compression.h have the filters; separable convolution is a resampling with its own weights.
+//           An output index shows one pixel of the window (plan.h): crops, flips and pads after the filter choose it.
+// Threads:  one pixel block per thread.
+// Reference: plan.h.
+// Tests:    tests/properties/test_filters.py, tests/properties/test_bytes.py.
 #pragma once
 #include "core/sampling.h"
 
-// In place of a source index: fill_after stands there. -1 may be an index, of padding made before a resize.
+// In place of a source index: the pixel is fill_after. -1 may be an index, of padding before a resize.
 constexpr int FILL_AFTER = -(1 << 30);
 
-// The inner source index that output index o shows, or AFTER.
+// The inner source index that output index o shows, or FILL_AFTER.
 DEVICE int window_index(const Sample& sample, const Axis& axis, int o) {
     const int r = border_index(axis.start + axis.step * o, axis.seen_low, axis.seen_high, sample.border_after);
     return r == -1 ? FILL_AFTER : axis.origin + r;
 }
 
-// How many pixels to either side a filter looks at: what padding added to the window.
+// Pixels to either side that a filter reads: the padding of the window.
 DEVICE int filter_radius(const Sample& sample, const Axis& axis) {
     return sample.neighbourhood == NONE ? 0 : axis.inner_low - axis.low;
 }
 
-// Whether the output runs as the window does, without borders.
+// Whether the output shows the window in source order, without borders.
 DEVICE bool is_unflipped(const Axis& axis) {
     return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high;
 }
 
-// The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
+// The source pixels of PIXELS neighbouring pixels of output row y from column x on.
 struct SourcePixels {
-    int row, column[PIXELS], pixels;  // on the host, not the columns of plain ones, nor of neighbours for JPEG
-    // Whether they are neighbours in the source too, in the order of `step`: the source columns left ... left + pixels
-    // - 1; and whether besides all that the filter looks at lies in the window, and none in the frame that stays.
+    int row, column[PIXELS],
+        pixels;  // the CPU leaves `column` unset for interior pixels, and for contiguous ones of JPEG
+    // contiguous: the pixels are source columns left ... left + pixels - 1, in the order of `step`. interior: besides,
+    // the filter reads only the window, and no pixel lies in the frame.
     bool contiguous, interior;
     int step, left;
 };
@@ -46,7 +48,7 @@ DEVICE SourcePixels source_pixels(const Sample& sample, int y, int x, int pixels
     const int down = max(filter_radius(sample, sample.y), sample.frame);
     const int across = max(filter_radius(sample, sample.x), sample.frame);
     at.interior = at.contiguous && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
-               at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
+                  at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
     if (PIXELS > 1 && (at.interior || (at.contiguous && sample.neighbourhood == JPEG))) return at;
     if (at.contiguous) {
         FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : FILL_AFTER;
@@ -56,7 +58,7 @@ DEVICE SourcePixels source_pixels(const Sample& sample, int y, int x, int pixels
     return at;
 }
 
-// The leftmost source pixel of a plain strip, in memory.
+// The address of the leftmost source pixel of an interior block.
 template <class T>
 DEVICE const T* leftmost(const Sample& sample, const SourcePixels& at) {
     return row_of<T>(sample, at.row) + int64(at.left - sample.x.held_low) * 3;
@@ -69,7 +71,7 @@ DEVICE bool is_shift(const Axis& axis) {
            axis.origin + axis.seen_high <= axis.high;
 }
 
-// Whether each pixel that a pass takes in is one of the source's: any filter gives it the weight 1, and others 0.
+// Whether each pixel of a pass is one source pixel: every filter gives it weight 1.
 DEVICE bool only_copies(const Sample& sample) {
     return sample.neighbourhood == NONE && !sample.warped && is_shift(sample.y) && is_shift(sample.x);
 }
@@ -80,13 +82,13 @@ DEVICE void copy_block(const Sample& sample, const SourcePixels& at, PixelBlock&
         load_block(leftmost<T>(sample, at), at.pixels, at.step, v);
         return;
     }
-    if (PIXELS == 1) {  // on CUDA the registers for what follows would be too many, beside those of a warp
+    if (PIXELS == 1) {  // on CUDA the code below would need too many registers beside a warp's
         const bool filled = at.row == FILL_AFTER || at.column[0] == FILL_AFTER;
         for (int c = 0; c < 3; ++c)
             v[c][0] = filled ? sample.fill_after[c] : load_bordered<T>(sample, at.row, at.column[0], c);
         return;
     }
-    // Which row and columns those are is found once, not for each channel.
+    // Row and columns are found once, not per channel.
     const Axis& x = sample.x;
     const bool after = at.row == FILL_AFTER;
     const int row = after ? -1 : border_index(at.row, sample.y.inner_low, sample.y.inner_high, sample.border_before);
@@ -94,10 +96,10 @@ DEVICE void copy_block(const Sample& sample, const SourcePixels& at, PixelBlock&
     for (int p = 0; p < at.pixels; ++p) {
         const bool filled = after || at.column[p] == FILL_AFTER;
         const int column = filled ? -1 : border_index(at.column[p], x.inner_low, x.inner_high, sample.border_before);
-        const bool seen = row != -1 && column != -1;
-        const T* const pixel = seen ? row_of<T>(sample, row) + int64(column - x.held_low) * 3 : nullptr;
+        const bool inside = row != -1 && column != -1;
+        const T* const pixel = inside ? row_of<T>(sample, row) + int64(column - x.held_low) * 3 : nullptr;
         const float* const fill = filled ? sample.fill_after : sample.fill_before;
-        for (int c = 0; c < 3; ++c) rgb[3 * p + c] = seen ? float(pixel[c]) : fill[c];
+        for (int c = 0; c < 3; ++c) rgb[3 * p + c] = inside ? float(pixel[c]) : fill[c];
     }
     load_block(rgb, at.pixels, 1, v);
 }

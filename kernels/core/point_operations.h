@@ -8,21 +8,21 @@
 #include "core/philox.h"
 #include "core/statistics.h"
 
-// What the operations of a pass read.
+// The tables that the operations of a pass read.
 struct PassContext {
     const Sample& sample;
     const Op* ops;
-    const float* tables;  // [T, C, 256] and what plan.h places there
+    const float* tables;  // [T, C, 256], then filters, fields and quantisation steps
     const Statistics& statistics;
 };
 
-// values[p] = of(values[p]) for PIXELS values, as many at once as a register holds.
+// values[p] = f(values[p]) for PIXELS values.
 template <class Function>
 DEVICE void apply_elementwise(float* values, const Function& of) {
     for (int p = 0; p < PIXELS; p += VEC_LANES) store(values + p, of(load_vec(values + p)));
 }
 
-// Values limited as an operation says.
+// Clamps to [0, limit]; a negative limit leaves the values unchanged.
 DEVICE Vec<float> saturate(Vec<float> values, float limit) {
     return limit < 0.0f ? values : min(max(values, splat(0.0f)), splat(limit));
 }
@@ -32,7 +32,7 @@ DEVICE void saturate(PixelBlock& v, float limit) {
     for (int c = 0; c < 3; ++c) apply_elementwise(v[c], [&](Vec<float> values) { return saturate(values, limit); });
 }
 
-// factor * value + bias, limited.
+// values[p] = factor * values[p] + bias, saturated.
 DEVICE void scale(float factor, float bias, float limit, float* values) {
     apply_elementwise(values, [&](Vec<float> value) { return saturate(value * factor + bias, limit); });
 }
@@ -41,13 +41,13 @@ DEVICE void scale(const Op& op, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) scale(op.a[c], op.a[4 + c], op.limit, v[c]);
 }
 
-// A row (r, g, b, offset) of a matrix with many pixels.
+// The product of a matrix row (r, g, b, offset) with a vector of pixels.
 template <class F>
 DEVICE Vec<float> matrix_row(const F* row, Vec<float> r, Vec<float> g, Vec<float> b) {
     return row[0] * r + row[1] * g + row[2] * b + row[3];
 }
 
-// Whether all rows of a matrix are the same bits: its result is gray.
+// Whether all rows of a matrix have the same bits: its result is gray.
 DEVICE bool is_gray_matrix(const Op& op) {
     uint32 different = 0;
     for (int i = 0; i < 8; ++i) different |= float_bits(op.a[i]) ^ float_bits(op.a[i + 4]);
@@ -68,7 +68,7 @@ DEVICE void matrix(const Op& op, PixelBlock& v) {
     }
 }
 
-// values[p] = the table's entry for the level that each value is nearest to.
+// values[p] = the table's entry of the nearest level.
 DEVICE void look_up(const float* table, float scale, float* values) {
     int levels[PIXELS];
     FOR_PIXELS(p) levels[p] = to_level(values[p], scale);
@@ -95,28 +95,29 @@ DEVICE void solarize(const Op& op, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) apply_elementwise(v[c], solarized);
 }
 
-// No result is below 0; without a limit, the limit is infinity.
+// Results are never negative; without a limit, infinity is the limit.
 DEVICE void adjust_gamma(const Op& op, PixelBlock& v) {
     const float gain = op.a[0], exponent = op.a[1], share = 1.0f / op.a[2];
-    const Vec<float> none = splat(0.0f), most = splat(op.limit < 0.0f ? bits_to_float(0x7f800000u) : op.limit);
+    const Vec<float> none = splat(0.0f), upper = splat(op.limit < 0.0f ? bits_to_float(0x7f800000u) : op.limit);
     for (int c = 0; c < 3; ++c) {
         apply_elementwise(v[c], [&](Vec<float> value) { return value * share; });
         fast_pow(exponent, v[c]);
-        apply_elementwise(v[c], [&](Vec<float> value) { return min(max(gain * value, none), most); });
+        apply_elementwise(v[c], [&](Vec<float> value) { return min(max(gain * value, none), upper); });
     }
 }
 
 DEVICE void contrast(const Op& op, const Statistics& statistics, PixelBlock& v) {
     const float mean = float(double(*statistics.before) * double(op.a[1]));
-    const float factor = op.a[0], rest = (1.0f - factor) * mean;
-    for (int c = 0; c < 3; ++c) scale(factor, rest, op.limit, v[c]);
+    const float factor = op.a[0], offset = (1.0f - factor) * mean;
+    for (int c = 0; c < 3; ++c) scale(factor, offset, op.limit, v[c]);
 }
 
-// A channel of one value has no range, and stays as it is.
+// A channel of a single value has no range and stays unchanged.
 DEVICE void autocontrast(const Op& op, const Statistics& statistics, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) {
-        const float least = minimum_of(statistics.before, c), range = maximum_of(statistics.before, c) - least;
-        if (range > 0.0f) apply_elementwise(v[c], [&](Vec<float> value) { return (value - least) * op.a[0] / range; });
+        const float minimum = minimum_of(statistics.before, c), range = maximum_of(statistics.before, c) - minimum;
+        if (range > 0.0f)
+            apply_elementwise(v[c], [&](Vec<float> value) { return (value - minimum) * op.a[0] / range; });
     }
     saturate(v, op.limit);
 }
@@ -131,10 +132,10 @@ DEVICE void equalize(const Op& op, const Statistics& statistics, PixelBlock& v) 
 
 DEVICE Vec<float> absolute(Vec<float> values) { return bits_to_float(float_bits(values) & 0x7fffffffu); }
 
-// HSV (Smith 1978) with the hue in sextants: red at 0, green at 2, blue at 4. How far a channel is from the largest, in
-// chromas, is a ramp limited to [0, 1]. In two loops for the same reason as powers.
+// HSV with the hue in sextants: red at 0, green at 2, blue at 4. A channel's distance from the largest, in chromas, is
+// a ramp clamped to [0, 1]. Two loops for the same reason as in fast_pow.
 DEVICE void rotate_hue(const Op& op, PixelBlock& v) {
-    const float turn = 6.0f * op.a[0], limit = op.limit;
+    const float shift = 6.0f * op.a[0], limit = op.limit;
     float hues[PIXELS], chromas[PIXELS], highs[PIXELS];
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
         const Vec<float> r = load_vec(&v[0][p]), g = load_vec(&v[1][p]);
@@ -142,7 +143,7 @@ DEVICE void rotate_hue(const Op& op, PixelBlock& v) {
         const Vec<float> high = max(r, max(g, b)), chroma = high - min(r, min(g, b));
         const Vec<float> per = 1.0f / (chroma > 0.0f ? chroma : splat(1.0f));
         const Vec<float> from_green = 2.0f + (b - r) * per, from_blue = 4.0f + (r - g) * per;
-        Vec<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + turn;
+        Vec<float> hue = (high == r ? (g - b) * per : high == g ? from_green : from_blue) + shift;
         hue -= 6.0f * floor(hue * (1.0f / 6.0f));
         store(hues + p, hue), store(chromas + p, chroma), store(highs + p, high);
     }
@@ -168,7 +169,7 @@ DEVICE bool contains(const Rectangle& box, float y, float x) {
     return y >= box.top && y < box.bottom && x >= box.left && x < box.right;
 }
 
-// Whether no pixel of a strip is in the rectangle.
+// Whether no pixel of a block lies in the rectangle.
 DEVICE bool is_outside(const Op& op, Place at) {
     const float last_y = float(at.y + (PIXELS - 1) * at.dy), last_x = float(at.x + (PIXELS - 1) * at.dx);
     return last_y < op.a[0] || float(at.y) >= op.a[2] || last_x < op.a[1] || float(at.x) >= op.a[3];
@@ -200,8 +201,8 @@ DEVICE void add_normal_noise(float mean, float deviation, const uint32 (*words)[
     float squares[PIXELS];
     for (int p = 0; p < PIXELS; p += VEC_LANES) store(squares + p, box_muller_square(load_vec(&words[0][p])));
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
-        const auto drawn = sqrt(load_vec(squares + p)) * fast_cos_turns(uniform(load_vec(&words[1][p])));
-        store(values + p, load_vec(values + p) + (mean + deviation * drawn));
+        const auto normal = sqrt(load_vec(squares + p)) * fast_cos_turns(uniform(load_vec(&words[1][p])));
+        store(values + p, load_vec(values + p) + (mean + deviation * normal));
     }
 }
 
@@ -216,7 +217,7 @@ DEVICE void add_noise(const Op& op, Place at, PixelBlock& v) {
     saturate(v, op.limit);
 }
 
-// The linear light of a value is its power of 2.2; how much of it arrives is counted in photons of a[0] each.
+// The linear light of a value is its 2.2th power; it arrives in photons of a[0] each.
 DEVICE void add_shot_noise(const Op& op, Place at, PixelBlock& v) {
     RandomWords a, b;
     philox_block(op.key[0], op.key[1], at.x, at.dx, at.y, at.dy, 0, a);

@@ -1,11 +1,10 @@
-// Separable resampling of a tile of output pixels.
-//
-// A block first tabulates, for each of the tile's rows and columns, the span of source indices and their weights
-// (core/sampling.h). Then, for ROWS output rows at a time, it sums source rows downwards into `lines` (contiguous
-// reads, every thread its own columns), and each output pixel sums its span of the lines sideways, each weight for all
-// ROWS rows. A product and a sum are rounded one by one, in the same order wherever this runs.
-//
-// Tested with core/sampling.h; what is CUDA's also by tests/kernels/test_scratch.py.
+// Computes: separable resampling of a tile. It first tabulates the source span and the weights of each row and column
+//           (core/sampling.h). Then, for ROWS output rows at a time, it sums source rows into `lines` (contiguous
+//           reads), and each output pixel sums its span of the lines, each weight for all ROWS rows. Products and sums
+//           are rounded one by one, in the same order on every device.
+// Threads:  spans: one per thread; lines: each thread its own columns; then a pixel block of ROWS rows per thread.
+// Reference: Pillow's Resample.c (antialiasing); OpenCV's resize (without).
+// Tests:    tests/properties/test_sampling.py, tests/kernels/test_scratch.py.
 #pragma once
 #include "core/sampling.h"
 
@@ -15,7 +14,7 @@
 #include "cpu/resample.h"
 #endif
 
-// Whether none of ROWS spans of rows needs a border.
+// Whether ROWS spans of rows all lie inside the borders.
 DEVICE bool all_inside(const Sample& sample, const Span* rows) {
     bool inside = true;
     for (int row = 0; row < ROWS; ++row)
@@ -24,8 +23,8 @@ DEVICE bool all_inside(const Sample& sample, const Span* rows) {
     return inside;
 }
 
-// The source indices that `count` output indices from `begin` on read together. Where no border comes between
-// them their spans, of one length, go one way: the two at the ends tell.
+// The source indices of `count` output indices from `begin` on. Without a border between them, spans of equal length
+// are monotonic, so the two at the ends suffice.
 DEVICE Span span_union(const Axis& axis, int begin, const Span* spans, int count) {
     const int sum_one = axis.start + axis.step * begin, other = sum_one + axis.step * (count - 1);
     const bool plain = min(sum_one, other) >= axis.seen_low && max(sum_one, other) < axis.seen_high;
@@ -42,8 +41,8 @@ DEVICE void fill_block(const Sample& sample, PixelBlock& v) {
     for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
 }
 
-// sum(rows, weights, inside, columns, lines) is sum_rows for the source's type; finish(y, x, rows, pixels, v) is called
-// for each strip of up to ROWS rows, and may change it.
+// sum(rows, weights, inside, columns, lines) is sum_rows for the source type. finish(y, x, rows, pixels, v) takes
+// blocks of up to ROWS rows, and may change them.
 template <class Sum, class Finish>
 DEVICE void resample_tile(const Block& block, const Sample& sample, const float* tables, Tile tile, float* scratch,
                           const Sum& sum, const Finish& finish) {
@@ -52,17 +51,16 @@ DEVICE void resample_tile(const Block& block, const Sample& sample, const float*
     Span* column_spans = reinterpret_cast<Span*>(row_weights + int64(tile.rows) * sample.y.taps);
     float* column_weights = reinterpret_cast<float*>(column_spans) + 2 * tile.columns;
     float* lines = column_weights + int64(tile.columns) * sample.x.taps;
-    lines += (scratch - lines) & (max(LANES, 4) - 1);  // a vector of them never lies across two lines of the cache
+    lines += (scratch - lines) & (max(LANES, 4) - 1);  // no vector spans two cache lines
 
     const float* filter = tables + sample.weights;
     tabulate_spans(block, sample, sample.y, filter, tile.y, tile.rows, row_spans, row_weights);
     tabulate_spans(block, sample, sample.x, filter + sample.y.taps, tile.x, tile.columns, column_spans, column_weights);
     const int count = max_span(sample.x);
-    if (PIXELS > 1)  // those this thread has just tabulated
+    if (PIXELS > 1)  // the spans that this thread has tabulated
         for (int j = block.thread; j < tile.columns; j += block.threads)
             if (column_spans[j].count > 0)
-                column_spans[j] =
-                    pad_span(sample.x, column_spans[j], count, column_weights + int64(j) * sample.x.taps);
+                column_spans[j] = pad_span(sample.x, column_spans[j], count, column_weights + int64(j) * sample.x.taps);
     block.sync();
 
     const Span columns = span_union(sample.x, tile.x, column_spans, tile.columns);
@@ -72,7 +70,7 @@ DEVICE void resample_tile(const Block& block, const Sample& sample, const float*
         const int height = min(ROWS, tile.rows - i);
         Span rows[ROWS];
         for (int row = 0; row < ROWS; ++row) rows[row] = row < height ? row_spans[i + row] : Span{0, 0};
-        const bool inside = none_outside || (PIXELS > 1 && all_inside(sample, rows));  // on CUDA tiles are small
+        const bool inside = none_outside || (PIXELS > 1 && all_inside(sample, rows));  // CUDA tiles are small
         sum(rows, row_weights + int64(i) * sample.y.taps, inside, columns, lines);
         block.sync();
         for (int j = block.thread * PIXELS; j < tile.columns; j += block.threads * PIXELS) {
@@ -85,6 +83,6 @@ DEVICE void resample_tile(const Block& block, const Sample& sample, const float*
                 if (row < height && rows[row].count == 0) fill_block(sample, v[row]);
             finish(tile.y + i, tile.x + j, height, pixels, v);
         }
-        block.sync();  // the lines are read to the end before the next rows overwrite them
+        block.sync();  // the next rows overwrite the lines
     }
 }

@@ -1,11 +1,13 @@
-// Separable resampling: which source pixels an output row or column reads, and with which weights. Their sums are
-// core/resample.h's.
-//
-// Tested against cv2.resize (no antialiasing), Pillow's resize (antialiasing) and tests/references/sampling.py.
+// Computes: the source pixels and weights of each output row and column of a separable resampling. core/resample.h sums
+//           them.
+// Threads:  one output row or column per thread.
+// Reference: Pillow's Resample.c (antialiasing), OpenCV's resize (without); Keys, "Cubic convolution interpolation for
+//           digital image processing", 1981.
+// Tests:    tests/properties/test_sampling.py against cv2.resize, Pillow and tests/references/sampling.py.
 #pragma once
 #include "core/pixel_block.h"
 
-// Keys' cubic convolution kernel (1981); a = -0.5 is Pillow's and antialiasing's, -0.75 OpenCV's and PyTorch's without.
+// Keys' cubic kernel. a = -0.5 for antialiasing, as Pillow; -0.75 without, as OpenCV and PyTorch.
 DEVICE float cubic(float x, float a) {
     x = x < 0.0f ? -x : x;
     if (x < 1.0f) return ((a + 2.0f) * x - (a + 3.0f)) * x * x + 1.0f;
@@ -18,12 +20,12 @@ DEVICE float triangle(float x) {
     return x < 1.0f ? 1.0f - x : 0.0f;
 }
 
-// The source span of one output index; count 0 where the fill colour stands.
+// The source span of one output index; count 0 means the fill colour.
 struct Span {
     int first, count;
 };
 
-// Pillow's rule: the filter widens with the scale, what falls outside the window is dropped and the rest renormalised.
+// Pillow's rule: the filter widens with the scale; weights outside the window are dropped and the others renormalised.
 DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* weights) {
     const double stretch = axis.scale > 1.0 ? axis.scale : 1.0;
     const double support = (filter == BICUBIC ? 2.0 : 1.0) * stretch;
@@ -41,7 +43,7 @@ DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* w
     return {first, end - first};
 }
 
-// OpenCV's rule: 2 or 4 neighbours of the centre; those outside the window are the window's edge.
+// OpenCV's rule: the 2 or 4 neighbours of the centre; those outside the window repeat its edge.
 DEVICE Span interpolate_span(const Axis& axis, double centre, int filter, float* weights) {
     const int taps = filter == BICUBIC ? 4 : 2;
     const double left = floor(centre - 0.5);
@@ -64,27 +66,27 @@ DEVICE Span nearest_span(const Axis& axis, int r, float* weights) {
     return {min(max(at, axis.low), axis.high - 1), 1};
 }
 
-// As many source indices as every span of this axis has room for.
+// The number of source indices that every span of this axis has room for.
 DEVICE int max_span(const Axis& axis) { return min(axis.taps, axis.high - axis.low); }
 
-// Lengthens a span to `count` with weights of 0, inside the window. A loop over a count that never changes is
-// predicted; one whose count is now 3, now 4, costs more in mispredictions than in arithmetic.
+// Extends a span to `count` with weights of 0, inside the window. A constant loop count is predicted; a count that
+// alternates costs more in mispredictions than the extra arithmetic.
 DEVICE Span pad_span(const Axis& axis, Span span, int count, float* weights) {
     const int first = min(span.first, axis.high - count), shift = span.first - first;
     for (int k = count - 1; k >= 0; --k) weights[k] = k >= shift && k - shift < span.count ? weights[k - shift] : 0.0f;
     return {first, count};
 }
 
-// The pixels around r, with weights of the sample's own.
+// The pixels around r, with the filter's own weights.
 DEVICE Span filter_span(const Axis& axis, int r, const float* filter, float* weights) {
     for (int k = 0; k < axis.taps; ++k) weights[k] = filter[k];
     return {axis.low + r, axis.taps};
 }
 
-// Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count). `own` are this axis'
-// weights of a SEPARABLE pass.
-DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis& axis, const float* filter, int begin, int count,
-                     Span* spans, float* weights) {
+// Fills spans[i] and weights[i * axis.taps ...] for output indices begin + i, i in [0, count). filter: weights of a
+// SEPARABLE pass.
+DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis& axis, const float* filter, int begin,
+                           int count, Span* spans, float* weights) {
     for (int i = block.thread; i < count; i += block.threads) {
         const int r =
             border_index(axis.start + axis.step * (begin + i), axis.seen_low, axis.seen_high, sample.border_after);
@@ -102,7 +104,7 @@ DEVICE void tabulate_spans(const Block& block, const Sample& sample, const Axis&
     }
 }
 
-// The slow way, for values that a constant border takes part in.
+// The sum over rows of values that may lie on a constant border.
 template <class T>
 DEVICE float sum_bordered(const Sample& sample, Span rows, const float* weights, int x, int channel) {
     float sum = 0.0f;

@@ -34,7 +34,8 @@ DEVICE int64 round_up(int64 value, int64 multiple) { return (value + multiple - 
 // The tables of all cells whose centres may surround a tile's pixels.
 DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int tile_rows, int tile_columns) {
     const Grid& grid = sample.measured_grid;
-    const int height = sample.transposed ? tile_columns : tile_rows, width = sample.transposed ? tile_rows : tile_columns;
+    const int height = sample.transposed ? tile_columns : tile_rows,
+              width = sample.transposed ? tile_rows : tile_columns;
     const int rows = min((height - 1) / max(grid.height, 1) + 3, grid.rows);
     const int columns = min((width - 1) / max(grid.width, 1) + 3, grid.columns);
     const int joint = layout.joint_tables ? (rows + 1) * (columns + 1) * COUNTS : 0;
@@ -43,8 +44,8 @@ DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int t
 
 DEVICE int statistics_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
     const int tables = sample.measured == HISTOGRAM         ? EQUALIZE_FLOATS
-                         : sample.measured == CELL_HISTOGRAMS ? clahe_floats(layout, sample, rows, columns)
-                                                              : 0;
+                       : sample.measured == CELL_HISTOGRAMS ? clahe_floats(layout, sample, rows, columns)
+                                                            : 0;
     return tables + (sample.measure == HISTOGRAM ? COUNTS : 0);
 }
 
@@ -62,9 +63,9 @@ DEVICE int64 resampling_floats(const ScratchLayout& layout, const Sample& sample
     const int64 window = int64(x.high) - x.low;
     const int64 line = int64(-floor(-double(columns) * x.scale)) + 2 * int64(x.taps) + 2;
     // A border that wraps shows both ends of the window in one tile.
-    const int64 shown = sample.border_after == WRAP ? window : min(line, window);
+    const int64 columns_read = sample.border_after == WRAP ? window : min(line, window);
     const int64 tables = int64(rows) * (2 + y.taps) + int64(columns) * (2 + x.taps);
-    return round_up(tables, layout.tables_multiple) + layout.lines * round_up(3 * shown, layout.line_multiple);
+    return round_up(tables, layout.tables_multiple) + layout.lines * round_up(3 * columns_read, layout.line_multiple);
 }
 
 DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {

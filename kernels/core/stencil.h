@@ -1,11 +1,13 @@
-// Convolution with any weights: a list of taps, each an offset and a weight, so that a kernel of mostly zeros (a motion
-// blur is a line) costs what its line costs. Pixels nearer to the edge than `frame` stay as they are.
-//
-// Tested against cv2.filter2D, Pillow's ImageEnhance.Sharpness and tests/references/filters.py.
+// Computes: convolution with a list of taps, each an offset and a weight: a kernel of mostly zeros (motion blur is a
+// line)
+//           costs only its nonzero taps. Pixels nearer to the edge than `frame` stay unchanged.
+// Threads:  one pixel block per thread.
+// Reference: cv2.filter2D; Pillow's ImageEnhance.Sharpness (frame).
+// Tests:    tests/properties/test_filters.py against both and tests/references/filters.py.
 #pragma once
 #include "core/neighbourhood.h"
 
-// LANES * groups neighbouring values, tap by tap.
+// Sums LANES * groups neighbouring values, tap by tap.
 template <class T, int groups>
 DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count, float* out) {
     FloatVec sums[groups];
@@ -18,7 +20,7 @@ DEVICE void sum_taps(const T* values, int64 pitch, const float* taps, int count,
     for (int g = 0; g < groups; ++g) store(out + g * LANES, sums[g]);
 }
 
-// v[c][p] of a plain strip.
+// v[c][p] of an interior block.
 template <class T>
 DEVICE void interior_stencil(const Sample& sample, const float* taps, const SourcePixels& at, PixelBlock& v) {
     const T* pixel = leftmost<T>(sample, at);

@@ -1,6 +1,9 @@
-// Writes finished pixels in the type and layout of the batch: uint8, float16, bfloat16 or float32; NCHW or NHWC.
-//
-// Tested against NumPy's and torch's own conversions.
+// Computes: the conversion of finished pixels to the type and layout of the batch: uint8, float16, bfloat16 or float32;
+// HWC
+//           or CHW.
+// Threads:  one pixel block per thread.
+// Reference: IEEE 754-2019; NumPy's and torch's conversions.
+// Tests:    tests/properties/test_store.py.
 #pragma once
 #include "core/point_operations.h"
 

@@ -1,4 +1,5 @@
-// Computes: rotations, shears, perspective and elastic distortion: each output pixel gathers the source pixels around its
+// Computes: rotations, shears, perspective and elastic distortion: each output pixel gathers the source pixels around
+// its
 //           point. core/resample.h does scaling along the axes, which can also antialias.
 // Threads:  one pixel block per thread.
 // Reference: core/warp_points.h.
@@ -9,7 +10,7 @@
 #include "cpu/bilinear_gather.h"
 #endif
 
-// A pixel as sampling sees it, inside the image or on its border.
+// A source pixel, inside the image or on its border.
 template <class T>
 DEVICE Rgb load_bordered_rgb(const Sample& sample, int y, int x) {
     y = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before);
@@ -20,7 +21,7 @@ DEVICE Rgb load_bordered_rgb(const Sample& sample, int y, int x) {
     return make_rgb(rgb);
 }
 
-// The value between the taps x taps pixels from (y0, x0) on, wherever those are.
+// The weighted sum of the taps x taps pixels from (y0, x0) on, inside or on the border.
 template <class T, int taps>
 DEVICE Rgb interpolate_bordered(const Sample& sample, int y0, int x0, const float* wy, const float* wx) {
     Rgb value{};
@@ -32,10 +33,10 @@ DEVICE Rgb interpolate_bordered(const Sample& sample, int y0, int x0, const floa
     return value;
 }
 
-// v[c][p] = the sums of the fill colour around the points that see nothing else.
+// v[c][p] = the weighted sums of the fill colour, at points that see nothing else.
 template <int taps>
 DEVICE void gather_fill(const Sample& sample, const TapWeights<taps>& y, const TapWeights<taps>& x, const int* position,
-                       PixelBlock& v) {
+                        PixelBlock& v) {
     for (int c = 0; c < 3; ++c) {
         const float fill = sample.fill_before[c];
         FOR_PIXELS(p) {
@@ -47,7 +48,7 @@ DEVICE void gather_fill(const Sample& sample, const TapWeights<taps>& y, const T
     }
 }
 
-// v[c][p] = the values between the pixels around the points.
+// v[c][p] = the interpolated values at the points.
 template <class T, int taps>
 DEVICE void interpolate(const Sample& sample, const SourcePoints& at, int pixels, PixelBlock& v) {
     const TapWeights<taps> y = tap_weights<taps>(at.y), x = tap_weights<taps>(at.x);
@@ -70,7 +71,7 @@ DEVICE void interpolate(const Sample& sample, const SourcePoints& at, int pixels
     }
 }
 
-// v[c][p] = the pixels that the points lie in: sums of one tap whose weight is 1.
+// v[c][p] = the pixels that contain the points: one tap of weight 1.
 template <class T>
 DEVICE void gather_nearest(const Sample& sample, const SourcePoints& at, int pixels, PixelBlock& v) {
     TapWeights<1> y, x;
@@ -99,7 +100,7 @@ DEVICE void gather_nearest(const Sample& sample, const SourcePoints& at, int pix
     }
 }
 
-// v[c][p] of the first `pixels` pixels of output row y from column x on; what follows them is nobody's.
+// v[c][p] of `pixels` pixels of output row y from column x on; later entries are undefined.
 template <class T>
 DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, int pixels, PixelBlock& v) {
     const int row =
@@ -114,7 +115,7 @@ DEVICE void warp_block(const Sample& sample, const float* tables, int y, int x, 
             for (int c = 0; c < 3; ++c) FOR_PIXELS(p) v[c][p] = sample.fill_after[c];
             return;
         }
-        // What shows the fill colour is mapped as a pixel that does not: where it would lie, the source need not be.
+        // A pixel of the fill colour takes the point of another pixel: its own may lie where no source pixels are held.
         FOR_PIXELS(p) {
             fills[p] = column[p] == -1;
             column[p] = fills[p] ? column[other] : column[p];

@@ -7,20 +7,20 @@
 #pragma once
 #include "core/sampling.h"
 
-// Where in the source a strip's points lie, in pixels from index 0; pixel i covers [i, i + 1).
+// Source coordinates of a block's pixels, in pixels from index 0; pixel i covers [i, i + 1).
 struct SourcePoints {
     double y[PIXELS] CACHE_ALIGNED, x[PIXELS] CACHE_ALIGNED;
 };
 
-// What lies s to the right and t below the first of four nodes.
+// The bilinear blend of four nodes, s to the right and t down.
 template <class Value>
 DEVICE DoubleVec between(const Value (&nodes)[2][2], DoubleVec s, double t) {
-    const DoubleVec upper = nodes[0][0] * (1.0 - s) + nodes[0][1] * s, lower = nodes[1][0] * (1.0 - s) + nodes[1][1] * s;
+    const DoubleVec upper = nodes[0][0] * (1.0 - s) + nodes[0][1] * s,
+                    lower = nodes[1][0] * (1.0 - s) + nodes[1][1] * s;
     return upper * (1.0 - t) + lower * t;
 }
 
-// Moves points of one output row by the field, interpolated bilinearly between its nodes, which span the image from
-// corner to corner.
+// Moves points of one output row by the field, bilinear between its nodes, which span the image from corner to corner.
 DEVICE void displace(const Sample& sample, const float* tables, SourcePoints& at) {
     const int rows = sample.field_rows, columns = sample.field_columns;
     const double down = at.y[0] / sample.field_height * (rows - 1), width = sample.field_width;
@@ -64,7 +64,7 @@ DEVICE void displace(const Sample& sample, const float* tables, SourcePoints& at
     }
 }
 
-// Takes points of the output to the source.
+// Maps output points to the source.
 DEVICE void map(const Sample& sample, const float* tables, SourcePoints& at) {
     if (sample.field_rows > 0) displace(sample, tables, at);
     const double m0 = sample.matrix[0], m1 = sample.matrix[1], m2 = sample.matrix[2], m3 = sample.matrix[3];
@@ -76,14 +76,14 @@ DEVICE void map(const Sample& sample, const float* tables, SourcePoints& at) {
         DoubleVec down = m3 * x + m4 * y + m5, across = m0 * x + m1 * y + m2;
         if (!affine) {
             const DoubleVec depth = m6 * x + m7 * y + m8;
-            // At the horizon the depth is 0.
+            // The depth is 0 at the horizon.
             down = clamp_coordinate(down / depth), across = clamp_coordinate(across / depth);
         }
         store(at.y + p, down), store(at.x + p, across);
     }
 }
 
-// Which pixels a strip's points lie between, along one axis: the first of the taps, and their weights.
+// Along one axis, the first tap of each point, and the weights.
 template <int taps>
 struct TapWeights {
     int first[PIXELS] CACHE_ALIGNED;
@@ -106,14 +106,14 @@ DEVICE TapWeights<taps> tap_weights(const double* at) {
     return found;
 }
 
-// Where the taps around a strip's points lie, bits to be set: all in the image, and so one pixel more to the right, for
-// what is read beyond the last one; some beyond a border; all in a constant one.
+// Positions of the taps, as bits: all inside the image, with one more pixel to the right, which loads may read; some
+// across a border; all on a constant border.
 enum TapPosition { INSIDE = 1, PARTLY = 2, OUTSIDE = 4 };
 
 // Whether i lies in [low, low + count); count may be negative.
 DEVICE bool in_range(int i, int low, int count) { return uint32(i - low) < uint32(max(count, 0)); }
 
-// Returns all that occurs; `where` is filled in if that is more than INSIDE.
+// Returns the union of the positions; `position` is set unless that is INSIDE.
 template <int taps>
 DEVICE int classify_taps(const Sample& sample, const TapWeights<taps>& y, const TapWeights<taps>& x, int* position) {
     const int top = sample.y.inner_low, bottom = sample.y.inner_high;
@@ -127,19 +127,19 @@ DEVICE int classify_taps(const Sample& sample, const TapWeights<taps>& y, const 
     const int outside = sample.border_before == CONSTANT ? OUTSIDE : PARTLY;
     int found = 0;
     FOR_PIXELS(p) {
-        const bool some = in_range(y.first[p], top - taps + 1, bottom - top + taps - 1) &
-                          in_range(x.first[p], left - taps + 1, right - left + taps - 1);
-        position[p] = is_inside(p) ? INSIDE : some ? PARTLY : outside;
+        const bool touches = in_range(y.first[p], top - taps + 1, bottom - top + taps - 1) &
+                             in_range(x.first[p], left - taps + 1, right - left + taps - 1);
+        position[p] = is_inside(p) ? INSIDE : touches ? PARTLY : outside;
         found |= position[p];
     }
     return found;
 }
 
-// Where the first taps lie in memory, in values. Points that are not inside have those of one that is: more than what
-// some point reads need not be there.
+// Offsets of the first taps in memory, in values. Points that are not inside get the offset of one that is: memory may
+// hold no more than inside points read.
 template <int taps>
-DEVICE void first_tap_offsets(const Sample& sample, int pitch, const TapWeights<taps>& y, const TapWeights<taps>& x, int found,
-                         const int* position, int64* first) {
+DEVICE void first_tap_offsets(const Sample& sample, int pitch, const TapWeights<taps>& y, const TapWeights<taps>& x,
+                              int found, const int* position, int64* first) {
     const int top = sample.y.held_low, left = sample.x.held_low;
     FOR_PIXELS(p) first[p] = int64(y.first[p] - top) * pitch + 3 * int64(x.first[p] - left);
     if (found == INSIDE) return;
@@ -162,10 +162,10 @@ DEVICE Rgb weighted_sum(const T* pixels, int64 pitch, const float* wy, const flo
     return value;
 }
 
-// v[c][p] = the sums around the points.
+// v[c][p] = the weighted sums around the points.
 template <class T, int taps>
 DEVICE void gather_inside(const T* image, int pitch, const int64* first, const TapWeights<taps>& y,
-                       const TapWeights<taps>& x, int pixels, PixelBlock& v) {
+                          const TapWeights<taps>& x, int pixels, PixelBlock& v) {
     float rgb[3 * PIXELS + 1];
     for (int p = 0; p < pixels; ++p) {
         float wy[taps], wx[taps];
@@ -175,7 +175,7 @@ DEVICE void gather_inside(const T* image, int pitch, const int64* first, const T
     load_block(rgb, pixels, 1, v);
 }
 
-// v[c][p] = the pixels that begin at `first`.
+// v[c][p] = the pixels at offsets `first`.
 template <class T>
 DEVICE void load_pixels_at(const T* image, const int64* first, int pixels, PixelBlock& v) {
     float rgb[3 * PIXELS + 1];

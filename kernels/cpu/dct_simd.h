@@ -14,12 +14,12 @@ typedef __m256i Register;
 #define SIMD(operation) _mm_##operation
 typedef __m128i Register;
 #endif
-constexpr int BLOCKS = sizeof(Register) / 16;  // side by side; what is done to one half of a register is to the other
+constexpr int BLOCKS = sizeof(Register) / 16;  // side by side; both halves of a register do the same
 typedef int16_t Words __attribute__((vector_size(16 * BLOCKS)));
 typedef int Ints __attribute__((vector_size(16 * BLOCKS)));
 typedef float Floats __attribute__((vector_size(16 * BLOCKS)));
 
-// What words are widened to: the first four columns' integers, and the last four's.
+// Words widened to integers: of the first four columns, and of the last four.
 struct Wide {
     Ints low, high;
 };
@@ -39,21 +39,21 @@ DEVICE Words narrow(const Wide& sum) {
     return narrow(descale<bits>(sum.low), descale<bits>(sum.high));
 }
 
-// Steps as quantised takes them.
+// Quantisation steps as `quantise` needs them.
 struct QuantiserSteps {
     Floats more[8][2], per[8][2];
     Words step[8];
 };
 DEVICE QuantiserSteps make_quantiser_steps(const float* steps) {
-    QuantiserSteps made;
+    QuantiserSteps result;
     for (int k = 0; k < 64 * BLOCKS; ++k) {
         const int row = k / (8 * BLOCKS), i = k % (8 * BLOCKS), block = i / 8, half = i % 8 / 4;
         const float step = steps[8 * row + i % 8];
-        made.more[row][half][4 * block + i % 4] = 4.0f * step + 0.5f;
-        made.per[row][half][4 * block + i % 4] = 1.0f / (8.0f * step);
-        made.step[row][i] = int16_t(step);
+        result.more[row][half][4 * block + i % 4] = 4.0f * step + 0.5f;
+        result.per[row][half][4 * block + i % 4] = 1.0f / (8.0f * step);
+        result.step[row][i] = int16_t(step);
     }
-    return made;
+    return result;
 }
 DEVICE Words quantise(Words value, const QuantiserSteps& steps, int row) {
     const Words sign = value >> 15, size = (value ^ sign) - sign;
@@ -65,7 +65,7 @@ DEVICE Words quantise(Words value, const QuantiserSteps& steps, int row) {
     return ((rounded * steps.step[row]) ^ sign) - sign;
 }
 
-// Rows of eight words become columns.
+// Transposes 8 x 8 words per block.
 DEVICE void transpose(Words* d) {
     Register a[8], b[8];
     for (int k = 0; k < 8; k += 2) {
@@ -83,7 +83,7 @@ DEVICE void transpose(Words* d) {
     }
 }
 
-// The samples of BLOCKS blocks that begin at `blocks`, of rows `pitch` bytes apart, less 128; and back, saturated.
+// Loads BLOCKS blocks of samples, minus 128, from rows `pitch` bytes apart; and stores them back, saturated.
 DEVICE void load_rows(uint8* const* blocks, int pitch, Words* d) {
     for (int k = 0; k < 8; ++k) {
         const __m128i left = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(blocks[0] + k * pitch));

@@ -29,18 +29,24 @@ DEVICE DoubleVec load_doubles(const double* p) { return load<DoubleVec>(p); }
 DEVICE DoubleVec to_doubles(const int* values) { return _mm512_cvtepi32_pd(load<__m256i>(values)); }
 DEVICE DoubleVec to_doubles(const float* values) { return _mm512_cvtps_pd(load<__m256>(values)); }
 DEVICE DoubleVec floor(DoubleVec values) { return _mm512_floor_pd(values); }
-DEVICE DoubleVec clamp_coordinate(DoubleVec values) { return _mm512_min_pd(_mm512_max_pd(values, splat(-FAR)), splat(FAR)); }
+DEVICE DoubleVec clamp_coordinate(DoubleVec values) {
+    return _mm512_min_pd(_mm512_max_pd(values, splat(-FAR)), splat(FAR));
+}
 DEVICE __m256i coordinate_to_int(DoubleVec values) { return _mm512_cvttpd_epi32(clamp_coordinate(values)); }
 DEVICE __m256 to_float(DoubleVec values) { return _mm512_cvtpd_ps(values); }
 DEVICE Vec<int> join_halves(__m256i low, __m256i high) {
     return Vec<int>(_mm512_inserti32x8(_mm512_castsi256_si512(low), high, 1));
 }
-DEVICE Vec<float> join_halves(__m256 low, __m256 high) { return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1); }
+DEVICE Vec<float> join_halves(__m256 low, __m256 high) {
+    return _mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1);
+}
 #else
 DEVICE DoubleVec to_doubles(const int* values) { return _mm256_cvtepi32_pd(load<__m128i>(values)); }
 DEVICE DoubleVec to_doubles(const float* values) { return _mm256_cvtps_pd(load<__m128>(values)); }
 DEVICE DoubleVec floor(DoubleVec values) { return _mm256_floor_pd(values); }
-DEVICE DoubleVec clamp_coordinate(DoubleVec values) { return _mm256_min_pd(_mm256_max_pd(values, splat(-FAR)), splat(FAR)); }
+DEVICE DoubleVec clamp_coordinate(DoubleVec values) {
+    return _mm256_min_pd(_mm256_max_pd(values, splat(-FAR)), splat(FAR));
+}
 DEVICE __m128i coordinate_to_int(DoubleVec values) { return _mm256_cvttpd_epi32(clamp_coordinate(values)); }
 DEVICE __m128 to_float(DoubleVec values) { return _mm256_cvtpd_ps(values); }
 DEVICE Vec<int> join_halves(__m128i low, __m128i high) { return Vec<int>(_mm256_set_m128i(high, low)); }

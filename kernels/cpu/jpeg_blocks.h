@@ -5,7 +5,7 @@
 #pragma once
 #include "core/jpeg_samples.h"
 
-// The levels of PIXELS pixels of a row of the window from column x on; beyond its last one that repeats.
+// The levels of PIXELS window pixels of row y from column x on; the last column repeats.
 template <class T>
 DEVICE void load_levels(const Sample& sample, int y, int x, int width, PixelBlock& v) {
     if (x + PIXELS <= width) {
@@ -22,7 +22,7 @@ DEVICE void load_levels(const Sample& sample, int y, int x, int width, PixelBloc
         for (int p = 0; p < PIXELS; p += 8) store(&v[c][p], to_levels(load_vec32(&v[c][p]), per));
 }
 
-// Samples `x` and on of a row of a plane become those of `values` that lie in it.
+// Stores `count` values as samples x ... of a row of a plane, as far as they lie in it.
 template <int count>
 DEVICE void store_samples(const Plane& plane, int y, int x, const uint8* values) {
     const int begin = max(x, plane.x), end = min(x + count, plane.x + plane.columns);
@@ -34,7 +34,7 @@ DEVICE void store_samples(const Plane& plane, int y, int x, const uint8* values)
         memcpy(to, values + (begin - x), size_t(end - begin));
 }
 
-// means[i] = the mean of what two neighbouring values of `sums` sum up.
+// means[i] = (sums[2 * i] + sums[2 * i + 1]) / 4, rounded as chroma_mean.
 DEVICE void to_means(const int* sums, uint8* means) {
 #if defined(__SSE2__)
     const __m128i ones = _mm_set1_epi16(1), half = _mm_setr_epi32(1, 2, 1, 2);
@@ -54,7 +54,7 @@ DEVICE void to_means(const int* sums, uint8* means) {
 #endif
 }
 
-// The samples of two rows of the window, from y on, for PIXELS columns of it: luma, and chroma between the rows.
+// Luma of window rows y and y + 1 for PIXELS columns, and chroma between the rows.
 template <class T>
 DEVICE void read_rows(const Sample& sample, const Plane* planes, int y, int x, int height, int width) {
     int luma[2][PIXELS], blue[PIXELS], red[PIXELS];
@@ -82,7 +82,7 @@ DEVICE void read_rows(const Sample& sample, const Plane* planes, int y, int x, i
     store_samples<PIXELS / 2>(planes[2], y / 2, x / 2, bytes);
 }
 
-// Rows of a plane from `end` on repeat the one before.
+// Fills the rows of a plane from `end` on with the row before.
 DEVICE void repeat_last_row(const Plane& plane, int end) {
     for (int y = end; y < plane.y + plane.rows; ++y)
         memcpy(sample_at(plane, y, plane.x), sample_at(plane, end - 1, plane.x), size_t(plane.columns));
@@ -90,7 +90,7 @@ DEVICE void repeat_last_row(const Plane& plane, int end) {
 
 template <class T>
 DEVICE void read_samples(const Block&, const Sample& sample, const Plane* planes, int height, int width) {
-    const Plane& chroma = planes[1];  // reaches at least as far as luma
+    const Plane& chroma = planes[1];  // extends at least as far as luma
     const int end = min(chroma.y + chroma.rows, (height + 1) / 2);
     for (int y = chroma.y; y < end; ++y)
         for (int x = chroma.x; x < chroma.x + chroma.columns; x += PIXELS / 2)
@@ -99,15 +99,15 @@ DEVICE void read_samples(const Block&, const Sample& sample, const Plane* planes
     for (int k = 1; k < 3; ++k) repeat_last_row(planes[k], (height + 1) / 2);
 }
 
-// Codes the blocks of a plane with these steps, and decodes them again.
+// Transforms, quantises and inverts all blocks of a plane.
 DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns) {
 #if defined(__SSE2__)
-    const QuantiserSteps made = make_quantiser_steps(steps);
+    const QuantiserSteps quantiser = make_quantiser_steps(steps);
     const int across = columns / 8, count = rows / 8 * across;
     for (int i = 0; i < count; i += BLOCKS) {
         uint8* blocks[BLOCKS];
         for (int k = 0; k < BLOCKS; ++k) {
-            const int block = min(i + k, count - 1);  // the last one may be made twice
+            const int block = min(i + k, count - 1);  // the last block may be computed twice
             blocks[k] = samples + int64(block / across) * 8 * columns + block % across * 8;
         }
         Words d[8];
@@ -116,7 +116,7 @@ DEVICE void code_plane(const float* steps, uint8* samples, int rows, int columns
         forward_dct<false>(d);
         transpose(d);
         forward_dct<true>(d);
-        for (int k = 0; k < 8; ++k) d[k] = quantise(d[k], made, k);
+        for (int k = 0; k < 8; ++k) d[k] = quantise(d[k], quantiser, k);
         inverse_dct<true>(d);
         transpose(d);
         inverse_dct<false>(d);

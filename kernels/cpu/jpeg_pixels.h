@@ -10,7 +10,7 @@
 #include "cpu/jpeg_blocks.h"
 #endif
 
-// 16 samples; 8 words; 16 pairs of two words.
+// 16 samples as words; 8 words as integers; 16 pairs of words, interleaved.
 DEVICE Vec32<uint16> load_words(const uint8* p) {
 #if defined(__AVX2__)
     return Vec32<uint16>(_mm256_cvtepu8_epi16(load<__m128i>(p)));
@@ -43,20 +43,19 @@ DEVICE void store_pairs(const Vec32<uint16>& first, const Vec32<uint16>& second,
 #endif
 }
 
-// PIXELS samples of a row of chroma from `first` on, which may be -1: where they lie, or where the window's first or
-// last column is among those that matter, a copy in which it repeats once.
+// PIXELS chroma samples of a row from `first` on, which may be -1. A copy repeats the window's first or last column
+// once, where one of them is needed.
 DEVICE const JpegSample* padded_row(const Plane& plane, int y, int first, int last, JpegSample (&copy)[PIXELS]) {
     const JpegSample* const row = sample_at(plane, y, first);
-    const int behind = last + 1 - first;
-    if (first >= 0 && behind >= PIXELS / 2 + 2) return row;
+    const int remaining = last + 1 - first;
+    if (first >= 0 && remaining >= PIXELS / 2 + 2) return row;
     memcpy(copy, row, sizeof copy);
     if (first < 0) copy[0] = copy[1];
-    if (behind < PIXELS) copy[behind] = copy[behind - 1];
+    if (remaining < PIXELS) copy[remaining] = copy[remaining - 1];
     return copy;
 }
 
-// Chroma of PIXELS neighbouring pixels of a row of the window, from column x on. They may end beyond it, but begin in
-// it.
+// Chroma of PIXELS pixels of window row y from column x on. The first pixel lies in the window.
 DEVICE void upsample_row(const Plane& plane, int y, int x, int height, int width, uint16* out) {
     const int last_row = (height - 1) / 2, last_column = (width - 1) / 2;
     const int far_y = min(max(y / 2 + (y & 1 ? 1 : -1), 0), last_row);
@@ -68,8 +67,8 @@ DEVICE void upsample_row(const Plane& plane, int y, int x, int height, int width
     JpegSample near_copy[PIXELS], far_copy[PIXELS];
     const JpegSample* const near = padded_row(plane, y / 2, first, last_column, near_copy);
     const JpegSample* const far = padded_row(plane, far_y, first, last_column, far_copy);
-    // Of an even column and the odd one beside it, the sample before, theirs, and that behind; of an odd one and the
-    // even one beside it, both theirs.
+    // An even column and the next odd one need the sample before, their own, and the one after; an odd column and the
+    // next even one need both of theirs.
     Vec32<uint16> sums[3];
     for (int k = 0; k < 3; ++k) sums[k] = 3 * load_words(near + k) + load_words(far + k);
     if (x & 1)
@@ -78,7 +77,7 @@ DEVICE void upsample_row(const Plane& plane, int y, int x, int height, int width
         store_pairs((3 * sums[1] + sums[0] + 8) >> 4, (3 * sums[1] + sums[2] + 7) >> 4, out);
 }
 
-// The levels of PIXELS neighbouring pixels of a row of the window, likewise.
+// The levels of PIXELS pixels of window row y from column x on. The first pixel lies in the window.
 DEVICE void decode_row(const Sample& sample, const Plane* planes, int y, int x, uint8 (*levels)[PIXELS]) {
     const int height = sample.y.inner_high - sample.y.inner_low, width = sample.x.inner_high - sample.x.inner_low;
     uint16 luma[PIXELS], blue[PIXELS], red[PIXELS];
@@ -95,13 +94,14 @@ DEVICE void decode_row(const Sample& sample, const Plane* planes, int y, int x, 
     for (int c = 0; c < 3; ++c) to_bytes(rgb[c], levels[c]);
 }
 
-// v = the levels of each channel in the units of the image, where one is `level`.
+// v = levels times `level`.
 DEVICE void to_values(const uint8 (*levels)[PIXELS], float level, PixelBlock& v) {
     for (int c = 0; c < 3; ++c)
         for (int p = 0; p < PIXELS; p += LANES) store(&v[c][p], level * load_floats(levels[c] + p));
 }
 
-// Stores a strip of output row y as bytes, if it is of such a pass and shows neighbours from left to right.
+// Stores a pixel block as uint8 directly, if nothing but rounding remains and the pixels are neighbours from left to
+// right. Returns whether it did.
 DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x, int pixels) {
     if (sample.level != 1.0f || !only_rounds(sample)) return false;
     const SourcePixels at = source_pixels(sample, y, x, pixels);
@@ -116,7 +116,7 @@ DEVICE bool store_levels(const Sample& sample, const Plane* planes, int y, int x
     return true;
 }
 
-// v = a block's pixels, if they are neighbours in the window. Returns whether it did.
+// v = the pixels of a block, if they are neighbours in the window. Returns whether it did.
 DEVICE bool decode_block(const Sample& sample, const Plane* planes, const SourcePixels& at, PixelBlock& v) {
     if (at.row == FILL_AFTER || !at.contiguous) return false;
     uint8 levels[3][PIXELS];

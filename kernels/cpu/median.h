@@ -5,10 +5,10 @@
 #pragma once
 #include "core/neighbourhood.h"
 
-constexpr int MAX_MEDIANS = 8 * PIXELS;  // as many pixels in a row are made together
+constexpr int MAX_MEDIANS = 8 * PIXELS;  // pixels of a row that are computed together
 
-// Of size x size values in sorted columns and then sorted rows, those of row i from `lowest` to `highest` can be the
-// median: no more than half of the others are known to be greater, and no more than half to be less.
+// After sorting the columns and then the rows of a window, values first_candidate ... last_candidate of row i can be
+// the median: at most half of the others are known to be greater, and at most half to be less.
 template <int size>
 constexpr int first_candidate(int i) {
     const int greater = (size * size / 2 + 1) / (size - i);
@@ -19,12 +19,11 @@ constexpr int last_candidate(int i) {
     return size - 1 - first_candidate<size>(size - 1 - i);
 }
 
-// What sorts seven values with the fewest comparisons (Knuth, The Art of Computer Programming 3, 5.3.4).
+// The sorting network of seven values with the fewest comparisons.
 constexpr int SORT_SEVEN[16][2] = {{0, 6}, {2, 3}, {4, 5}, {0, 2}, {1, 4}, {3, 6}, {0, 1}, {2, 5},
                                    {3, 4}, {1, 2}, {4, 6}, {2, 3}, {4, 5}, {1, 2}, {3, 4}, {5, 6}};
 
-// The `first`-th to `last`-th smallest of `size` values, in their places; what the others do not need, the compiler
-// leaves out.
+// Puts the first-th to last-th smallest of `size` values in place; the compiler drops comparisons that no result needs.
 template <int size, int first, int last, class Values>
 DEVICE void sort_range(Values* row) {
     if constexpr (size == 7 && last - first > 2) {
@@ -43,7 +42,7 @@ DEVICE void sort_range(Values* row) {
     }
 }
 
-// kept = of the window's diagonal d, the places (i, d - i), the `first`-th to `last`-th smallest value.
+// candidates = the first-th to last-th smallest value on diagonal d, places (i, d - i), of a window.
 template <int size, int d, int first, int last, class Values>
 DEVICE void diagonal_candidates(const Values (&rows)[size][size], Values* candidates) {
     constexpr int begin = d < size ? 0 : d - size + 1, count = d < size ? d + 1 : 2 * size - 1 - d;
@@ -60,9 +59,9 @@ DEVICE void diagonal_candidates(const Values (&rows)[size][size], Values* candid
     }
 }
 
-// The median of a window that is sorted along its rows and its columns. Of each diagonal only those values are taken
-// that can be it; of all others half are always less and half always greater, which is so if it is in all such windows
-// of zeros and ones (tests/properties/test_medians.py goes through them).
+// The median of a window with sorted rows and columns, from few candidates per diagonal. Half of all other values are
+// always less and half always greater; this holds if it holds for all windows of zeros and ones
+// (tests/properties/test_medians.py checks them all).
 template <class Values>
 DEVICE Values median_of_sorted(const Values (&rows)[3][3]) {
     Values candidates[1];
@@ -90,8 +89,7 @@ DEVICE Values median_of_sorted(const Values (&rows)[7][7]) {
     return candidates[1];
 }
 
-// rows[i ...] = row i and those that follow of the window whose columns begin `at` values on, sorted as far as is
-// needed.
+// Loads and sorts rows i ... of a window whose columns begin at value `at`, as far as the median needs.
 template <int size, int i = 0, class T>
 DEVICE void sort_rows(const T* const* columns, int at, Vec<T> (&rows)[size][size]) {
     if constexpr (i < size) {
@@ -102,7 +100,7 @@ DEVICE void sort_rows(const T* const* columns, int at, Vec<T> (&rows)[size][size
     }
 }
 
-// The columns of the windows around neighbouring pixels, each sorted; `smallest[i]` begins the i-th smallest values.
+// The sorted columns of the windows around neighbouring pixels; smallest[i] points at the i-th smallest values.
 template <class T, int size>
 struct SortedColumns {
     static constexpr int count = 3 * (MAX_MEDIANS + size - 1), line = 64 / int(sizeof(T));
@@ -110,17 +108,18 @@ struct SortedColumns {
     const T* smallest[size];
 };
 
-// Those around `pixels` source pixels of a row from column `left` on, `all` values. Beyond the edge pixels repeat, and
-// so do their columns.
+// Sorts the columns around `pixels` source pixels of a row from column `left` on, `all` values. Pixels past the edge
+// repeat, and so do their columns.
 template <class T, int size>
-DEVICE void sort_columns(const Sample& sample, int row, int left, int pixels, int all, SortedColumns<T, size>& columns) {
+DEVICE void sort_columns(const Sample& sample, int row, int left, int pixels, int all,
+                         SortedColumns<T, size>& columns) {
     constexpr int count = lanes_in<T>;
     const Axis &y = sample.y, &x = sample.x;
     const int begin = left - size / 2, end = left + pixels + size / 2;
     const int low = max(begin, x.inner_low), high = min(end, x.inner_high);
     const int before = 3 * (low - begin), held = 3 * (high - low);
     const T* rows[size];
-    T copies[size][count];  // of what is less than a register holds
+    T copies[size][count];  // for rows shorter than a vector
     for (int i = 0; i < size; ++i) {
         const int at = min(max(row + i - size / 2, y.inner_low), y.inner_high - 1);
         rows[i] = row_of<T>(sample, at) + 3 * int64(low - x.held_low);
@@ -132,7 +131,7 @@ DEVICE void sort_columns(const Sample& sample, int row, int left, int pixels, in
     T* sorted[size];
     for (int i = 0; i < size; ++i) sorted[i] = columns.memory[i] + columns.line;
     for (int j = 0; j < held; j += count) {
-        const int at = max(min(j, held - count), 0);  // the last ones may overlap those before
+        const int at = max(min(j, held - count), 0);  // the last vector may overlap the one before
         Vec<T> column[size];
 #pragma GCC unroll 8
         for (int i = 0; i < size; ++i) column[i] = load<Vec<T> >(rows[i] + at);
@@ -161,8 +160,8 @@ DEVICE void medians_of(const Sample& sample, int row, int left, int pixels, T* o
     }
 }
 
-// out = the medians around `pixels` source pixels of a row, at most MEDIANS, from column `left` on, packed. There is
-// room for a register. Not inlined: what it keeps on the stack made passes slower that take no medians.
+// out = the medians around at most MAX_MEDIANS source pixels of a row from column `left` on, packed, with room for a
+// vector. Not inlined: its stack frame slowed passes without medians.
 template <class T>
 __attribute__((noinline)) static void medians_of_row(const Sample& sample, int row, int left, int pixels, T* out) {
     switch (sample.extent) {
@@ -172,7 +171,6 @@ __attribute__((noinline)) static void medians_of_row(const Sample& sample, int r
     }
 }
 
-// The same, as floats.
 template <class T>
 DEVICE void float_medians_of_row(const Sample& sample, int row, int left, int pixels, float* out) {
     T medians[3 * MAX_MEDIANS] CACHE_ALIGNED;
@@ -180,13 +178,13 @@ DEVICE void float_medians_of_row(const Sample& sample, int row, int left, int pi
     for (int i = 0; i < 3 * pixels; ++i) out[i] = float(medians[i]);
 }
 
-// Makes a tile of medians that lie as in the source; whether it is one. `finish` takes (y, x, pixels, packed values).
+// Runs a tile of medians in source order; returns whether it is one. finish(y, x, pixels, packed values)
 template <class Finish>
 DEVICE bool median_rows(const Block& block, const Sample& sample, const Tile& tile, Finish finish) {
     if (sample.neighbourhood != MEDIAN || !is_unflipped(sample.y) || !is_unflipped(sample.x)) return false;
     for (int i = block.thread; i < tile.rows; i += block.threads) {
         const int row = window_index(sample, sample.y, tile.y + i), left = window_index(sample, sample.x, tile.x);
-        // Not more at once: what is finished is written while the next ones are made.
+        // Half as many at once: stores of finished pixels overlap the next medians.
         constexpr int together = MAX_MEDIANS / 2;
         for (int j = 0; j < tile.columns; j += together) {
             const int pixels = min(together, tile.columns - j);

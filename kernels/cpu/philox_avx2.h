@@ -6,10 +6,10 @@
 #include "core/simd.h"
 
 struct Products {
-    __m256i high, low;  // halves
+    __m256i high, low;
 };
 
-// Of eight numbers: those in even places and those in odd ones, as multiplication takes them.
+// The high and low halves of eight products: multiplication takes even and odd places apart.
 DEVICE Products products(__m256i factor, __m256i numbers) {
     constexpr int ODD = 0xaa;
     const __m256i even = _mm256_mul_epu32(factor, numbers);
@@ -18,8 +18,8 @@ DEVICE Products products(__m256i factor, __m256i numbers) {
             _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), ODD)};
 }
 
-// Twice eight counters at a time: a round waits for its products, and what others could do meanwhile must not lie so
-// far ahead that a processor does not see it.
+// Two registers at a time: a round waits for its products, and independent work must be near enough for out-of-order
+// execution.
 DEVICE void philox_block(uint32 key0, uint32 key1, int x, int dx, int y, int dy, uint32 block, RandomWords& draws) {
     const __m256i m0 = _mm256_set1_epi32(int(0xD2511F53u)), m1 = _mm256_set1_epi32(int(0xCD9E8D57u));
     for (int p = 0; p < PIXELS; p += 16) {

@@ -78,7 +78,8 @@ DEVICE float sqrt(float value) { return __builtin_sqrtf(value); }
 DEVICE void block_sum(int64* sum, int64 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }
 DEVICE void block_max(uint32* maximum, uint32 value) {
     uint32 old = __atomic_load_n(maximum, __ATOMIC_RELAXED);
-    while (old < value && !__atomic_compare_exchange_n(maximum, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    while (old < value &&
+           !__atomic_compare_exchange_n(maximum, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
 }
 DEVICE void atomic_add(uint32* sum, uint32 value) { __atomic_fetch_add(sum, value, __ATOMIC_RELAXED); }

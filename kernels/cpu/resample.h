@@ -6,28 +6,26 @@
 #pragma once
 #include "core/sampling.h"
 
-// In lines the values of ROWS rows lie together: lines[ROWS * (3 * i + c) + row].
-//
-// How many terms a sum has, where the compiler is to know it and so unroll the sum: 1 ... 6 are tried, then UNKNOWN.
+// Sums of 1 ... 6 terms are unrolled: template parameter `known` tries each count, then UNKNOWN.
 constexpr int UNKNOWN = 7;
 
-// sums[j] = the sum over `rows` of the value that lies `at` + j values into each row, LANES * groups of them; `inside`:
-// no row needs a border. Rows of a constant border have the values of `fill`.
-template <class T, int groups, int known = 1>
-DEVICE void sum_row(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, const float* fill_block,
-                      float* sums) {
-    if constexpr (known < UNKNOWN)
-        if (!inside || rows.count != known)
-            return sum_row<T, groups, known + 1>(sample, rows, weights, inside, at, fill_block, sums);
-    const int count = known < UNKNOWN ? known : rows.count;
+// sums[j] = the sum over `rows` of value at + j of each row, for LANES * groups values. inside: no row needs a border.
+// Rows of a constant border have the values of `fill`.
+template <class T, int groups, int terms = 1>
+DEVICE void sum_row(const Sample& sample, Span rows, const float* weights, bool inside, int64 at,
+                    const float* fill_block, float* sums) {
+    if constexpr (terms < UNKNOWN)
+        if (!inside || rows.count != terms)
+            return sum_row<T, groups, terms + 1>(sample, rows, weights, inside, at, fill_block, sums);
+    const int count = terms < UNKNOWN ? terms : rows.count;
     FloatVec sum[groups];
     for (int g = 0; g < groups; ++g) sum[g] = FloatVec{};
 #pragma GCC unroll 6
     for (int k = 0; k < count; ++k) {
-        const int y = known < UNKNOWN
+        const int y = terms < UNKNOWN
                           ? rows.first + k
                           : border_index(rows.first + k, sample.y.inner_low, sample.y.inner_high, sample.border_before);
-        if (known == UNKNOWN && y == -1) {
+        if (terms == UNKNOWN && y == -1) {
             for (int g = 0; g < groups; ++g) multiply_add(sum[g], weights[k], fill_block + g * LANES);
             continue;
         }
@@ -39,18 +37,17 @@ DEVICE void sum_row(const Sample& sample, Span rows, const float* weights, bool 
     for (int g = 0; g < groups; ++g) store(sums + g * LANES, sum[g]);
 }
 
-// lines[ROWS * j + row] = the same sums for each of ROWS rows, whose weights lie y.taps apart; `inside`: none needs a
-// border.
+// lines[ROWS * j + row] = the same sums for ROWS rows, with weights y.taps apart.
 template <class T, int groups>
 DEVICE void sum_row_group(const Sample& sample, const Span* rows, const float* weights, bool inside, int64 at,
-                       const float* fill_block, float* lines) {
+                          const float* fill_block, float* lines) {
     float sums[ROWS][LANES * groups] CACHE_ALIGNED;
     for (int row = 0; row < ROWS; ++row, weights += sample.y.taps)
         sum_row<T, groups>(sample, rows[row], weights, inside, at, fill_block, sums[row]);
     for (int g = 0; g < groups; ++g) transpose(&sums[0][g * LANES], LANES * groups, lines + ROWS * LANES * g, ROWS);
 }
 
-// lines[ROWS * (3 * i + c) + row] = sum over rows[row] of source column columns.first + i, channel c; 0 over no rows.
+// lines[ROWS * (3 * i + c) + row] = the sum over rows[row] of column columns.first + i, channel c; 0 for no rows.
 template <class T>
 DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, bool inside,
                      Span columns, float* lines) {
@@ -60,7 +57,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
         for (int row = 0; row < ROWS; ++row)
             to[row] = sum_bordered<T>(sample, rows[row], weights + row * int64(sample.y.taps), x, channel);
     };
-    // [low, high): the columns that lie in memory and need no border.
+    // [low, high): columns in memory without a border.
     const int low = min(max(begin, sample.x.inner_low), end);
     const int high = max(low, min(end, sample.x.inner_high));
     float* inner = lines + ROWS * 3 * int64(low - begin);
@@ -74,39 +71,40 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     for (; j + wide <= n; j += block.threads * wide)
         sum_row_group<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
     const int wide_end = n / wide * wide, lanes_end = n / LANES * LANES;
-    if (block.threads == 1 && n >= wide) {  // what is left over, together with some of what is done already
+    if (block.threads == 1 && n >= wide) {  // the remainder, together with values that are already done
         j = n - wide;
-        if (wide_end < n) sum_row_group<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
+        if (wide_end < n)
+            sum_row_group<T, GROUPS>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
     } else {
         for (j = wide_end + block.thread * LANES; j < lanes_end; j += block.threads * LANES)
             sum_row_group<T, 1>(sample, rows, weights, inside, at + j, fills + j % 3, inner + ROWS * j);
         for (j = lanes_end + block.thread; j < n; j += block.threads) sum_one(low + j / 3, j % 3);
     }
 
-    // The columns beside those show what one of them shows, or all of them a constant border.
-    int filled = end;  // the last of the latter that is made
+    // Columns outside show one of these columns, or the constant border.
+    int filled = end;  // the last computed column of a constant border
     for (int i = block.thread; i < columns.count - (high - low); i += block.threads) {
         const int x = begin + i < low ? begin + i : begin + i + (high - low);
-        const int shown = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
-        const int same = shown == -1 ? filled : shown;
-        const bool made = shown == -1 ? filled < end : shown >= low && shown < high;
-        if (made && block.threads == 1)  // else another thread may be at it
-            memcpy(lines + ROWS * 3 * int64(x - begin), lines + ROWS * 3 * int64(same - begin),
+        const int index = border_index(x, sample.x.inner_low, sample.x.inner_high, sample.border_before);
+        const int copy_from = index == -1 ? filled : index;
+        const bool computed = index == -1 ? filled < end : index >= low && index < high;
+        if (computed && block.threads == 1)  // otherwise another thread may be writing it
+            memcpy(lines + ROWS * 3 * int64(x - begin), lines + ROWS * 3 * int64(copy_from - begin),
                    3 * ROWS * sizeof(float));
         else
             for (int c = 0; c < 3; ++c) sum_one(x, c);
-        if (shown == -1) filled = x;
+        if (index == -1) filled = x;
     }
 }
 
-// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at source column `begin`; the fill
-// colour where a span is empty. The others are `count` long.
-template <int known = 1>
+// out[p][c][row] = the sum over spans[p] of channel c of the lines, which begin at column `begin`; the fill colour for
+// an empty span. All other spans have `count` terms.
+template <int terms = 1>
 DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
                       int begin, int pixels, float (*out)[3][ROWS]) {
-    if constexpr (known < UNKNOWN)
-        if (count != known) return sum_spans<known + 1>(sample, spans, weights, count, lines, begin, pixels, out);
-    const int n = known < UNKNOWN ? known : count;
+    if constexpr (terms < UNKNOWN)
+        if (count != terms) return sum_spans<terms + 1>(sample, spans, weights, count, lines, begin, pixels, out);
+    const int n = terms < UNKNOWN ? terms : count;
     for (int p = 0; p < pixels; ++p, weights += sample.x.taps) {
         if (spans[p].count == 0) {
             for (int c = 0; c < 3; ++c)
@@ -123,7 +121,7 @@ DEVICE void sum_spans(const Sample& sample, const Span* spans, const float* weig
     }
 }
 
-// v[row][c][p], for ROWS rows and PIXELS pixels; pixels from `pixels` on are 0.
+// v[row][c][p] for ROWS rows and PIXELS pixels; 0 from pixel `pixels` on.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int count, const float* lines,
                         Span columns, int pixels, PixelBlock* v) {
     float out[PIXELS][3][ROWS] CACHE_ALIGNED;

@@ -1,26 +1,26 @@
-// Filters of a pixel's surroundings, on the host: convolutions, separable and by taps, of images that are shown as they
-// lie. Down a few columns of pixels at a time, whose source rows are kept as floats, borders and all, for as many
-// output rows as need them: each byte becomes a float once, and not once for each tap. The sums are those of
-// core/sampling.h and core/stencil.h, in their order.
-//
-// Tested by tests/properties/test_filters.py, which also compares what it makes with what those two make.
+// Computes: convolutions, separable and by taps, of images in source order. A window of source rows slides down a group
+// of
+//           columns; its rows are kept as floats, borders included, so each byte is converted once, not once per tap.
+//           Sums have the order of core/resample.h and core/stencil.h, so the bits are the same.
+// Threads:  a group of MAX_COLUMNS columns per thread.
+// Reference: core/stencil.h, core/resample.h.
+// Tests:    tests/properties/test_filters.py, which also compares it with those two.
 #pragma once
 #include "core/stencil.h"
 #include "core/store.h"
 
-constexpr int MAX_COLUMNS = 8 * PIXELS;                // pixels of an output row made together
-constexpr int MAX_LINES = 32, MAX_WEIGHTS = 64;  // rows or columns that a filter may look at, and its weights
-constexpr int LINE = 3 * (MAX_COLUMNS + MAX_LINES) + 2 * LANES;  // values of a line, and some that nobody asks for
+constexpr int MAX_COLUMNS = 8 * PIXELS;                          // pixels of an output row that are computed together
+constexpr int MAX_LINES = 32, MAX_WEIGHTS = 64;                  // rows, columns and weights of the largest filter
+constexpr int LINE = 3 * (MAX_COLUMNS + MAX_LINES) + 2 * LANES;  // values of a line, and room for whole vectors
 
-// What the filter looks at for output index 0 of an axis: the first source index, and how many.
+// The source span that the filter reads for output index 0 of an axis.
 DEVICE Span filter_span_of(const Sample& sample, const Axis& axis) {
     const int around = filter_radius(sample, axis);
     return sample.neighbourhood == SEPARABLE ? Span{axis.low + axis.start, axis.taps}
                                              : Span{axis.origin + axis.start - around, 2 * around + 1};
 }
 
-
-// out = `pixels` pixels of source row y from column x on, wherever those are.
+// out = `pixels` pixels of source row y from column x on, inside or on the border.
 template <class T>
 DEVICE void load_line(const Sample& sample, int y, int x, int pixels, float* out) {
     const int row = border_index(y, sample.y.inner_low, sample.y.inner_high, sample.border_before), last = x + pixels;
@@ -37,7 +37,7 @@ DEVICE void load_line(const Sample& sample, int y, int x, int pixels, float* out
     for (; i < n; ++i) to[i] = float(from[i]);
 }
 
-// Which values are summed, by which weights: `stride` apart.
+// Terms of a sum: weights[stride * k] * from[k].
 struct Sum {
     const float* weights;
     int stride;
@@ -45,7 +45,7 @@ struct Sum {
     int count;
 };
 
-// out[j] = the sum over k of weights[stride * k] * from[k][j], LANES * groups from j on.
+// out[j] = the sum over k of weights[stride * k] * from[k][j], for LANES * groups values from j on.
 template <int groups>
 DEVICE void sum_vectors(const Sum& sum, int j, float* out) {
     FloatVec sums[groups];
@@ -61,14 +61,14 @@ DEVICE void sum_vectors(const Sum& sum, int j, float* out) {
     for (int g = 0; g < groups; ++g) store(out + j + g * LANES, sums[g]);
 }
 
-// For j < n and some more.
+// The sums for j < n; up to a vector more is written.
 DEVICE void sum_lines(const Sum& sum, int n, float* out) {
     int j = 0;
     for (; j + GROUPS * LANES <= n; j += GROUPS * LANES) sum_vectors<GROUPS>(sum, j, out);
     for (; j < n; j += 2 * LANES) sum_vectors<2>(sum, j, out);
 }
 
-// Output rows y ... of the tile, `pixels` pixels from column x on; `finish` takes (y, x, pixels, packed values).
+// Computes `pixels` pixels from column x on of each row of the tile. finish(y, x, pixels, packed values)
 template <class T, class Finish>
 DEVICE void slide_down(const Sample& sample, const float* weights, const Tile& tile, int x, int pixels, Finish finish) {
     const Span rows = filter_span_of(sample, sample.y), columns = filter_span_of(sample, sample.x);
@@ -106,9 +106,10 @@ DEVICE void slide_down(const Sample& sample, const float* weights, const Tile& t
     }
 }
 
-// Makes a tile, if it is of such a pass. `finish` as above.
+// Runs a tile of such a filter; returns whether it is one.
 template <class Finish>
-DEVICE bool run_sliding_window(const Block& block, const Sample& sample, const float* tables, const Tile& tile, Finish finish) {
+DEVICE bool run_sliding_window(const Block& block, const Sample& sample, const float* tables, const Tile& tile,
+                               Finish finish) {
     const bool separable = sample.neighbourhood == SEPARABLE;
     if (!separable && sample.neighbourhood != STENCIL) return false;
     if (!is_unflipped(sample.y) || !is_unflipped(sample.x)) return false;

@@ -5,14 +5,14 @@
 #pragma once
 #include "core/point_operations.h"
 
-// PIXELS values of one channel in a row.
+// PIXELS values of one channel.
 DEVICE void store_plane(const float* values, uint8* target) { to_bytes(values, target); }
 template <class Out>
 DEVICE void store_plane(const float* values, Out* target) {
     FOR_PIXELS(p) convert(values[p], target[p]);
 }
 
-// PIXELS pixels in a row, packed.
+// PIXELS packed pixels.
 DEVICE void store_packed(const PixelBlock& v, uint8* target) {
     for (int p = 0; p < PIXELS; p += VEC_LANES) {
         const Vec<float> r = load_vec(&v[0][p]), g = load_vec(&v[1][p]);
@@ -26,8 +26,8 @@ DEVICE void store_packed(const PixelBlock& v, Out* target) {
         for (int c = 0; c < 3; ++c) convert(v[c][p], target[3 * p + c]);
 }
 
-// Values written past the caches, from a multiple of 16 bytes on: lines that are not in them need not be read first.
-// Before other threads may see them, comes `end_of_writing`.
+// Streaming stores: the cache does not read a line before it is written. Addresses must be multiples of 16 bytes.
+// streaming_fence() must come before other threads read.
 #if defined(__SSE2__)
 template <int count, class T>
 DEVICE void stream(const T* from, T* to) {
@@ -61,7 +61,7 @@ DEVICE void stream_packed(const PixelBlock& v, Out* target) {
     stream<3 * PIXELS>(finished, target);
 }
 
-// Stores a whole strip at pixel `at` of the target, if it is to be written past the caches.
+// Stores a whole block at pixel `at` with streaming stores, if the sample asks for them. Returns whether it did.
 template <class Out>
 DEVICE bool stream_block(const Sample& sample, const PixelBlock& v, Out* target, int64 plane, int64 at) {
     if (!sample.streaming_stores) return false;
@@ -114,14 +114,14 @@ DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x,
     }
 }
 
-// Whether all that is left to do with what a pass samples is to round it, and to store it packed.
+// Whether only rounding to packed uint8 remains after sampling.
 DEVICE bool only_rounds(const Sample& sample) {
     return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
            !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
            (sample.clamp < 0.0f || sample.clamp >= 255.0f);
 }
 
-// Stores values of neighbouring pixels as they lie packed, in such a pass; returns whether it is one.
+// Stores packed values of neighbouring pixels, if only rounding remains. Returns whether it did.
 DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
     if (!only_rounds(sample)) return false;
     uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);

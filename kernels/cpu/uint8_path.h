@@ -1,4 +1,5 @@
-// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program that acts
+// Computes: passes from uint8 to uint8 whose pixels are copied (crop, flip, pad, transpose) or medians. A program that
+// acts
 //           on each channel alone is baked into a table of 256 entries per channel, by running it on all levels; pixels
 //           then never become floats. Rectangles are filled afterwards. Other programs run on a few pixels at a time
 //           (cpu/uint8_color.h).
@@ -35,12 +36,12 @@ DEVICE bool is_permutation(const Op& op, int* from) {
 enum ChannelUse { MIXED, ALONE };
 enum PlaceUse { ANYWHERE, PLACED };
 constexpr bool ACTS_ON_LEVELS[] = {
-#define OPERATION(code, call, channels, place, ...) channels == ALONE && place == ANYWHERE,
+#define OPERATION(code, call, channels, place, ...) channels == ALONE &&place == ANYWHERE,
 #include "ops.def"
 #undef OPERATION
 };
 
-// Whether a table can hold what an operation does to levels. A permutation must come first: a later one could move
+// Whether a table can hold the effect of an operation on levels. A permutation must come first: later, it could move
 // values that are not finite to another channel.
 DEVICE bool can_use_lut(const Op& op, bool first) {
     int from[3];
@@ -77,7 +78,8 @@ DEVICE void bake_luts(const PassContext& pass, Program8& program) {
     program.uses_luts = uses_luts(sample, pass.ops);
     if (!program.uses_luts) {
         for (int c = 0; c < 3; ++c)
-            program.fill_after[c] = to_uint8(sample.fill_after[c]), program.fill_before[c] = to_uint8(sample.fill_before[c]);
+            program.fill_after[c] = to_uint8(sample.fill_after[c]),
+            program.fill_before[c] = to_uint8(sample.fill_before[c]);
         return;
     }
     run_on_colour(pass, sample.op_begin, sample.fill_after, sample.clamp, program.fill_after);
@@ -98,8 +100,8 @@ DEVICE void bake_luts(const PassContext& pass, Program8& program) {
 }
 
 // out = the program's results on columns x ... x + count - 1 of output row y. out may be pixels.
-DEVICE void finish_pixels(const PassContext& pass, const Program8& program, int y, int x, const uint8* pixels, int count,
-                          uint8* out) {
+DEVICE void finish_pixels(const PassContext& pass, const Program8& program, int y, int x, const uint8* pixels,
+                          int count, uint8* out) {
     if (program.uses_luts)
         apply_luts(program.luts, pixels, count, out);
     else
@@ -108,10 +110,10 @@ DEVICE void finish_pixels(const PassContext& pass, const Program8& program, int 
 
 // --- rows ------------------------------------------------------------------------------------------------------------
 
-// Writes columns x ... x + count - 1 of output row y: the source pixels, or their medians, from `column` on, to the right
-// (step 1), to the left (-1), or `column` repeated (0).
-DEVICE void write_run(const PassContext& pass, const Program8& program, int y, int x, int row, int column, int step, int count,
-                     uint8* out) {
+// Writes columns x ... x + count - 1 of output row y: the source pixels, or their medians, from `column` on, to the
+// right (step 1), to the left (-1), or `column` repeated (0).
+DEVICE void write_run(const PassContext& pass, const Program8& program, int y, int x, int row, int column, int step,
+                      int count, uint8* out) {
     const Sample& sample = pass.sample;
     const int distinct = step == 0 ? 1 : count, left = step < 0 ? column - (count - 1) : column;
     const int chunk = sample.neighbourhood == MEDIAN ? MAX_MEDIANS : distinct;
@@ -132,7 +134,8 @@ DEVICE void write_run(const PassContext& pass, const Program8& program, int y, i
 }
 
 DEVICE void measure_pixels(const PassContext& pass, const uint8* pixels, int count, PartialStats& stats) {
-    if (pass.sample.measure == NOTHING || pass.sample.measure == CELL_HISTOGRAMS) return;  // cells are counted after the tile
+    if (pass.sample.measure == NOTHING || pass.sample.measure == CELL_HISTOGRAMS)
+        return;  // cells are counted after the tile
     for (int x = 0; x < count; x += PIXELS) {
         const int n = min(PIXELS, count - x);
         PixelBlock v;
@@ -142,8 +145,8 @@ DEVICE void measure_pixels(const PassContext& pass, const uint8* pixels, int cou
 }
 
 // Writes and measures columns x ... x + count - 1 of output row y.
-DEVICE void write_row(const PassContext& pass, const Program8& program, const CopyRuns& runs, int y, int x, int count, uint8* out,
-                     PartialStats& stats) {
+DEVICE void write_row(const PassContext& pass, const Program8& program, const CopyRuns& runs, int y, int x, int count,
+                      uint8* out, PartialStats& stats) {
     const Sample& sample = pass.sample;
     const int row = source_index(sample, sample.y, y);
     for (const CopyRun* run = runs.run; run < runs.run + runs.count; ++run) {
@@ -170,13 +173,15 @@ DEVICE uint8* target_pixel(const Sample& sample, int row, int column) {
 constexpr int BAND_ROWS = 16, BAND_COLUMNS = 64;
 
 // Writes a band of output rows as columns of the target, through a buffer.
-DEVICE void write_columns(const PassContext& pass, const Program8& program, const CopyRuns& runs, const Tile& band, PartialStats& stats) {
+DEVICE void write_columns(const PassContext& pass, const Program8& program, const CopyRuns& runs, const Tile& band,
+                          PartialStats& stats) {
     uint8 rows[BAND_ROWS][3 * BAND_COLUMNS];
     for (int x = band.x; x < band.x + band.columns; x += BAND_COLUMNS) {
         const int columns = min(BAND_COLUMNS, band.x + band.columns - x);
         for (int y = 0; y < band.rows; ++y) write_row(pass, program, runs, band.y + y, x, columns, rows[y], stats);
         for (int i = 0; i < columns; ++i)
-            for (int y = 0; y < band.rows; ++y) memcpy(target_pixel(pass.sample, x + i, band.y + y), rows[y] + 3 * i, 3);
+            for (int y = 0; y < band.rows; ++y)
+                memcpy(target_pixel(pass.sample, x + i, band.y + y), rows[y] + 3 * i, 3);
     }
 }
 
@@ -224,7 +229,8 @@ DEVICE bool is_uint8_pass(const PassContext& pass, const Tile& tile) {
     return tile.rows * int64(tile.columns) > 256;  // a smaller tile is done before its tables
 }
 
-// Runs a tile of such a pass; returns whether it is one. A tile without a target is measured where it lies in the source.
+// Runs a tile of such a pass; returns whether it is one. A tile without a target is measured where it lies in the
+// source.
 DEVICE bool run_uint8_path(const Block& block, const PassContext& pass, const Tile& tile, PartialStats& stats) {
     const Sample& sample = pass.sample;
     CopyRuns runs;
@@ -242,7 +248,8 @@ DEVICE bool run_uint8_path(const Block& block, const PassContext& pass, const Ti
         else if (sample.target != 0)
             write_row(pass, program, runs, band.y, band.x, band.columns, target_pixel(sample, band.y, band.x), stats);
         else
-            measure_pixels(pass, copied_source(sample) + band.y * sample.pitch + 3 * int64(band.x), band.columns, stats);
+            measure_pixels(pass, copied_source(sample) + band.y * sample.pitch + 3 * int64(band.x), band.columns,
+                           stats);
     });
     for (int i = sample.op_begin; i < sample.op_end && program.uses_luts; ++i) {
         if (pass.ops[i].code != ERASE) continue;

@@ -65,9 +65,8 @@ extern "C" __global__ void __launch_bounds__(256, 3)
     const auto sum = [&](const Span* rows, const float* weights, bool inside, Span columns, float* lines) {
         sum_rows<uint8>(block, sample, rows, weights, inside, columns, lines);
     };
-    resample_tile(block, sample, tables, tile, scratch, sum, [&](int y, int x, int rows, int, PixelBlock* v) {
-        finish_rows(sample, ops, y, x, rows, v);
-    });
+    resample_tile(block, sample, tables, tile, scratch, sum,
+                  [&](int y, int x, int rows, int, PixelBlock* v) { finish_rows(sample, ops, y, x, rows, v); });
 }
 
 }  // namespace cuaug

@@ -1,4 +1,5 @@
-// Computes: JPEG samples and their DCT, each step shared by the threads of a block, with barriers between the steps. The
+// Computes: JPEG samples and their DCT, each step shared by the threads of a block, with barriers between the steps.
+// The
 //           CPU build with several threads per block uses this file too, so that ThreadSanitizer sees the barriers.
 // Threads:  a sample, or a row or column of 8 samples, per thread.
 // Reference: core/jpeg_compression.h.
@@ -6,14 +7,14 @@
 #pragma once
 #include "core/jpeg_samples.h"
 
-// The levels of the pixel of the window nearest to (y, x).
+// rgb = the levels of the window pixel nearest to (y, x).
 template <class T>
 DEVICE void load_levels(const Sample& sample, int y, int x, int height, int width, float* rgb) {
     const T* pixel = window_pixel<T>(sample, min(y, height - 1), min(x, width - 1));
     for (int c = 0; c < 3; ++c) rgb[c] = to_levels(float(pixel[c]), 1.0f / sample.level);
 }
 
-// Downwards it is chroma's last row that repeats, sideways the window's last column.
+// Past the window, chroma's last row repeats downwards, and the window's last column sideways.
 template <class T>
 DEVICE void read_samples(const Block& block, const Sample& sample, const Plane* planes, int height, int width) {
     float rgb[3];

@@ -5,7 +5,7 @@
 #pragma once
 #include "core/neighbourhood.h"
 
-// Channel j of the k-th pixel, by rows, of the window around a pixel. Beyond the edge the window's pixels repeat.
+// Channel j of pixel k, by rows, of the window around a pixel. Pixels past the edge repeat.
 template <class T, int size>
 DEVICE T window_value(const Sample& sample, const SourcePixels& at, int j, int k) {
     const Axis &y = sample.y, &x = sample.x;
@@ -24,9 +24,10 @@ DEVICE void median_of(const Sample& sample, const SourcePixels& at, PixelBlock& 
         Value candidates[count];
         UNROLL
         for (int k = 0; k < count; ++k) candidates[k] = window_value<T, size>(sample, at, j, k);
-        forgetful_select<count>(candidates, count, [&](int k) { return Value(window_value<T, size>(sample, at, j, k)); });
+        forgetful_select<count>(candidates, count,
+                                [&](int k) { return Value(window_value<T, size>(sample, at, j, k)); });
         const float median = filled ? sample.fill_after[j] : float(candidates[1]);
-        UNROLL  // not v[j]: an index that is not known would put it into memory
+        UNROLL  // not v[j]: an unknown index would put v into local memory
             for (int c = 0; c < 3; ++c) v[c][0] = c == j ? median : v[c][0];
     }
 }

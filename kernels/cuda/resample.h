@@ -7,14 +7,13 @@
 #pragma once
 #include "core/sampling.h"
 
-// A thread makes WIDE neighbouring values of a line. Lines lie one after the other, each from a multiple of four floats
-// on: lines[row][3 * i + c] is channel c of source column columns.first + i.
+// values of a line per thread
 constexpr int WIDE = 8;
 
 DEVICE int line_floats(Span columns) { return (3 * columns.count + 3) & -4; }
 
-// Eight bytes from anywhere, by the words that they lie in: only whole words can be loaded at once. Where memory ends
-// within a word, compute-sanitizer reports it; the processor does not mind.
+// Loads eight bytes from any address through the aligned words that contain them. compute-sanitizer reports a read past
+// the end of memory inside a word; the processor allows it.
 DEVICE void load_wide(const uint8* p, float* values) {
     const uint64 at = reinterpret_cast<uint64>(p);
     const uint32* const words = reinterpret_cast<const uint32*>(at & ~uint64(3));
@@ -30,7 +29,7 @@ DEVICE void load_wide(const float* p, float* values) {
     for (int i = 0; i < WIDE; ++i) values[i] = load_global(p + i);
 }
 
-// sums[i] = the sum over `rows` of the value that lies `at` + i values into each row.
+// sums[i] = the sum over `rows` of value at + i of each row.
 template <class T>
 DEVICE void sum_wide(const Sample& sample, Span rows, const float* weights, bool inside, int64 at, float* sums) {
     UNROLL
@@ -40,8 +39,8 @@ DEVICE void sum_wide(const Sample& sample, Span rows, const float* weights, bool
     for (int k = 0; k < rows.count; ++k, row += pitch) {
         if (!inside) {
             const Axis& y = sample.y;
-            const int shown = border_index(rows.first + k, y.inner_low, y.inner_high, sample.border_before);
-            row = reinterpret_cast<const uint8*>(row_of<T>(sample, shown) + at);
+            const int index = border_index(rows.first + k, y.inner_low, y.inner_high, sample.border_before);
+            row = reinterpret_cast<const uint8*>(row_of<T>(sample, index) + at);
         }
         float values[WIDE];
         load_wide(reinterpret_cast<const T*>(row), values);
@@ -51,7 +50,7 @@ DEVICE void sum_wide(const Sample& sample, Span rows, const float* weights, bool
     }
 }
 
-// The values from number `first` on; `aligned`: number 0 lies at a multiple of four floats.
+// Stores values `first` and on. aligned: value 0 lies at a multiple of four floats.
 DEVICE void store_wide(float* line, bool aligned, int first, const float* values) {
     if (aligned && first == 0) {
         UNROLL
@@ -64,12 +63,12 @@ DEVICE void store_wide(float* line, bool aligned, int first, const float* values
     }
 }
 
-// lines[row] = sums over rows[row], whose weights lie y.taps apart; 0 over no rows. `inside`: none needs a border.
+// lines[row] = the sums over rows[row], with weights y.taps apart; 0 for no rows. inside: no row needs a border.
 template <class T>
 DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows, const float* weights, bool inside,
                      Span columns, float* lines) {
     const int begin = columns.first, end = columns.first + columns.count, pitch = line_floats(columns);
-    // [low, high): the columns that lie in memory and need no border. Fewer than `WIDE` values go the slow way, too.
+    // [low, high): columns in memory without a border. Fewer than WIDE values take the slow path too.
     int low = inside || sample.border_before != CONSTANT ? min(max(begin, sample.x.inner_low), end) : end;
     const int high = max(low, min(end, sample.x.inner_high)), n = 3 * (high - low);
     if (n < WIDE) low = high;
@@ -83,7 +82,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     const bool aligned = (low - begin) % 4 == 0;
     const int64 at = 3 * int64(low - sample.x.held_low);
     for (int j = WIDE * block.thread; j < 3 * (high - low); j += WIDE * block.threads) {
-        const int start = min(j, n - WIDE);  // the last may overlap those before, which store them
+        const int start = min(j, n - WIDE);  // the last vector may overlap those before, which store the shared values
         UNROLL
         for (int row = 0; row < ROWS; ++row) {
             float sums[WIDE];
@@ -93,7 +92,7 @@ DEVICE void sum_rows(const Block& block, const Sample& sample, const Span* rows,
     }
 }
 
-// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill colour where the span is empty.
+// v[row][c][0] = the sum over a column's span of channel c of line `row`; the fill colour for an empty span.
 DEVICE void sum_columns(const Sample& sample, const Span* spans, const float* weights, int, const float* lines,
                         Span columns, int, PixelBlock* v) {
     const Span span = *spans;

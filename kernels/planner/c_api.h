@@ -153,7 +153,7 @@ EXPORT void cuaug_first_window(int64_t n, int64_t tries, const double* share, co
 }
 
 // numbers [n, tries, 4], height, width, least [n], boxes [B, 4], wanted [B]; ends [2, n]: which boxes are each one's.
-// window [4, n]: top, left, height, width; found [n]. All as `first_holding` takes them.
+// window [4, n]: top, left, height, width; found [n]. All as `first_window_with_box` takes them.
 EXPORT void cuaug_first_holding(int64_t n, int64_t tries, const double* numbers, const int64_t* height,
                                 const int64_t* width, const double* least, const double* boxes, const bool* wanted,
                                 const int64_t* ends, const double* shapes, double* window, bool* found) {
@@ -161,7 +161,7 @@ EXPORT void cuaug_first_holding(int64_t n, int64_t tries, const double* numbers,
     for (int64_t i = 0; i < n; ++i) {
         Window one = {};
         const int64_t first = ends[i], count = ends[n + i] - first;
-        found[i] = first_holding(numbers + 4 * tries * i, tries, bounds, height[i], width[i], least[i],
+        found[i] = first_window_with_box(numbers + 4 * tries * i, tries, bounds, height[i], width[i], least[i],
                                  boxes + 4 * first, wanted + first, count, one);
         window[i] = one.top, window[n + i] = one.left, window[2 * n + i] = one.height, window[3 * n + i] = one.width;
     }
