@@ -1,4 +1,4 @@
-"""What the library knows of geometry beside rows that are being written: core/geometry.h's arithmetic, mostly."""
+"""What the library knows of geometry beside rows that are being written: planner/geometry.h's arithmetic, mostly."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cuaug.plan.trace import Where
 
 __all__ = ["LONGEST", "Moves"]
 
-#: The longest side that an image may have, in pixels: kernels/core/geometry.h.
+#: The longest side that an image may have, in pixels: kernels/planner/geometry.h.
 LONGEST = 2**31 - 1
 # Why a crop, flip or transposition begins a pass, and why a resampling does.
 _FIXED_PLACES = ("an operation that knows where its pixels stand comes before geometry",)

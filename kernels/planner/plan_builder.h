@@ -2,7 +2,7 @@
 // chosen samples, and begins a new pass for those whose pass cannot take in the change: what they are then becomes its
 // source.
 #pragma once
-#include "core/geometry.h"
+#include "planner/geometry.h"
 
 // How the pixel operations of a pass get along with geometry that follows them; as in cuaug/plan/pass_table.py.
 enum Kind { NO_OPS, POINTWISE, POSITIONAL };
