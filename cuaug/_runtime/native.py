@@ -26,7 +26,9 @@ KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _her
 def _sources_checksum(folder: Path) -> int:
     """Checksum of the library's sources, as in setup.py. About 0.3 ms."""
     checksum = 0
-    for path in sorted(path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."):
+    for path in sorted(
+        path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."
+    ):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(folder).as_posix().encode(), checksum))
     return checksum
 

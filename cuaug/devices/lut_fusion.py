@@ -24,7 +24,7 @@ __all__ = ["fuse_luts"]
 # Nanoseconds per pixel and channel operation; 0: not fused. With AVX-512 gamma costs as much as a table.
 _COST = np.array([operation.cost for operation in POINT_OPERATIONS])
 # Only these cost at least as much as a table.
-_MAY_BE_WORTH = _COST >= _COST[OpCode.LUT]
+_MAY_BE_WORTH = _COST[OpCode.LUT] <= _COST
 # Making a table, in nanoseconds: a small image is done before that.
 _TABLE_COST = 8_000.0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from tests.support.sanitizers import ADDRESS, each, planted, run
+from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
 
 pytestmark = [
     pytest.mark.slow,
@@ -58,10 +58,10 @@ def test_damaged_files(tmp_path):
 
 
 def test_wrong_accesses_are_reported(tmp_path):
-    library = compiled(tmp_path, tmp_path / "kernels", planted(tmp_path / "kernels", MISTAKES))
+    library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized.main({str(library)!r}, 300)"
-    found = each(library, "libasan.so", "from tests.codec import sanitized", work, numbers, tmp_path)
+    found = run_each(library, "libasan.so", "from tests.codec import sanitized", work, numbers, tmp_path)
     status, said = found.pop("none")
     assert status == 0 and "parts" in said, f"sources that can make every mistake, and make none: {said}"
     for mistake, (status, said) in found.items():
