@@ -1,4 +1,4 @@
-// The tables that describe what happens to a batch, read by the kernels. cuaug/plan/layout.py parses this file;
+// The tables that describe a batch, as the kernels read them. cuaug/plan/layout.py parses this file;
 // tests/kernels/test_layout.py compares every size and offset.
 //
 // A Sample row describes how one image passes through one launch: its source pixels (two Axis rows), the filter and the

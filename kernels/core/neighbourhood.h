@@ -28,11 +28,10 @@ DEVICE bool is_unflipped(const Axis& axis) {
 
 // The source pixels of PIXELS neighbouring pixels of output row y from column x on.
 struct SourcePixels {
-    int row, column[PIXELS],
-        pixels;  // the CPU leaves `column` unset for interior pixels, and for contiguous ones of JPEG
-    // contiguous: the pixels are source columns left ... left + pixels - 1, in the order of `step`. interior: besides,
-    // the filter reads only the window, and no pixel lies in the frame.
-    bool contiguous, interior;
+    int row, pixels;
+    int column[PIXELS];  // unset on the CPU for interior pixels, and for contiguous ones of JPEG
+    bool contiguous;     // source columns left ... left + pixels - 1, in the order of `step`
+    bool interior;       // contiguous; the filter reads only the window, and no pixel lies in the frame
     int step, left;
 };
 

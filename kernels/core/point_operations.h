@@ -18,8 +18,8 @@ struct PassContext {
 
 // values[p] = f(values[p]) for PIXELS values.
 template <class Function>
-DEVICE void apply_elementwise(float* values, const Function& of) {
-    for (int p = 0; p < PIXELS; p += VEC_LANES) store(values + p, of(load_vec(values + p)));
+DEVICE void apply_elementwise(float* values, const Function& f) {
+    for (int p = 0; p < PIXELS; p += VEC_LANES) store(values + p, f(load_vec(values + p)));
 }
 
 // Clamps to [0, limit]; a negative limit leaves the values unchanged.

@@ -1,4 +1,4 @@
-// Computes: what cuaug/devices/cuda.py asks before it launches a pass: which entry point, and how much shared memory.
+// Computes: the entry point and the shared memory of a CUDA launch, for cuaug/devices/cuda.py.
 // Threads:  none.
 // Reference: core/scratch.h.
 // Tests:    tests/kernels/test_cuda_executor.py, tests/kernels/test_scratch.py.

@@ -1,4 +1,4 @@
-// Computes: nothing: keeps threads alive that Python ends while it exits.
+// Computes: the end of threads that Python ends while it exits.
 // Threads:  called on the thread that ends the interpreter.
 // Reference: Python's Py_FinalizeEx; C++ std::set_terminate.
 // Tests:    tests/runtime.

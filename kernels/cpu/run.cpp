@@ -161,20 +161,20 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
     for (int pass = 0; pass < passes; ++pass) max_words = max(max_words, measured_words(first[pass * samples]));
     if (!statistics && !counted.hold(4 * size_t(max_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
-    PassOutput left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, first->source_type};
+    PassOutput source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, first->source_type};
     int unused = 0;  // the intermediate image that no pass reads
     for (int pass = 0; pass < passes; ++pass) {
         Sample sample = first[pass * samples];
-        const bool last = pass + 1 == passes || !first[(pass + 1) * samples].active;
-        sample.source = left.address, sample.pitch = left.pitch, sample.source_type = left.type;
+        const bool is_last = pass + 1 == passes || !first[(pass + 1) * samples].active;
+        sample.source = source.address, sample.pitch = source.pitch, sample.source_type = source.type;
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
-        if (last) {
+        if (is_last) {
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
             sample.streaming_stores = streaming_stores(sample, samples);
         } else {
-            left = choose_output(sample, intermediate[unused], max_floats);
-            if (left.address == 0) return 1;
-            if (sample.target == left.address) unused = 1 - unused;
+            source = choose_output(sample, intermediate[unused], max_floats);
+            if (source.address == 0) return 1;
+            if (sample.target == source.address) unused = 1 - unused;
         }
         if (!statistics) {  // statistics alternate: those before the last pass are free
             sample.measure_at = pass % 2 * max_words, sample.measured_at = (pass + 1) % 2 * max_words;
@@ -184,7 +184,7 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
         const int columns = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
         if (!run_pass(sample, program, tables, memory, rows, columns, max_floats)) return 1;
-        if (last) break;
+        if (is_last) break;
     }
     streaming_fence();
     return 0;
@@ -192,23 +192,23 @@ int run(const void* rows, int64_t samples, int passes, const void* ops, const fl
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
           int64_t count, double low, double span, double* out) {
-    constexpr int PIXELS_PER_VEC = 16;  // samples whose counters the compiler vectorises
-    for (int64_t begin = 0; begin < n; begin += PIXELS_PER_VEC) {
-        const int count_here = int(n - begin < PIXELS_PER_VEC ? n - begin : PIXELS_PER_VEC);
-        uint32 index_low[PIXELS_PER_VEC] = {}, index_high[PIXELS_PER_VEC] = {}, words[4][PIXELS_PER_VEC];
-        for (int i = 0; i < count_here; ++i) {
+    constexpr int GROUP = 16;  // samples whose counters the compiler vectorises
+    for (int64_t begin = 0; begin < n; begin += GROUP) {
+        const int group = int(n - begin < GROUP ? n - begin : GROUP);
+        uint32 index_low[GROUP] = {}, index_high[GROUP] = {}, words[4][GROUP];
+        for (int i = 0; i < group; ++i) {
             index_low[i] = uint32(index[begin + i]);
             index_high[i] = uint32(uint64(index[begin + i]) >> 32);
         }
         for (int64_t k = 0; k < count; ++k) {
             const uint32 number = first + uint32(k);
             if (k == 0 || number % 4 == 0) {
-                for (int i = 0; i < PIXELS_PER_VEC; ++i) {
+                for (int i = 0; i < GROUP; ++i) {
                     const Philox block = philox(key0, key1, index_low[i], index_high[i], position, number / 4);
                     for (int word = 0; word < 4; ++word) words[word][i] = block.word[word];
                 }
             }
-            for (int i = 0; i < count_here; ++i)
+            for (int i = 0; i < group; ++i)
                 out[(begin + i) * count + k] = low + words[number % 4][i] * (1.0 / 4294967296.0) * span;
         }
     }

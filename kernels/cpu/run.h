@@ -1,4 +1,4 @@
-// Computes: nothing: the declarations that cpu/c_api.cpp and the builds of cpu/run.cpp share.
+// Computes: the declarations that cpu/c_api.cpp and the builds of cpu/run.cpp share.
 // Threads:  see cpu/run.cpp.
 // Reference: cpu/run.cpp.
 // Tests:    see cpu/run.cpp.

@@ -1,4 +1,4 @@
-// Computes: nothing: captures the lines that image libraries print to C's stderr: the C interface of
+// Computes: a capture of the lines that image libraries print to C's stderr: the C interface of
 //           cuaug/codec/messages.py. libjpeg, libpng and libtiff, inside nvImageCodec and Pillow, print warnings
 //           without the file name, and their callers set no handler. In the GNU C library `stderr` is a variable. When
 //           our library is loaded, we set it to a stream whose write function stores the text while the calling thread

@@ -1,6 +1,5 @@
-// Computes: nothing: CUDA has none of the CPU's fast paths (cpu/fast_paths.h). Each returns that it did no work.
-// Threads:  a thread has one pixel, so whole rows are no faster.
-// Reference: cpu/fast_paths.h, cpu/jpeg_pixels.h.
+// Computes: stubs of the CPU's fast paths (cpu/fast_paths.h), which CUDA does not have. Each returns that it did no
+// work. Threads:  a thread has one pixel, so whole rows are no faster. Reference: cpu/fast_paths.h, cpu/jpeg_pixels.h.
 // Tests:    tests/kernels/test_scratch.py.
 #pragma once
 #include "platform.h"

@@ -162,7 +162,7 @@ EXPORT void cuaug_first_holding(int64_t n, int64_t tries, const double* numbers,
         Window one = {};
         const int64_t first = ends[i], count = ends[n + i] - first;
         found[i] = first_window_with_box(numbers + 4 * tries * i, tries, bounds, height[i], width[i], least[i],
-                                 boxes + 4 * first, wanted + first, count, one);
+                                         boxes + 4 * first, wanted + first, count, one);
         window[i] = one.top, window[n + i] = one.left, window[2 * n + i] = one.height, window[3 * n + i] = one.width;
     }
 }
