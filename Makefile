@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: all demo test test-fast lint bench clean
 all: $(VENV)/installed-test
 
-# One marker file for each set of extras; `pip install -e` also compiles the host kernels.
+# One marker file for each set of extras; `pip install -e` also compiles the CPU kernels.
 $(VENV)/installed-%: pyproject.toml setup.py $(wildcard kernels/* kernels/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "$(TORCH)" numpy setuptools wheel
@@ -47,4 +47,4 @@ bench: $(VENV)/installed-bench
 	$(BIN)/python benchmarks/training_step.py --device cpu --out benchmarks/results
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info cuaug/_host.so demo-data bench-data preview.png
+	rm -rf $(VENV) build dist *.egg-info cuaug/_kernels.so demo-data bench-data preview.png

@@ -1,4 +1,4 @@
-"""Builds the host kernels and puts the kernel sources, which NVRTC compiles at run time, into the wheel.
+"""Builds the CPU kernels and adds the kernel sources, which NVRTC compiles at run time, to the wheel.
 
 The library is plain C behind ctypes: one build serves every Python 3, so the wheel is tagged py3-none-<platform>.
 """
@@ -21,31 +21,31 @@ from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
 KERNELS = Path(__file__).parent / "kernels"
-# No contraction into fused multiply-adds and no reassociation: every processor computes the same bits. Nobody looks at
-# errno or at floating-point exceptions, without which a choice between two results does not need a branch.
+# No fused multiply-adds and no reassociation: every processor computes the same bits. errno and floating-point
+# exceptions are never read, so selects need no branch.
 FLAGS = ["-O3", "-std=c++17", "-pthread", "-fPIC", "-fvisibility=hidden", "-Wno-psabi"]
 FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-# All is one translation unit of small functions: GCC would stop inlining them when it has grown by 40 percent.
+# One translation unit of small functions: by default GCC stops inlining when it has grown by 40 percent.
 FLAGS += ["--param", "inline-unit-growth=100"]
 ISAS: dict[str, list[str]] = {"baseline": []}
 if platform.machine().lower() in ("x86_64", "amd64"):
     ISAS["avx2"] = ["-mavx2"]
-    # Of Intel's since Ice Lake and AMD's since Zen 4. Registers of 64 bytes only where the kernels ask for them.
+    # Intel since Ice Lake, AMD since Zen 4. 64-byte registers only where the kernels ask for them.
     ISAS["avx512"] = ["-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vbmi", "-mprefer-vector-width=256"]
 
 
 def sources_checksum() -> int:
-    """Tells the host kernels' sources from others; cuaug/_runtime/native.py works out the same."""
+    """Checksum of the library's sources; cuaug/_runtime/native.py computes the same."""
     checksum = 0
     for path in sorted(
-        path for path in KERNELS.glob("**/*.*") if path.suffix in (".h", ".cpp") and path.name[0] != "."
+        path for path in KERNELS.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."
     ):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(KERNELS).as_posix().encode(), checksum))
     return checksum
 
 
 class BuildKernels(build_ext):
-    """Compiles cpu/run.cpp for each instruction set, and cpu/c_api.cpp, which chooses at run time, and links them."""
+    """Compiles cpu/run.cpp per instruction set and cpu/c_api.cpp, which selects one at run time, and links them."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return fullname.replace(".", "/") + ".so"
@@ -63,13 +63,13 @@ class BuildKernels(build_ext):
         with tempfile.TemporaryDirectory() as scratch:
             have = [f"-DCUAUG_HAS_{isa.upper()}" for isa in ISAS] + [f"-DCUAUG_SOURCES={sources_checksum()}u"]
             units = [("cpu/run.cpp", isa, [*flags, f"-DCUAUG_ISA={isa}"]) for isa, flags in ISAS.items()]
-            units.append(("cpu/c_api.cpp", "host", have))
+            units.append(("cpu/c_api.cpp", "c_api", have))
             objects = [f"{scratch}/{name}.o" for _, name, _ in units]
             commands = [
-                [compiler, *FLAGS, *flags, *extra, f"-I{KERNELS}", "-c", KERNELS / source, "-o", made]
-                for (source, _, flags), made in zip(units, objects, strict=True)
+                [compiler, *FLAGS, *flags, *extra, f"-I{KERNELS}", "-c", KERNELS / source, "-o", object_file]
+                for (source, _, flags), object_file in zip(units, objects, strict=True)
             ]
-            with ThreadPoolExecutor(os.cpu_count()) as pool:  # compiling is most of an installation's time
+            with ThreadPoolExecutor(os.cpu_count()) as pool:  # most of the time of an installation
                 list(pool.map(self._run, commands))
             self._run([compiler, *FLAGS, *extra, "-shared", *objects, "-o", target])
 
@@ -78,11 +78,11 @@ class BuildKernels(build_ext):
         words = [str(word) for word in command]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"cuaug: the C++ compiler failed on the host kernels: {' '.join(words)}\n{done.stderr}")
+            sys.exit(f"cuaug: the C++ compiler failed on the CPU kernels: {' '.join(words)}\n{done.stderr}")
 
 
 class BuildPython(build_py):
-    """Adds kernels/ as cuaug/_kernels/; an editable install reads kernels/ where it stands."""
+    """Copies kernels/ to cuaug/_kernels/; an editable install reads kernels/ in place."""
 
     def run(self) -> None:
         super().run()
@@ -101,7 +101,7 @@ class Binary(Distribution):
 
 
 setup(
-    ext_modules=[Extension("cuaug._host", sources=[])],
+    ext_modules=[Extension("cuaug._kernels", sources=[])],
     cmdclass={"build_ext": BuildKernels, "build_py": BuildPython, "bdist_wheel": AnyPython3},
     distclass=Binary,
 )

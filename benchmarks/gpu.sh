@@ -24,7 +24,7 @@
 #   STEPS="smi|doctor|kernel|decoder"     STEPS="images|training|batches"     STEPS="CUDA|loader|check|rest|Python|launches|CPU"
 #
 # `benchmarks/gpu_summary.py OUT OUT OUT` prints their figures in one table. If cuaug's library loads, the script does not
-# install it: a cuaug/_host.so built elsewhere from the same sources saves a minute per call.
+# install it: a cuaug/_kernels.so built elsewhere from the same sources saves a minute per call.
 #
 # Calls with the same CUAUG_CACHE_DIR compile kernels once. A machine without a GPU, with the same NVRTC, can fill it:
 #

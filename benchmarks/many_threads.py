@@ -60,7 +60,7 @@ def main() -> None:
     folder = write_photos(Path("bench-data") / f"500x375-{arguments.files}", arguments.files, 375, 500)
     files = [str(path) for path in sorted(folder.glob("*.jpg"))]
     options = {"batch_size": 128, "shuffle": True, "last_batch": "drop", "device": "cpu", "dtype": torch.float32}
-    library.cuaug_decode, library.cuaug_run_some = sleep_decode, sleep_run
+    library.cuaug_decode, library.cuaug_run_samples = sleep_decode, sleep_run
     loaders = {threads: cuaug.Loader(files, CHAIN, threads=threads, **options) for threads in THREADS}  # type: ignore[arg-type]
     measured: dict[int, list[tuple[float, float]]] = {threads: [] for threads in THREADS}
     for _ in range(arguments.repetitions + 1):

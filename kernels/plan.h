@@ -1,26 +1,24 @@
-// What will be done to a batch, as the kernels read it. Mirrored field by field in cuaug/plan/layout.py;
+// The tables that describe a batch, as the kernels read them. cuaug/plan/layout.py parses this file;
 // tests/kernels/test_layout.py compares every size and offset.
 //
-// One Sample row says how one image of the batch passes through one launch: where its pixels come from (two Axis
-// rows), what they look like between taps (filter, borders), which operations then run on each output pixel (a range
-// of Op rows), and where the result goes.
+// A Sample row describes how one image passes through one launch: its source pixels (two Axis rows), the filter and the
+// borders, the operations that run on each output pixel (a range of Op rows), and the target.
 //
 // Coordinates along an axis, from output to source:
 //   output index o in [0, out)
-//     -> resized index  r = start + step * o           crop, flip and pad made after the resize
+//     -> resized index  r = start + step * o           crop, flip and pad after the resize
 //                       outside [seen_low, seen_high): `border_after` decides
 //     -> centre         offset + (r + 0.5) * scale     in source pixels from `origin`; pixel i covers [i, i + 1)
-//     -> taps           source indices in [low, high): the window that sampling may see
-//                       outside [inner_low, inner_high): `border_before` decides (padding made before the resize)
-//     -> memory         held_low is the first index that lies in memory: a decoder may have decoded just a region
+//     -> taps           source indices in [low, high): the window that sampling may read
+//                       outside [inner_low, inner_high): `border_before` decides (padding before the resize)
+//     -> memory         held_low is the first index in memory: a decoder may have decoded only a region
 //
-// With `warped`, the resized index's centre (r + 0.5 on each axis) goes through `field` and `matrix` to the source
-// instead, and only the window [inner_low, inner_high) and `border_before` stand between it and memory. With
-// `transposed`, rows and columns change places at the very end: output (y, x) is stored as row x, column y, and
-// operations that know where a pixel stands are told so.
+// With `warped`, the centre r + 0.5 on each axis goes through `field` and `matrix` to the source instead; the window is
+// [inner_low, inner_high), with `border_before`. With `transposed`, rows and columns swap at the very end: output (y,
+// x) is stored as row x, column y, and operations that depend on the position get that one.
 //
 // A pass with a `neighbourhood` does not resample (scale is 1): each resized index is a pixel of the window
-// [inner_low, inner_high), whose surroundings, continued by `border_before`, become its value.
+// [inner_low, inner_high), and a filter computes its value from the pixels around it, with `border_before`.
 #pragma once
 #include "platform.h"
 
@@ -28,10 +26,11 @@ struct Axis {
     double offset, scale;
     int origin, low, high, inner_low, inner_high, held_low;
     int start, step, out, seen_low, seen_high;
-    int taps;  // the most source pixels that one output pixel needs
+    int taps;  // maximum of source pixels per output pixel
 };
 
-// Cells laid over an image: so many down and across, of so many pixels. They may reach over its lower and right edge.
+// The cells of a grid over an image: their number down and across, and their size in pixels. They may extend past the
+// lower and right edges.
 struct Grid {
     int rows, columns, height, width;
 };
@@ -45,61 +44,46 @@ enum Layout { HWC, CHW };
 
 struct Sample {
     Axis y, x;
-    double matrix[9];       // homogeneous (x, y, 1) of the resized image to source pixels, by rows
-    uint64 source, target;  // addresses, filled in by the device
-    int64 pitch;            // bytes from one source row to the next; within a row pixels are packed RGB
+    double matrix[9];       // [3, 3]: (x, y, 1) of the resized image to source pixels
+    uint64 source, target;  // addresses, filled in by the executor
+    int64 pitch;            // bytes from one source row to the next; pixels of a row are packed RGB
     int source_type;        // UINT8 or FLOAT32
     int filter, antialias;
     int border_before, border_after;
     float fill_before[3], fill_after[3];
-    float clamp;  // limit the sampled values to [0, clamp]; below 0: leave them
+    float clamp;  // clamps sampled values to [0, clamp]; negative: no clamp
     int op_begin, op_end;
-    int measure, measured;        // what this pass measures for the operation that starts the next one, and what the
-                                  // pass before did: core/statistics.h
-    int measure_at, measured_at;  // where, in words of the statistics' memory
-    float measure_scale;  // GRAY_SUM: gray level to the integer that is added up; RANGE: 1 rounds to levels, 0 does
-                          // not; the histograms: value to level
+    int measure, measured;  // the statistic that this pass measures for the next one, and that of the pass before:
+                            // core/statistics.h
+    int measure_at, measured_at;  // their places, in words of the statistics
+    float measure_scale;  // GRAY_SUM: gray level to the integer that is summed; RANGE: 1 rounds to levels, 0 does not;
+                          // histograms: value to level
     Grid grid, measured_grid;  // CELL_HISTOGRAMS: the cells of this pass's image, and of the image before
     int target_type, target_layout, target_channels;
-    int past_caches;  // whether the target is written past the caches; filled in by the host
-    int active;       // 0: this sample has no such pass
+    int streaming_stores;  // whether the target is written with streaming stores; filled in by the CPU executor
+    int active;            // 0: the sample has no such pass
     int warped, transposed;
-    int field, field_rows, field_columns;  // nodes (dy, dx) in pixels from tables[field] on; no rows: no field
-    int field_height, field_width;         // of the resized image, which they span from corner to corner
-    int neighbourhood;                     // what this pass makes of a pixel's surroundings, instead of resampling
+    int field, field_rows, field_columns;  // nodes (dy, dx), in pixels, at tables[field]; 0 rows: no field
+    int field_height, field_width;         // size of the resized image, which the nodes span from corner to corner
+    int neighbourhood;                     // the filter that replaces resampling
     int weights;  // from tables[weights] on. SEPARABLE: y.taps of a column, x.taps of a row; STENCIL: `extent`
                   // taps (dy, dx, weight); JPEG: 64 steps of luma, 64 of chroma
-    int extent;   // STENCIL: how many taps; MEDIAN: pixels on a side
-    int frame;    // STENCIL: pixels nearer to the window's edge than this stay as they are
-    float level;  // JPEG: a uint8 level in the units of the image
+    int extent;   // STENCIL: number of taps; MEDIAN: pixels per side
+    int frame;    // STENCIL: pixels nearer to the window's edge stay unchanged
+    float level;  // JPEG: one uint8 level in the units of the image
 };
 
 enum OpCode {
-    SCALE,         // v[c] * a[c] + a[4 + c]
-    MATRIX,        // a[4i + 0..2] . v + a[4i + 3] for channel i
-    LUT,           // tables[table][c][round(v[c] * a[0])]
-    CONTRAST,      // mean + (v - mean) * a[0]; mean = measured sum * a[1]
-    HUE,           // turn by a[0] of the circle, in HSV, of values in [0, limit]
-    ERASE,         // rows a[0]..a[2], columns a[1]..a[3]: v[c] = a[4 + c]
-    ERASE_NOISE,   // the same rectangle: v[c] = a[4] + a[5] * a standard normal draw
-    MASK,          // each pixel alone, with probability a[0]: v[c] = a[4 + c]
-    GRID,          // where (row, column) . a[0..3] + a[8..9] has both fractions below a[7]: v[c] = a[4 + c]
-    NOISE,         // v[c] + a[4] + a[5] * a standard normal draw
-    SHOT_NOISE,    // a Poisson draw of v[c]'s linear light in photons of a[0], in an image of white a[1]
-    POSTERIZE,     // floor((v[c] + a[0]) * a[1]), limited to [0, a[2]], times a[3]
-    SOLARIZE,      // a[1] - v[c] from a[0] on
-    GAMMA,         // a[0] * (v[c] / a[2])^a[1], in an image of white a[2]
-    AUTOCONTRAST,  // (v[c] - least) * a[0] / (greatest - least) of the measured range
-    EQUALIZE,      // measured histogram's table[round(v[c] * a[0])] * a[1]
-    CLAHE,         // between the tables of the four measured cells around, each of round(v[c] * a[0]), times a[1];
-                   // a[2]: the most that a level may count in a cell, a[3]: counts to levels
+#define OPERATION(code, ...) code,
+#include "ops.def"
+#undef OPERATION
 };
 
 struct Op {
     int code;
     int table;
-    uint32 key[2];  // of the per-pixel random numbers
+    uint32 key[2];  // of the random numbers per pixel
     float a[12];
-    float limit;  // the result is clamped to [0, limit]; below 0: left as it is
+    float limit;  // clamps the result to [0, limit]; negative: no clamp
     float unused[3];
 };

@@ -17,7 +17,9 @@ import cuaug
 from cuaug.sampling import Order
 
 MODULES = sorted(
-    name for _, name, _ in pkgutil.walk_packages(cuaug.__path__, "cuaug.") if not name.endswith(("__main__", "._host"))
+    name
+    for _, name, _ in pkgutil.walk_packages(cuaug.__path__, "cuaug.")
+    if not name.endswith(("__main__", "._kernels"))
 )
 
 

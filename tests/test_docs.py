@@ -101,12 +101,12 @@ def test_the_map_has_everything():
         assert name.startswith("__") or name in tree, f"docs/design.md, The map: {name}"
 
 
-def test_shim_names_every_file_that_branches():
-    comment = (ROOT / "kernels" / "platform.h").read_text().partition("#pragma once")[0]
-    folder = ROOT / "kernels"
-    paths = [path for path in folder.glob("**/*.h") if "__CUDACC__" in path.read_text()]
-    branching = {path.relative_to(folder).as_posix() for path in paths}
-    assert branching - {"platform.h"} <= set(re.findall(r"[\w/]+\.h", comment))
+def test_core_kernels_branch_on_the_build_at_most_once():
+    """That branch includes the half for CUDA or for the CPU, which lies in cuda/ or cpu/."""
+    kernels = ROOT / "kernels"
+    branches = {path.relative_to(kernels): path.read_text().count("__CUDACC__") for path in kernels.glob("**/*.h")}
+    assert max(count for path, count in branches.items() if path.parent.name == "core") == 1
+    assert not any(count for path, count in branches.items() if path.parent.name in ("cpu", "cuda", "jpeg", "planner"))
 
 
 def test_every_promise_and_every_trap_has_its_tests():

@@ -75,7 +75,7 @@ def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(s
     there, here = installed / "cuaug" / "_kernels", ROOT / "kernels"
     kernels = {path.relative_to(here) for path in here.glob("**/*")}
     assert {path.relative_to(there) for path in there.glob("**/*")} == kernels
-    for name in ("_host.so", "profiling/timeline.html", "py.typed"):
+    for name in ("_kernels.so", "profiling/timeline.html", "py.typed"):
         assert (installed / "cuaug" / name).is_file(), name
     assert [*installed.glob("*.dist-info/licenses/LICENSE")]
     assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"cuaug"}
@@ -99,16 +99,16 @@ def test_a_failing_compiler_is_quoted(source: Path):
     (source / "kernels" / "core/store.h").write_text("this is no C++")
     done = build(source)
     assert done.returncode != 0
-    assert "the C++ compiler failed on the host kernels" in done.stdout + done.stderr
+    assert "the C++ compiler failed on the CPU kernels" in done.stdout + done.stderr
     assert "core/store.h" in done.stdout + done.stderr
 
 
 def test_a_library_of_other_sources_is_refused(source: Path):
     """As after a `git pull` that changed kernels/, in an editable install that was not built again."""
-    shutil.copy(ROOT / "cuaug" / "_host.so", source / "cuaug")
+    shutil.copy(ROOT / "cuaug" / "_kernels.so", source / "cuaug")
     command = [sys.executable, "-c", "import cuaug._runtime.native"]
     environment = {
-        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_HOST_LIBRARY")
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CUAUG_KERNEL_LIBRARY")
     }
 
     def imported() -> subprocess.CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""The compiled host library: kernels for the CPU and the random draws, through ctypes (which releases the GIL)."""
+"""The compiled kernel library: CPU kernels, planner, JPEG code and random draws, through ctypes without the GIL."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DeviceError
 
-__all__ = ["BEST_ISA", "BYTES_AT", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
+__all__ = ["BEST_ISA", "BYTES_DATA_OFFSET", "ISAS", "KERNEL_DIRECTORY", "address", "library"]
 
-#: Instruction sets that the library may be told to use, by name.
+#: Instruction sets, as the library numbers them.
 ISAS = {"baseline": 0, "avx2": 1, "avx512": 2}
 
 _here = Path(__file__).parent.parent
-#: Where the kernel sources lie: inside an installed wheel, or beside the package in a checkout.
+#: The kernel sources: inside an installed wheel, or beside the package in a checkout.
 KERNEL_DIRECTORY = _here / "_kernels" if (_here / "_kernels").is_dir() else _here.parent / "kernels"
 
 
 def _sources_checksum(folder: Path) -> int:
-    """As in setup.py: of what the host library is compiled from. About 0.3 ms."""
+    """Checksum of the library's sources, as in setup.py. About 0.3 ms."""
     checksum = 0
-    for path in sorted(path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp") and path.name[0] != "."):
+    for path in sorted(
+        path for path in folder.glob("**/*.*") if path.suffix in (".h", ".cpp", ".def") and path.name[0] != "."
+    ):
         checksum = zlib.crc32(path.read_bytes(), zlib.crc32(path.relative_to(folder).as_posix().encode(), checksum))
     return checksum
 
 
 def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
-    """A library in a checkout must be that of the checkout's sources: after `git pull` it may be an older one.
+    """Checks that a checkout's library was built from its sources: after `git pull` it may be older.
 
     Raises:
         DeviceError: it was built from other sources.
@@ -40,7 +42,7 @@ def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
     try:
         lib.cuaug_sources.argtypes, lib.cuaug_sources.restype = [], ctypes.c_uint32
         built_from = lib.cuaug_sources()
-    except AttributeError:  # it is older than this check
+    except AttributeError:  # the library is older than this check
         built_from = None
     if built_from != _sources_checksum(folder):
         raise DeviceError(
@@ -49,30 +51,30 @@ def _check_sources(lib: ctypes.CDLL, path: Path, folder: Path) -> None:
 
 
 def _load() -> ctypes.CDLL:
-    named = os.environ.get("CUAUG_HOST_LIBRARY")
-    path = Path(named) if named else _here / "_host.so"
+    override = os.environ.get("CUAUG_KERNEL_LIBRARY")
+    path = Path(override) if override else _here / "_kernels.so"
     try:
         lib = ctypes.CDLL(str(path))
     except OSError as error:
         raise DeviceError(
-            f"the compiled host kernels cannot be loaded from {path} ({error}); install cuaug with "
+            f"the compiled CPU kernels cannot be loaded from {path} ({error}): install cuaug with "
             "`pip install .`, or run `make` in a checkout"
         ) from error
-    if not named and KERNEL_DIRECTORY.name == "kernels" and KERNEL_DIRECTORY.is_dir():  # not in an installed wheel
+    if not override and KERNEL_DIRECTORY.name == "kernels" and KERNEL_DIRECTORY.is_dir():  # not in an installed wheel
         _check_sources(lib, path, KERNEL_DIRECTORY)
     _declare(lib)
     return lib
 
 
 def _declare(lib: ctypes.CDLL) -> None:
-    """Says what the library's functions take and give; ctypes takes a result of which nothing is said for an int."""
+    """Declares the argument and result types; ctypes takes an undeclared result for an int."""
     pointer, i32, i64, u32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32
     f32, f64 = ctypes.c_float, ctypes.c_double
     lib.cuaug_best_isa.argtypes = []
     lib.cuaug_run.argtypes = [i32, pointer, i64, i32, pointer, pointer, pointer]
     lib.cuaug_run.argtypes += [pointer, i64, i32, i32, pointer, i32, i32]
-    lib.cuaug_run_some.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer, i64, pointer]
-    lib.cuaug_run_some.restype = i64
+    lib.cuaug_run_samples.argtypes = [i32, pointer, i64, pointer, i64, i64, i32, pointer, pointer, i64, pointer]
+    lib.cuaug_run_samples.restype = i64
     lib.cuaug_run_stack.argtypes = [i32, i32, pointer, i64, i32, pointer, pointer]
     lib.cuaug_run_stack.argtypes += [pointer, i64, i64, i32, pointer, i64]
     lib.cuaug_interleave.argtypes = [i32, i32, pointer, i64, i64, i64, i64, i32, pointer]
@@ -102,7 +104,7 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_apply_orientation.restype = None
     lib.cuaug_tiff_orientation.argtypes = [ctypes.c_char_p, i64]
     lib.cuaug_scratch_words.argtypes, lib.cuaug_scratch_words.restype = [pointer, i64, i32, i32], i64
-    lib.cuaug_is_simple.argtypes = [pointer, i64, pointer]
+    lib.cuaug_is_resample_pass.argtypes = [pointer, i64, pointer]
     lib.cuaug_sizes.argtypes = [pointer]
     lib.cuaug_sizes.restype = None
     lib.cuaug_pass_table_size.restype = i64
@@ -139,23 +141,24 @@ def _declare(lib: ctypes.CDLL) -> None:
     lib.cuaug_first_window_with_box.restype = None
 
 
-#: Where a bytes object has its bytes, from its id on: in the last field, which counts as one byte of what it is.
-BYTES_AT = bytes.__basicsize__ - 1
+#: Offset of the bytes of a bytes object from its id: the last field, which counts as one byte of its size.
+BYTES_DATA_OFFSET = bytes.__basicsize__ - 1
 
 _address_of = ctypes.addressof
-_lent_by: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
+_from_buffer: Callable[[Any], Any] = (ctypes.c_char * 0).from_buffer
 
 
 def address(array: NDArray[Any]) -> int:
-    """Where the array's memory begins; the array must be kept until the library is done with it."""
-    plain = array.dtype.names is None  # a structured type's buffer would spell out every field
+    """Address of the array's first element; keep the array until the library has used it."""
     try:
-        return _address_of(_lent_by(array)) if plain else int(array.ctypes.data)
-    except (TypeError, ValueError):  # it has gaps, or must not be written to
-        return int(array.ctypes.data)  # takes twice as long
+        if array.dtype.names is None:  # the buffer of a structured type would list every field
+            return _address_of(_from_buffer(array))
+    except (TypeError, ValueError):  # not contiguous, or read-only
+        pass
+    return int(array.ctypes.data)  # takes twice as long
 
 
-#: The loaded library. CUAUG_HOST_LIBRARY names another build of it, such as one with a sanitizer.
+#: The loaded library. CUAUG_KERNEL_LIBRARY may name another build, such as one with a sanitizer.
 library = _load()
-#: The widest instruction set that this processor and the build both have.
+#: The widest instruction set of both this processor and the build.
 BEST_ISA = int(library.cuaug_best_isa())

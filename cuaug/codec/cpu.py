@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import pages
-from cuaug._runtime.native import BYTES_AT, address
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address
 from cuaug.codec._nvimgcodec_c import FROM_CROP, NativeDecoder
 from cuaug.codec.exif import Region, apply_orientation
 from cuaug.codec.image import MIN_CROP_SIDE, DecodedImage, EncodedImage
@@ -154,7 +154,7 @@ class _Request:
         """Make the row for `NativeDecoder.decode`, and reserve the slot's memory."""
         image, (top, left, bottom, right) = self.image, self.stored_region
         data, size = image._data, image.stored_size
-        begin = id(data) + BYTES_AT if isinstance(data, bytes) else address(np.asarray(data))
+        begin = id(data) + BYTES_DATA_OFFSET if isinstance(data, bytes) else address(np.asarray(data))
         crop = not (self.is_whole or self.is_narrow) and image.is_worth_cropping(self.stored_region, index)
         height, width = bottom - top, right - left
         oriented_bytes = 0 if image._orientation == 1 else height * width * 3

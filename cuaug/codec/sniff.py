@@ -24,7 +24,7 @@ from struct import error as StructError
 
 import numpy as np
 
-from cuaug._runtime.native import BYTES_AT, address, library
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 
 __all__ = [
     "MAX_FULL_SCANS",
@@ -115,7 +115,7 @@ def jpeg_headers(
     n = len(files)
     # A ctypes array would also hold a reference to each file, which takes half a microsecond; `files` holds them.
     data, sizes = (np.fromiter(map(function, files), np.int64, n) for function in (id, len))
-    data += BYTES_AT
+    data += BYTES_DATA_OFFSET
     headers = np.empty((n, 5), dtype=np.int32)
     max_work = min(MAX_FULL_SCANS * max_pixels, sys.maxsize)
     library.cuaug_jpeg_headers(address(data), address(sizes), n, MAX_SCANS, max_work, address(headers))

@@ -71,7 +71,7 @@ class CpuExecutor:
         """
         table = np.array(samples, dtype=np.int64)
         failed = np.empty(len(table), dtype=np.uint8)
-        failures = library.cuaug_run_some(
+        failures = library.cuaug_run_samples(
             self._isa,
             address(table),
             len(table),

@@ -251,7 +251,7 @@ class CudaExecutor:
         with torch.cuda.device(device):
             for number in range(passes):
                 height, width = (int(rows[axis]["out"][number].max()) for axis in ("y", "x"))
-                simple = library.cuaug_is_simple(address(rows[number]), n, address(compiled.ops))
+                simple = library.cuaug_is_resample_pass(address(rows[number]), n, address(compiled.ops))
                 function = functions.resample if simple else functions.augment
                 tile_rows, tile_columns, shared_bytes = self._choose_tile(rows[number], height, width, function, device)
                 down, across = -(-height // tile_rows), -(-width // tile_columns)

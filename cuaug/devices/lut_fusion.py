@@ -17,17 +17,14 @@ from numpy.typing import NDArray
 
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import CompiledPlan, Filter, Layout, Plan, Type, operations
-from cuaug.plan.layout import Neighbourhood, OpCode
+from cuaug.plan.layout import POINT_OPERATIONS, Neighbourhood, OpCode
 
 __all__ = ["fuse_luts"]
 
-# Nanoseconds per pixel of the per-channel operations on one core with AVX2 (benchmarks/operations.py). With AVX-512
-# gamma costs as much as a table.
-_COSTS = {OpCode.SCALE: 0.2, OpCode.POSTERIZE: 0.35, OpCode.SOLARIZE: 0.2, OpCode.LUT: 1.4, OpCode.GAMMA: 2.5}
-_COST = np.zeros(len(OpCode))
-_COST[list(_COSTS)] = list(_COSTS.values())
-# A run without one of these costs less than a table.
-_IS_COSTLY = np.isin(np.arange(len(OpCode)), (OpCode.LUT, OpCode.GAMMA))
+# Nanoseconds per pixel of each operation (kernels/ops.def); 0: not fused. With AVX-512 gamma costs as much as a table.
+_COST = np.array([operation.cost for operation in POINT_OPERATIONS])
+# A run without an operation that costs at least as much as a table is not worth one.
+_IS_COSTLY = _COST[OpCode.LUT] <= _COST
 # Nanoseconds to compute a table: too long for a small image.
 _TABLE_COST = 8_000.0
 
@@ -39,7 +36,7 @@ def fuse_luts(compiled: CompiledPlan) -> CompiledPlan:
         return compiled
     begins, ends, pixels = _find_runs(compiled)
     cost = np.concatenate([[0.0], np.cumsum(_COST[codes])])
-    saving = (cost[ends] - cost[begins] - _COSTS[OpCode.LUT]) * pixels
+    saving = (cost[ends] - cost[begins] - _COST[OpCode.LUT]) * pixels
     worth = saving > _TABLE_COST
     begins, ends = begins[worth], ends[worth]
     if len(begins) == 0:

@@ -1,4 +1,4 @@
-"""Compiles the CUDA kernels with NVRTC, through CuPy's binding of it. Needs no driver and no device."""
+"""Compiles the CUDA kernels with NVRTC through CuPy's binding. Needs no driver and no device."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from cuaug.errors import DeviceError
 
 __all__ = ["cached", "compile", "options", "sources"]
 
+_HEADERS = ("*.h", "ops.def", "core/*.h", "cuda/*.h")
 _DIGEST_BYTES = hashlib.sha256().digest_size
-_MAX_BYTES = 1 << 28  # of a file of machine code, which has about 1 MB
+_MAX_BYTES = 1 << 28  # limit for a file of machine code; usual: 1 MB
 
 
 def options(arch: int | str) -> list[str]:
-    """The compiler's options for compute capability `arch` (75, 80, ...): the only place where they stand."""
+    """NVRTC options for compute capability `arch` (75, 80, ...)."""
     return [
         f"--gpu-architecture=sm_{arch}",
         "--std=c++17",
-        # As the host build's -ffp-contract=off: a product and a sum are rounded one by one, on every device.
+        # Like -ffp-contract=off of the CPU build: products and sums are rounded one by one on every device.
         "--fmad=false",
-        # Four blocks of 128 threads fit on every architecture's multiprocessor; nothing spills for it.
+        # Four blocks of 128 threads fit on a multiprocessor of every architecture, without spills.
         "--maxrregcount=128",
-        # Registers and spills go into the log.
+        # The log reports registers and spills.
         "--ptxas-options=-v",
     ]
 
 
 def sources() -> tuple[str, dict[str, str]]:
-    """The text of cuda/augment.cu, and the headers that it includes, by name."""
-    paths = [path for pattern in ("*.h", "core/*.h", "cpu/*.h", "cuda/*.h") for path in KERNEL_DIRECTORY.glob(pattern)]
-    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in sorted(paths)}
+    """The text of cuda/augment.cu, and its headers by name: the contract, core/ and cuda/."""
+    paths = sorted(path for pattern in _HEADERS for path in KERNEL_DIRECTORY.glob(pattern))
+    headers = {path.relative_to(KERNEL_DIRECTORY).as_posix(): path.read_text() for path in paths}
     return (KERNEL_DIRECTORY / "cuda" / "augment.cu").read_text(), headers
 
 
@@ -60,11 +61,11 @@ def compile(arch: int | str) -> tuple[bytes, str]:
 
 
 def cached(arch: int | str) -> bytes:
-    """`compile(arch)`'s machine code, kept on disk: in CUAUG_CACHE_DIR, or the user's cache directory.
+    """Machine code of `compile(arch)`, cached on disk in CUAUG_CACHE_DIR or the user's cache directory.
 
-    Processes that start together may all compile; each writes a file of its own and renames it into place, so that a
-    reader never sees half of one. Its digest stands at its end: one that was damaged is made anew. Machine code that
-    other users may have written is not loaded (cuaug/_runtime/trusted_files.py).
+    Processes that start together may all compile. Each writes its own file and renames it into place, so a reader never
+    sees a partial one. The file ends with its digest; a damaged file is replaced. Machine code that other users may
+    have written is not loaded (cuaug/_runtime/trusted_files.py).
     """
     text, headers = sources()
     version = ".".join(map(str, _nvrtc().getVersion()))
@@ -76,12 +77,12 @@ def cached(arch: int | str) -> bytes:
         code, digest = kept[:-_DIGEST_BYTES], kept[-_DIGEST_BYTES:]
         if hashlib.sha256(code).digest() == digest:
             return code
-    except UntrustedError as error:  # of machine code nothing else would show that others wrote it
+    except UntrustedError as error:  # nothing else would reveal foreign machine code
         warn_once(error, "compiled kernels there are not used")
-    except OSError:  # mostly there is none
+    except OSError:  # usually: no such file
         pass
     code, _ = compile(arch)
-    with (  # a read-only or full disk, or one that is not trusted, costs time, nothing else
+    with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
         directory.replacing(name, mode=0o644) as file,
@@ -91,11 +92,11 @@ def cached(arch: int | str) -> bytes:
 
 
 def _nvrtc() -> Any:
-    """CuPy's binding of NVRTC."""
+    """Imports CuPy's binding of NVRTC."""
     try:
         from cupy.cuda import nvrtc
 
-        nvrtc.getVersion()  # only this looks for the library
+        nvrtc.getVersion()  # loads the library
     except (ImportError, RuntimeError) as error:
         raise DeviceError(
             f"the CUDA kernels need CuPy and NVRTC ({error}): `pip install 'cuaug[cuda12]'`, or cuda13, "

@@ -24,7 +24,7 @@ Indices = NDArray[np.int64]
 #: The four numbers of a box: two corners, a corner and a size, or a centre and a size.
 BOX_FORMATS = ("xyxy", "xywh", "cxcywh")
 
-# How far rounding may move a point out of the image, in pixels; as in kernels/core/geometry.h.
+# How far rounding may move a point out of the image, in pixels; as in kernels/planner/geometry.h.
 _SLACK = 1e-6
 # Least depth of a point before the horizon of a perspective.
 _MIN_DEPTH = 1e-9

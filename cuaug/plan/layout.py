@@ -1,17 +1,25 @@
-"""NumPy mirrors of the structs in kernels/plan.h, field by field, and of its enumerations."""
+"""The structs of kernels/plan.h as NumPy dtypes, its enumerations, and the point operations of kernels/ops.def.
+
+The dtypes and `OpCode` are parsed from these files at import, in about 1 ms. The other enumerations are types of the
+public API, so they are written here; tests/kernels/test_layout.py compares everything with the compiler's layout.
+"""
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from cuaug._runtime.native import KERNEL_DIRECTORY
 
 __all__ = [
     "AXIS",
     "GRID",
     "OP",
+    "POINT_OPERATIONS",
     "RAW_OP",
     "RAW_SAMPLE",
     "SAMPLE",
@@ -21,8 +29,9 @@ __all__ = [
     "Measure",
     "Neighbourhood",
     "OpCode",
+    "PointOperation",
     "Type",
-    "seen_as",
+    "view_as",
 ]
 
 
@@ -68,111 +77,58 @@ class Layout(IntEnum):
     CHW = 1
 
 
-class OpCode(IntEnum):
-    SCALE = 0
-    MATRIX = 1
-    LUT = 2
-    CONTRAST = 3
-    HUE = 4
-    ERASE = 5
-    ERASE_NOISE = 6
-    MASK = 7
-    GRID = 8
-    NOISE = 9
-    SHOT_NOISE = 10
-    POSTERIZE = 11
-    SOLARIZE = 12
-    GAMMA = 13
-    AUTOCONTRAST = 14
-    EQUALIZE = 15
-    CLAHE = 16
+class PointOperation(NamedTuple):
+    """A line of kernels/ops.def, which explains the columns."""
+
+    name: str
+    per_channel: bool
+    positional: bool
+    measures: Measure
+    cost: float
 
 
-AXIS = np.dtype(
-    [
-        ("offset", "f8"),
-        ("scale", "f8"),
-        ("origin", "i4"),
-        ("low", "i4"),
-        ("high", "i4"),
-        ("inner_low", "i4"),
-        ("inner_high", "i4"),
-        ("held_low", "i4"),
-        ("start", "i4"),
-        ("step", "i4"),
-        ("out", "i4"),
-        ("seen_low", "i4"),
-        ("seen_high", "i4"),
-        ("taps", "i4"),
-    ],
-    align=True,
-)
+def _parse_operations(text: str) -> tuple[PointOperation, ...]:
+    lines = re.findall(r"^OPERATION\((\w+), .*\), +(\w+), +(\w+), +(\w+), +([\d.]+)\)", text, re.MULTILINE)
+    return tuple(
+        PointOperation(name, channels == "ALONE", place == "PLACED", Measure[measures], float(cost))
+        for name, channels, place, measures, cost in lines
+    )
 
-GRID = np.dtype([("rows", "i4"), ("columns", "i4"), ("height", "i4"), ("width", "i4")], align=True)
 
-SAMPLE = np.dtype(
-    [
-        ("y", AXIS),
-        ("x", AXIS),
-        ("matrix", "f8", 9),
-        ("source", "u8"),
-        ("target", "u8"),
-        ("pitch", "i8"),
-        ("source_type", "i4"),
-        ("filter", "i4"),
-        ("antialias", "i4"),
-        ("border_before", "i4"),
-        ("border_after", "i4"),
-        ("fill_before", "f4", 3),
-        ("fill_after", "f4", 3),
-        ("clamp", "f4"),
-        ("op_begin", "i4"),
-        ("op_end", "i4"),
-        ("measure", "i4"),
-        ("measured", "i4"),
-        ("measure_at", "i4"),
-        ("measured_at", "i4"),
-        ("measure_scale", "f4"),
-        ("grid", GRID),
-        ("measured_grid", GRID),
-        ("target_type", "i4"),
-        ("target_layout", "i4"),
-        ("target_channels", "i4"),
-        ("past_caches", "i4"),
-        ("active", "i4"),
-        ("warped", "i4"),
-        ("transposed", "i4"),
-        ("field", "i4"),
-        ("field_rows", "i4"),
-        ("field_columns", "i4"),
-        ("field_height", "i4"),
-        ("field_width", "i4"),
-        ("neighbourhood", "i4"),
-        ("weights", "i4"),
-        ("extent", "i4"),
-        ("frame", "i4"),
-        ("level", "f4"),
-    ],
-    align=True,
-)
+def _make_enum(name: str, members: list[str]) -> Any:
+    return IntEnum(name, members, start=0, module=__name__)
 
-OP = np.dtype(
-    [
-        ("code", "i4"),
-        ("table", "i4"),
-        ("key", "u4", 2),
-        ("a", "f4", 12),
-        ("limit", "f4"),
-        ("unused", "f4", 3),
-    ],
-    align=True,
-)
 
-# NumPy copies rows of a structured type field by field, but opaque ones as bytes: ten times as fast. It also makes
+#: In the order of their codes.
+POINT_OPERATIONS = _parse_operations((KERNEL_DIRECTORY / "ops.def").read_text())
+OpCode = _make_enum("OpCode", [operation.name for operation in POINT_OPERATIONS])
+
+_PLAN = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
+_DTYPES: dict[str, Any] = {
+    **{"double": "f8", "float": "f4", "int": "i4"},
+    **{"uint32": "u4", "uint64": "u8", "int64": "i8"},
+}
+
+
+def _parse_struct(name: str) -> np.dtype[Any]:
+    """The struct as an aligned dtype; structs that it contains must be in `_DTYPES`."""
+    _, _, rest = _PLAN.partition(f"struct {name} {{")
+    fields = []
+    for dtype, names in re.findall(r"(\w+) ([^;]+);", rest.partition("};")[0]):
+        for field, count in re.findall(r"(\w+)(?:\[(\d+)\])?", names):
+            fields.append((field, _DTYPES[dtype], int(count)) if count else (field, _DTYPES[dtype]))
+    return np.dtype(fields, align=True)
+
+
+_DTYPES["Axis"] = AXIS = _parse_struct("Axis")
+_DTYPES["Grid"] = GRID = _parse_struct("Grid")
+SAMPLE, OP = _parse_struct("Sample"), _parse_struct("Op")
+
+# NumPy copies rows of a structured type field by field, but opaque rows as bytes: ten times as fast. It also creates
 # arrays of them faster.
 RAW_SAMPLE, RAW_OP = np.dtype(f"V{SAMPLE.itemsize}"), np.dtype(f"V{OP.itemsize}")
 
 
-def seen_as(dtype: Any, raw: NDArray[Any]) -> NDArray[Any]:
-    """The same memory as `raw.view(dtype)`, which takes twice as long or more: it looks at every field."""
+def view_as(dtype: Any, raw: NDArray[Any]) -> NDArray[Any]:
+    """Same memory as `raw.view(dtype)`, which checks every field and takes twice as long or more."""
     return np.ndarray(raw.shape, dtype, raw)

@@ -1,8 +1,8 @@
-"""Pixel operations as `OP` rows: one function per operation, one row per sample.
+"""Point operations as `OP` rows: one function per operation, one row per sample.
 
-Parameters are numbers or arrays with one entry per sample; colours are a number, (3,) per channel, or (N, 1) or
-(N, 3) per sample. `n` is the number of samples and `limit` the value of white (`Plan.limit`): most operations
-saturate to [0, limit] as torchvision's do. kernels/core/point_operations.h computes them.
+Parameters are numbers, or arrays with one entry per sample. A colour is a number, (3,) per channel, or (N, 1) or (N, 3)
+per sample. `n` is the number of samples, and `limit` the value of white (`Plan.limit`): most operations saturate to
+[0, limit], as in torchvision. kernels/ops.def lists the operations, kernels/core/point_operations.h computes them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan.layout import OP, RAW_OP, Measure, OpCode, seen_as
+from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, OpCode, view_as
 
 __all__ = [
     "LUMA",
@@ -47,31 +47,17 @@ __all__ = [
 
 Ops = NDArray[Any]
 
-#: ITU-R BT.601 luma, with the digits that torchvision's rgb_to_grayscale has.
+#: ITU-R BT.601 luma, with the digits of torchvision's rgb_to_grayscale.
 LUMA = np.array([0.2989, 0.587, 0.114])
-#: Operations that know where a pixel stands, so that no geometry may slip under them.
-POSITIONAL = (
-    OpCode.ERASE,
-    OpCode.ERASE_NOISE,
-    OpCode.MASK,
-    OpCode.GRID,
-    OpCode.NOISE,
-    OpCode.SHOT_NOISE,
-    OpCode.CLAHE,
-)
-
-#: Operations that need to know of the whole image first, and what.
-MEASURES = {
-    OpCode.CONTRAST: Measure.GRAY_SUM,
-    OpCode.AUTOCONTRAST: Measure.RANGE,
-    OpCode.EQUALIZE: Measure.HISTOGRAM,
-    OpCode.CLAHE: Measure.CELL_HISTOGRAMS,
-}
+#: Operations that depend on the position of a pixel: no later geometry may share their pass.
+POSITIONAL = tuple(OpCode[operation.name] for operation in POINT_OPERATIONS if operation.positional)
+#: Operations that need a statistic of the whole image first.
+MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
 
 
-def _rows(n: int, code: OpCode, limit: float = -1.0) -> Ops:
+def _rows(n: int, code: int, limit: float = -1.0) -> Ops:
     ops = np.zeros(n, dtype=OP)
-    ops["code"] = int(code)  # NumPy takes twice as long for an enumeration's
+    ops["code"] = int(code)  # NumPy takes twice as long for an enumeration
     ops["limit"] = limit
     return ops
 
@@ -95,17 +81,17 @@ def invert(n: int, limit: float) -> Ops:
 
 
 def posterize(n: int, limit: float, bits: ArrayLike) -> Ops:
-    """The upper `bits` bits, 0 ... 8, of uint8 levels; of floats the lower end of each of 2**bits equal steps."""
+    """Keeps the upper `bits` bits, 0 ... 8, of uint8 levels; floats fall to the start of one of 2**bits equal steps."""
     levels = 2.0 ** np.asarray(bits, dtype=np.float64)
     ops = _rows(n, OpCode.POSTERIZE)
-    whole = limit == 255.0  # levels, which are rounded first
-    step = (256.0 if whole else 1.0) / levels
-    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = 0.5 * whole, 1.0 / step, levels - 1.0, step
+    is_uint8 = limit == 255.0  # levels are rounded first
+    step = (256.0 if is_uint8 else 1.0) / levels
+    ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2], ops["a"][:, 3] = 0.5 * is_uint8, 1.0 / step, levels - 1.0, step
     return ops
 
 
 def solarize(n: int, limit: float, threshold: ArrayLike) -> Ops:
-    """white - v from `threshold` on, which uint8 levels are compared with as they round."""
+    """white - v where v >= threshold; uint8 levels are compared after rounding."""
     threshold = np.asarray(threshold, dtype=np.float64)
     ops = _rows(n, OpCode.SOLARIZE)
     ops["a"][:, 0] = np.ceil(threshold) - 0.5 if limit == 255.0 else threshold
@@ -114,14 +100,14 @@ def solarize(n: int, limit: float, threshold: ArrayLike) -> Ops:
 
 
 def gamma(n: int, limit: float, gamma: ArrayLike, gain: ArrayLike = 1.0) -> Ops:
-    """gain * v ** gamma, of v with white as 1; both 0 or more."""
+    """gain * v ** gamma with white at 1; both parameters are at least 0."""
     ops = _rows(n, OpCode.GAMMA, limit)
     ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 2] = limit * np.asarray(gain), gamma, limit
     return ops
 
 
 def matrix(n: int, limit: float, values: ArrayLike) -> Ops:
-    """M[:, :3] @ (r, g, b) + M[:, 3]; `values` is M, (3, 4), or (N, 3, 4)."""
+    """M[:, :3] @ (r, g, b) + M[:, 3]; `values` is M: (3, 4) or (N, 3, 4)."""
     ops = _rows(n, OpCode.MATRIX, limit)
     ops["a"] = np.reshape(values, (-1, 12))
     return ops
@@ -151,56 +137,54 @@ def permutation(n: int, order: ArrayLike) -> Ops:
 
 
 def first_channel(n: int) -> Ops:
-    """Channel 0 in all three: what an image of one channel needs after an operation that treats channels apart."""
+    """Channel 0 in all three: an image of one channel stays gray after operations that act per channel."""
     return permutation(n, (0, 0, 0))
 
 
 def contrast(n: int, limit: float, factor: ArrayLike) -> Ops:
-    """factor * v + (1 - factor) * the image's mean gray level. `Plan.append` sees to the mean."""
+    """factor * v + (1 - factor) * mean gray level of the image, which `Plan.append` makes the pass before measure."""
     ops = _rows(n, OpCode.CONTRAST, limit)
     ops["a"][:, 0] = factor
     return ops
 
 
 def autocontrast(n: int, limit: float) -> Ops:
-    """Each channel's range stretched to [0, white]; one of a single value stays. `Plan.append` sees to the range."""
+    """Stretches each channel's range to [0, white]; a channel of one value stays unchanged."""
     ops = _rows(n, OpCode.AUTOCONTRAST, limit)
     ops["a"][:, 0] = limit
     return ops
 
 
 def equalize(n: int, limit: float) -> Ops:
-    """Each channel's uint8 levels spread evenly, as Pillow does it. `Plan.append` sees to the histogram."""
+    """Equalizes the histogram of each channel's uint8 levels, as Pillow does."""
     ops = _rows(n, OpCode.EQUALIZE)
     ops["a"][:, 0], ops["a"][:, 1] = 255.0 / limit, limit / 255.0
     return ops
 
 
 def clahe(n: int, limit: float, clip_limit: ArrayLike, grid: tuple[int, int] = (8, 8)) -> Ops:
-    """Each channel's uint8 levels equalized around each pixel, as OpenCV's CLAHE does it.
-
-    `Plan.append` sees to the histograms of the cells of the grid, so many down and across.
+    """Equalizes each channel's uint8 levels around each pixel, as OpenCV's CLAHE does.
 
     Args:
-        clip_limit: how often a level may count in a cell, as a multiple of the mean; 0 bounds nothing.
+        clip_limit: maximum count of a level in a grid cell, as a multiple of the mean; 0 disables clipping.
         grid: cells (down, across).
     """
     ops = _rows(n, OpCode.CLAHE)
     ops["a"][:, 0], ops["a"][:, 1], ops["a"][:, 4:6] = 255.0 / limit, limit / 255.0, grid
-    # As a double's two halves: it will be multiplied, and rounded down.
+    # A double in two halves: the planner multiplies it and rounds down.
     ops["a"][:, 6:8] = np.broadcast_to(np.asarray(clip_limit, dtype=np.float64), n)[:, None].copy().view(np.float32)
     return ops
 
 
 def hue(n: int, limit: float, turn: ArrayLike) -> Ops:
-    """Turns the hue by `turn` of the full circle, in HSV."""
+    """Shifts the HSV hue by `turn`, a fraction of the circle."""
     ops = _rows(n, OpCode.HUE, limit)
     ops["a"][:, 0] = turn
     return ops
 
 
 def look_up(n: int, limit: float, table: ArrayLike) -> Ops:
-    """The value in the plan's look-up table number `table`."""
+    """Values of the plan's look-up table number `table`."""
     ops = _rows(n, OpCode.LUT)
     ops["a"][:, 0] = 255.0 / limit
     ops["table"] = table
@@ -208,7 +192,7 @@ def look_up(n: int, limit: float, table: ArrayLike) -> Ops:
 
 
 def erase(n: int, rectangle: ArrayLike, value: ArrayLike) -> Ops:
-    """`value` in rows y0 ... y1 - 1 and columns x0 ... x1 - 1; rectangle is (4,) or (N, 4): y0, x0, y1, x1."""
+    """`value` in rows y0 ... y1 - 1 and columns x0 ... x1 - 1; `rectangle` is (4,) or (N, 4): y0, x0, y1, x1."""
     ops = _rows(n, OpCode.ERASE)
     ops["a"][:, 0:4] = rectangle
     ops["a"][:, 4:7] = value
@@ -216,7 +200,7 @@ def erase(n: int, rectangle: ArrayLike, value: ArrayLike) -> Ops:
 
 
 def erase_with_noise(n: int, rectangle: ArrayLike, keys: NDArray[np.uint32], mean: float, std: float) -> Ops:
-    """Normal noise in the rectangle, for each pixel and channel from the sample's key, (N, 2)."""
+    """Normal noise in the rectangle, per pixel and channel, from keys (N, 2)."""
     ops = _rows(n, OpCode.ERASE_NOISE)
     ops["a"][:, 0:4] = rectangle
     ops["a"][:, 4], ops["a"][:, 5] = mean, std
@@ -225,7 +209,7 @@ def erase_with_noise(n: int, rectangle: ArrayLike, keys: NDArray[np.uint32], mea
 
 
 def mask(n: int, ratio: ArrayLike, keys: NDArray[np.uint32], fill: ArrayLike = 0.0) -> Ops:
-    """`fill` in each pixel with probability `ratio`, independently, from the sample's key, (N, 2)."""
+    """`fill` in each pixel independently with probability `ratio`, from keys (N, 2)."""
     ops = _rows(n, OpCode.MASK)
     ops["a"][:, 0] = ratio
     ops["a"][:, 4:7] = fill
@@ -237,10 +221,10 @@ def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: Arr
     """`fill` in a square of each tile of a grid.
 
     Args:
-        tile: side of a tile in pixels.
-        ratio: the square's side, as a part of the tile's.
-        angle: by which the grid is turned about the image's corner, in radians, counter-clockwise.
-        shift: (2,) or (N, 2): (down, across) in tiles.
+        tile: side of a tile, in pixels.
+        ratio: side of the square, as a fraction of the tile's.
+        angle: rotation of the grid about the image's corner, in radians, counter-clockwise.
+        shift: (2,) or (N, 2): (down, across), in tiles.
         fill: a colour.
     """
     ops = _rows(n, OpCode.GRID)
@@ -251,30 +235,30 @@ def grid(n: int, tile: ArrayLike, ratio: ArrayLike, angle: ArrayLike, shift: Arr
 
 
 def noise(n: int, limit: float, keys: NDArray[np.uint32], mean: ArrayLike, std: ArrayLike) -> Ops:
-    """Adds normal noise, for each pixel and channel from the sample's key, (N, 2); `limit` -1 saturates nothing."""
+    """Adds normal noise per pixel and channel, from keys (N, 2); `limit` -1 disables saturation."""
     ops = _rows(n, OpCode.NOISE, limit)
     ops["a"][:, 4], ops["a"][:, 5], ops["key"] = mean, std, keys
     return ops
 
 
 def shot_noise(n: int, limit: float, keys: NDArray[np.uint32], scale: ArrayLike) -> Ops:
-    """Light that arrives in photons of `scale` times white's, counted: a Poisson draw of v ** 2.2 / scale."""
+    """Photon noise: a Poisson draw of the linear light v ** 2.2 in photons of `scale` times white."""
     ops = _rows(n, OpCode.SHOT_NOISE)
     ops["a"][:, 0], ops["a"][:, 1], ops["key"] = scale, limit, keys
     return ops
 
 
 def shuffled(steps: list[Ops], order: NDArray[np.int64]) -> list[Ops]:
-    """The steps, each (N,) rows, in an order of its own for each sample; `order` is (N, len(steps))."""
+    """The steps, each (N,) rows, in a different order per sample; `order` is (N, len(steps))."""
     raw = np.concatenate([ops.view(RAW_OP) for ops in steps])
     samples = np.arange(len(order))
-    return [seen_as(OP, raw[which * len(order) + samples]) for which in order.T]
+    return [view_as(OP, raw[step * len(order) + samples]) for step in order.T]
 
 
 def scattered(n: int, parts: list[tuple[NDArray[np.int64], Ops]]) -> tuple[Ops, NDArray[np.bool_]]:
-    """(n,) rows and where they act, from parts of other kinds: (the samples, as indices; their rows)."""
-    ops, where = np.zeros(n, dtype=RAW_OP), np.zeros(n, dtype=bool)
+    """Merges `parts`, pairs (sample indices, rows), into (n,) rows and a mask of the samples that have one."""
+    ops, is_set = np.zeros(n, dtype=RAW_OP), np.zeros(n, dtype=bool)
     if parts:
-        samples = np.concatenate([some for some, _ in parts])
-        ops[samples], where[samples] = np.concatenate([rows.view(RAW_OP) for _, rows in parts]), True
-    return seen_as(OP, ops), where
+        samples = np.concatenate([indices for indices, _ in parts])
+        ops[samples], is_set[samples] = np.concatenate([rows.view(RAW_OP) for _, rows in parts]), True
+    return view_as(OP, ops), is_set

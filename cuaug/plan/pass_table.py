@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import operations
-from cuaug.plan.layout import AXIS, OP, RAW_OP, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, seen_as
+from cuaug.plan.layout import AXIS, OP, RAW_OP, RAW_SAMPLE, SAMPLE, Layout, OpCode, Type, view_as
 
 __all__ = ["POINTWISE", "POSITIONAL", "Barrier", "Indices", "PassTable", "PassTablePointers"]
 
@@ -91,7 +91,7 @@ class PassTable:
     def __init__(self, sizes: Indices, source_type: Type) -> None:
         n = sizes.shape[1]
         raw = np.empty(n, dtype=RAW_SAMPLE)
-        self.current = seen_as(SAMPLE, raw)
+        self.current = view_as(SAMPLE, raw)
         strides = (_X_FROM_Y, SAMPLE.itemsize)
         self.axes = np.ndarray((2, n), AXIS, raw, _Y_OFFSET, strides) if n else np.zeros((2, 0), AXIS)
         self.pass_number = np.zeros(n, dtype=np.int64)
@@ -219,7 +219,7 @@ class PassTable:
         raw = np.empty((self.passes, len(self)), dtype=RAW_SAMPLE)
         words = library.cuaug_finish(self._address, len(raw), target_type, layout, channels, address(raw))
         luts = np.concatenate(self.luts) if self.luts else np.zeros((1, 3, 256), np.float32)
-        return seen_as(SAMPLE, raw), self._sort_operations(raw), luts, int(words)
+        return view_as(SAMPLE, raw), self._sort_operations(raw), luts, int(words)
 
     def _sort_operations(self, rows: NDArray[Any]) -> NDArray[Any]:
         """All operations, grouped by (pass, sample) in the order of `append`; sets their ranges in `rows`."""
@@ -230,7 +230,7 @@ class PassTable:
         library.cuaug_sort_operations(
             address(rows), rows.size, address(ops), address(places), len(ops), address(grouped)
         )
-        return seen_as(OP, grouped)
+        return view_as(OP, grouped)
 
     def _make_room(self) -> None:
         room = max(_MIN_PASSES, 2 * len(self._earlier))

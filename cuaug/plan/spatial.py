@@ -13,7 +13,7 @@ from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
 
 __all__ = ["AFTER_POSITIONAL", "AFTER_RESAMPLING", "MAX_SIDE", "add_field", "crop_error", "pad", "size_error"]
 
-#: The longest side of an image, in pixels: kernels/core/geometry.h.
+#: The longest side of an image, in pixels: kernels/planner/geometry.h.
 MAX_SIDE = 2**31 - 1
 #: Why a crop, flip or transposition begins a pass, and why a resampling does.
 AFTER_POSITIONAL = ("an operation that depends on pixel positions comes before geometry",)

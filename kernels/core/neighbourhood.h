@@ -1,103 +1,104 @@
-// Passes that make a pixel of those around it: which pixels those are. The filters themselves are in core/stencil.h,
-// core/median.h and core/jpeg_compression.h; separable convolution is a resampling with weights of its own, and
-// core/sampling.h's.
-//
-// An output index shows one pixel of the window (plan.h): crops, flips and pads made after the filter choose which.
+// Computes: the source pixels of passes that filter, or copy, without resampling. core/stencil.h, core/median.h and
+//           core/jpeg_compression.h have the filters; separable convolution is a resampling with its own weights.
+//           An output index shows one pixel of the window (plan.h): crops, flips and pads after the filter choose it.
+// Threads:  one pixel block per thread.
+// Reference: plan.h.
+// Tests:    tests/properties/test_filters.py, tests/properties/test_bytes.py.
 #pragma once
 #include "core/sampling.h"
 
-// In place of a source index: fill_after stands there. -1 may be an index, of padding made before a resize.
-constexpr int AFTER = -(1 << 30);
+// In place of a source index: the pixel is fill_after. -1 may be an index, of padding before a resize.
+constexpr int FILL_AFTER = -(1 << 30);
 
-// The inner source index that output index o shows, or AFTER.
-DEVICE int shown(const Sample& sample, const Axis& axis, int o) {
-    const int r = continued(axis.start + axis.step * o, axis.seen_low, axis.seen_high, sample.border_after);
-    return r == -1 ? AFTER : axis.origin + r;
+// The inner source index that output index o shows, or FILL_AFTER.
+DEVICE int window_index(const Sample& sample, const Axis& axis, int o) {
+    const int r = border_index(axis.start + axis.step * o, axis.seen_low, axis.seen_high, sample.border_after);
+    return r == -1 ? FILL_AFTER : axis.origin + r;
 }
 
-// How many pixels to either side a filter looks at: what padding added to the window.
-DEVICE int reach(const Sample& sample, const Axis& axis) {
+// Pixels to either side that a filter reads: the padding of the window.
+DEVICE int filter_radius(const Sample& sample, const Axis& axis) {
     return sample.neighbourhood == NONE ? 0 : axis.inner_low - axis.low;
 }
 
-// Whether the output runs as the window does, without borders.
-DEVICE bool shows_as_it_lies(const Axis& axis) {
+// Whether the output shows the window in source order, without borders.
+DEVICE bool is_unflipped(const Axis& axis) {
     return axis.step == 1 && axis.start >= axis.seen_low && axis.start + axis.out <= axis.seen_high;
 }
 
-// The source pixels that PIXELS neighbouring pixels of output row y show, from column x on.
-struct Shown {
-    int row, column[PIXELS], pixels;  // on the host, not the columns of plain ones, nor of neighbours for JPEG
-    // Whether they are neighbours in the source too, in the order of `step`: the source columns left ... left + pixels
-    // - 1; and whether besides all that the filter looks at lies in the window, and none in the frame that stays.
-    bool neighbours, plain;
+// The source pixels of PIXELS neighbouring pixels of output row y from column x on.
+struct SourcePixels {
+    int row, pixels;
+    int column[PIXELS];  // unset on the CPU for interior pixels, and for contiguous ones of JPEG
+    bool contiguous;     // source columns left ... left + pixels - 1, in the order of `step`
+    bool interior;       // contiguous; the filter reads only the window, and no pixel lies in the frame
     int step, left;
 };
 
-DEVICE Shown shown_strip(const Sample& sample, int y, int x, int pixels) {
-    Shown at;
-    at.row = shown(sample, sample.y, y);
+DEVICE SourcePixels source_pixels(const Sample& sample, int y, int x, int pixels) {
+    SourcePixels at;
+    at.row = window_index(sample, sample.y, y);
     at.pixels = pixels;
     at.step = sample.x.step;
     const int first = sample.x.start + at.step * x, last = first + at.step * (pixels - 1);
-    const int low = smaller(first, last), high = larger(first, last);
-    at.neighbours = low >= sample.x.seen_low && high < sample.x.seen_high;
+    const int low = min(first, last), high = max(first, last);
+    at.contiguous = low >= sample.x.seen_low && high < sample.x.seen_high;
     at.left = sample.x.origin + low;
-    const int down = larger(reach(sample, sample.y), sample.frame);
-    const int across = larger(reach(sample, sample.x), sample.frame);
-    at.plain = at.neighbours && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
-               at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
-    if (PIXELS > 1 && (at.plain || (at.neighbours && sample.neighbourhood == JPEG))) return at;
-    if (at.neighbours) {
-        FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : AFTER;
+    const int down = max(filter_radius(sample, sample.y), sample.frame);
+    const int across = max(filter_radius(sample, sample.x), sample.frame);
+    at.interior = at.contiguous && at.row - down >= sample.y.inner_low && at.row + down < sample.y.inner_high &&
+                  at.left - across >= sample.x.inner_low && at.left + pixels - 1 + across < sample.x.inner_high;
+    if (PIXELS > 1 && (at.interior || (at.contiguous && sample.neighbourhood == JPEG))) return at;
+    if (at.contiguous) {
+        FOR_PIXELS(p) at.column[p] = p < pixels ? sample.x.origin + first + at.step * p : FILL_AFTER;
     } else {
-        FOR_PIXELS(p) at.column[p] = p < pixels ? shown(sample, sample.x, x + p) : AFTER;
+        FOR_PIXELS(p) at.column[p] = p < pixels ? window_index(sample, sample.x, x + p) : FILL_AFTER;
     }
     return at;
 }
 
-// The leftmost source pixel of a plain strip, in memory.
+// The address of the leftmost source pixel of an interior block.
 template <class T>
-DEVICE const T* leftmost(const Sample& sample, const Shown& at) {
+DEVICE const T* leftmost(const Sample& sample, const SourcePixels& at) {
     return row_of<T>(sample, at.row) + int64(at.left - sample.x.held_low) * 3;
 }
 
 // --- pixels that only move -------------------------------------------------------------------------------------------
 
-DEVICE bool only_shifted(const Axis& axis) {
+DEVICE bool is_shift(const Axis& axis) {
     return axis.scale == 1.0 && axis.offset == 0.0 && axis.origin + axis.seen_low >= axis.low &&
            axis.origin + axis.seen_high <= axis.high;
 }
 
-// Whether each pixel that a pass takes in is one of the source's: any filter gives it the weight 1, and others 0.
-DEVICE bool only_moves(const Sample& sample) {
-    return sample.neighbourhood == NONE && !sample.warped && only_shifted(sample.y) && only_shifted(sample.x);
+// Whether each pixel of a pass is one source pixel: every filter gives it weight 1.
+DEVICE bool only_copies(const Sample& sample) {
+    return sample.neighbourhood == NONE && !sample.warped && is_shift(sample.y) && is_shift(sample.x);
 }
 
 template <class T>
-DEVICE void moved_strip(const Sample& sample, const Shown& at, Strip& v) {
-    if (at.plain) {
-        take_strip(leftmost<T>(sample, at), at.pixels, at.step, v);
+DEVICE void copy_block(const Sample& sample, const SourcePixels& at, PixelBlock& v) {
+    if (at.interior) {
+        load_block(leftmost<T>(sample, at), at.pixels, at.step, v);
         return;
     }
-    if (PIXELS == 1) {  // on CUDA the registers for what follows would be too many, beside those of a warp
-        const bool filled = at.row == AFTER || at.column[0] == AFTER;
+    if (PIXELS == 1) {  // on CUDA the code below would need too many registers beside a warp's
+        const bool filled = at.row == FILL_AFTER || at.column[0] == FILL_AFTER;
         for (int c = 0; c < 3; ++c)
-            v[c][0] = filled ? sample.fill_after[c] : seen_value<T>(sample, at.row, at.column[0], c);
+            v[c][0] = filled ? sample.fill_after[c] : load_bordered<T>(sample, at.row, at.column[0], c);
         return;
     }
-    // Which row and columns those are is found once, not for each channel.
+    // Row and columns are found once, not per channel.
     const Axis& x = sample.x;
-    const bool after = at.row == AFTER;
-    const int row = after ? -1 : continued(at.row, sample.y.inner_low, sample.y.inner_high, sample.border_before);
+    const bool after = at.row == FILL_AFTER;
+    const int row = after ? -1 : border_index(at.row, sample.y.inner_low, sample.y.inner_high, sample.border_before);
     float rgb[3 * PIXELS];
     for (int p = 0; p < at.pixels; ++p) {
-        const bool filled = after || at.column[p] == AFTER;
-        const int column = filled ? -1 : continued(at.column[p], x.inner_low, x.inner_high, sample.border_before);
-        const bool seen = row != -1 && column != -1;
-        const T* const pixel = seen ? row_of<T>(sample, row) + int64(column - x.held_low) * 3 : nullptr;
+        const bool filled = after || at.column[p] == FILL_AFTER;
+        const int column = filled ? -1 : border_index(at.column[p], x.inner_low, x.inner_high, sample.border_before);
+        const bool inside = row != -1 && column != -1;
+        const T* const pixel = inside ? row_of<T>(sample, row) + int64(column - x.held_low) * 3 : nullptr;
         const float* const fill = filled ? sample.fill_after : sample.fill_before;
-        for (int c = 0; c < 3; ++c) rgb[3 * p + c] = seen ? float(pixel[c]) : fill[c];
+        for (int c = 0; c < 3; ++c) rgb[3 * p + c] = inside ? float(pixel[c]) : fill[c];
     }
-    take_strip(rgb, at.pixels, 1, v);
+    load_block(rgb, at.pixels, 1, v);
 }

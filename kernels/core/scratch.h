@@ -1,78 +1,88 @@
-// What cuaug/devices/cuda.py must know before it launches a pass: how much scratch each block takes (core/augment.h,
-// core/statistics.h, core/clahe.h and core/jpeg_compression.h say what it holds), and which of cuda/augment.cu's entry
-// points can do it.
+// Computes: the floats of scratch that one tile of a sample needs. core/augment.h divides them in this order:
+//             statistics     a look-up table per channel, or CLAHE's tables; then this block's histogram
+//             JPEG           one plane of luma, two of chroma, in blocks of 8 x 8
+//             resampling     spans and weights of rows and of columns, then lines of source pixels
+//           Warps, stencils and medians need no scratch for sampling.
+// Threads:  the CPU calls it before a tile, and cuaug_scratch_words before a CUDA launch.
+// Reference: none.
+// Tests:    tests/kernels/test_scratch.py finds writes beyond it; tests/kernels/test_sanitizers.py on the CPU.
 #pragma once
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include "plan.h"
 
-namespace {
+// How a build lays out its scratch.
+struct ScratchLayout {
+    int lines;            // output rows that resampling sums at a time
+    int line_multiple;    // a line is a multiple of so many floats
+    int tables_multiple;  // spans and weights together are a multiple of so many floats
+    int sample_bytes;     // of a JPEG sample
+    int extra_samples;    // that vectors read past the last JPEG sample
+    bool joint_tables;    // CLAHE: cpu/clahe.h
+};
+constexpr ScratchLayout CUDA_SCRATCH = {CUDA_ROWS, 4, 4, 4, 0, false};
+constexpr ScratchLayout SCRATCH =
+    PIXELS == 1 ? CUDA_SCRATCH : ScratchLayout{ROWS, 1, LANES, sizeof(JpegSample), PIXELS, true};
 
-// A table for each channel, and what making it takes: core/statistics.h.
-const int64_t TABLE = 3 * 256, MAKING = 3 * 16;
+constexpr int COUNTS = 3 * 256;  // a histogram: [C, 256]
+constexpr int CHUNKS = 16;       // of a channel's histogram; one thread sums a chunk
+constexpr int CHUNK_LEVELS = 256 / CHUNKS;
+constexpr int EQUALIZE_FLOATS = COUNTS + 3 * CHUNKS;
+// CLAHE: which cells; then a byte per level, channel and cell, and the sums of chunks.
+constexpr int CELL_RANGE_FLOATS = 4, CELL_FLOATS = COUNTS / 4 + 3 * CHUNKS;
 
-// Resampling: spans and weights of the tile's rows and columns, and lines of source pixels.
-int64_t resampling_floats(const Sample& sample, int64_t rows, int64_t columns) {
+DEVICE int64 round_up(int64 value, int64 multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// The tables of all cells whose centres may surround a tile's pixels.
+DEVICE int clahe_floats(const ScratchLayout& layout, const Sample& sample, int tile_rows, int tile_columns) {
+    const Grid& grid = sample.measured_grid;
+    const int height = sample.transposed ? tile_columns : tile_rows,
+              width = sample.transposed ? tile_rows : tile_columns;
+    const int rows = min((height - 1) / max(grid.height, 1) + 3, grid.rows);
+    const int columns = min((width - 1) / max(grid.width, 1) + 3, grid.columns);
+    const int joint = layout.joint_tables ? (rows + 1) * (columns + 1) * COUNTS : 0;
+    return CELL_RANGE_FLOATS + rows * columns * CELL_FLOATS + joint;
+}
+
+DEVICE int statistics_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
+    const int tables = sample.measured == HISTOGRAM         ? EQUALIZE_FLOATS
+                       : sample.measured == CELL_HISTOGRAMS ? clahe_floats(layout, sample, rows, columns)
+                                                            : 0;
+    return tables + (sample.measure == HISTOGRAM ? COUNTS : 0);
+}
+
+// The most 8 x 8 blocks, along one axis, that n neighbouring samples lie in.
+DEVICE int64 blocks_across(int64 n) { return (n + 14) / 8; }
+
+DEVICE int64 jpeg_floats(const ScratchLayout& layout, int rows, int columns) {
+    const int64 luma = blocks_across(rows) * blocks_across(columns);
+    const int64 chroma = blocks_across(rows / 2 + 3) * blocks_across(columns / 2 + 3);
+    return (64 * (luma + 2 * chroma) + layout.extra_samples) * layout.sample_bytes / int64(sizeof(float));
+}
+
+DEVICE int64 resampling_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
     const Axis &y = sample.y, &x = sample.x;
-    const int64_t window = int64_t(x.high) - x.low;
-    const int64_t line = int64_t(std::ceil(double(columns) * x.scale)) + 2 * int64_t(x.taps) + 2;
+    const int64 window = int64(x.high) - x.low;
+    const int64 line = int64(-floor(-double(columns) * x.scale)) + 2 * int64(x.taps) + 2;
     // A border that wraps shows both ends of the window in one tile.
-    const int64_t shown = sample.border_after == WRAP ? window : std::min(line, window);
-    const int64_t tables = rows * (2 + y.taps) + columns * (2 + x.taps);
-    return (tables + 3) / 4 * 4 + CUDA_ROWS * ((3 * shown + 3) / 4 * 4);
+    const int64 columns_read = sample.border_after == WRAP ? window : min(line, window);
+    const int64 tables = int64(rows) * (2 + y.taps) + int64(columns) * (2 + x.taps);
+    return round_up(tables, layout.tables_multiple) + layout.lines * round_up(3 * columns_read, layout.line_multiple);
 }
 
-int64_t jpeg_integers(int64_t rows, int64_t columns) {
-    const auto plane = [](int64_t h, int64_t w) { return (h + 14) / 8 * ((w + 14) / 8); };
-    return 64 * (plane(rows, columns) + 2 * plane(rows / 2 + 3, columns / 2 + 3));
+DEVICE int64 scratch_floats(const ScratchLayout& layout, const Sample& sample, int rows, int columns) {
+    int64 floats = statistics_floats(layout, sample, rows, columns);
+    if (sample.neighbourhood == JPEG)
+        floats += jpeg_floats(layout, rows, columns);
+    else if (!sample.warped && sample.neighbourhood <= SEPARABLE)
+        floats += resampling_floats(layout, sample, rows, columns);
+    return floats;
 }
 
-// The tables of all cells between whose centres a tile may lie.
-int64_t cells_floats(const Grid& grid, int64_t down, int64_t across) {
-    const int64_t rows = std::min<int64_t>((down - 1) / std::max(grid.height, 1) + 3, grid.rows);
-    const int64_t columns = std::min<int64_t>((across - 1) / std::max(grid.width, 1) + 3, grid.columns);
-    return 4 + rows * columns * (TABLE / 4 + MAKING);
-}
-
-int64_t scratch_floats(const Sample& sample, int64_t rows, int64_t columns) {
-    const bool gathers = sample.warped || sample.neighbourhood > SEPARABLE;
-    int64_t floats = sample.neighbourhood == JPEG ? jpeg_integers(rows, columns)
-                     : gathers                    ? 0
-                                                  : resampling_floats(sample, rows, columns);
-    if (sample.measured == HISTOGRAM) floats += TABLE + MAKING;
-    if (sample.measured == CELL_HISTOGRAMS)
-        floats +=
-            cells_floats(sample.measured_grid, sample.transposed ? columns : rows, sample.transposed ? rows : columns);
-    return floats + (sample.measure == HISTOGRAM ? TABLE : 0);
-}
-
-// Bytes that are resampled or moved, then scaled and erased.
-bool is_simple(const Sample& sample, const Op* ops) {
+// Whether the entry point `resample` of cuda/augment.cu can run a sample's pass: uint8 resampled or copied, then scaled
+// and erased.
+DEVICE bool is_resample_pass(const Sample& sample, const Op* ops) {
     bool simple = sample.source_type == UINT8 && !sample.warped && sample.neighbourhood <= SEPARABLE &&
                   sample.measure == NOTHING && sample.measured == NOTHING;
     for (int i = sample.op_begin; i < sample.op_end; ++i)
         simple = simple && (ops[i].code == SCALE || ops[i].code == ERASE);
     return simple;
-}
-
-}  // namespace
-
-extern "C" {
-
-// Whether `resample` can do a pass of n samples; `ops` are those of all passes.
-EXPORT int32_t cuaug_is_simple(const void* rows, int64_t n, const void* ops) {
-    const Sample* const all = static_cast<const Sample*>(rows);
-    const auto refuses = [&](const Sample& sample) {
-        return sample.active && !is_simple(sample, static_cast<const Op*>(ops));
-    };
-    return std::none_of(all, all + n, refuses);
-}
-
-// The most that a tile of any of n samples needs, in words of 32 bits.
-EXPORT int64_t cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns) {
-    const Sample* const all = static_cast<const Sample*>(rows);
-    int64_t most = 0;
-    for (int64_t i = 0; i < n; ++i) most = std::max(most, scratch_floats(all[i], tile_rows, tile_columns));
-    return most;
-}
 }

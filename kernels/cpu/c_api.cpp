@@ -1,5 +1,9 @@
-// The C interface of the host build, called from cuaug/_runtime/native.py. `isa` is one of cuaug_best_isa()'s values:
-// the widest instruction set that this processor and this build both have.
+// Computes: the C interface of the CPU build, called from cuaug/_runtime/native.py. `isa` is an instruction set: 0
+// baseline,
+//           1 AVX2, 2 AVX-512.
+// Threads:  each call runs on the caller's thread; the stack functions use up to `threads` of their own.
+// Reference: cuaug/_runtime/native.py declares the argument types.
+// Tests:    tests/properties, tests/kernels/test_layout.py.
 #include "cpu/run.h"
 #include "cpu/parallel_for.h"
 
@@ -11,7 +15,7 @@
 
 extern "C" {
 
-// The checksum of the sources by which setup.py names them; 0 where the library was built in another way.
+// The checksum of the sources (setup.py); 0 in builds made another way.
 EXPORT uint32_t cuaug_sources() { return CUAUG_SOURCES; }
 
 EXPORT int cuaug_best_isa() {
@@ -46,10 +50,12 @@ int run_on(int isa, const void* rows, int64_t samples, int passes, const void* o
 
 extern "C" {
 
-// rows: address of this sample's row in the first pass, of [passes, samples] rows. ops, tables: whole arrays.
-// source: address of pixel (y, x) of the image; pitch: bytes a row. target: address of the finished image.
-// statistics: the memory that the rows' measure_at and measured_at mean, or null for memory of its own.
-// tile_rows, tile_columns: 0 for one tile. Returns 0, or 1 when memory ran out.
+// Runs all passes of one sample. Returns 0, or 1 when memory ran out.
+// rows: address of this sample's row of the first pass, in [passes, samples] rows
+// statistics: memory that measure_at and measured_at index; null: the thread's own
+// source: address of pixel (y, x) of the image; pitch: bytes per row
+// target: address of the finished image
+// tile_rows, tile_columns: 0 for one tile
 EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, const void* ops, const float* tables,
                      int64_t* statistics, const void* source, int64_t pitch, int32_t y, int32_t x, void* target,
                      int tile_rows, int tile_columns) {
@@ -57,54 +63,54 @@ EXPORT int cuaug_run(int isa, const void* rows, int64_t samples, int passes, con
                   tile_columns, INT64_MAX);
 }
 
-// As cuaug_run, for some of the samples in turn. some [count, 6]: a sample's number, its source, pitch, y, x and
-// target. failed [count]: 1 for samples that need a buffer of more than `max_floats`, or for which memory ran out, else
-// 0. Returns how many failed.
-EXPORT int64_t cuaug_run_some(int isa, const int64_t* some, int64_t count, const void* rows, int64_t row_bytes,
-                              int64_t samples, int passes, const void* ops, const float* tables, int64_t max_floats,
-                              uint8_t* failed) {
+// Runs several samples, one after the other. Returns the number that failed.
+// jobs: [count, 6]: sample number, source, pitch, y, x, target
+// failed: [count]: 1 for a sample that needs a buffer of more than max_floats, or for which memory ran out
+EXPORT int64_t cuaug_run_samples(int isa, const int64_t* jobs, int64_t count, const void* rows, int64_t row_bytes,
+                                 int64_t samples, int passes, const void* ops, const float* tables, int64_t max_floats,
+                                 uint8_t* failed) {
     int64_t failures = 0;
-    for (int64_t i = 0; i < count; ++i, some += 6) {
-        const void* const row = static_cast<const char*>(rows) + some[0] * row_bytes;
-        const Image image = {reinterpret_cast<const void*>(some[1]), some[2], int32_t(some[3]), int32_t(some[4])};
+    for (int64_t i = 0; i < count; ++i, jobs += 6) {
+        const void* const row = static_cast<const char*>(rows) + jobs[0] * row_bytes;
+        const Image image = {reinterpret_cast<const void*>(jobs[1]), jobs[2], int32_t(jobs[3]), int32_t(jobs[4])};
         const int status = run_on(isa, row, samples, passes, ops, tables, nullptr, image,
-                                  reinterpret_cast<void*>(some[5]), 0, 0, max_floats);
+                                  reinterpret_cast<void*>(jobs[5]), 0, 0, max_floats);
         failed[i] = status != 0;
         failures += failed[i];
     }
     return failures;
 }
 
-// As cuaug_run, on each of `samples` images that lie image_bytes apart, or `views` rows on each. targets: for each row
-// an address.
+// Runs `samples` rows on a stack of images, image_bytes apart; each image has `views` rows. targets: [samples]
+// addresses.
 EXPORT int cuaug_run_stack(int isa, int threads, const void* rows, int64_t samples, int passes, const void* ops,
                            const float* tables, const char* images, int64_t image_bytes, int64_t pitch, int views,
                            const uint64_t* targets, int64_t row_bytes) {
-    return on_threads(samples, threads, [=](int64_t i) {
+    return parallel_for(samples, threads, [=](int64_t i) {
         return cuaug_run(isa, static_cast<const char*>(rows) + i * row_bytes, samples, passes, ops, tables, nullptr,
                          images + i / views * image_bytes, pitch, 0, 0, reinterpret_cast<void*>(targets[i]), 0, 0);
     });
 }
 
-// planes: address of the first image's first of three, which begin `apart` bytes from each other; images, image_bytes
-// from each other. out [images, pixels, 3]: their values, of one byte or four each, pixel by pixel.
+// out [images, pixels, 3] = planes [images, 3, pixels] of values of `bytes` bytes, 1 or 4. Channels lie `apart` bytes
+// apart, images image_bytes.
 EXPORT void cuaug_interleave(int isa, int threads, const char* planes, int64_t images, int64_t image_bytes,
-                             int64_t apart, int64_t pixels, int bytes, char* out) {
-    on_threads(images, threads, [=](int64_t i) {
+                             int64_t plane_bytes, int64_t pixels, int bytes, char* out) {
+    parallel_for(images, threads, [=](int64_t i) {
         const void* const from = planes + i * image_bytes;
         void* const to = out + i * 3 * pixels * bytes;
 #ifdef CUAUG_HAS_AVX512
-        if (isa == 2) return avx512::interleave(from, apart, pixels, bytes, to), 0;
+        if (isa == 2) return avx512::interleave(from, plane_bytes, pixels, bytes, to), 0;
 #endif
 #ifdef CUAUG_HAS_AVX2
-        if (isa == 1) return avx2::interleave(from, apart, pixels, bytes, to), 0;
+        if (isa == 1) return avx2::interleave(from, plane_bytes, pixels, bytes, to), 0;
 #endif
         (void)isa;
-        return baseline::interleave(from, apart, pixels, bytes, to), 0;
+        return baseline::interleave(from, plane_bytes, pixels, bytes, to), 0;
     });
 }
 
-// out [n, count]: draws first .. first + count - 1 of `position` for each index, uniform in [low, low + span) with 32
+// out [n, count]: draws first ... first + count - 1 of `position` for each index, uniform in [low, low + span), 32
 // bits.
 EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position,
                        uint32_t first, int64_t count, double low, double span, double* out) {
@@ -118,7 +124,7 @@ EXPORT void cuaug_draw(int isa, uint32_t key0, uint32_t key1, const int64_t* ind
     baseline::draw(key0, key1, index, n, position, first, count, low, span, out);
 }
 
-// out [3]: bytes of a Sample, an Axis and an Op, for the check that Python's mirror fits.
+// out [3]: bytes of Sample, Axis and Op, to check Python's dtypes.
 EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 }
 
@@ -128,5 +134,5 @@ EXPORT void cuaug_sizes(int64_t* out) { baseline::sizes(out); }
 #include "jpeg/headers.h"
 #include "jpeg/crop.h"
 #include "planner/c_api.h"
-#include "core/scratch.h"
 #include "jpeg/exif_transpose.h"
+#include "cpu/cuda_launch.h"

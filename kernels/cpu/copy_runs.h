@@ -1,60 +1,61 @@
-// Output rows of pixels that move without scaling, as a few runs of neighbouring source pixels, to the right or to the
-// left, and of fill colours. For the host alone.
-//
-// Tested by tests/properties/test_bytes.py.
+// Computes: output rows of copied pixels as a few runs of neighbouring source pixels, to the right or left, and of fill
+//           colours.
+// Threads:  none: the CPU's uint8 path only.
+// Reference: core/neighbourhood.h.
+// Tests:    tests/properties/test_bytes.py.
 #pragma once
 #include "core/neighbourhood.h"
 #include "core/statistics.h"
 
-// In place of a source index: fill_before stands there. Nothing else is near it.
-constexpr int BEFORE = -(1 << 29);
+// In place of a source index: the pixel is fill_before. No real index is near it.
+constexpr int FILL_BEFORE = -(1 << 29);
 
-// The source index in memory that output index o shows, or AFTER, or BEFORE.
+// The source index in memory that output index o shows, or FILL_AFTER, or FILL_BEFORE.
 DEVICE int source_index(const Sample& sample, const Axis& axis, int o) {
-    const int at = shown(sample, axis, o);
-    if (at == AFTER) return AFTER;
-    const int i = continued(at, axis.inner_low, axis.inner_high, sample.border_before);
-    return i == -1 ? BEFORE : i;
+    const int at = window_index(sample, axis, o);
+    if (at == FILL_AFTER) return FILL_AFTER;
+    const int i = border_index(at, axis.inner_low, axis.inner_high, sample.border_before);
+    return i == -1 ? FILL_BEFORE : i;
 }
 
-// Output columns x ... x + count - 1 show source columns column, column + step ...; step is 1, -1 or 0.
-struct Run {
+// Output columns x ... x + count - 1 show source columns column, column + step, ...; step is 1, -1 or 0.
+struct CopyRun {
     int x, count, column, step;
 };
-// What takes more, a small image again and again, goes by way of floats.
-struct Runs {
+// A tile with more runs, such as a small image repeated, takes the common path.
+struct CopyRuns {
     int count;
-    Run run[32];
+    CopyRun run[32];
 };
 
-// Whether there are few enough of them in a tile's columns.
-DEVICE bool find_runs(const Sample& sample, const Tile& tile, Runs& runs) {
+// Finds the runs of a tile's columns; returns whether they fit.
+DEVICE bool find_copy_runs(const Sample& sample, const Tile& tile, CopyRuns& runs) {
     runs.count = 0;
     for (int x = tile.x; x < tile.x + tile.columns; ++x) {
         const int column = source_index(sample, sample.x, x);
         if (runs.count > 0) {
-            Run& run = runs.run[runs.count - 1];
-            const int apart = column - run.column;
-            if (run.count == 1 && apart >= -1 && apart <= 1) run.step = apart;
-            if (apart == run.step * run.count) {
+            CopyRun& run = runs.run[runs.count - 1];
+            const int distance = column - run.column;
+            if (run.count == 1 && distance >= -1 && distance <= 1) run.step = distance;
+            if (distance == run.step * run.count) {
                 ++run.count;
                 continue;
             }
         }
-        if (runs.count == int(sizeof runs.run / sizeof(Run))) return false;
+        if (runs.count == int(sizeof runs.run / sizeof(CopyRun))) return false;
         runs.run[runs.count++] = {x, 1, column, 0};
     }
     return true;
 }
 
-DEVICE bool shows_window(const Axis& axis) {
+DEVICE bool is_inside_window(const Axis& axis) {
     const int first = axis.origin + axis.start;
-    return shows_as_it_lies(axis) && first >= axis.inner_low && first + axis.out <= axis.inner_high;
+    return is_unflipped(axis) && first >= axis.inner_low && first + axis.out <= axis.inner_high;
 }
 
-// Where the source holds what such a pass hands on, as it lies there; null where it does not.
-DEVICE const uint8* in_place(const Sample& sample) {
-    if (sample.transposed || sample.neighbourhood != NONE || !shows_window(sample.y) || !shows_window(sample.x))
+// The address of the pass's output in its own source, if it lies there as it is; otherwise null.
+DEVICE const uint8* copied_source(const Sample& sample) {
+    if (sample.transposed || sample.neighbourhood != NONE || !is_inside_window(sample.y) || !is_inside_window(sample.x))
         return nullptr;
     const int64 column = sample.x.origin + sample.x.start - sample.x.held_low;
     return row_of<uint8>(sample, sample.y.origin + sample.y.start) + 3 * column;

@@ -1,4 +1,7 @@
-// What becomes of threads that the interpreter ends while it ends itself.
+// Computes: the end of threads that Python ends while it exits.
+// Threads:  called on the thread that ends the interpreter.
+// Reference: Python's Py_FinalizeEx; C++ std::set_terminate.
+// Tests:    tests/runtime.
 #pragma once
 #include <unistd.h>
 
@@ -21,9 +24,9 @@ std::thread::id last_thread;
 
 extern "C" {
 
-// To be called by the thread that ends the interpreter. Python before 3.14 ends others that return to it then by
-// pthread_exit, for which C++ terminates the whole process where one returns to it from a destructor, as those of
-// PyTorch and nvImageCodec do. From now on such a thread stays in that destructor until the process is gone.
+// Call this on the thread that ends the interpreter. Before 3.14, Python ends other threads with pthread_exit when they
+// take the GIL. C++ terminates the whole process if that unwinds a destructor, as in PyTorch and nvImageCodec. From now
+// on such a thread pauses in the destructor until the process ends.
 EXPORT void cuaug_keep_ended_threads() {
     last_thread = std::this_thread::get_id();
     terminate_before = std::set_terminate(stay_or_terminate);

@@ -1,5 +1,7 @@
-// Several files read in two calls, during which other threads have the interpreter: the C interface of read_files in
-// cuaug/sources/_bytes.py.
+// Computes: several files read in two calls without the GIL: the C interface of cuaug/sources/_bytes.py.
+// Threads:  the caller's.
+// Reference: POSIX open, fstat, read.
+// Tests:    tests/sources.
 #pragma once
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,8 +12,9 @@
 
 extern "C" {
 
-// files [n]: a descriptor of each, or -1 of what cannot be opened at once, is empty or is no regular file.
-// sizes [n]: its bytes, else 0. at: the number of the one that it is at, for who looks on.
+// files: [n] a descriptor; -1 for a file that cannot be opened at once, is empty or is not regular
+// sizes: [n] bytes, else 0
+// at: the number of the current file, for a watching thread
 EXPORT void cuaug_open_files(const char* const* paths, int64_t n, int32_t* files, int64_t* sizes,
                              volatile int64_t* at) {
     for (int64_t i = 0; i < n; ++i) {
@@ -26,7 +29,7 @@ EXPORT void cuaug_open_files(const char* const* paths, int64_t n, int32_t* files
     }
 }
 
-// Reads sizes[i] bytes of each file to to[i], and closes it. sizes[i] becomes 0 where not all of them came.
+// Reads sizes[i] bytes of each file to to[i], and closes it. sizes[i] becomes 0 if some are missing.
 EXPORT void cuaug_read_files(const int32_t* files, int64_t n, unsigned char* const* to, int64_t* sizes,
                              volatile int64_t* at) {
     for (int64_t i = 0; i < n; ++i) {

@@ -1,5 +1,9 @@
-// The host launcher, compiled once for each instruction set: CUAUG_ISA names the namespace and the entry point, so
-// that no code of one set can stand in for the other's at link time. For the same reason no standard container here.
+// Computes: all passes of one sample on the CPU. Compiled once per instruction set; CUAUG_ISA names the namespace, so
+// the
+//           linker never mixes code of two sets. For the same reason, no standard container is used.
+// Threads:  the caller's; with CUAUG_BLOCK_THREADS, threads with a real barrier per block (ThreadSanitizer).
+// Reference: core/augment.h.
+// Tests:    tests/properties, tests/kernels/test_sanitizers.py.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,23 +25,23 @@ namespace CUAUG_ISA {
 
 namespace {
 
-// Memory that a worker thread keeps from one image to the next.
+// Memory that a thread keeps from one image to the next.
 struct Buffer {
     float* data = nullptr;
     size_t size = 0;
 
-    bool hold(size_t wanted, int64_t max_floats) {
-        if (wanted > uint64_t(max_floats)) return false;
+    bool hold(size_t floats, int64_t max_floats) {
+        if (floats > uint64_t(max_floats)) return false;
 #ifdef __SANITIZE_ADDRESS__
-        if (wanted == size) return true;  // no more than asked for, so that one float too many is out of bounds
+        if (floats == size) return true;  // exact, so that one float too many is out of bounds
 #else
-        if (wanted <= size) return true;
+        if (floats <= size) return true;
 #endif
         free(data);
         void* memory = nullptr;
-        const bool have = posix_memalign(&memory, 64, wanted * sizeof(float)) == 0;
+        const bool have = posix_memalign(&memory, 64, floats * sizeof(float)) == 0;
         data = have ? static_cast<float*>(memory) : nullptr;
-        size = have ? wanted : 0;
+        size = have ? floats : 0;
         return have;
     }
     ~Buffer() { free(data); }
@@ -45,30 +49,18 @@ struct Buffer {
 
 thread_local Buffer scratch, intermediate[2], counted;
 
-size_t tile_floats(const Sample& sample, Tile tile) {
-    if (sample.neighbourhood == JPEG) return size_t(jpeg_scratch(tile.rows, tile.columns));
-    // A line never needs more than the window, which is all that sampling may see.
-    const size_t line = 3 * size_t(sample.x.high - sample.x.low);
-    const size_t tables = size_t(tile.rows) * (2 + sample.y.taps) + size_t(tile.columns) * (2 + sample.x.taps);
-    return (tables + LANES - 1) / LANES * LANES + ROWS * line;
-}
-
-size_t scratch_floats(const Sample& sample, Tile tile) {
-    return size_t(statistics_floats(sample, tile)) + tile_floats(sample, tile);
-}
-
 #ifdef CUAUG_BLOCK_THREADS
 
 struct RealBarrier : Barrier {
     std::mutex mutex;
     std::condition_variable all_here;
-    int waiting = 0, generation = 0;
+    int arrived = 0, generation = 0;
 
     void wait() override {
         std::unique_lock<std::mutex> lock(mutex);
         const int mine = generation;
-        if (++waiting == CUAUG_BLOCK_THREADS) {
-            waiting = 0, ++generation;
+        if (++arrived == CUAUG_BLOCK_THREADS) {
+            arrived = 0, ++generation;
             all_here.notify_all();
         } else {
             all_here.wait(lock, [&] { return generation != mine; });
@@ -96,60 +88,62 @@ void run_block(Body body) {
 
 bool run_pass(const Sample& sample, const Op* ops, const float* tables, int64* statistics, int tile_rows,
               int tile_columns, int64_t max_floats) {
-    Buffer& memory = scratch;  // a thread_local of this thread: the block's threads share it
-    bool held = true;
+    Buffer& memory = scratch;  // this thread's: the threads of the block share it
+    bool has_memory = true;
     run_block([&](const Block& block) {
         for (int y = 0; y < sample.y.out; y += tile_rows) {
             for (int x = 0; x < sample.x.out; x += tile_columns) {
-                const Tile tile = {y, x, smaller(tile_rows, sample.y.out - y), smaller(tile_columns, sample.x.out - x)};
-                if (block.thread == 0) held = held && memory.hold(scratch_floats(sample, tile), max_floats);
+                const Tile tile = {y, x, min(tile_rows, sample.y.out - y), min(tile_columns, sample.x.out - x)};
+                if (block.thread == 0)
+                    has_memory =
+                        has_memory && memory.hold(scratch_floats(SCRATCH, sample, tile.rows, tile.columns), max_floats);
                 block.sync();
-                if (held) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
-                block.sync();  // all are done with the memory
+                if (has_memory) augment_tile(block, sample, ops, tables, statistics, tile, memory.data);
+                block.sync();  // the memory is free again
             }
         }
     });
-    return held;
+    return has_memory;
 }
 
-// A batch that is larger is written past the caches: they could not keep it, and would read every line of it before it
-// is written. tests/properties/test_store.py makes one that is just larger: adapt it.
-constexpr int64 MOST_CACHED = 16 << 20, CACHE_LINE = 64;
+// A larger batch is written with streaming stores: the caches could not keep it, and would read every line before the
+// write. tests/properties/test_store.py makes a batch just larger: adapt it.
+constexpr int64 MAX_CACHED_BYTES = 16 << 20, CACHE_LINE = 64;
 
-// Where its rows are whole lines: one that is written in parts, some of them past the caches, takes far longer.
-bool past_caches(const Sample& sample, int64 samples) {
+// Whole cache lines only: a line written in parts, some of them streamed, takes far longer.
+bool streaming_stores(const Sample& sample, int64 samples) {
     const int bytes = sample.target_type == UINT8 ? 1 : sample.target_type == FLOAT32 ? 4 : 2;
     const int64 row = int64(sample.x.out) * bytes * (sample.target_layout == HWC ? sample.target_channels : 1);
     const int64 planes = sample.target_layout == HWC ? 1 : sample.target_channels;
-    return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MOST_CACHED;
+    return row % CACHE_LINE == 0 && samples * planes * sample.y.out * row > MAX_CACHED_BYTES;
 }
 
-// out = the values of three planes in turn.
+// out = the values of three planes, interleaved.
 template <class T>
-void interleave_values(const void* planes, int64_t apart, int64_t pixels, void* out) {
+void interleave_values(const void* planes, int64_t plane_bytes, int64_t pixels, void* out) {
     const T* const red = static_cast<const T*>(planes);
-    const T* const green = red + apart / int64_t(sizeof(T));
-    const T* const blue = green + apart / int64_t(sizeof(T));
+    const T* const green = red + plane_bytes / int64_t(sizeof(T));
+    const T* const blue = green + plane_bytes / int64_t(sizeof(T));
     T* __restrict const to = static_cast<T*>(out);
     for (int64_t i = 0; i < pixels; ++i) to[3 * i] = red[i], to[3 * i + 1] = green[i], to[3 * i + 2] = blue[i];
 }
 
-// The image that one pass leaves for the next: where, bytes a row, and type.
-struct Left {
+// The image that a pass leaves for the next one.
+struct PassOutput {
     uint64 address;
     int64 pitch;
     int type;
 };
 
-// Chooses what a pass leaves and sets its target: levels stay bytes, and where they lie if that is as they are shown
-// (then there is no target). At address 0 if memory ran out.
-Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
-    const bool levels = hands_on_levels(sample);
+// Chooses the output of a pass and sets its target. Levels stay bytes; if they lie in the source as they are, there is
+// no target. The address is 0 if memory ran out.
+PassOutput choose_output(Sample& sample, Buffer& buffer, int64_t max_floats) {
+    const bool levels = keeps_uint8(sample);
     sample.target = 0;
     sample.target_type = levels ? UINT8 : FLOAT32;
     if (levels)
-        if (const uint8* lies = in_place(sample))
-            return {uint64(reinterpret_cast<uintptr_t>(lies)), sample.pitch, UINT8};
+        if (const uint8* in_source = copied_source(sample))
+            return {uint64(reinterpret_cast<uintptr_t>(in_source)), sample.pitch, UINT8};
     const size_t pixels = size_t(sample.y.out) * sample.x.out, bytes = 3 * pixels * (levels ? 1 : sizeof(float));
     if (buffer.hold((bytes + sizeof(float) - 1) / sizeof(float), max_floats))
         sample.target = uint64(reinterpret_cast<uintptr_t>(buffer.data));
@@ -158,78 +152,78 @@ Left leave(Sample& sample, Buffer& buffer, int64_t max_floats) {
 
 }  // namespace
 
-// Runs every pass of one sample. No buffer takes more than `max_floats`. `rows` points at its row of the first pass;
-// the next pass's lies `samples` rows on.
+// Runs every pass of one sample. No buffer exceeds max_floats. rows: its row of the first pass; the next pass is
+// `samples` rows on.
 int run(const void* rows, int64_t samples, int passes, const void* ops, const float* tables, int64_t* statistics,
         const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats) {
-    const Sample* const own = static_cast<const Sample*>(rows);
-    int most_words = 0;
-    for (int pass = 0; pass < passes; ++pass) most_words = larger(most_words, measured_words(own[pass * samples]));
-    if (!statistics && !counted.hold(4 * size_t(most_words), max_floats)) return 1;
+    const Sample* const first = static_cast<const Sample*>(rows);
+    int max_words = 0;
+    for (int pass = 0; pass < passes; ++pass) max_words = max(max_words, measured_words(first[pass * samples]));
+    if (!statistics && !counted.hold(4 * size_t(max_words), max_floats)) return 1;
     int64* const memory = statistics ? statistics : reinterpret_cast<int64*>(counted.data);
-    Left left = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, own->source_type};
-    int unused = 0;  // the intermediate image that nobody reads
+    PassOutput source = {uint64(reinterpret_cast<uintptr_t>(image.data)), image.pitch, first->source_type};
+    int unused = 0;  // the intermediate image that no pass reads
     for (int pass = 0; pass < passes; ++pass) {
-        Sample sample = own[pass * samples];
-        const bool last = pass + 1 == passes || !own[(pass + 1) * samples].active;
-        sample.source = left.address, sample.pitch = left.pitch, sample.source_type = left.type;
+        Sample sample = first[pass * samples];
+        const bool is_last = pass + 1 == passes || !first[(pass + 1) * samples].active;
+        sample.source = source.address, sample.pitch = source.pitch, sample.source_type = source.type;
         if (pass == 0) sample.y.held_low = image.y, sample.x.held_low = image.x;
-        if (last) {
+        if (is_last) {
             sample.target = uint64(reinterpret_cast<uintptr_t>(target));
-            sample.past_caches = past_caches(sample, samples);
+            sample.streaming_stores = streaming_stores(sample, samples);
         } else {
-            left = leave(sample, intermediate[unused], max_floats);
-            if (left.address == 0) return 1;
-            if (sample.target == left.address) unused = 1 - unused;
+            source = choose_output(sample, intermediate[unused], max_floats);
+            if (source.address == 0) return 1;
+            if (sample.target == source.address) unused = 1 - unused;
         }
-        if (!statistics) {  // what the pass before the last one measured is no longer needed
-            sample.measure_at = pass % 2 * most_words, sample.measured_at = (pass + 1) % 2 * most_words;
+        if (!statistics) {  // statistics alternate: those before the last pass are free
+            sample.measure_at = pass % 2 * max_words, sample.measured_at = (pass + 1) % 2 * max_words;
             if (sample.measure) memset(memory + sample.measure_at, 0, sizeof(int64) * measured_words(sample));
         }
-        const int rows_each = tile_rows > 0 ? tile_rows : sample.y.out;
-        const int columns_each = tile_columns > 0 ? tile_columns : sample.x.out;
+        const int rows = tile_rows > 0 ? tile_rows : sample.y.out;
+        const int columns = tile_columns > 0 ? tile_columns : sample.x.out;
         const Op* program = static_cast<const Op*>(ops);
-        if (!run_pass(sample, program, tables, memory, rows_each, columns_each, max_floats)) return 1;
-        if (last) break;
+        if (!run_pass(sample, program, tables, memory, rows, columns, max_floats)) return 1;
+        if (is_last) break;
     }
-    end_of_writing();
+    streaming_fence();
     return 0;
 }
 
 void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,
           int64_t count, double low, double span, double* out) {
-    constexpr int TOGETHER = 16;  // samples, of whose blocks the compiler makes vectors
-    for (int64_t begin = 0; begin < n; begin += TOGETHER) {
-        const int some = int(n - begin < TOGETHER ? n - begin : TOGETHER);
-        uint32 index_low[TOGETHER] = {}, index_high[TOGETHER] = {}, words[4][TOGETHER];
-        for (int i = 0; i < some; ++i) {
+    constexpr int GROUP = 16;  // samples whose counters the compiler vectorises
+    for (int64_t begin = 0; begin < n; begin += GROUP) {
+        const int group = int(n - begin < GROUP ? n - begin : GROUP);
+        uint32 index_low[GROUP] = {}, index_high[GROUP] = {}, words[4][GROUP];
+        for (int i = 0; i < group; ++i) {
             index_low[i] = uint32(index[begin + i]);
             index_high[i] = uint32(uint64(index[begin + i]) >> 32);
         }
         for (int64_t k = 0; k < count; ++k) {
             const uint32 number = first + uint32(k);
             if (k == 0 || number % 4 == 0) {
-                for (int i = 0; i < TOGETHER; ++i) {
+                for (int i = 0; i < GROUP; ++i) {
                     const Philox block = philox(key0, key1, index_low[i], index_high[i], position, number / 4);
                     for (int word = 0; word < 4; ++word) words[word][i] = block.word[word];
                 }
             }
-            for (int i = 0; i < some; ++i)
+            for (int i = 0; i < group; ++i)
                 out[(begin + i) * count + k] = low + words[number % 4][i] * (1.0 / 4294967296.0) * span;
         }
     }
 }
 
-void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out) {
+void interleave(const void* planes, int64_t plane_bytes, int64_t pixels, int bytes, void* out) {
     if (bytes == 1)
-        interleave_values<uint8>(planes, apart, pixels, out);
+        interleave_values<uint8>(planes, plane_bytes, pixels, out);
     else
-        interleave_values<float>(planes, apart, pixels, out);
+        interleave_values<float>(planes, plane_bytes, pixels, out);
 }
 
 void sizes(int64_t* out) {
-    const int64_t all[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
-    memcpy(out, all, sizeof all);
+    const int64_t bytes[] = {sizeof(Sample), sizeof(Axis), sizeof(Op)};
+    memcpy(out, bytes, sizeof bytes);
 }
 
 }  // namespace CUAUG_ISA

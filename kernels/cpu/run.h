@@ -1,8 +1,11 @@
-// What cpu/c_api.cpp and the builds of cpu/run.cpp share.
+// Computes: the declarations that cpu/c_api.cpp and the builds of cpu/run.cpp share.
+// Threads:  see cpu/run.cpp.
+// Reference: cpu/run.cpp.
+// Tests:    see cpu/run.cpp.
 #pragma once
 #include <cstdint>
 
-// A decoded image, or a region of one: `data` is its pixel (y, x) in the coordinates of the whole image.
+// A decoded image, or a region of one: `data` is pixel (y, x) of the whole image.
 struct Image {
     const void* data;
     int64_t pitch;
@@ -15,7 +18,7 @@ struct Image {
             const Image& image, void* target, int tile_rows, int tile_columns, int64_t max_floats);                   \
     void draw(uint32_t key0, uint32_t key1, const int64_t* index, int64_t n, uint32_t position, uint32_t first,       \
               int64_t count, double low, double span, double* out);                                                   \
-    void interleave(const void* planes, int64_t apart, int64_t pixels, int bytes, void* out);                         \
+    void interleave(const void* planes, int64_t plane_bytes, int64_t pixels, int bytes, void* out);                   \
     void sizes(int64_t* out);                                                                                         \
     }
 CUAUG_DECLARE(baseline)

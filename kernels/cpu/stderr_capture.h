@@ -1,9 +1,12 @@
-// Captures the lines that image libraries print to C's stderr: the C interface of cuaug/codec/messages.py.
-//
-// libjpeg, libpng and libtiff, inside nvImageCodec and Pillow, print warnings without the name of the file, and their
-// callers set no handler. In the GNU C library `stderr` is a variable. When our library is loaded we set it to a stream
-// whose write function stores the text where the calling thread captures, and passes it on where it does not. File
-// descriptor 2 is unchanged, so Python's sys.stderr, faulthandler, std::cerr and child processes are unaffected.
+// Computes: a capture of the lines that image libraries print to C's stderr: the C interface of
+//           cuaug/codec/messages.py. libjpeg, libpng and libtiff, inside nvImageCodec and Pillow, print warnings
+//           without the file name, and their callers set no handler. In the GNU C library `stderr` is a variable. When
+//           our library is loaded, we set it to a stream whose write function stores the text while the calling thread
+//           captures, and passes it on otherwise. File descriptor 2 is unchanged, so Python's sys.stderr, faulthandler,
+//           std::cerr and child processes are unaffected.
+// Threads:  each thread captures its own lines.
+// Reference: glibc's fopencookie.
+// Tests:    tests/codec.
 #pragma once
 #include <cstdint>
 #include <cstdio>
@@ -11,7 +14,7 @@
 
 namespace {
 
-// What one thread captures. It has no destructor: threads may print until their very end.
+// The captured text of one thread. No destructor: threads may print until their very end.
 struct Capture {
     bool on;
     int64_t length;
@@ -19,7 +22,7 @@ struct Capture {
 
     void begin() { on = true, length = 0; }
 
-    // Copies up to `size` bytes to `to`; gives how many.
+    // Copies up to `size` bytes to `to`; returns how many.
     int64_t end(char* to, int64_t size) {
         on = false;
         if (length < size) size = length;
@@ -45,8 +48,8 @@ ssize_t write_stderr(void*, const char* text, size_t size) {
 __attribute__((constructor)) void replace_stderr() {
     FILE* const stream = fopencookie(nullptr, "w", {nullptr, write_stderr, nullptr, nullptr});
     if (!stream) return;
-    setvbuf(stream, nullptr, _IONBF, 0);  // else nothing would be written before the buffer is full
-    stream->_fileno = fileno(stderr);     // what asks for fileno(stderr), as Python's fatal errors do, still gets it
+    setvbuf(stream, nullptr, _IONBF, 0);  // unbuffered: otherwise nothing is written before the buffer is full
+    stream->_fileno = fileno(stderr);     // fileno(stderr), which Python's fatal errors call, still works
     original_stderr = stderr, stderr = stream;
 }
 
@@ -56,7 +59,7 @@ __attribute__((constructor)) void replace_stderr() {
 
 extern "C" {
 
-// The calling thread captures from here on, until cuaug_capture_end gives the number of bytes in `text`.
+// The calling thread captures until cuaug_capture_end, which returns the number of bytes in `text`.
 EXPORT void cuaug_capture_begin() { capture.begin(); }
 
 EXPORT int64_t cuaug_capture_end(char* text, int64_t size) { return capture.end(text, size); }

@@ -2,7 +2,7 @@
 //   Functions that change a plan take the samples `indices` [n], ascending (null: the first n), and return the passes
 //   started, NEEDS_ROOM or UNFIT (planner/plan_builder.h).
 // Threads: the caller's alone.
-// Reference: planner/plan_builder.h, core/geometry.h.
+// Reference: planner/plan_builder.h, planner/geometry.h.
 // Tests: tests/transforms, tests/properties, tests/kernels/test_layout.py.
 #pragma once
 #include <cmath>
@@ -16,12 +16,8 @@
 
 namespace {
 
-using std::ceil;
-using std::floor;
 using std::memcpy;
 using std::memset;
-using std::rint;
-using std::sqrt;
 
 #include "planner/plan_builder.h"
 
@@ -84,7 +80,7 @@ EXPORT int64_t cuaug_warp(PassTable* plan, const int64_t* indices, int64_t n, co
 
 // radius [2, n]: of the filter, along y and x, in pixels.
 EXPORT int64_t cuaug_set_filter(PassTable* plan, const int64_t* indices, int64_t n, const int64_t* radius) {
-    return surround({*plan, indices, n}, radius, radius + n);
+    return set_filter({*plan, indices, n}, radius, radius + n);
 }
 
 // padded [n]: whether the output shows padding; has_pixels [n]: whether it shows pixels of the image.
@@ -94,8 +90,8 @@ EXPORT void cuaug_borders(PassTable* plan, const int64_t* indices, int64_t n, bo
         padded[i] = false, has_pixels[i] = true;
         for (const Axis* axis : {&chosen.row(i).y, &chosen.row(i).x}) {
             const Range shown(*axis);
-            padded[i] |= reaches_border(*axis);
-            has_pixels[i] &= least(shown.high, axis->seen_high) > most(shown.low, axis->seen_low);
+            padded[i] |= shows_border(*axis);
+            has_pixels[i] &= min<int64>(shown.high, axis->seen_high) > max<int64>(shown.low, axis->seen_low);
         }
     }
 }
@@ -166,7 +162,7 @@ EXPORT void cuaug_first_window(int64_t n, int64_t tries, const double* area_shar
 }
 
 // numbers [n, tries, 4]; height, width, min_iou [n]; boxes [B, 4], eligible [B]; box_range [2, n]: begin and end of
-// each image's boxes; see `first_holding`. Out: window [4, n], top, left, height, width; has_window [n].
+// each image's boxes; see `first_window_with_box`. Out: window [4, n], top, left, height, width; has_window [n].
 EXPORT void cuaug_first_window_with_box(int64_t n, int64_t tries, const double* numbers, const int64_t* height,
                                         const int64_t* width, const double* min_iou, const double* boxes,
                                         const bool* eligible, const int64_t* box_range, const double* shapes,
@@ -175,8 +171,8 @@ EXPORT void cuaug_first_window_with_box(int64_t n, int64_t tries, const double* 
     for (int64_t i = 0; i < n; ++i) {
         Window result = {};
         const int64_t first = box_range[i], count = box_range[n + i] - first;
-        has_window[i] = first_holding(numbers + 4 * tries * i, tries, bounds, height[i], width[i], min_iou[i],
-                                      boxes + 4 * first, eligible + first, count, result);
+        has_window[i] = first_window_with_box(numbers + 4 * tries * i, tries, bounds, height[i], width[i], min_iou[i],
+                                              boxes + 4 * first, eligible + first, count, result);
         window[i] = result.top, window[n + i] = result.left;
         window[2 * n + i] = result.height, window[3 * n + i] = result.width;
     }

@@ -1,10 +1,10 @@
 // Computes: changes to the rows of a plan, such as crop, resize, warp and append. A sample whose current pass
 //   cannot take in the change starts a new pass, whose source is the image so far.
 // Threads: the caller's alone.
-// Reference: kernels/plan.h (fields of a row), core/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
+// Reference: kernels/plan.h (fields of a row), planner/geometry.h (arithmetic along an axis), cuaug/plan/pass_table.py.
 // Tests: tests/transforms, tests/properties; the structure's size: tests/kernels/test_layout.py.
 #pragma once
-#include "core/geometry.h"
+#include "planner/geometry.h"
 
 // Whether geometry may follow the operations of a pass; as in cuaug/plan/pass_table.py.
 enum OpsKind { NO_OPS, POINTWISE, POSITIONAL };
@@ -88,7 +88,7 @@ inline int64 begin_where_positional(const Selection& chosen) {
     return begin_passes(chosen, [&](int64 i) { return chosen.plan.ops[chosen[i]] == POSITIONAL ? 0 : -1; });
 }
 
-inline bool shows_padding(const Sample& row) { return reaches_border(row.y) || reaches_border(row.x); }
+inline bool shows_padding(const Sample& row) { return shows_border(row.y) || shows_border(row.x); }
 inline bool is_mirrored(const Sample& row) { return row.y.step < 0 || row.x.step < 0; }
 
 // Returns the position of the first sample whose window does not lie in its image; -1 if all do.
@@ -143,7 +143,7 @@ inline int64 transpose(const Selection& chosen) {
 
 inline bool are_sizes(int64 n, const int64* height, const int64* width) {
     for (int64 i = 0; i < n; ++i)
-        if (least(height[i], width[i]) < 1 || most(height[i], width[i]) > MAX_SIDE) return false;
+        if (min(height[i], width[i]) < 1 || max(height[i], width[i]) > MAX_SIDE) return false;
     return true;
 }
 
@@ -215,7 +215,7 @@ inline int64 warp(const Selection& chosen, const int64* height, const int64* wid
 }
 
 // Makes room for a filter with this radius, in pixels; it filters the finished image before it.
-inline int64 surround(const Selection& chosen, const int64* radius_y, const int64* radius_x) {
+inline int64 set_filter(const Selection& chosen, const int64* radius_y, const int64* radius_x) {
     const PassTable& plan = chosen.plan;
     const int64 started = begin_passes(chosen, [&](int64 i) {
         const Sample& row = chosen.row(i);
@@ -225,8 +225,8 @@ inline int64 surround(const Selection& chosen, const int64* radius_y, const int6
     });
     if (started == NEEDS_ROOM) return started;
     for (int64 i = 0; i < chosen.n; ++i) {
-        surround(chosen.row(i).y, radius_y[i]);
-        surround(chosen.row(i).x, radius_x[i]);
+        set_filter(chosen.row(i).y, radius_y[i]);
+        set_filter(chosen.row(i).x, radius_x[i]);
         plan.is_resampled[chosen[i]] = true;
     }
     return started;
@@ -245,7 +245,7 @@ inline void lay_grid(Sample& row, Op& op) {
     row.grid = {int(rows), int(columns), int(height / rows + extra), int(width / columns + extra)};
     const int64 area = int64(row.grid.height) * row.grid.width;
     const double clipped = clip_limit * double(area) / 256.0;
-    op.a[2] = float(clip_limit > 0.0 && clipped < double(area) ? most(int64(clipped), 1) : area);
+    op.a[2] = float(clip_limit > 0.0 && clipped < double(area) ? max<int64>(int64(clipped), 1) : area);
     op.a[3] = 255.0f / float(area);
 }
 

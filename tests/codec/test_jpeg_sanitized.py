@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cuaug._runtime.native import KERNEL_DIRECTORY
-from tests.support.sanitizers import ADDRESS, planted, run, run_each
+from tests.support.sanitizers import ADDRESS, plant_mistakes, run, run_each
 
 pytestmark = [
     pytest.mark.slow,
@@ -56,7 +56,7 @@ def test_damaged_files_are_clean(tmp_path):
 
 
 def test_wrong_accesses_are_reported(tmp_path):
-    library = compiled(tmp_path, tmp_path / "kernels", planted(tmp_path / "kernels", MISTAKES))
+    library = compiled(tmp_path, tmp_path / "kernels", plant_mistakes(tmp_path / "kernels", MISTAKES))
     numbers = {name: number for number, name in enumerate(MISTAKES)} | {"none": -1}
     work = f"sanitized_jpegs.main({str(library)!r}, 300)"
     found = run_each(library, "libasan.so", "from tests.codec import sanitized_jpegs", work, numbers, tmp_path)

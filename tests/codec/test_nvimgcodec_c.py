@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cuaug._runtime.native import BYTES_AT, address, library
+from cuaug._runtime.native import BYTES_DATA_OFFSET, address, library
 from cuaug.codec import _nvimgcodec_c, codec_version, nv
 from cuaug.codec._nvimgcodec_c import FROM_CROP, FROM_FILE, NativeDecoder, load_codec, stored_size
 from cuaug.errors import DeviceError
@@ -111,7 +111,9 @@ class Requests:
 
     def add(self, data: bytes, size: tuple[int, int], region: tuple[int, int, int, int]) -> np.ndarray:
         pixels = np.full((region[2] - region[0], region[3] - region[1], 3), 7, dtype=np.uint8)
-        self.rows.append((id(data) + BYTES_AT, len(data), *size, *region, address(pixels), pixels.nbytes, False))
+        self.rows.append(
+            (id(data) + BYTES_DATA_OFFSET, len(data), *size, *region, address(pixels), pixels.nbytes, False)
+        )
         self.kept += [data, pixels]
         return pixels
 
@@ -144,7 +146,7 @@ def test_a_whole_crop_is_decoded_if_it_fits(missing):
     cropped = expected_crop(stored, 0x221111, 1, region, (16, 5 * 16))
     shape = (cropped[2] - cropped[0], cropped[3] - cropped[1], 3)
     pixels = np.full(math.prod(shape) + 64, 7, dtype=np.uint8)
-    row = (id(file) + BYTES_AT, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
+    row = (id(file) + BYTES_DATA_OFFSET, len(file), *stored, *region, address(pixels), math.prod(shape) - missing, True)
     ((status, decoded_region, _),) = NativeDecoder(fancy_upsampling=True).decode([row])
     assert status == FROM_CROP and decoded_region == (region if missing else cropped)
     top, left, bottom, right = decoded_region

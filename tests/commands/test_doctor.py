@@ -96,9 +96,9 @@ def test_a_gpu_that_works():
 
 
 def test_missing_host_kernels(only):
-    found = only("host kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
+    found = only("host kernels", "Loader", CUAUG_KERNEL_LIBRARY="/nowhere/_kernels.so")
     assert found["CPU host kernels"].verdict == "no"
-    assert "/nowhere/_host.so" in found["CPU host kernels"].text
+    assert "/nowhere/_kernels.so" in found["CPU host kernels"].text
     assert "pip install" in found["CPU host kernels"].fix
     assert found["CPU Loader"].verdict == "no"
 

@@ -1,4 +1,4 @@
-"""The GPU's kernels compute the host's bits: every operation, filter, warp, border, type, layout and tile."""
+"""The CUDA kernels give the CPU's bits: every operation, filter, warp, border, type, layout and tile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compare(batch: list[np.ndarray], programs: list[list[Step]], dtype: Type, la
 
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts, tiles)
 def test_random_programs(data, source, dtype, layout, tile):
-    """A different program for each image of a batch, of different sizes."""
+    """A different size and program for each image of a batch."""
     batch = data.draw(st.lists(images(sizes(20_000), source), min_size=1, max_size=6))
     programs = [data.draw(chains(image.shape[:2], turns=True)).steps for image in batch]
     compare(batch, programs, dtype, layout, tile)
@@ -70,7 +70,7 @@ def test_each_operation(name, data, source, dtype):
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("filter", list(Filter))
 def test_each_filter_and_border(filter, antialias, border):
-    """Padding before and after a resize, up and down; sizes around a tile's."""
+    """Padding before and after enlarging and shrinking; sizes around a tile's."""
     rng = np.random.default_rng(0)
     batch, programs = [], []
     for height, width in ((1, 1), (7, 130), (300, 3), (511, 514)):
@@ -83,7 +83,7 @@ def test_each_filter_and_border(filter, antialias, border):
 
 
 def test_a_training_batch():
-    """Realistic sizes, and several barriers: what differs between the samples is how many passes they take."""
+    """Realistic sizes and several barriers: samples differ in their number of passes."""
     rng = np.random.default_rng(1)
     batch, programs = [], []
     for i in range(64):
@@ -96,9 +96,9 @@ def test_a_training_batch():
     compare(batch, programs, Type.FLOAT16, Layout.CHW)
 
 
-def test_a_shrink_that_takes_more_shared_memory_than_is_free():
+def test_a_shrink_with_more_shared_memory_than_the_default():
     image = np.random.default_rng(2).integers(0, 256, (3, 10_000, 3), dtype=np.uint8)
-    # 61 kB, of the 64 to 227 that a block may ask for.
+    # 61 kB; a block may ask for 64 to 227 kB.
     compare([image], [[Step("resize", {"height": 1, "width": 40})]], Type.UINT8, Layout.HWC)
 
 

@@ -1,6 +1,6 @@
-"""Programs on the CUDA device with all of CUDA replaced: launches, passes, tiles, addresses, memory.
+"""CudaExecutor with CUDA replaced: launches, passes, tiles, addresses, memory.
 
-The pipeline around them is tested in `tests/dry_run/`, what a GPU adds in `tests/cuda/`.
+`tests/dry_run/` tests the pipeline around it, `tests/cuda/` the parts that need a GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fake(monkeypatch):
 
 
 def run(tables: Any, batch: list[np.ndarray], channels: int, **options: Any) -> tuple[int, torch.Tensor]:
-    """The launches and the finished images, one after the other in memory."""
+    """The number of launches, and the finished images in one tensor."""
     heights, widths = tables.sizes()
     size = int((heights * widths).max()) * channels * 4
     target = torch.full((len(batch), size), 0xA5, dtype=torch.uint8)
@@ -109,8 +109,8 @@ def test_outputs_taller_than_two_sides_of_the_grid_have_tiles(fake):
         ([T.Resize(8), T.ColorJitter(contrast=0.5), T.Normalize(0.5, 0.2)], ["augment", "augment"]),
     ],
 )
-def test_which_entry_point_does_a_pass(fake, chain, entries):
-    """A pass goes to `resample` where that can do it for every sample; so each pass is one launch."""
+def test_which_entry_point_runs_a_pass(fake, chain, entries):
+    """`resample` runs a pass if it can run it for every sample, so each pass is one launch."""
     batch = [np.random.default_rng(i).integers(0, 256, (12, 15, 3), dtype=np.uint8) for i in range(16)]
     plan = plan_for(*batch)
     T.Compose(chain).plan(plan, SampleRNG(0, 0, np.arange(16)))
@@ -118,14 +118,14 @@ def test_which_entry_point_does_a_pass(fake, chain, entries):
     assert fake.entries == entries and launches == len(entries)
 
 
-def test_floats_are_no_simple_pass(fake):
+def test_float_images_take_the_entry_point_augment(fake):
     image = np.random.default_rng(0).random((5, 6, 3), dtype=np.float32)
     run(plan_for(image).compile(Type.FLOAT32, Layout.CHW), [image], 3)
     assert fake.entries == ["augment"]
 
 
-def test_threads_at_once_load_one_kernel(monkeypatch):
-    """A second module would take the first one's place, which is unloaded while its kernels may be queued still."""
+def test_concurrent_threads_load_one_module(monkeypatch):
+    """A second module would replace the first, which would be unloaded while its kernels are queued."""
     loads = []
 
     def slowly(device_index: int) -> object:
@@ -143,7 +143,7 @@ def test_threads_at_once_load_one_kernel(monkeypatch):
 
 @pytest.mark.parametrize("most", [0, 10**6], ids=["filled", "uploaded"])
 def test_statistics_begin_at_zero(fake, monkeypatch, most):
-    """Whatever their memory held before: a few zeros travel with the tables, many take a fill of their own."""
+    """Few zeros are uploaded with the tables, many take a separate fill; old memory contents do not matter."""
     monkeypatch.setattr(cuda, "_MAX_ZEROS_BYTES", most)
     batch = [np.random.default_rng(i).integers(0, 256, (9, 11, 3), dtype=np.uint8) for i in range(3)]
     plan = plan_for(*batch)
@@ -163,14 +163,14 @@ def test_statistics_begin_at_zero(fake, monkeypatch, most):
             kept.get(0 if kept._memory is None else kept._memory.nelement()).fill_(0xA5)
 
 
-def test_what_measures_nothing_needs_no_zeros(fake):
+def test_without_statistics_no_zeros_are_uploaded(fake):
     tables = plan_for(np.zeros((4, 4, 3), np.uint8)).compile(Type.UINT8, Layout.HWC)
     assert tables.statistics == cuda.count_fills(tables) == 0
     run(tables, [np.zeros((4, 4, 3), np.uint8)], 3)
     assert [where for where, _ in fake.torch.allocations] == ["pinned", "device"]
 
 
-def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake):
+def test_a_workspace_keeps_its_memory_unless_far_too_large(fake):
     workspace = cuda.Workspace(torch.device("cpu"))
     for size in (1000, 900, 1100, 1150, 2):
         workspace.intermediate_memory(size)
@@ -184,7 +184,7 @@ def test_a_workspace_keeps_its_memory_and_gives_back_what_is_far_too_large(fake)
 
 
 def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
-    """The last tile gets what the GPU can give at most, or a clear error."""
+    """The last tile gets the maximum of the GPU, or a clear error."""
     image = np.random.default_rng(0).integers(0, 256, (2, 10_000, 3), dtype=np.uint8)
     plan = plan_for(image)
     plan.resize(1, 40)
@@ -200,8 +200,8 @@ def test_a_shrink_that_needs_more_shared_memory(fake, monkeypatch):
 
 
 @pytest.mark.parametrize("mistake", [None, "bounds", "race"])
-def test_the_plans_for_compute_sanitizer(fake, monkeypatch, capsys, mistake):
-    """They come to the end, and the mistakes that are planted into them are there."""
+def test_the_compute_sanitizer_plans_run_and_their_mistakes_are_planted(fake, monkeypatch, capsys, mistake):
+    """The plans run to the end, and each deliberate mistake is in the sources."""
     sources = nvrtc.sources()
     ran: list[int] = []
 
@@ -215,7 +215,7 @@ def test_the_plans_for_compute_sanitizer(fake, monkeypatch, capsys, mistake):
     monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "")
     monkeypatch.setattr("sys.argv", ["", "--every", "40", *(["--mistake", mistake] if mistake else [])])
     if mistake == "bounds":
-        monkeypatch.setattr(sanitize_driver, "run", run)  # here it would be written beyond the end
+        monkeypatch.setattr(sanitize_driver, "run", run)  # without a GPU it would write past the end
     with pytest.raises(SystemExit) as ended:
         sanitize_driver.main()
     assert not ended.value.code and "plans, " in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""cuaug/plan/layout.py mirrors kernels/plan.h: a program that the C++ compiler builds prints what the header says."""
+"""cuaug/plan/layout.py agrees with kernels/plan.h: a C++ program prints sizes, offsets and enumerators."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from cuaug.plan.pass_table import PassTablePointers
 STRUCTS = {"Sample": layout.SAMPLE, "Axis": layout.AXIS, "Grid": layout.GRID, "Op": layout.OP}
 ENUMS = (layout.Filter, layout.Measure, layout.Neighbourhood, layout.Border, layout.Type, layout.Layout, layout.OpCode)
 HEADER = re.sub(r"//.*", "", (KERNEL_DIRECTORY / "plan.h").read_text())
+CODES = [operation.name for operation in layout.POINT_OPERATIONS]
 
 
 def body(kind: str, name: str) -> str:
@@ -31,7 +32,7 @@ def field_names(struct: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
-    """Struct.field -> (offset, size, is a float, is signed); Struct -> (size, alignment); Enum.NAME -> (value,)."""
+    """Struct.field -> (offset, size, is_float, is_signed); Struct -> (size, alignment); Enum.NAME -> (value,)."""
     lines = []
     for struct in STRUCTS:
         lines.append(f'printf("{struct} %zu %zu\\n", sizeof({struct}), alignof({struct}));')
@@ -41,7 +42,8 @@ def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
             kind = f"std::is_floating_point_v<{element}>, std::is_signed_v<{element}>"
             lines.append(f'printf("{struct}.{field} %zu %zu %d %d\\n", {place}, {kind});')
     for enum in ENUMS:
-        for name in re.findall(r"(\w+)\s*(?:,|$)", body("enum", enum.__name__).strip()):
+        names = CODES if enum is layout.OpCode else re.findall(r"\w+", body("enum", enum.__name__))
+        for name in names:
             lines.append(f'printf("{enum.__name__}.{name} %d\\n", int({name}));')
     folder = tmp_path_factory.mktemp("layout")
     includes = '#include <cstddef>\n#include <cstdio>\n#include <type_traits>\n#include "plan.h"\n'
@@ -52,12 +54,12 @@ def compiled(tmp_path_factory) -> dict[str, tuple[int, ...]]:
     return {name: tuple(map(int, numbers)) for name, *numbers in map(str.split, printed.splitlines())}
 
 
-def described(name: str, dtype: np.dtype) -> dict[str, tuple[int, ...]]:
-    """What `compiled` says of a struct that `dtype` mirrors."""
+def describe(name: str, dtype: np.dtype) -> dict[str, tuple[int, ...]]:
+    """The entries of `compiled` for a struct with this dtype."""
     result: dict[str, tuple[int, ...]] = {name: (dtype.itemsize, dtype.alignment)}
     for field in dtype.names:
         kind, offset = dtype.fields[field][:2]
-        if kind.names:  # an Axis inside a Sample: neither a number nor signed
+        if kind.names:  # a struct inside Sample is neither float nor signed
             result[f"{name}.{field}"] = (offset, kind.itemsize, 0, 0)
         else:
             result[f"{name}.{field}"] = (offset, kind.itemsize, kind.base.kind == "f", kind.base.kind in "fi")
@@ -67,7 +69,7 @@ def described(name: str, dtype: np.dtype) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("name", STRUCTS)
 def test_every_field_lies_where_the_kernels_read_it(name, compiled):
     header = {key: value for key, value in compiled.items() if key.split(".")[0] == name}
-    assert described(name, STRUCTS[name]) == header
+    assert describe(name, STRUCTS[name]) == header
 
 
 @pytest.mark.parametrize("enum", ENUMS, ids=lambda enum: enum.__name__)
@@ -82,15 +84,20 @@ def test_the_built_library_has_these_sizes():
     assert sizes.tolist() == [layout.SAMPLE.itemsize, layout.AXIS.itemsize, layout.OP.itemsize]
 
 
-def test_the_built_library_has_the_fields_of_a_plan_that_is_written():
+def test_the_built_library_has_the_fields_of_the_pass_table():
     assert library.cuaug_pass_table_size() == ctypes.sizeof(PassTablePointers)
 
 
-def test_another_order_or_type_is_noticed(compiled):
+def test_another_order_or_type_differs(compiled):
     header = {key: value for key, value in compiled.items() if key.split(".")[0] == "Op"}
     fields = [(name, layout.OP.fields[name][0]) for name in layout.OP.names]
     swapped = np.dtype([fields[1], fields[0], *fields[2:]], align=True)
     retyped = np.dtype([("code", "f4"), *fields[1:]], align=True)
     unsigned = np.dtype([("code", "u4"), *fields[1:]], align=True)
     for wrong in (swapped, retyped, unsigned, np.dtype(fields[:-1], align=True)):
-        assert described("Op", wrong) != header
+        assert describe("Op", wrong) != header
+
+
+def test_a_fused_operation_acts_on_each_channel_alone_at_every_place():
+    for operation in layout.POINT_OPERATIONS:
+        assert not operation.cost or (operation.per_channel and not operation.positional and not operation.measures)

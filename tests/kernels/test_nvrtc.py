@@ -1,4 +1,4 @@
-"""The CUDA kernels compile for every supported architecture, without spilling registers. Needs no GPU."""
+"""The CUDA kernels compile for every supported architecture without register spills. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("cupy")
 
 
 def usage(log: str) -> dict[str, tuple[int, int]]:
-    """By kernel: (registers a thread, bytes spilled), as the log reports them."""
+    """By kernel: (registers per thread, bytes spilled) from the log."""
     reports = re.split(r"Compiling entry function '(\w+)'", log)[1:]
     found = {}
     for name, report in zip(reports[::2], reports[1::2], strict=True):
@@ -34,9 +34,9 @@ def usage(log: str) -> dict[str, tuple[int, int]]:
     return found
 
 
-def test_structs_are_as_large_as_the_host_writes_them(monkeypatch):
+def test_structs_have_the_size_of_the_dtypes(monkeypatch):
     structs = {"Axis": AXIS, "Grid": GRID, "Sample": SAMPLE, "Op": OP}
-    lines = ['#include "plan.h"']
+    lines = ["namespace cuaug {", '#include "plan.h"', "}", "using namespace cuaug;"]
     lines += [f"static_assert(sizeof({name}) == {dtype.itemsize});" for name, dtype in structs.items()]
     lines += [f"static_assert(alignof({name}) == {dtype.alignment});" for name, dtype in structs.items()]
     headers = nvrtc.sources()[1]
@@ -55,10 +55,10 @@ def test_compiles_without_spills(arch, record_property):
     record_property("cubin_bytes", len(cubin))
     kernels = usage(log)
     record_property("usage", kernels)
-    most = {"augment": 128, "resample": 80}  # so that 4 and 6 blocks of 128 threads run on a multiprocessor at once
-    assert kernels.keys() == most.keys(), log
+    limits = {"augment": 128, "resample": 80}  # 4 and 6 blocks of 128 threads fit on a multiprocessor
+    assert kernels.keys() == limits.keys(), log
     for name, (registers, spilled) in kernels.items():
-        assert registers <= most[name] and spilled == 0, log
+        assert registers <= limits[name] and spilled == 0, log
 
 
 def test_usage_reads_spills():
@@ -78,7 +78,7 @@ def test_a_mistake_in_the_kernels_is_reported_with_the_log(monkeypatch):
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path) -> list[int]:
-    """Kernels compile at once and come to 100 kB, kept in tmp_path / "cache"; what for, each time that they do."""
+    """Replaces the compiler: kernels of 100 kB, cached in tmp_path / "cache". Lists the architectures compiled."""
     compiles: list[int] = []
 
     def compile(arch: int) -> tuple[bytes, str]:
@@ -91,14 +91,14 @@ def compiled(monkeypatch, tmp_path) -> list[int]:
     return compiles
 
 
-def test_compiled_kernels_are_kept(compiled, tmp_path, monkeypatch):
+def test_compiled_kernels_are_cached(compiled, tmp_path, monkeypatch):
     for arch in (80, 90, 80, 90):
         assert nvrtc.cached(arch) == bytes([arch]) * 100_000
     assert compiled == [80, 90] and len(list((tmp_path / "cache").iterdir())) == 2
     text, headers = nvrtc.sources()
     monkeypatch.setattr(nvrtc, "sources", lambda: (text + " ", headers))
     nvrtc.cached(80)
-    assert compiled == [80, 90, 80], "of other sources there are none"
+    assert compiled == [80, 90, 80], "other sources are compiled again"
 
 
 def test_those_who_start_together_may_all_compile(compiled, tmp_path):
@@ -109,7 +109,7 @@ def test_those_who_start_together_may_all_compile(compiled, tmp_path):
 
 @pytest.mark.parametrize("damage", [lambda code: b"", lambda code: code[:-1], lambda code: code[:-1] + b"?"])
 def test_damaged_kernels_are_compiled_anew(compiled, tmp_path, damage):
-    """As a machine leaves them that goes down before they are on the disk."""
+    """As after a crash before the file has reached the disk."""
     nvrtc.cached(90)
     (kept,) = (tmp_path / "cache").iterdir()
     kept.write_bytes(damage(kept.read_bytes()))
@@ -117,7 +117,7 @@ def test_damaged_kernels_are_compiled_anew(compiled, tmp_path, damage):
 
 
 @pytest.mark.parametrize("why", ["no folder", "no room"])
-def test_where_nothing_can_be_kept_it_costs_time_alone(compiled, tmp_path, monkeypatch, why):
+def test_without_a_cache_every_call_compiles(compiled, tmp_path, monkeypatch, why):
     cache = tmp_path / "cache"
     if why == "no folder":
         cache.write_bytes(b"")
@@ -130,12 +130,12 @@ def test_where_nothing_can_be_kept_it_costs_time_alone(compiled, tmp_path, monke
 
 @pytest.mark.parametrize("how", ["another's", "group", "link", "directory"])
 def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path, how, caplog, monkeypatch):
-    """Their digest fits: who writes machine code writes its digest, too."""
+    """Their digest is right: an attacker writes that too."""
     monkeypatch.setattr(trusted_files, "_warned", set())
     nvrtc.cached(90)
     (planted,) = (tmp_path / "cache").iterdir()
     planted.write_bytes(b"planted" + hashlib.sha256(b"planted").digest())
-    assert nvrtc.cached(90) == b"planted", "as it stands there"
+    assert nvrtc.cached(90) == b"planted", "the planted file has a valid digest"
     if how == "another's":
         give_away(planted)
     elif how == "group":
@@ -147,24 +147,25 @@ def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path,
     compiled.clear()
     for _ in range(2):
         assert nvrtc.cached(90) == bytes([90]) * 100_000
-    # A file of this user is replaced; of another's the kernels are compiled each time.
+    # A file of this user is replaced; with another user's file, each call compiles.
     assert compiled == ([90] if how in ("group", "link") else [90, 90])
     assert [record.levelname for record in caplog.records] == ["WARNING"] and str(tmp_path / "cache") in caplog.text
 
 
-def test_the_directory_of_compiled_kernels_is_this_users_alone(compiled, tmp_path):
+def test_only_this_user_may_enter_the_cache_directory(compiled, tmp_path):
     nvrtc.cached(90)
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
 
 
-def test_no_header_of_the_system_is_needed():
+def test_headers_come_from_the_contract_core_and_cuda():
+    """No header of the system, and nothing of cpu/ outside a branch for the CPU."""
     text, headers = nvrtc.sources()
-    own = re.findall(r'#include "([^"]+)"', "".join([text, *headers.values()]))
-    assert set(own) <= set(headers)
-    assert "core/augment.h" in headers and "jpeg/decode.h" not in headers
+    included = set(re.findall(r"#include ([\"<].*[\">])", "".join([text, *headers.values()])))
+    assert {name for name in included if not name.startswith('"cpu/')} <= {f'"{name}"' for name in headers}
+    assert {name.rpartition("/")[0] for name in headers} == {"", "core", "cuda"}
 
 
-def test_others_may_read_what_is_kept_and_not_write_it(compiled, tmp_path):
+def test_other_users_may_read_cached_kernels_but_not_write_them(compiled, tmp_path):
     before = os.umask(0)
     nvrtc.cached(90)
     os.umask(before)

@@ -1,7 +1,7 @@
-"""The kernels without x86-64's instructions, as other processors compile them: the same bits.
+"""The portable kernels, which other processors than x86-64 compile, give the same bits.
 
-Here they are compiled for x86-64 all the same, with `char` unsigned as it is on aarch64. What such a processor does
-otherwise, such as floats that no integer holds made integers, tests/kernels/test_sanitizers.py reports.
+They are compiled for x86-64 here, with `char` unsigned as on aarch64. tests/kernels/test_sanitizers.py reports
+behaviour that differs between processors, such as the conversion of floats that no integer can hold.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices import cpu
 from cuaug.plan import Layout, Type
 from tests.support import sanitizer_plans
-from tests.support.builds import PORTABLE, build, patched
+from tests.support.builds import PORTABLE, build, copy_patched
 from tests.support.run_plans import assert_same, plan_for, run_one
 from tests.support.strategies import chains, images, sizes, write
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere this is how they are compiled"),
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors always compile the portable kernels"),
 ]
 
 
-def made(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> ctypes.CDLL:
-    path = build(folder / "host.so", ["-O1", *PORTABLE], kernels=kernels, isas=("baseline",))
-    with mock.patch.dict("os.environ", CUAUG_HOST_LIBRARY=str(path)):
+def load_build(folder: Path, kernels: Path = KERNEL_DIRECTORY) -> ctypes.CDLL:
+    path = build(folder / "kernels.so", ["-O1", *PORTABLE], kernels=kernels, isas=("baseline",))
+    with mock.patch.dict("os.environ", CUAUG_KERNEL_LIBRARY=str(path)):
         return native._load()
 
 
 @pytest.fixture(scope="module")
 def portable(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return made(tmp_path_factory.mktemp("portable"))
+    return load_build(tmp_path_factory.mktemp("portable"))
 
 
-def using(library: ctypes.CDLL) -> Any:
+def use_library(library: ctypes.CDLL) -> Any:
     return mock.patch.multiple(cpu, library=library, BEST_ISA=0)
 
 
@@ -52,9 +52,9 @@ def using(library: ctypes.CDLL) -> Any:
 def test_chains(portable, data, source, target, layout):
     image = data.draw(images(sizes(3000), source))
     plan = write(plan_for(image), data.draw(chains(image.shape[:2], turns=True)).steps)
-    want = run_one(plan, image, target, layout)
-    with using(portable):
-        assert_same(run_one(plan, image, target, layout), want)
+    expected = run_one(plan, image, target, layout)
+    with use_library(portable):
+        assert_same(run_one(plan, image, target, layout), expected)
 
 
 def run(name: str, size: tuple[int, int], source: Type, isa: str = "baseline") -> bytes:
@@ -66,15 +66,15 @@ def run(name: str, size: tuple[int, int], source: Type, isa: str = "baseline") -
 @pytest.mark.parametrize("source", [Type.UINT8, Type.FLOAT32])
 def test_every_operation(portable, name, source):
     for size in sanitizer_plans.SIZES:
-        want = run(name, size, source, "avx512")
-        with using(portable):
-            assert run(name, size, source) == want
+        expected = run(name, size, source, "avx512")
+        with use_library(portable):
+            assert run(name, size, source) == expected
 
 
-def test_a_mistake_in_what_only_others_run_shows(tmp_path):
-    """Chroma that is rounded the other way round."""
+def test_a_mistake_in_portable_code_shows(tmp_path):
+    """Here: chroma rounded up and down in the wrong order."""
     right, wrong = "sums[2 * i + 1], i));", "sums[2 * i + 1], i + 1));"
-    mistaken = made(tmp_path, patched(tmp_path / "kernels", "core/jpeg_samples.h", right, wrong))
-    want = run("filters", (40, 131), Type.UINT8)
-    with using(mistaken):
-        assert run("filters", (40, 131), Type.UINT8) != want
+    mistaken = load_build(tmp_path, copy_patched(tmp_path / "kernels", "cpu/jpeg_blocks.h", right, wrong))
+    expected = run("filters", (40, 131), Type.UINT8)
+    with use_library(mistaken):
+        assert run("filters", (40, 131), Type.UINT8) != expected

@@ -1,10 +1,10 @@
-"""cuda/augment.cu as CUDA compiles it, run on the host: the host build's bits, in the memory it is given.
+"""cuda/augment.cu emulated on a CPU: the CPU build's bits, within the scratch of the launch.
 
-The threads of a block take turns there, each up to the next barrier, so that a missing one shows as wrong bits. Some of
-this needs more than a warp, the rest fewer threads than it has work for.
+The threads of a block run one after the other, each up to the next barrier, so a missing barrier gives wrong bits. Some
+tests need more threads than a warp, others fewer threads than values.
 
-The kernel does not know how much shared memory a launch asked for. `scratch_bytes` reckons it far from the headers that
-use it; here every block's scratch lies before a pattern, and who writes on it is found out.
+A kernel does not know how much shared memory its launch asked for. Here a pattern follows every block's scratch, and a
+write on the pattern fails the test.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cuaug.plan import Border, Filter, Layout, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
 from tests.support import run_plans
-from tests.support.builds import patched
+from tests.support.builds import copy_patched
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
 from tests.support.strategies import chains, images, sizes, write
@@ -61,11 +61,11 @@ class EmulatedKernel:
     """Runs every block of a launch.
 
     Args:
-        simple: by `resample` instead of `augment`.
+        simple: the entry point is `resample` instead of `augment`.
 
     Attributes:
-        unused: bytes of shared memory that no block of a launch has used, for each launch.
-        loaded: (begin, end) of the addresses that each block has loaded source pixels from, if any.
+        unused: for each launch, bytes of shared memory that no block used.
+        loaded: for each block, (begin, end) of the source addresses that it loaded, if any.
     """
 
     ptr = 0
@@ -76,23 +76,23 @@ class EmulatedKernel:
         self.loaded: list[tuple[int, int]] = []
 
     def __call__(self, grid: Any, block: Any, arguments: Any, *, shared_mem: int, stream: Any) -> None:
-        most, loaded = 0, (ctypes.c_uint64 * 2).in_dll(self._emulate, "loaded")
+        max_used, loaded = 0, (ctypes.c_uint64 * 2).in_dll(self._emulate, "loaded")
         for sample in range(grid[2]):
             for y in range(grid[0]):
                 for x in range(grid[1]):
                     place = y, x, sample
                     used = self._emulate.emulate(self._simple, block[0], *map(int, arguments), *place, shared_mem // 4)
                     assert used != -1, f"{shared_mem} bytes or {block[0]} threads are more than the emulation has"
-                    assert used != -2, "a barrier that not all threads come to"
-                    assert used != -3, "values that lie where CUDA cannot load or store them"
+                    assert used != -2, "not all threads reach a barrier"
+                    assert used != -3, "a misaligned load or store"
                     if loaded[1]:
                         self.loaded.append((loaded[0], loaded[1]))
                     assert 4 * used <= shared_mem, f"a block has used {4 * used} bytes of {shared_mem}"
-                    most = max(most, 4 * used)
-        self.unused.append(shared_mem - most)
+                    max_used = max(max_used, 4 * used)
+        self.unused.append(shared_mem - max_used)
 
 
-def use(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Kernels:
+def install(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Kernels:
     replace_cuda(monkeypatch.setattr)
     monkeypatch.setattr(cuda, "THREADS", threads)
     kernels = cuda.Kernels(augment=EmulatedKernel(emulate, False), resample=EmulatedKernel(emulate, True))
@@ -102,24 +102,24 @@ def use(emulate: Any, threads: int, monkeypatch: pytest.MonkeyPatch) -> cuda.Ker
 
 @pytest.fixture(params=[5, pytest.param(40, marks=pytest.mark.slow)], ids=["5 threads", "40 threads"])
 def emulated(emulate: Any, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> cuda.Kernels:
-    return use(emulate, request.param, monkeypatch)
+    return install(emulate, request.param, monkeypatch)
 
 
 def compare(tables: Any, batch: list[np.ndarray], channels: int, tile: tuple[int, int] | None) -> None:
-    """The bits of the host build; and of a single pass, that blocks load no word that holds nothing of an image."""
+    """Compares with the CPU build's bits; in a single pass, no block may load a word without image bytes."""
     batch = [np.ascontiguousarray(image) for image in batch]
     kernels = cuda.kernels(0)
     for kernel in kernels:
         kernel.loaded.clear()
-    launches, got = run(tables, batch, channels, tile=tile)
+    launches, outputs = run(tables, batch, channels, tile=tile)
     words = [(image.ctypes.data & -4, image.ctypes.data + image.nbytes + 3 & -4) for image in batch]
     for low, high in (*kernels.augment.loaded, *kernels.resample.loaded) if launches == 1 else ():
         assert any(first <= low < high <= end for first, end in words), "loads beside the image"
     program = run_plans.CpuExecutor(tables)
     for i, (image, h, w) in enumerate(zip(batch, *tables.sizes(), strict=True)):
-        want = np.empty(int(h * w) * channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize, np.uint8)
-        program.run(i, image, want.ctypes.data)
-        assert_same(got[i].numpy()[: want.size], want)
+        expected = np.empty(int(h * w) * channels * np.dtype(run_plans.DTYPES[tables.target_type]).itemsize, np.uint8)
+        program.run(i, image, expected.ctypes.data)
+        assert_same(outputs[i].numpy()[: expected.size], expected)
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_no_block_leaves_its_scratch(emulated, data, source, dtype, layout):
 @pytest.mark.parametrize("antialias", [False, True])
 @pytest.mark.parametrize("size", [(9, 7), (40, 300), (300, 40)])
 def test_resizing(emulated, border, antialias, size):
-    """Down and up by much, under each border, with tiles that divide nothing evenly."""
+    """Large shrinks and enlargements under each border, with tiles that divide no size evenly."""
     batch = [np.random.default_rng(0).integers(0, 256, (61, 83, 3), dtype=np.uint8)]
     for tile in (None, (3, 17)):
         plan = plan_for(*batch)
@@ -149,15 +149,15 @@ def test_resizing(emulated, border, antialias, size):
 
 @PLAIN
 @given(st.data(), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from(list(Border)))
-def test_passes_of_resample_alone(emulated, data, dtype, layout, border):
-    """Bytes that begin anywhere, padded before and after what moves, resizes or blurs them, then scaled and erased."""
+def test_passes_of_the_entry_point_resample(emulated, data, dtype, layout, border):
+    """uint8 at any address, padded before and after a copy, resize or blur, then scaled and erased."""
     image = data.draw(images(sizes(3000)))
     offset = data.draw(st.integers(0, 3))
     memory = np.zeros(image.size + 3, np.uint8)
     memory[offset : offset + image.size] = image.reshape(-1)
     plan = plan_for(image)
     widths = st.tuples(*[st.integers(0, 9)] * 4)
-    kind = data.draw(st.sampled_from(["moved", "resized", "blurred"]))
+    kind = data.draw(st.sampled_from(["copied", "resized", "blurred"]))
     if kind == "blurred":
         plan.convolve([0.2, 0.5, 0.3], [0.1, 0.2, 0.4, 0.2, 0.1], border=border)
     elif kind == "resized":
@@ -189,18 +189,18 @@ def test_every_alignment_and_width(emulated, offset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("right", "wrong"),
+    ("file", "right", "wrong"),
     [
-        ("columns, lines);\n        block.sync();", "columns, lines);"),
-        ("block.sync();  // the lines are read", "// the lines are read"),
-        ("start = smaller(j, n - WIDE);", "start = j;"),
-        ("return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
+        ("core/resample.h", "columns, lines);\n        block.sync();", "columns, lines);"),
+        ("core/resample.h", "block.sync();  // the next rows", "// the next rows"),
+        ("cuda/resample.h", "start = min(j, n - WIDE);", "start = j;"),
+        ("cuda/resample.h", "return (3 * columns.count + 3) & -4;", "return 3 * columns.count;"),
     ],
-    ids=["lines", "next lines", "beyond the end", "alignment"],
+    ids=["lines", "next lines", "past the end", "alignment"],
 )
-def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
-    kernels = patched(tmp_path / "kernels", "core/resample.h", right, wrong)
-    use(compiled(tmp_path, kernels), 5, monkeypatch)
+def test_mistakes_in_sharing_work_between_threads_show(tmp_path, monkeypatch, file, right, wrong):
+    kernels = copy_patched(tmp_path / "kernels", file, right, wrong)
+    install(compiled(tmp_path, kernels), 5, monkeypatch)
     batch = [np.random.default_rng(0).integers(0, 256, (31, 43, 3), dtype=np.uint8)]
     plan = plan_for(*batch)
     plan.resize(17, 43)
@@ -222,16 +222,16 @@ def test_mistakes_in_sharing_the_work_show(tmp_path, monkeypatch, right, wrong):
     ids=lambda transform: type(transform).__name__,
 )
 @pytest.mark.parametrize("size", [(1, 1), (17, 40), (130, 90)])
-def test_what_takes_scratch_of_its_own(emulated, transform, size):
+def test_operations_with_their_own_scratch(emulated, transform, size):
     batch = [np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)]
-    for tile in (None, (7, 33)) if size == (130, 90) else (None, (7, 33), (1, 1)):  # which would be 11,700 blocks
+    for tile in (None, (7, 33)) if size == (130, 90) else (None, (7, 33), (1, 1)):  # (1, 1) would be 11,700 blocks
         plan = plan_for(*batch)
         T.Compose([T.RandomRot90(), transform, T.RandomEqualize(p=1)]).plan(plan, SampleRNG(0, 0, np.arange(1)))
         compare(plan.compile(Type.UINT8, Layout.HWC), batch, 3, tile)
 
 
-def test_it_would_be_noticed(emulated, monkeypatch):
-    """A row of whole tiles uses all of it: with a few bytes less, somebody writes where nobody may."""
+def test_too_little_scratch_is_reported(emulated, monkeypatch):
+    """A row of whole tiles uses all scratch: with a few bytes less, a block writes past it."""
     batch = [np.random.default_rng(0).integers(0, 256, (8, 128, 3), dtype=np.uint8)]
     plan = plan_for(*batch)
     plan.resize(4, 128)

@@ -1,4 +1,4 @@
-"""Every property is one of each device."""
+"""Runs every property on each device."""
 
 from __future__ import annotations
 

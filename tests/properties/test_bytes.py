@@ -1,7 +1,4 @@
-"""Passes from bytes to bytes (kernels/cpu/uint8_path.h) make the bits that the same passes make by way of floats.
-
-A planar target goes by way of floats, and so does a pass before another one whose fill colours are not levels.
-"""
+"""uint8 passes (kernels/cpu/uint8_path.h) give the bits of the common path, which computes in floats."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ MOVES = ("crop", "flip", "pad", "transpose", "rot90")
 PROGRAMS = (
     "brightness", "contrast", "lut", "posterize", "solarize", "gamma", "autocontrast", "equalize", "erase",
 )  # fmt: skip
-#: Programs that need all channels of a pixel, or its place.
+#: Programs that mix channels, or depend on the place.
 COLOURS = ("grayscale", "saturation", "hue", "matrix", "add_noise", "grid", "mask")
 OTHERS = ("median", "permutation", "clahe", "barrier")
 widths = st.sampled_from([1, 2, 5, 6, 31, 32, 33, 43, 127, 128, 129, 300])
@@ -31,7 +28,7 @@ tiles = st.none() | st.tuples(st.integers(1, 40), st.integers(1, 200))
 
 @st.composite
 def chains(draw, h, w):
-    """Steps that mostly stay bytes, as functions that write them into a plan."""
+    """Steps that mostly stay uint8, as functions that write them into a plan."""
     chain = []
     for _ in range(draw(st.integers(0, 7))):
         name = draw(st.sampled_from(draw(st.sampled_from([MOVES, PROGRAMS, COLOURS, OTHERS]))))
@@ -55,7 +52,7 @@ def chains(draw, h, w):
 
 def by_floats(plan, image):
     tables = plan.compile(Type.UINT8, Layout.CHW)
-    tables.rows["fill_before"] = 0.25  # no pass shows it: that would take a resize
+    tables.rows["fill_before"] = 0.25  # no pass reads it: that would need a resize
     (h,), (w,) = tables.sizes()
     out = np.empty((3, h, w), np.uint8)
     CpuExecutor(tables).run(0, image, out.ctypes.data)
@@ -63,7 +60,7 @@ def by_floats(plan, image):
 
 
 @given(st.data(), images(size=any_size), tiles)
-def test_bytes_are_those_of_floats(data, image, tile):
+def test_uint8_path_equals_float_path(data, image, tile):
     plan = plan_for(image)
     for write in data.draw(chains(*image.shape[:2])):
         write(plan)
@@ -75,7 +72,7 @@ def test_bytes_are_those_of_floats(data, image, tile):
 
 
 @given(images(size=any_size), st.sampled_from(["any", "same", "bits"]), st.integers(0, 2**32 - 1), st.booleans())
-def test_levels_go_through_tables(image, kind, seed, flipped):
+def test_per_channel_programs_use_tables(image, kind, seed, flipped):
     rng = np.random.default_rng(seed)
     table = rng.integers(0, 256, (3, 256), dtype=np.uint8)
     if kind == "same":
@@ -93,15 +90,15 @@ def test_levels_go_through_tables(image, kind, seed, flipped):
 
 
 @given(images(size=st.tuples(st.integers(1, 6), st.integers(1, 6))), st.sampled_from(["wrap", "reflect", "edge"]))
-def test_more_runs_than_are_kept(image, border):
+def test_more_runs_than_the_limit(image, border):
     plan = plan_for(image)
     plan.pad(130, 3, 70, 2, border=Border[border.upper()])
     want = sampling.pad(image, 130, 3, 70, 2, border)
     assert_same(run_one(plan, image, Type.UINT8), want)
 
 
-def test_a_pass_that_leaves_its_source_in_place_keeps_it():
-    """What the next passes write may not lie where they still read."""
+def test_a_source_left_in_place_is_not_overwritten():
+    """Later passes must not write to memory that they still read."""
     image = np.random.default_rng(0).integers(60, 200, (40, 50, 3), dtype=np.uint8)
     plan = plan_for(image)
     plan.flip()
@@ -129,7 +126,7 @@ PADS = {Border.CONSTANT: "constant", Border.EDGE: "edge", Border.REFLECT: "refle
 
 
 @given(images(size=any_size), st.sampled_from(list(PADS)), *[st.integers(0, 5)] * 4, st.booleans(), tiles)
-def test_mirrored_and_padded_is_numpys(image, border, left, top, right, bottom, turned, tile):
+def test_flipped_and_padded_equals_numpy(image, border, left, top, right, bottom, turned, tile):
     plan = plan_for(image)
     plan.flip()
     plan.flip(vertical=True)
@@ -171,8 +168,8 @@ fills = st.sampled_from([0, 7, (1, 2, 3), 0.25, -3.0, 300.0, np.inf, np.nan])
     st.sampled_from([None, "flip", "vertical flip", "transpose", "median"]),
     tiles,
 )
-def test_a_matrix_alone(image, kind, values, limit, fill, move, tile):
-    """From packed bytes to packed bytes without planes in between: the same bits whatever the numbers."""
+def test_a_single_matrix_on_uint8(image, kind, values, limit, fill, move, tile):
+    """From packed uint8 to packed uint8 without planes: the same bits for any matrix."""
     values = np.reshape(values, (3, 4))
     if kind != "any":
         values[:, 3] = 0.0
@@ -193,8 +190,8 @@ def test_a_matrix_alone(image, kind, values, limit, fill, move, tile):
 
 
 @given(images(size=any_size), st.floats(-2, 2, width=32), st.floats(-300, 300, width=32))
-def test_a_matrix_alone_is_numpys(image, gain, shift):
-    """Against NumPy, in the same order of float32 sums."""
+def test_a_single_matrix_equals_numpy(image, gain, shift):
+    """Compares with NumPy, in the same order of float32 sums."""
     mixed = np.float32([[0.25, gain, 0, shift], [0, 0.5, -0.5, 0], [1, 0, 0.5, 0]])
     plan = plan_for(image)
     plan.append(operations.matrix(1, 255.0, mixed))

@@ -1,4 +1,4 @@
-"""Operations on the colours of single pixels against OpenCV, Pillow and tests/references/color.py."""
+"""Point operations against OpenCV, Pillow and tests/references/color.py."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ uint8_images = images(sizes(5000))
 float_images = images(sizes(5000), dtype=np.float32)
 seeds = st.integers(0, 2**32 - 1)
 
-# Every level of every channel, in (16, 16, 3), beside grays and beside the other channels' levels.
+# (16, 16, 3): every level of every channel, combined with grays and with other levels.
 RAMP = np.stack([np.arange(256), np.arange(256)[::-1], np.roll(np.arange(256), 85)], axis=1).reshape(16, 16, 3)
 GRAYS = np.repeat(np.arange(256), 3).reshape(16, 16, 3)
 ALL_LEVELS = np.concatenate([RAMP, GRAYS]).astype(np.uint8)
 
-# name -> (the operation in a plan, its reference), for one parameter
+# name -> (operation, reference), each with one parameter
 ONE_PARAMETER = {
     "brightness": (operations.brightness, reference.brightness),
     "contrast": (operations.contrast, reference.contrast),
@@ -38,7 +38,7 @@ ONE_PARAMETER = {
 
 
 def applied(make, image, *parameters, dtype=None):
-    """`image` after one operation."""
+    """Runs one operation on `image`."""
     plan = plan_for(image)
     plan.append(make(1, plan.limit, *parameters))
     return run_one(plan, image, dtype if dtype is not None else _same_type(image))
@@ -73,7 +73,7 @@ def test_all_levels_are_rounded_and_saturated(name, parameter):
     assert_close(applied(make, ALL_LEVELS, parameter), want, tolerances.ROUNDING_LEVELS)
 
 
-def test_truncation_would_be_noticed():
+def test_truncation_is_detected():
     want = reference.brightness(ALL_LEVELS.astype(np.float64), 0.37, 255.0)
     with pytest.raises(AssertionError):
         assert_close(want.astype(np.uint8), want, tolerances.ROUNDING_LEVELS)
@@ -81,7 +81,7 @@ def test_truncation_would_be_noticed():
 
 @pytest.mark.parametrize("name", ONE_PARAMETER)
 @given(image=uint8_images, factor=factors)
-def test_on_bytes(name, image, factor):
+def test_on_uint8(name, image, factor):
     make, formula = ONE_PARAMETER[name]
     factor = factor / 2 - 0.5 if name == "hue" else factor
     want = reference.levels(formula(image.astype(np.float64), factor, 255.0))
@@ -117,13 +117,13 @@ def test_the_neutral_parameter_changes_nothing(name, image):
     ],
 )
 @given(image=uint8_images, factor=factors)
-def test_enhancements_are_pillows(name, enhance, image, factor):
+def test_enhancements_equal_pillow(name, enhance, image, factor):
     want = np.asarray(enhance(Image.fromarray(image)).enhance(factor))
     assert_close(applied(ONE_PARAMETER[name][0], image, factor), want, tolerances.PILLOW_COLOR_LEVELS)
 
 
 @given(uint8_images)
-def test_gray_is_pillows(image):
+def test_gray_equals_pillow(image):
     plan = plan_for(image)
     plan.append(operations.grayscale(1))
     got = run_one(plan, image, Type.UINT8)
@@ -137,7 +137,7 @@ def test_gray_is_pillows(image):
 
 
 @given(uint8_images, turns)
-def test_hue_is_opencvs(image, turn):
+def test_hue_equals_opencv(image, turn):
     hsv = cv2.cvtColor(image.astype(np.float32) / 255, cv2.COLOR_RGB2HSV)
     hsv[..., 0] = (hsv[..., 0] + 360 * turn) % 360
     want = reference.levels(255.0 * cv2.cvtColor(hsv, cv2.COLOR_HSV2RGB).astype(np.float64))
@@ -145,7 +145,7 @@ def test_hue_is_opencvs(image, turn):
 
 
 @pytest.mark.parametrize(("turn", "order"), [(1 / 3, [2, 0, 1]), (-1 / 3, [1, 2, 0]), (1.0, [0, 1, 2])])
-def test_a_third_of_the_circle_exchanges_channels(turn, order):
+def test_a_hue_shift_of_a_third_permutes_channels(turn, order):
     assert_same(applied(operations.hue, ALL_LEVELS, turn), ALL_LEVELS[..., order])
 
 
@@ -153,7 +153,7 @@ def test_a_third_of_the_circle_exchanges_channels(turn, order):
 
 
 @given(uint8_images, st.lists(st.floats(-1, 1), min_size=12, max_size=12))
-def test_matrix_is_opencvs(image, values):
+def test_matrix_equals_opencv(image, values):
     values = np.array(values).reshape(3, 4)
     values[:, 3] *= 100
     got = applied(operations.matrix, image, values)
@@ -161,8 +161,8 @@ def test_matrix_is_opencvs(image, values):
 
 
 @given(float_images, st.lists(st.floats(-2, 2), min_size=12, max_size=12), st.tuples(*[st.integers(0, 2)] * 3))
-def test_matrix_is_the_references(image, values, rows):
-    values = np.array(values).reshape(3, 4)[list(rows)]  # of which some or all may be alike
+def test_matrix_equals_the_reference(image, values, rows):
+    values = np.array(values).reshape(3, 4)[list(rows)]  # some or all rows may be equal
     want = reference.matrix(image.astype(np.float64), values, 1.0)
     assert_close(applied(operations.matrix, image, values), want, tolerances.MATRIX)
 
@@ -171,14 +171,14 @@ def test_matrix_is_the_references(image, values, rows):
 
 
 @given(uint8_images, seeds)
-def test_lut_is_opencvs(image, seed):
+def test_lut_equals_opencv(image, seed):
     table = np.random.default_rng(seed).integers(0, 256, (3, 256), dtype=np.uint8)
     assert_same(looked_up(image, table), cv2.LUT(image, np.ascontiguousarray(table.T[None])))
     assert_same(looked_up(image, table[0]), cv2.LUT(image, table[0]))
 
 
 @given(float_images, seeds)
-def test_lut_of_floats_is_the_references(image, seed):
+def test_lut_of_floats_equals_the_reference(image, seed):
     table = np.random.default_rng(seed).integers(0, 256, (3, 256), dtype=np.uint8)
     want = reference.look_up(image.astype(np.float64), table, 1.0)
     assert_close(looked_up(image, table), want, tolerances.COLOR)
@@ -250,7 +250,7 @@ def test_to_float_scales(image, scale):
     assert_close(run_one(plan, image), image / (255.0 if scale else 1.0), tolerances.COLOR)
 
 
-def test_normalized_images_do_not_become_bytes():
+def test_normalized_images_cannot_be_uint8():
     plan = plan_for(ALL_LEVELS)
     plan.normalize([0.5] * 3, [0.5] * 3)
     with pytest.raises(TransformError, match="normalized images"):
@@ -276,7 +276,7 @@ def test_nothing_is_rounded_between_operations(image, brightness, saturation, tu
 
 
 @given(float_images, factors, factors)
-def test_contrast_means_the_image_as_it_is_then(image, first, second):
+def test_contrast_uses_the_mean_at_its_point_in_the_program(image, first, second):
     assume(image.size)
     plan = plan_for(image)
     plan.flip()

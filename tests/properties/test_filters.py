@@ -1,4 +1,4 @@
-"""Blurs and sharpness against OpenCV, Pillow and tests/references/filters.py; what all filters do, medians too."""
+"""Blurs and sharpness against OpenCV, Pillow and tests/references/filters.py; properties of all filters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sharpened(image, factor, **options):
 
 
 def taps_of(kernel):
-    """Every weight of a (K, L) kernel as a tap."""
+    """The weights of a (K, L) kernel as taps."""
     dy, dx = np.mgrid[: kernel.shape[0], : kernel.shape[1]]
     return np.stack([dy - kernel.shape[0] // 2, dx - kernel.shape[1] // 2, kernel], axis=-1).reshape(-1, 3)
 
@@ -54,25 +54,25 @@ def taps_of(kernel):
 
 
 @given(images(size=any_size, dtype=np.float32), odd, odd, sigmas, tiles)
-def test_gaussian_blur_is_opencvs(image, across, down, sigma, tile):
+def test_gaussian_blur_equals_opencv(image, across, down, sigma, tile):
     want = cv2.GaussianBlur(image, (across, down), sigma, borderType=cv2.BORDER_REFLECT_101)
     assert_close(blurred(image, (across, down), sigma, tile=tile), want, CONVOLUTION)
 
 
 @given(images(size=any_size), odd, sigmas)
-def test_gaussian_blur_of_bytes_is_opencvs(image, size, sigma):
-    """In floats: OpenCV's weights for bytes have 8 bits, and where borders repeat a pixel their errors add up."""
+def test_gaussian_blur_of_uint8_equals_opencv(image, size, sigma):
+    """In floats: OpenCV's uint8 weights have 8 bits, and their errors add up where a border repeats a pixel."""
     want = cv2.GaussianBlur(image.astype(np.float32), (size, size), sigma, borderType=cv2.BORDER_REFLECT_101)
     assert_close(blurred(image, (size, size), sigma), want, ROUNDING_LEVELS)
 
 
-def test_gaussian_blur_where_opencvs_weights_are_far_off():
+def test_gaussian_blur_where_opencvs_weights_are_inexact():
     image = np.array([[[255] * 3, [0] * 3]], dtype=np.uint8)
     assert blurred(image, (13, 13), 2.1875).tolist() == [[[128] * 3, [127] * 3]]
 
 
 @given(images(size=small, dtype=np.float32), odd, odd, sigmas)
-def test_gaussian_blur_is_the_references(image, across, down, sigma):
+def test_gaussian_blur_equals_the_reference(image, across, down, sigma):
     assert_close(
         blurred(image, (across, down), sigma), reference.gaussian_blur(image, (across, down), sigma), CONVOLUTION
     )
@@ -83,7 +83,7 @@ def test_a_narrow_gaussian_changes_nothing(image, size):
     assert_same(blurred(image, (size, size), 0.05), image)
 
 
-def test_another_sigma_would_be_noticed():
+def test_another_sigma_is_detected():
     image = np.random.default_rng(0).random((20, 20, 3), dtype=np.float32)
     with pytest.raises(AssertionError):
         assert_close(blurred(image, (5, 5), 1.0), reference.gaussian_blur(image, (5, 5), 1.01), CONVOLUTION)
@@ -93,14 +93,14 @@ def test_another_sigma_would_be_noticed():
 
 
 @given(st.data(), images(size=any_size, dtype=np.float32), odd, odd, st.sampled_from(list(OPENCV_BORDERS)), tiles)
-def test_a_stencil_is_opencvs_filter2d(data, image, height, width, border, tile):
+def test_a_stencil_equals_opencvs_filter2d(data, image, height, width, border, tile):
     kernel = np.random.default_rng(data.draw(st.integers(0, 99))).normal(0, 0.3, (height, width))
     kernel[np.random.default_rng(0).random(kernel.shape) < 0.5] = 0
     kernel /= max(np.abs(kernel).sum(), 1e-3)
     plan = plan_for(image)
     plan.stencil(taps_of(kernel), border=border)
     reach = height // 2, width // 2
-    # OpenCV mirrors no further than once.
+    # OpenCV mirrors only once.
     if border in (Border.REFLECT, Border.SYMMETRIC) and (image.shape[0] <= reach[0] or image.shape[1] <= reach[1]):
         want = reference.correlate(image, kernel, border.name.lower())
     else:
@@ -109,7 +109,7 @@ def test_a_stencil_is_opencvs_filter2d(data, image, height, width, border, tile)
 
 
 @given(st.data(), images(size=small, dtype=np.float32), odd, odd, BORDERS)
-def test_a_stencil_is_the_references(data, image, height, width, border):
+def test_a_stencil_equals_the_reference(data, image, height, width, border):
     kernel = np.random.default_rng(data.draw(st.integers(0, 99))).normal(0, 0.3, (height, width))
     kernel /= np.abs(kernel).sum()
     plan = plan_for(image)
@@ -123,13 +123,13 @@ def test_a_stencil_is_the_references(data, image, height, width, border):
 
 
 @given(images(size=any_size), st.floats(0, 3), tiles)
-def test_sharpness_is_pillows(image, factor, tile):
+def test_sharpness_equals_pillow(image, factor, tile):
     want = np.asarray(ImageEnhance.Sharpness(Image.fromarray(image)).enhance(factor))
     assert_close(sharpened(image, factor, tile=tile), want, PILLOW_SHARPNESS_LEVELS)
 
 
 @given(images(size=any_size, dtype=np.float32), st.floats(0, 3), tiles)
-def test_sharpness_is_the_references(image, factor, tile):
+def test_sharpness_equals_the_reference(image, factor, tile):
     assert_close(sharpened(image, factor, tile=tile), reference.adjust_sharpness(image, factor, 1.0), CONVOLUTION)
 
 
@@ -142,7 +142,7 @@ def test_sharpness_of_one_changes_nothing(image):
 
 
 def motion_kernel(size, angle, direction, filter=Filter.NEAREST):
-    """(size, size): the shipped taps, laid out."""
+    """(size, size): the taps as a dense kernel."""
     (taps,) = motion_taps(np.array([size]), np.array([angle]), np.array([direction]), filter)
     kernel = np.zeros((size, size))
     for dy, dx, weight in taps:
@@ -151,26 +151,26 @@ def motion_kernel(size, angle, direction, filter=Filter.NEAREST):
 
 
 @given(odd.filter(lambda k: k > 1), st.floats(-360, 360), st.floats(-1, 1), st.sampled_from(["nearest", "bilinear"]))
-def test_motion_kernels_are_the_references(size, angle, direction, filter):
+def test_motion_kernels_equal_the_reference(size, angle, direction, filter):
     got = motion_kernel(size, angle, direction, Filter[filter.upper()])
     np.testing.assert_allclose(got, reference.motion_kernel(size, angle, direction, filter), atol=1e-8)
     assert abs(got.sum() - 1) < 1e-9
 
 
-def test_motion_goes_where_it_says():
-    """Along the row at 0 degrees, most of it at the left end for direction 1; up on the right at 45 degrees."""
+def test_motion_angle_and_direction():
+    """0 degrees: along the row, heaviest at the left end for direction 1; 45 degrees: up to the right."""
     row = motion_kernel(5, 0.0, 1.0)
     np.testing.assert_allclose(row[2], np.array([4, 3, 2, 1, 0]) / 10, atol=1e-9)
     np.testing.assert_allclose(np.delete(row, 2, axis=0), 0)
     np.testing.assert_allclose(motion_kernel(5, 90.0, 0.0)[:, 2], 0.2, atol=1e-9)
-    # direction 1 puts most at what was the left end: turned counter-clockwise by a quarter, the lower.
+    # Direction 1 is heaviest at the left end; a quarter rotation counter-clockwise moves it to the lower end.
     np.testing.assert_allclose(motion_kernel(5, 90.0, 1.0)[:, 2], np.array([0, 1, 2, 3, 4]) / 10, atol=1e-9)
     slanted = motion_kernel(3, 45.0, 0.0)
     assert slanted[0, 2] > 0 and slanted[2, 0] > 0 and slanted[0, 0] == slanted[2, 2] == 0
 
 
 @given(images(size=any_size, dtype=np.float32), odd.filter(lambda k: k > 1), st.floats(-180, 180), st.floats(-1, 1))
-def test_motion_blur_is_opencvs_filter2d(image, size, angle, direction):
+def test_motion_blur_equals_opencvs_filter2d(image, size, angle, direction):
     plan = plan_for(image)
     plan.stencil(motion_taps(np.array([size]), np.array([angle]), np.array([direction]), Filter.BILINEAR))
     kernel = reference.motion_kernel(size, angle, direction, "bilinear")
@@ -191,8 +191,8 @@ FILTERS = {
 @pytest.mark.parametrize("name", FILTERS)
 @settings(max_examples=40)
 @given(st.data(), images(size=any_size), tiles)
-def test_what_surrounds_a_filter_folds(name, data, image, tile):
-    """A crop before it and geometry and operations after it: the same bytes as one by one, in one pass."""
+def test_geometry_around_a_filter_shares_its_pass(name, data, image, tile):
+    """A crop before it, geometry and operations after it: one pass, with the bytes of single steps."""
     top, left, height, width = data.draw(boxes(*image.shape[:2]))
     inner = data.draw(boxes(height, width))
     border = data.draw(st.sampled_from([Border.CONSTANT, Border.EDGE, Border.REFLECT, Border.SYMMETRIC]))
@@ -222,8 +222,8 @@ def test_what_surrounds_a_filter_folds(name, data, image, tile):
 @pytest.mark.parametrize("name", FILTERS)
 @settings(max_examples=25)
 @given(images(size=small), st.sampled_from(["flip", "turn", "pad", "resize", "operation", "filter"]))
-def test_a_filter_sees_what_was_made_before_it(name, image, before):
-    """It begins a pass after anything but a crop, and is the same as on the finished image."""
+def test_a_filter_sees_the_result_of_earlier_steps(name, image, before):
+    """A filter begins a pass after anything but a crop, and equals the filter of the finished image."""
     plan = plan_for(image)
     if before == "flip":
         plan.flip()
@@ -240,7 +240,7 @@ def test_a_filter_sees_what_was_made_before_it(name, image, before):
     twin = plan_for(image)
     FILTERS[name](plan)
     assert plan.compile().launches == 2
-    # The same again, with a barrier that must change nothing.
+    # A barrier must change nothing.
     if before == "filter":
         twin.median(3)
     elif before == "operation":
@@ -274,7 +274,7 @@ def test_a_resize_or_warp_after_a_filter_begins_a_pass(name, image, h, w):
         assert (h, w) == image.shape[:2]
 
 
-def test_samples_of_one_batch_are_filtered_each_for_itself():
+def test_each_sample_has_its_own_filter():
     batch = [np.random.default_rng(k).integers(0, 256, (9 + k, 30 - k, 3), dtype=np.uint8) for k in range(6)]
     programs = [[], ["convolve"], ["stencil", "median"], ["median"], ["jpeg", "sharpness"], ["sharpness"]]
     plan = plan_for(*batch)
@@ -308,12 +308,12 @@ def test_samples_of_one_batch_are_filtered_each_for_itself():
         (lambda p: p.median(9), r"not \[9\]"),
     ],
 )
-def test_what_does_not_fit_is_refused(write, message):
+def test_invalid_arguments_are_refused(write, message):
     with pytest.raises(TransformError, match=message):
         write(plan_for(np.zeros((3, 3, 3), np.uint8)))
 
 
-def test_nobody_is_chosen():
+def test_no_sample_is_selected():
     image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
     plan, nobody = plan_for(image), np.array([False])
     plan.convolve(gaussian_weights(5, [1.2]), [1.0], where=nobody)
@@ -325,7 +325,7 @@ def test_nobody_is_chosen():
 
 
 @given(st.data(), any_size, st.booleans(), tiles)
-def test_a_frame_wider_than_what_the_taps_look_at_stays(data, size, turned, tile):
+def test_a_frame_wider_than_the_taps_stays_unchanged(data, size, turned, tile):
     image = data.draw(images(size=st.just(size), dtype=np.uint8))
     plan = plan_for(image)
     plan.stencil([[0, 0, 0.5]], frame=2)
@@ -347,8 +347,8 @@ wide = st.tuples(st.integers(1, 4), st.integers(250, 530))
 @given(
     st.data(), any_size | wide, st.sampled_from([np.uint8, np.float32]), st.sampled_from(["convolve", "stencil"]), tiles
 )
-def test_shown_as_it_lies_or_turned_round(data, size, dtype, name, tile):
-    """An image that is mirrored after the filter goes another way (kernels/cpu/sliding_window.h): the same bits."""
+def test_sliding_window_equals_the_common_path(data, size, dtype, name, tile):
+    """A flip after the filter disables the sliding window (kernels/cpu/sliding_window.h): the same bits."""
     image = data.draw(images(size=st.just(size), dtype=dtype))
     step, _, _ = data.draw(steps(name, *size))
     mix = data.draw(st.booleans())
@@ -372,8 +372,8 @@ def test_shown_as_it_lies_or_turned_round(data, size, dtype, name, tile):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 @pytest.mark.parametrize("count", [15, 17, 31, 33])
-def test_wide_filters_shown_as_it_lies_or_turned_round(count, dtype):
-    """On both sides of the most rows that are kept, and wider than what is made together."""
+def test_sliding_window_of_wide_filters_equals_the_common_path(count, dtype):
+    """Rows around the limit of the window, and images wider than a group of columns."""
     rng = np.random.default_rng(count)
     down, across = (rng.uniform(-1, 1, count).astype(np.float32) for _ in range(2))
     for h, w in ((40, 70), (3, 530)):

@@ -1,4 +1,4 @@
-"""What a plan folds together, and how it is cut up to be run, does not change the result."""
+"""Folding steps into one pass, tiles, and instruction sets do not change the result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def image_and_chain(draw, dtype=np.float32, longest=7, turns=True):
 
 
 def one_by_one(image: np.ndarray, chain: Chain) -> np.ndarray:
-    """Each step as a plan of its own, on float32 images."""
+    """Runs each step as its own plan on float32 images."""
     for step in chain.steps:
         plan = plan_for(image)
         step.write(plan)
@@ -35,8 +35,8 @@ def one_by_one(image: np.ndarray, chain: Chain) -> np.ndarray:
 
 
 @given(image_and_chain(turns=False))
-def test_folded_is_one_by_one(case):
-    """Bit for bit, unless a smooth resize follows a flip: see `strategies.chains`."""
+def test_folded_steps_equal_single_steps(case):
+    """Bit for bit, unless a smooth resize follows a flip (`strategies.chains`)."""
     image, chain = case
     got, want = run_one(write(plan_for(image), chain.steps), image), one_by_one(image, chain)
     if chain.exact:
@@ -45,7 +45,7 @@ def test_folded_is_one_by_one(case):
         assert_close(got, want, tolerances.MIRRORED_CHAIN)
 
 
-def test_folded_is_one_by_one_sees_a_wrong_order():
+def test_a_wrong_order_is_detected():
     image = np.random.default_rng(0).random((9, 9, 3), dtype=np.float32)
     chain = [Step("flip", {"vertical": False}), Step("crop", {"top": 0, "left": 0, "height": 9, "width": 4})]
     with pytest.raises(AssertionError):
@@ -61,7 +61,7 @@ def test_folded_is_one_by_one_sees_a_wrong_order():
 
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), types, layouts)
 def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
-    """Different sizes and programs; each step is written with `where` for the samples whose turn it is."""
+    """Different sizes and programs; each step is written for its samples with `where`."""
     cases = data.draw(st.lists(image_and_chain(dtype, 4), min_size=1, max_size=4))
     batch = [image for image, _ in cases]
     plan = plan_for(*batch)
@@ -74,14 +74,14 @@ def test_a_batch_of_n_is_n_batches_of_one(data, dtype, target, layout):
 
 
 @given(st.data())
-def test_shared_steps_apply_where_they_should(data):
+def test_shared_steps_apply_to_selected_samples(data):
     batch = data.draw(st.lists(images(some_sizes), min_size=2, max_size=5))
     height = min(image.shape[0] for image in batch)
     width = min(image.shape[1] for image in batch)
     first = [Step("crop", {"top": 0, "left": 0, "height": height, "width": width})]
     rest = data.draw(chains((height, width), 4)).steps
     masks = [np.array(data.draw(st.lists(st.booleans(), min_size=len(batch), max_size=len(batch)))) for _ in rest]
-    # A step that was drawn for the size that the others leave may not fit an image that skipped one of them.
+    # A step drawn for the size after earlier steps may not fit an image that skipped one of them.
     pairs = [(s, m) for s, m in zip(rest, masks, strict=True) if s.name not in ("crop", "resize", "pad")]
     plan = write(plan_for(*batch), first)
     for step, mask in pairs:
@@ -124,21 +124,21 @@ def test_arguments_may_be_one_per_sample(data):
 
 
 @given(image_and_chain(), tiles, types, layouts)
-def test_tiles_do_not_show(case, tile, target, layout):
+def test_tiles_do_not_change_the_result(case, tile, target, layout):
     image, chain = case
     whole, cut = (run_one(write(plan_for(image), chain.steps), image, target, layout, tile=t) for t in (None, tile))
     assert_same(cut, whole)
 
 
 @given(image_and_chain(np.uint8), tiles, types, layouts)
-def test_tiles_of_bytes_do_not_show(case, tile, target, layout):
+def test_tiles_do_not_change_uint8_passes(case, tile, target, layout):
     image, chain = case
     whole, cut = (run_one(write(plan_for(image), chain.steps), image, target, layout, tile=t) for t in (None, tile))
     assert_same(cut, whole)
 
 
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), types)
-def test_instruction_sets_do_not_show(case, target):
+def test_instruction_sets_do_not_change_the_result(case, target):
     image, chain = case
     results = [run_one(write(plan_for(image), chain.steps), image, target, isa=isa) for isa in ISAS]
     for result in results[1:]:
@@ -149,7 +149,7 @@ def test_instruction_sets_do_not_show(case, target):
 
 
 @given(st.sampled_from([np.uint8, np.float32]).flatmap(image_and_chain), st.booleans())
-def test_the_region_is_all_that_is_read(case, tiled):
+def test_only_the_region_is_read(case, tiled):
     image, chain = case
     tile = (7, 13) if tiled else None
     whole = run_one(write(plan_for(image), chain.steps), image, tile=tile)
@@ -158,7 +158,7 @@ def test_the_region_is_all_that_is_read(case, tiled):
 
 
 def poisoned(image: np.ndarray, region: np.ndarray) -> np.ndarray:
-    """`image` with NaN in place of what lies outside the region."""
+    """`image` with NaN outside the region."""
     y0, x0, y1, x1 = region
     result = np.full_like(image, np.nan)
     result[y0:y1, x0:x1] = image[y0:y1, x0:x1]
@@ -191,7 +191,7 @@ def test_the_region_of_a_crop_is_the_crop():
 
 @pytest.mark.parametrize("left", [0, 15])
 def test_a_stretched_filter_at_the_windows_edge_stays_in_the_region(left):
-    """One column of a strong reduction: its taps are cut off at the edge, on the other side they end in the region."""
+    """One column of a strong shrink: the edge cuts its taps off on one side; on the other they end in the region."""
     image = np.random.default_rng(1).random((64, 64, 3), dtype=np.float32)
 
     def plan():

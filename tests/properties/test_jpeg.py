@@ -1,4 +1,4 @@
-"""JPEG: Pillow's bytes, and the standard in real numbers."""
+"""JPEG compression against Pillow, bit for bit, and against the standard in float64."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ def coded(image: np.ndarray, quality: int, **options) -> np.ndarray:
 
 
 @given(images(size=small | sizes(20_000)), qualities, tiles)
-def test_is_pillows_save_and_load(image, quality, tile):
-    """To the byte, whatever the size, the quality and the tile."""
+def test_equals_pillows_save_and_load(image, quality, tile):
+    """Bit for bit, for every size, quality and tile."""
     assert_same(coded(image, quality, tile=tile), reference.by_pillow(image, quality))
 
 
 @pytest.mark.parametrize("quality", [1, 2, 25, 50, 99, 100])
-def test_the_largest_coefficients_are_pillows(quality):
-    """White, black, and blocks that are as like each of the DCT's 64 patterns, or as unlike, as black and white allow:
-    what the DCT adds up is nowhere larger."""
+def test_the_largest_coefficients_equal_pillow(quality):
+    """Blocks of white, black, and the sign of each of the DCT's 64 patterns: no block has larger sums."""
     i = np.arange(8)
     waves = np.cos((2 * i + 1) * i[:, None] * np.pi / 16) >= 0
     patterns = waves[:, None, :, None] == waves[None, :, None, :]  # [down, across, y, x]
@@ -61,9 +60,9 @@ def test_floats_are_coded_as_levels(image, quality):
 
 
 @pytest.mark.parametrize("quality", [10, 50, 75, 95])
-def test_is_near_the_standard_in_real_numbers(quality):
-    """On a smooth picture: what is left is half a level of rounding in each of four steps, and coefficients beside the
-    middle of two steps. The artefacts themselves are far larger."""
+def test_is_near_the_standard_in_float64(quality):
+    """Differences on a smooth image: half a level of rounding in each of four steps, and coefficients near the middle
+    of two quantization_tables steps. The artefacts themselves are far larger."""
     noise = np.random.default_rng(0).integers(0, 256, (61, 75, 3), dtype=np.uint8)
     image = cv2.GaussianBlur(noise, (0, 0), 2)
     got, want = coded(image, quality), reference.jpeg(image, quality)
@@ -72,15 +71,15 @@ def test_is_near_the_standard_in_real_numbers(quality):
     assert psnr(got, image) < 48
 
 
-def test_steps_are_those_in_pillows_header():
+def test_quantisation_steps_equal_pillows_header():
     for quality in range(1, 101):
         np.testing.assert_array_equal(quantization_tables(quality)[0], reference.steps(quality))
 
 
 @settings(max_examples=50)
 @given(st.data(), images(size=small), qualities)
-def test_what_surrounds_it_folds(data, image, quality):
-    """A crop before it, and all geometry and operations after it, in one pass, reading no more than its region."""
+def test_geometry_around_it_shares_its_pass(data, image, quality):
+    """A crop before it, geometry and operations after it: one pass, which reads only its region."""
     box = top, left, height, width = data.draw(boxes(*image.shape[:2]))
     inner = data.draw(boxes(height, width))
     border = data.draw(st.sampled_from([Border.CONSTANT, Border.EDGE, Border.REFLECT, Border.SYMMETRIC]))
@@ -140,13 +139,13 @@ def test_each_sample_has_its_quality():
         assert_same(got, batch[k] if quality is None else reference.by_pillow(batch[k], quality))
 
 
-def test_another_quality_would_be_noticed():
+def test_another_quality_is_detected():
     image = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
     with pytest.raises(AssertionError):
         assert_same(coded(image, 50), reference.by_pillow(image, 51))
 
 
-def test_floats_that_are_no_levels_reach_no_memory_of_others():
+def test_floats_far_outside_the_range_stay_in_their_memory():
     image = np.random.default_rng(0).random((19, 23, 3), dtype=np.float32)
     image[::3, ::4] = [np.nan, np.inf, -np.inf]
     plan = plan_for(image)
@@ -155,7 +154,7 @@ def test_floats_that_are_no_levels_reach_no_memory_of_others():
 
 
 @pytest.mark.parametrize("quality", [0, 101, -1])
-def test_what_is_no_quality_is_refused(quality):
+def test_a_quality_out_of_range_is_refused(quality):
     with pytest.raises(TransformError, match=f"quality is 1 to 100, not .{quality}"):
         plan_for(np.zeros((3, 3, 3), np.uint8)).jpeg(quality)
 

@@ -1,4 +1,4 @@
-"""Tables in place of runs of operations: the very same bits."""
+"""Look-up tables that replace runs of operations give the same bits."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ OPERATIONS = {
     st.sampled_from(list(Type)),
     st.sampled_from([np.uint8, np.float32]),
 )
-def test_nothing_changes(steps, target, source):
-    """Also where only some of the samples have an operation; and in images that are too small to gain from a table."""
+def test_the_results_are_the_same(steps, target, source):
+    """Also with an operation for some samples only, and in images too small to gain from a table."""
     rng = np.random.default_rng(0)
     images = [rng.integers(0, 256, (7 + i, 9, 3)).astype(source) / (1 if source is np.uint8 else 255) for i in range(3)]
     images = [image.astype(source) for image in images]
@@ -79,7 +79,7 @@ def codes(tables, sample=0):
     return [OpCode(code) for code in tables.ops["code"][row["op_begin"] : row["op_end"]]]
 
 
-def test_what_becomes_a_table():
+def test_which_runs_are_fused():
     def after(*writes, source=Type.UINT8, target=Type.FLOAT32, layout=Layout.CHW, n=1, side=100):
         plan = Plan([side] * n, [side] * n, source_type=source)
         for write in writes:
@@ -121,7 +121,7 @@ def test_what_becomes_a_table():
 
 
 @pytest.mark.parametrize("limit", [1.0, 255.0])
-def test_a_table_holds_what_the_operations_make(limit):
+def test_a_table_equals_the_operations(limit):
     image = np.tile(np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3), (6, 6, 1))
     plan = run_plans.plan_for(image)
     if limit == 1.0:

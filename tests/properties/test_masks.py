@@ -1,4 +1,4 @@
-"""Operations that know where a pixel stands: erase, noise and masks, against tests/references/masks.py."""
+"""Positional operations: erase, noise and masks, against tests/references/masks.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_noise(image, rectangle, key, mean, std):
 
 
 @given(some_images, keys)
-def test_ratios_of_none_and_all(image, key):
+def test_ratios_of_0_and_1(image, key):
     for ratio, want in ((0.0, image), (1.0, np.zeros_like(image))):
         plan = plan_for(image)
         plan.append(operations.mask(1, ratio, as_keys(key)))
@@ -56,8 +56,8 @@ def test_ratios_of_none_and_all(image, key):
 
 
 @given(some_images, keys, st.integers(1, 15), st.booleans())
-def test_positions_are_those_of_the_image_at_that_point(image, key, sixteenths, vertical):
-    """Geometry that follows moves what was masked; it does not slip under the mask."""
+def test_positions_refer_to_the_image_at_that_point(image, key, sixteenths, vertical):
+    """Later geometry moves the masked pixels; it does not move pixels under the mask."""
     plan = plan_for(image)
     plan.flip(vertical=vertical)
     plan.append(operations.mask(1, sixteenths / 16, as_keys(key)))
@@ -79,7 +79,7 @@ def noise_of(key):
     return run_one(plan, BIG).astype(np.float64)
 
 
-def test_noise_is_normal_and_each_value_its_own():
+def test_noise_is_normal_and_independent():
     noise = noise_of((1, 2))
     n = noise.size
     assert abs(noise.mean()) < 4 / n**0.5 and abs(noise.std() - 1) < 4 / n**0.5

@@ -1,4 +1,4 @@
-"""Noise and grids: against the references, and that draws have the distribution they should, independently."""
+"""Noise and grids against the references; distribution and independence of the draws."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_gaussian(image, key, mean, std):
     assert_same_noise(clipped, np.clip(want, 0, 1 / max(std, 1)))
 
 
-def test_gaussian_of_a_radius_next_to_0():
-    """Found by the property above, in one run of many."""
+def test_gaussian_noise_of_a_radius_near_0():
+    """Found by the property above."""
     image = np.zeros((15, 127, 3), dtype=np.float32)
     got, want = with_noise(image, (1436, 1436), 0.0, 1.0), noise.add_noise(image, (1436, 1436), 0.0, 1.0)
     off = np.abs(got - want)
@@ -57,7 +57,7 @@ def test_gaussian_of_a_radius_next_to_0():
 
 @given(images(sizes(300), dtype=np.float32), keys, st.floats(0.002, 0.5))
 def test_shot(image, key, scale):
-    """Counts are whole: float32's error moves one in ten thousand of them."""
+    """Counts are integers: float32's error changes one in ten thousand."""
     want = noise.shot_noise(image.astype(np.float64), key, scale, 1.0)
     off = np.abs(with_shots(image, key, scale) - want) > tolerances.COLOR.most
     assert off.sum() <= 1 + off.size / 1000
@@ -83,7 +83,7 @@ def test_a_grid_of_whole_pixels_is_exact():
 
 
 @given(st.sampled_from(["gaussian", "shot"]), float_images, keys, tiles)
-def test_tiles_do_not_show(name, image, key, tile):
+def test_tiles_do_not_change_the_result(name, image, key, tile):
     draw = with_noise if name == "gaussian" else with_shots
     parameters = (0.0, 0.3) if name == "gaussian" else (0.05,)
     assert_same(draw(image, key, *parameters, tile=tile), draw(image, key, *parameters))
@@ -105,7 +105,7 @@ BLANK = np.zeros((H, W, 3), dtype=np.float32)
 
 
 def assert_independent(first, second):
-    """No correlation of values that have mean 0 and deviation 1."""
+    """Checks that values of mean 0 and deviation 1 are uncorrelated."""
     assert abs((first * second).mean()) < 4.5 / math.sqrt(first.size)
 
 
@@ -126,9 +126,9 @@ def test_gaussian_noise_is_normal_and_independent():
 
 
 @pytest.mark.parametrize("mean", [0.05, 0.7, 3.0, 11.9, 12.1, 40.0, 900.0])
-def test_shot_noise_counts_as_poisson_does(mean):
-    """Light of `mean` photons: mean, variance, skewness, and how often each count comes."""
-    scale = 1 / (mean + 10 * mean**0.5 + 10)  # what exceeds white is cut, so white is far away
+def test_shot_noise_is_poisson(mean):
+    """Mean, variance, skewness and frequencies of the counts for light of `mean` photons."""
+    scale = 1 / (mean + 10 * mean**0.5 + 10)  # white clips the counts, so it is far away
     light = np.full_like(BLANK, (mean * scale) ** (1 / 2.2))
     counts = np.rint(with_shots(light, (5, 6), scale).astype(np.float64) ** 2.2 / scale)
     n, limit = counts.size, round(1 / scale)
@@ -146,7 +146,7 @@ def test_shot_noise_counts_as_poisson_does(mean):
 
 
 def test_shot_noise_has_no_outliers():
-    """A sum of probabilities that ends just below 1 must not let a count run away."""
+    """A sum of probabilities that ends just below 1 must still end the count."""
     light = np.full((1000, 1000, 3), 0.5, np.float32)
     for mean in (0.01, 1.0, 11.9, 12.1):
         scale = float(np.float32(0.5) ** 2.2) / mean

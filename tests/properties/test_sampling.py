@@ -45,25 +45,25 @@ def levels(values):
 
 @given(images(), sides, small_sides)
 @example(WIDE, 4, 10)
-def test_nearest_is_opencvs(image, height, width):
+def test_nearest_equals_opencv(image, height, width):
     want = cv2.resize(image, (width, height), interpolation=cv2.INTER_NEAREST)
     assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
 
 
 @given(images(dtype=np.float32), small_sides, sides)
-def test_nearest_of_floats_is_opencvs(image, height, width):
+def test_nearest_of_floats_equals_opencv(image, height, width):
     want = cv2.resize(image, (width, height), interpolation=cv2.INTER_NEAREST)
     assert_same(resized(image, height, width, filter=Filter.NEAREST), want)
 
 
 @given(images(), sides, small_sides, SMOOTH)
-def test_interpolation_of_bytes_is_opencvs(image, height, width, filter):
+def test_interpolation_of_uint8_equals_opencv(image, height, width, filter):
     got = resized(image, height, width, filter=filter, antialias=False)
     assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE_LEVELS)
 
 
 @given(images(dtype=np.float32), small_sides, sides, SMOOTH)
-def test_interpolation_of_floats_is_opencvs(image, height, width, filter):
+def test_interpolation_of_floats_equals_opencv(image, height, width, filter):
     got = resized(image, height, width, filter=filter, antialias=False)
     assert_close(got, cv2.resize(image, (width, height), interpolation=OPENCV[filter]), tolerances.OPENCV_RESIZE)
 
@@ -73,16 +73,16 @@ def test_interpolation_of_floats_is_opencvs(image, height, width, filter):
 
 @given(images(), small_sides, sides)
 @example(WIDE, 4, 10)
-def test_antialiased_bilinear_is_pillows(image, height, width):
+def test_antialiased_bilinear_equals_pillow(image, height, width):
     want = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
     assert_close(resized(image, height, width), want, tolerances.PILLOW_BILINEAR_LEVELS)
 
 
 @given(images(), sides, small_sides)
 @example(WIDE, 4, 10)
-def test_antialiased_bicubic_is_pillows(image, height, width):
-    # In mode F, channel by channel: of uint8 images Pillow saturates the result of its first pass, so that an
-    # overshoot which the second pass would have averaged away is cut off. The kernels saturate once, at the end.
+def test_antialiased_bicubic_equals_pillow(image, height, width):
+    # In mode F, channel by channel: Pillow saturates uint8 images after its first pass, which clips overshoot that
+    # the second pass would average away. The kernels saturate once, at the end.
     planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
     want = np.stack([np.asarray(p.resize((width, height), Image.Resampling.BICUBIC)) for p in planes], axis=2)
     got = resized(image, height, width, filter=Filter.BICUBIC)
@@ -93,21 +93,21 @@ def test_antialiased_bicubic_is_pillows(image, height, width):
 
 
 @given(images(dtype=np.float32), small_sides, small_sides, FILTERS, st.booleans())
-def test_resize_is_the_references(image, height, width, filter, antialias):
+def test_resize_equals_the_reference(image, height, width, filter, antialias):
     got = resized(image, height, width, filter=filter, antialias=antialias)
     assert_close(got, reference.resize(image, height, width, filter.name.lower(), antialias), tolerances.RESIZE)
 
 
 @given(images(), small_sides, small_sides, SMOOTH, st.booleans())
-def test_resized_bytes_are_rounded_and_saturated(image, height, width, filter, antialias):
+def test_resized_uint8_is_rounded_and_saturated(image, height, width, filter, antialias):
     got = resized(image, height, width, filter=filter, antialias=antialias)
     want = reference.resize(image, height, width, filter.name.lower(), antialias)
     assert_close(got, np.clip(want, 0, 255), tolerances.ROUNDING_LEVELS)
 
 
 @given(images(), small_sides, small_sides, st.booleans())
-def test_a_cubics_overshoot_saturates_at_once_in_bytes_only(image, height, width, antialias):
-    """What follows the resize sees levels in 0 ... 255. Float images keep the overshoot, as in torchvision."""
+def test_bicubic_overshoot_saturates_at_once_in_uint8_only(image, height, width, antialias):
+    """Steps after the resize see levels in 0 ... 255. Float images keep the overshoot, as in torchvision."""
     from cuaug.plan import operations
 
     halves = []
@@ -147,16 +147,16 @@ def test_crop_after_resize_reads_past_the_crop(image, data, height, width, filte
 
 
 @given(st.data(), st.booleans())
-def test_a_resize_of_a_part_of_a_resize_is_one_interpolation(data, flip):
-    """Of an image that shows its columns' centres: a pixel shows where it comes from, however many lay between."""
+def test_resize_crop_resize_is_one_interpolation(data, flip):
+    """The image holds the centres of its columns, so each output value is its source coordinate."""
     image = np.tile(np.arange(12, dtype=np.float32)[:, None] + 0.5, (2, 1, 3))
-    plan, begin, scale = plan_for(image), 0.0, 1.0  # column c's centre shows begin + scale * (c + 0.5)
+    plan, begin, scale = plan_for(image), 0.0, 1.0  # the value of column c is begin + scale * (c + 0.5)
     width = 12
     for _ in range(data.draw(st.integers(2, 4))):
         resized = data.draw(st.integers(1, 40))
         plan.resize(2, resized, antialias=False)
         scale *= width / resized
-        assume(abs(abs(scale) - 1) > 1e-9)  # where nothing is scaled, a resize stops at the edge of a crop before it
+        assume(abs(abs(scale) - 1) > 1e-9)  # without scaling, a resize stops at the edge of a crop before it
         _, left, _, width = data.draw(boxes(2, resized))
         plan.crop(0, left, 2, width)
         begin += scale * left
@@ -192,7 +192,7 @@ margins = st.one_of(st.integers(0, 5), st.integers(0, 90))
 @given(images(sizes(2000)), margins, margins, margins, margins, BORDERS)
 @example(SEED.integers(0, 256, (1, 1, 3), dtype=np.uint8), 3, 4, 5, 6, Border.REFLECT)
 @example(SEED.integers(0, 256, (2, 3, 3), dtype=np.uint8), 30, 41, 52, 63, Border.SYMMETRIC)
-def test_pad_is_opencvs(image, left, top, right, bottom, border):
+def test_pad_equals_opencv(image, left, top, right, bottom, border):
     plan = plan_for(image)
     plan.pad(left, top, right, bottom, border=border, fill=(10, 20, 30))
     got = run_one(plan, image, Type.UINT8)
@@ -206,7 +206,7 @@ few = st.integers(1, 9)
 
 @given(images(st.tuples(few, few)), st.lists(st.tuples(few, few, few, few), min_size=1, max_size=3), BORDERS, st.data())
 def test_padding_is_padded_and_cropped(image, sides, border, data):
-    """Where a border turns back, it turns at the edge that there is by then; what it shows is decoded."""
+    """A reflecting border reflects at the edge of that moment; the region covers the pixels that it shows."""
     plan, want = plan_for(image), image
     for each in sides:
         plan.pad(*each, border=border, fill=(10, 20, 30))
@@ -239,7 +239,7 @@ def test_resizes_that_undo_each_other_leave_the_padding(image, before, after, bo
     plan.resize(2 * height, 2 * width, filter=filter)
     plan.resize(height, width, filter=filter)
     want = reference.pad(image, before, after, after, before, border.name.lower(), (10, 20, 30))
-    got = run_one(plan, image, Type.UINT8, layout)  # packed bytes stay bytes, planes are made by way of floats
+    got = run_one(plan, image, Type.UINT8, layout)  # packed uint8 takes the uint8 path, planes the common one
     assert_same(got if layout == Layout.HWC else got.transpose(1, 2, 0), want)
 
 
@@ -262,7 +262,7 @@ def test_identities(image, vertical, filter, antialias):
 
 @given(images(), FILTERS, st.booleans(), st.booleans())
 def test_a_resized_axis_leaves_the_other_alone(image, filter, antialias, vertical):
-    """The axis whose length stays is copied: equal rows stay equal to the row of a one-row image."""
+    """An axis of unchanged length is copied: equal rows stay equal to the row of a one-row image."""
     row = np.ascontiguousarray(image[:1])
     tall = np.ascontiguousarray(np.repeat(row, 6, axis=0))
     got = resized(tall, 6, 11, filter=filter, antialias=antialias)
@@ -284,7 +284,7 @@ def test_flip_of_resize_is_resize_of_flip(image, height, width, filter, antialia
 
 
 @given(images(), small_sides, small_sides, FILTERS, st.booleans())
-def test_one_colour_stays_that_colour(image, height, width, filter, antialias):
+def test_a_constant_image_stays_constant(image, height, width, filter, antialias):
     flat = np.ascontiguousarray(np.broadcast_to(image[0, 0], image.shape))
     got = resized(flat, height, width, filter=filter, antialias=antialias)
     assert_same(got, np.broadcast_to(image[0, 0], (height, width, 3)))
@@ -294,7 +294,7 @@ def test_one_colour_stays_that_colour(image, height, width, filter, antialias):
 
 
 @given(st.data(), st.sampled_from([np.uint8, np.float32]), st.integers(1, 70), FILTERS, st.booleans())
-def test_rows_may_lie_apart(data, dtype, gap, filter, antialias):
+def test_rows_may_have_any_pitch(data, dtype, gap, filter, antialias):
     image = data.draw(images(dtype=dtype))
     h, w, _ = image.shape
     memory = np.full((h, w + gap, 3), 200 if dtype == np.uint8 else np.nan, dtype=dtype)
@@ -303,7 +303,7 @@ def test_rows_may_lie_apart(data, dtype, gap, filter, antialias):
     assert_same(resized(memory[:, :w], **how), resized(image, **how))
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_arguments_are_refused():
     plan = plan_for(WIDE)
     with pytest.raises(TransformError, match=r"crop of 5 x 3 at row 0, column 2 does not fit an image of 4 x 941"):
         plan.crop(0, 2, 5, 3)

@@ -1,4 +1,4 @@
-"""Operations that know the whole image first, and point operations on levels: Pillow, OpenCV and the references."""
+"""Operations with statistics of the image, and point operations on levels, against Pillow, OpenCV and references."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ makes = st.sampled_from(
 
 @st.composite
 def narrow_images(draw) -> np.ndarray:
-    """(H, W, 3) uint8 whose channels keep to a part of the levels, down to one."""
+    """(H, W, 3) uint8 whose channels use a range of levels, down to a single one."""
     h, w = draw(sizes(5000))
     rng = np.random.default_rng(draw(seeds))
     low = rng.integers(0, 256, 3)
@@ -48,13 +48,13 @@ def pillow(image: np.ndarray, operation, *arguments) -> np.ndarray:
 
 
 @given(some_images, st.integers(1, 8), st.integers(0, 256))
-def test_bytes_are_pillows(image, bits, threshold):
+def test_point_operations_on_uint8_equal_pillow(image, bits, threshold):
     assert_same(applied(operations.posterize, image, bits), pillow(image, ImageOps.posterize, bits))
     assert_same(applied(operations.solarize, image, threshold), pillow(image, ImageOps.solarize, threshold))
     assert_same(applied(operations.invert, image), pillow(image, ImageOps.invert))
 
 
-def test_no_bits_are_black():
+def test_posterize_to_0_bits_is_black():
     assert_same(applied(operations.posterize, ALL_LEVELS, 0), np.zeros_like(ALL_LEVELS))
 
 
@@ -91,12 +91,12 @@ def test_permutation(image, order):
 
 
 @given(images(sizes(2000)), st.integers(1, 7), st.integers(1, 255), st.integers(5, 30), st.integers(5, 30))
-def test_levels_are_rounded_before_they_are_cut(image, bits, threshold, h, w):
-    """After a resize, levels have fractions: a bit mask and a comparison see the nearest whole ones."""
+def test_levels_are_rounded_before_comparison(image, bits, threshold, h, w):
+    """Levels have fractions after a resize: bit masks and comparisons use the nearest integer."""
     base = plan_for(image)
     base.resize(h, w)
     sampled = run_one(base, image).astype(np.float64) * 255.0
-    near = np.abs(sampled - np.floor(sampled) - 0.5) < 1e-3  # beside a boundary either is right
+    near = np.abs(sampled - np.floor(sampled) - 0.5) < 1e-3  # near a boundary both are right
     for make, formula, argument in (
         (operations.posterize, reference.posterize, bits),
         (operations.solarize, reference.solarize, threshold),
@@ -114,19 +114,19 @@ def test_levels_are_rounded_before_they_are_cut(image, bits, threshold, h, w):
 
 
 @given(some_images)
-def test_autocontrast_is_pillows_before_it_truncates(image):
+def test_autocontrast_equals_pillow_before_truncation(image):
     plan = plan_for(image)
     plan.append(operations.autocontrast(1, 255.0))
     got = run_one(plan, image).astype(np.float64) * 255.0
     want = pillow(image, ImageOps.autocontrast).astype(np.float64)
-    # Pillow's product may come out just below the whole number that it is.
+    # Pillow's product may be just below the exact integer.
     assert ((got > want - 1e-4) & (got < want + 1 + 1e-4)).all()
     assert_close(applied(operations.autocontrast, image), want, tolerances.PILLOW_AUTOCONTRAST_LEVELS)
 
 
 @given(some_images)
 def test_autocontrast_rounds_exactly(image):
-    """Halves up, also where 255 * (v - low) / (high - low) is a half exactly."""
+    """Halves round up, also where 255 * (v - low) / (high - low) is exactly a half."""
     low = image.min(axis=(0, 1)).astype(np.int64)
     span = image.max(axis=(0, 1)) - low
     stretched = (2 * 255 * (image - low) + span) // np.maximum(2 * span, 1)
@@ -141,8 +141,8 @@ def test_autocontrast_of_floats_has_the_exact_range(image, factor, bias):
 
 
 @given(st.integers(0, 255), st.tuples(st.integers(2, 40), st.integers(2, 40)), st.tuples(*[st.integers(1, 60)] * 2))
-def test_a_flat_image_that_was_resized_is_still_flat(level, size, resized):
-    """The weights add up to 1 only nearly: that must not be stretched."""
+def test_a_resized_flat_image_is_still_flat(level, size, resized):
+    """The weights sum to 1 only approximately: autocontrast must not stretch the error."""
     image = np.full((*size, 3), level, np.uint8)
     plan = plan_for(image)
     plan.resize(*resized)
@@ -154,19 +154,19 @@ def test_a_flat_image_that_was_resized_is_still_flat(level, size, resized):
 
 
 @given(some_images)
-def test_equalize_is_pillows(image):
+def test_equalize_equals_pillow(image):
     assert_same(applied(operations.equalize, image), pillow(image, ImageOps.equalize))
 
 
 @given(some_images)
-def test_equalize_of_floats_is_that_of_their_levels(image):
+def test_equalize_of_floats_uses_their_levels(image):
     floats = image.astype(np.float32) / np.float32(255)
     want = pillow(image, ImageOps.equalize) / 255.0
     assert_close(applied(operations.equalize, floats), want, tolerances.COLOR)
 
 
-def test_equalize_is_nearly_opencvs():
-    """OpenCV counts a level's own pixels among those below it, Pillow does not: they differ by its share."""
+def test_equalize_is_near_opencv():
+    """OpenCV counts the pixels of the level itself as darker, Pillow does not: they differ by its share."""
     rng = np.random.default_rng(0)
     image = np.clip(rng.normal(110, 25, (400, 500)), 0, 255).astype(np.uint8)
     got = applied(operations.equalize, np.repeat(image[..., None], 3, axis=2))[..., 0]
@@ -177,7 +177,7 @@ def test_equalize_is_nearly_opencvs():
 
 
 @given(images(sizes(3000)), st.integers(20, 60), st.integers(20, 60))
-def test_equalize_after_a_resize_counts_the_resized(image, h, w):
+def test_equalize_counts_the_resized_image(image, h, w):
     plan = plan_for(image)
     plan.resize(h, w)
     resized = run_one(plan, image, Type.UINT8)
@@ -210,13 +210,13 @@ def assert_opencvs(got: np.ndarray, want: np.ndarray) -> None:
 
 
 @given(some_images, clips, grids, st.none() | tiles)
-def test_clahe_is_opencvs(image, clip_limit, grid, tile):
-    """To the byte on x86-64: also where the grid does not divide the image, or has more cells than that has pixels."""
+def test_clahe_equals_opencv(image, clip_limit, grid, tile):
+    """Bit for bit on x86-64, also if the grid does not divide the image or has more cells than pixels."""
     assert_opencvs(clahe(image, clip_limit, grid, tile=tile), opencv_clahe(image, clip_limit, grid))
 
 
 @pytest.mark.parametrize("size", [(224, 224), (223, 317), (512, 100), (256, 320)])
-def test_clahe_of_large_images_is_opencvs(size):
+def test_clahe_of_large_images_equals_opencv(size):
     image = np.clip(np.random.default_rng(1).normal(90, 30, (*size, 3)), 0, 255).astype(np.uint8)
     for clip_limit in (1.0, 2.8, 4.0):
         assert_opencvs(clahe(image, clip_limit, (8, 8)), opencv_clahe(image, clip_limit, (8, 8)))
@@ -224,14 +224,14 @@ def test_clahe_of_large_images_is_opencvs(size):
 
 @settings(max_examples=30)
 @given(images(sizes(400), np.float32), clips, grids)
-def test_clahe_of_floats_is_the_references(image, clip_limit, grid):
+def test_clahe_of_floats_equals_the_reference(image, clip_limit, grid):
     want = statistics.clahe(image.astype(np.float64), clip_limit, grid, 1.0)
     assert_close(clahe(image, clip_limit, grid), want, tolerances.CLAHE)
 
 
 @given(some_images, clips, grids, st.integers(0, 3), tiles)
-def test_clahe_of_a_turned_image(image, clip_limit, grid, turns, tile):
-    """Its cells are those of the image as it then stands."""
+def test_clahe_of_a_rotated_image(image, clip_limit, grid, turns, tile):
+    """The grid lies over the image as it is at that point."""
     plan = plan_for(image)
     plan.rot90(turns)
     plan.append(operations.clahe(1, plan.limit, clip_limit, grid))
@@ -240,13 +240,13 @@ def test_clahe_of_a_turned_image(image, clip_limit, grid, turns, tile):
     assert_opencvs(run_one(plan, image, Type.UINT8, tile=tile), want)
 
 
-def test_another_clip_limit_would_be_noticed():
+def test_another_clip_limit_is_detected():
     image = np.random.default_rng(0).normal(90, 20, (64, 64, 3)).astype(np.uint8)
     with pytest.raises(AssertionError):
         assert_opencvs(clahe(image, 2.0, (2, 2)), opencv_clahe(image, 2.5, (2, 2)))
 
 
-# --- statistics are the whole image's, whoever counts ----------------------------------------------------------------
+# --- statistics of the whole image ------------------------------------------------------------------------------------
 
 
 def measured_plan(image: np.ndarray, make, warped: bool):
@@ -265,7 +265,7 @@ def measured_plan(image: np.ndarray, make, warped: bool):
 
 
 @given(uint8_images | float_images, makes, st.booleans(), tiles)
-def test_tiles_and_instruction_sets_do_not_show(image, make, warped, tile):
+def test_tiles_and_instruction_sets_do_not_change_statistics(image, make, warped, tile):
     whole = run_one(measured_plan(image, make, warped), image)
     assert_same(run_one(measured_plan(image, make, warped), image, tile=tile), whole)
     for isa in ISAS:
@@ -274,7 +274,7 @@ def test_tiles_and_instruction_sets_do_not_show(image, make, warped, tile):
 
 @given(st.lists(some_images, min_size=2, max_size=5), seeds)
 def test_each_sample_has_its_own_statistics(batch, seed):
-    """Different operations for different samples, some twice and some never: each as if alone."""
+    """Different operations per sample, some twice and some never, equal single samples."""
     rng = np.random.default_rng(seed)
     known = [operations.autocontrast, operations.equalize, lambda n, limit: operations.contrast(n, limit, 0.7)]
     known += [lambda n, limit, grid=grid: operations.clahe(n, limit, 2.0, grid) for grid in ((2, 3), (8, 8))]
@@ -292,7 +292,7 @@ def test_each_sample_has_its_own_statistics(batch, seed):
 
 
 def test_one_append_may_hold_different_operations():
-    """As ColorJitter's order and policies write them: mixed rows, one barrier each."""
+    """Mixed rows, one barrier each, as ColorJitter's random order and policies write them."""
     batch = [np.random.default_rng(k).integers(40, 200, (20, 30, 3), dtype=np.uint8) for k in range(4)]
     mixed = np.concatenate(
         [make(1, 255.0) for make in (operations.equalize, operations.autocontrast, operations.invert)]
@@ -311,7 +311,7 @@ def test_one_append_may_hold_different_operations():
     assert_close(got[3], want, tolerances.COLOR_LEVELS)
 
 
-def test_only_what_is_asked_for_takes_memory():
+def test_only_measured_statistics_take_memory():
     batch = [np.zeros((9, 9, 3), np.uint8)] * 4
     plan = plan_for(*batch)
     plan.append(operations.equalize(4, 255.0), where=np.array([True, False, False, False]))

@@ -1,4 +1,4 @@
-"""The last step: float32 to the type and layout of the batch, against torch's own conversions."""
+"""Conversion of float32 to the type and layout of the batch, against torch's conversions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TORCH = {Type.FLOAT16: torch.float16, Type.BFLOAT16: torch.bfloat16}
 
 
 def stored(values, dtype, layout=Layout.HWC, channels=3):
-    """`values`, any float32s, as a float image that passes through an empty plan."""
+    """Runs float32 `values` as an image through an empty plan."""
     pixels = -(-values.size // 3)
     image = np.zeros((1, pixels, 3), dtype=np.float32)
     image.reshape(-1)[: values.size] = values.reshape(-1)
@@ -29,12 +29,12 @@ def stored(values, dtype, layout=Layout.HWC, channels=3):
 
 
 def by_torch(values, dtype):
-    """Bits, (..., ) uint16."""
+    """The bits as uint16."""
     return torch.from_numpy(values).to(TORCH[dtype]).view(torch.int16).numpy().view(np.uint16)
 
 
 def assert_same_numbers(got_bits, want_bits, infinity):
-    """The same bit patterns; any NaN for a NaN; +0 for -0, which a weighted sum does not tell apart."""
+    """Asserts equal bits; any NaN equals a NaN, and +0 equals -0, which a weighted sum cannot distinguish."""
     got, want = (np.asarray(bits).view(np.uint16).astype(np.int64) for bits in (got_bits, want_bits))
     nan = (want & 0x7FFF) > infinity
     assert (((got & 0x7FFF) > infinity) == nan).all(), "NaNs in different places"
@@ -61,7 +61,7 @@ def test_same_numbers_rejects():
 
 
 def around(values):
-    """Each value, the float32s next to it, and each midpoint to the next value with its neighbours; both signs."""
+    """Each value and midpoint, with the neighbouring float32s; both signs."""
     values = values.astype(np.float32)
     with np.errstate(over="ignore"):
         middle = ((values[:-1].astype(np.float64) + values[1:]) / 2).astype(np.float32)
@@ -77,7 +77,7 @@ SPECIAL = np.array(
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_every_half_and_what_lies_between(layout):
+def test_every_float16_and_midpoint(layout):
     values = np.concatenate([around(reference.half_values()), SPECIAL])
     got = stored(values, Type.FLOAT16, layout)
     assert_same_numbers(got, by_torch(values, Type.FLOAT16), INFINITY[Type.FLOAT16])
@@ -86,7 +86,7 @@ def test_every_half_and_what_lies_between(layout):
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_every_bfloat16_and_what_lies_between(layout):
+def test_every_bfloat16_and_midpoint(layout):
     values = np.concatenate([around(reference.bfloat16_values()), SPECIAL])
     got = stored(values, Type.BFLOAT16, layout)
     assert_same_numbers(got, by_torch(values, Type.BFLOAT16), INFINITY[Type.BFLOAT16])
@@ -101,17 +101,17 @@ def test_any_bits(bits, dtype):
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=200))
-def test_float32_is_left_alone(values):
+def test_float32_is_unchanged(values):
     values = np.array(values, dtype=np.float32)
     assert_same(stored(values, Type.FLOAT32), values)
 
 
-def test_bytes_are_rounded_and_saturated():
+def test_uint8_is_rounded_and_saturated():
     levels = around(np.arange(0, 257, dtype=np.float32))
     values = np.concatenate([levels / np.float32(255), SPECIAL])
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = values * np.float32(255)
-    # float32's 0.49999997 + 0.5 is 1: half a step too early, and the same on every device.
+    # 0.49999997 + 0.5 is 1 in float32: half a step too early, but the same on every device.
     early = scaled == np.nextafter(np.float32(0.5), np.float32(0))
     got = stored(values, Type.UINT8)
     assert_same(got[~early], reference.to_uint8(scaled[~early]))
@@ -122,7 +122,7 @@ def test_bytes_are_rounded_and_saturated():
 
 @given(images(sizes(8000)), st.sampled_from(list(Type)), st.sampled_from(list(Layout)), st.sampled_from([1, 3]))
 def test_layouts_and_channels(image, dtype, layout, channels):
-    """All channels, or the first, go where the layout says; each type holds the levels as well as it can."""
+    """All channels, or the first, lie where the layout puts them, rounded to the type."""
     plan = plan_for(image, channels=channels)
     got = run_one(plan, image, dtype, layout)
     h, w, _ = image.shape
@@ -148,8 +148,8 @@ def test_layouts_hold_the_same_numbers(image, dtype):
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("dtype", Type)
 @pytest.mark.parametrize("width", [64, 48, 61, 7])
-def test_a_batch_that_no_cache_holds_has_the_same_bits(width, dtype, layout):
-    """It is written past the caches where its rows are whole lines of them. Tables of so many samples tell."""
+def test_streaming_stores_give_the_same_bits(width, dtype, layout):
+    """The number of samples in the tables decides: a large batch of whole cache lines is written with them."""
     image = np.random.default_rng(0).integers(0, 256, (48, 71, 3), dtype=np.uint8)
     for isa in ISAS:
         written = []

@@ -1,4 +1,4 @@
-"""Matrices and displacement fields, against torch's grid_sample, OpenCV and the plain reference."""
+"""Matrices and displacement fields against torch's grid_sample, OpenCV and tests/references/warp.py."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ numbers = st.floats(-1.5, 1.5, width=16)
 
 @st.composite
 def matrices(draw, h: int, w: int, perspective: bool = True) -> np.ndarray:
-    """A matrix whose horizon lies outside the image, if it has one."""
+    """A matrix whose horizon, if any, lies outside the image."""
     a, b, c, d = (draw(numbers) for _ in range(4))
     matrix = np.array(
         [[a, b, draw(st.floats(-w, 2 * w, width=16))], [c, d, draw(st.floats(-h, 2 * h, width=16))], [0, 0, 1]]
     )
     if perspective and draw(st.booleans()):
         matrix[2, :2] = draw(st.floats(-0.4, 0.4)) / w, draw(st.floats(-0.4, 0.4)) / h
-    return matrix * draw(st.sampled_from([1.0, 2.0, -0.5]))  # any multiple is the same map
+    return matrix * draw(st.sampled_from([1.0, 2.0, -0.5]))  # any multiple is the same mapping
 
 
 def places(matrix: np.ndarray, h: int, w: int) -> np.ndarray:
-    """(h, w, 2): x and y in the source of each output pixel's centre."""
+    """(h, w, 2): source x and y of the centre of each output pixel."""
     y, x = np.mgrid[:h, :w] + 0.5
     across, down, depth = np.einsum("ij,jyx->iyx", matrix, np.stack([x, y, np.ones_like(x)]))
     return np.stack([across / depth, down / depth], axis=-1)
 
 
 def away_from_edges(at: np.ndarray) -> np.ndarray:
-    """Where nearest is not decided by the last bits."""
+    """Points that are not too close to a pixel edge for nearest."""
     return (np.abs(at - np.round(at)) > 1e-6).all(axis=-1)
 
 
@@ -55,7 +55,7 @@ def away_from_edges(at: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("border", "padding"), [(Border.CONSTANT, "zeros"), (Border.EDGE, "border"), (Border.SYMMETRIC, "reflection")]
 )
-def test_a_matrix_is_torchs_grid_sample(border, padding, data, image, size, filter):
+def test_a_matrix_equals_torchs_grid_sample(border, padding, data, image, size, filter):
     h, w, _ = image.shape
     matrix = data.draw(matrices(*size))
     plan = plan_for(image)
@@ -72,7 +72,7 @@ def test_a_matrix_is_torchs_grid_sample(border, padding, data, image, size, filt
 
 @settings(max_examples=60)
 @given(st.data(), images(size=st.tuples(st.integers(1, 12), st.integers(1, 12)), dtype=np.float32), FILTERS, BORDERS)
-def test_matrix_field_border_and_fill_are_the_references(data, image, filter, border):
+def test_matrix_field_border_and_fill_equal_the_reference(data, image, filter, border):
     size = data.draw(st.tuples(st.integers(1, 9), st.integers(1, 9)))
     matrix = data.draw(matrices(*size))
     field = None
@@ -85,15 +85,15 @@ def test_matrix_field_border_and_fill_are_the_references(data, image, filter, bo
     plan.warp(matrix, *size, filter=filter, border=border, fill=fill, field=field)
     got = run_one(plan, image, only_regions=True)
     want = reference.warp(image, matrix, *size, filter.name.lower(), border.name.lower(), fill, field)
-    if filter == Filter.NEAREST:  # a field's points are close to an edge by chance alone
+    if filter == Filter.NEAREST:  # points of a field lie near an edge only by chance
         assert (np.abs(got - want).max(axis=-1) > 1e-6).mean() <= 0.02 + 1 / got[..., 0].size
     else:
         assert_close(got, want, WARP)
 
 
 @given(images(size=sizes(20_000)), st.floats(-180, 180), st.floats(0.5, 2))
-def test_rotation_and_scale_are_opencvs(image, angle, scale):
-    """OpenCV's centres are whole numbers, and it rounds the place to 1/32 of a pixel: compared on a smooth picture."""
+def test_rotation_and_scale_equal_opencv(image, angle, scale):
+    """OpenCV's pixel centres are integers, and it rounds points to 1/32 pixel: compared on a smooth image."""
     h, w, _ = image.shape
     smooth = cv2.GaussianBlur(image, (0, 0), 8)
     forward = np.vstack([cv2.getRotationMatrix2D((w / 2 - 0.5, h / 2 - 0.5), angle, scale), [0, 0, 1]])
@@ -106,8 +106,8 @@ def test_rotation_and_scale_are_opencvs(image, angle, scale):
 
 
 @given(st.data(), images(size=sizes(3000)), FILTERS, BORDERS)
-def test_moves_by_whole_pixels_are_exact(data, image, filter, border):
-    """A shift, a flip or a transposition by matrix: the same bytes as indexing."""
+def test_shifts_by_whole_pixels_are_exact(data, image, filter, border):
+    """A shift, flip or transposition by matrix equals indexing."""
     h, w, _ = image.shape
     dy, dx = data.draw(st.integers(-5, 5)), data.draw(st.integers(-5, 5))
     plan = plan_for(image)
@@ -124,8 +124,8 @@ def test_moves_by_whole_pixels_are_exact(data, image, filter, border):
 
 
 @given(st.data(), images(size=sizes(3000)), SMOOTH)
-def test_crops_and_flips_fold_into_a_warp(data, image, filter):
-    """Before it and after it: the same as one by one, in one pass."""
+def test_crops_and_flips_share_the_pass_of_a_warp(data, image, filter):
+    """Before and after it: one pass, equal to single steps."""
     h, w, _ = image.shape
     box, matrix = data.draw(boxes(h, w)), data.draw(matrices(14, 17))
     plan = plan_for(image)
@@ -148,7 +148,7 @@ def test_crops_and_flips_fold_into_a_warp(data, image, filter):
 
 
 @given(st.data(), images(size=sizes(2000), dtype=np.float32), *[st.integers(0, 5)] * 4, st.booleans())
-def test_a_field_spans_its_own_image_whatever_is_cut_and_padded(data, image, left, top, right, bottom, turned):
+def test_a_field_spans_its_own_image_after_crops_and_pads(data, image, left, top, right, bottom, turned):
     h, w = image.shape[:2]
     field = np.random.default_rng(0).normal(0, 2, (3, 4, 2)).astype(np.float32)
     box = y, x, high, wide = data.draw(boxes(h, w))
@@ -166,7 +166,7 @@ def test_a_field_spans_its_own_image_whatever_is_cut_and_padded(data, image, lef
 
 @given(st.data(), images(size=sizes(3000), dtype=np.float32), SMOOTH)
 def test_a_warp_after_anything_else_begins_a_pass(data, image, filter):
-    """After padding, a resize, an operation or another warp: the same as on the image that those left."""
+    """After padding, a resize, an operation or another warp, it equals a warp of their result."""
     first, second = data.draw(matrices(12, 15, perspective=False)), data.draw(matrices(9, 8))
     before = data.draw(st.sampled_from(["pad", "resize", "warp"]))
     plan = plan_for(image)
@@ -185,7 +185,7 @@ def test_a_warp_after_anything_else_begins_a_pass(data, image, filter):
 
 
 @given(st.data(), images(size=sizes(3000)))
-def test_quarter_turns_are_numpys(data, image):
+def test_quarter_rotations_equal_numpy(data, image):
     """With crops, flips, pads and resizes around them, in one pass."""
     plan, want, pads = plan_for(image), image, 0
     for _ in range(data.draw(st.integers(1, 5))):
@@ -210,13 +210,13 @@ def test_quarter_turns_are_numpys(data, image):
             plan.pad(1, 0, 2, 3, fill=7)
             pads += 1
             want = np.pad(want, ((0, 3), (1, 2), (0, 0)), constant_values=7)
-    assert plan.compile().launches == 1 or pads > 1  # the padding of a crop that shows padding alone takes a pass
+    assert plan.compile().launches == 1 or pads > 1  # padding a crop that shows only padding begins a pass
     assert [size[0] for size in plan.sizes] == list(want.shape[:2])
     assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
 
 
 @given(images(size=sizes(3000)), st.integers(0, 3), SMOOTH, st.booleans(), st.integers(1, 30), st.integers(1, 30))
-def test_a_turned_resize_is_a_resize_turned(image, turns, filter, antialias, h, w):
+def test_rotating_commutes_with_resizing(image, turns, filter, antialias, h, w):
     plan = plan_for(image)
     plan.rot90(turns)
     plan.resize(h, w, filter=filter, antialias=antialias)
@@ -226,7 +226,7 @@ def test_a_turned_resize_is_a_resize_turned(image, turns, filter, antialias, h, 
     assert_close(run_one(plan, image), run_one(alone, turned), TURNED_RESIZE)
 
 
-def test_operations_know_where_they_are_in_a_turned_image():
+def test_positional_operations_in_a_rotated_image():
     from cuaug.plan import operations
 
     image = np.random.default_rng(0).integers(0, 256, (9, 13, 3), dtype=np.uint8)
@@ -243,7 +243,7 @@ def test_operations_know_where_they_are_in_a_turned_image():
     assert_same(*results)
 
 
-def test_samples_of_one_batch_turn_and_warp_each_for_itself():
+def test_each_sample_has_its_own_rotation_and_warp():
     from tests.support.run_plans import run
 
     batch = [np.random.default_rng(k).integers(0, 256, (8, 8, 3), dtype=np.uint8) for k in range(6)]
@@ -260,8 +260,8 @@ def test_samples_of_one_batch_turn_and_warp_each_for_itself():
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_each_sample_has_nodes_of_its_own(shared):
-    """As many of the field's first as it says: the same bits as with a field of just those."""
+def test_each_sample_has_its_own_field(shared):
+    """Each sample uses its first nodes: the same bits as a field of only those nodes."""
     from tests.support.run_plans import run
 
     rng = np.random.default_rng(0)
@@ -287,14 +287,14 @@ def test_each_sample_has_nodes_of_its_own(shared):
         ({"field": np.zeros((4, 3, 2), np.float32), "nodes": (2, 1)}, r"nodes are from 2 to .*\(4, 3\), not \(2, 1\)"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, message):
+def test_invalid_arguments_are_refused(arguments, message):
     plan = plan_for(np.zeros((3, 3, 3), np.uint8))
     with pytest.raises(TransformError, match=message):
         plan.warp(np.eye(3), **{"height": 3, "width": 3, **arguments})
 
 
-def test_a_horizon_in_the_picture_reads_nothing_outside():
-    """Where a perspective divides by almost nothing, places are far away or no numbers at all."""
+def test_a_horizon_in_the_image_reads_nothing_outside():
+    """A perspective that divides by almost 0 gives far points, or NaN."""
     image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
     for border in Border:
         for filter in Filter:
@@ -305,8 +305,8 @@ def test_a_horizon_in_the_picture_reads_nothing_outside():
 
 @pytest.mark.parametrize("filter", [Filter.NEAREST, Filter.BILINEAR, Filter.BICUBIC])
 @pytest.mark.parametrize("border", list(Border))
-def test_on_the_horizon_is_far_outside(border, filter):
-    """Where a perspective divides by 0: a constant border's fill, and a number whatever the border."""
+def test_points_on_the_horizon_are_far_outside(border, filter):
+    """A perspective that divides by 0 shows the fill of a constant border, and a number under any other."""
     image = np.full((9, 9, 3), 7, np.float32)
     plan = plan_for(image)
     plan.warp([[1, 0, 0], [0, 1, 0], [0.5, 0, -2.25]], 9, 9, filter=filter, border=border, fill=5)
@@ -315,7 +315,7 @@ def test_on_the_horizon_is_far_outside(border, filter):
     assert np.isfinite(made).all()
 
 
-def test_a_matrix_of_no_numbers_reads_nothing_outside():
+def test_a_matrix_of_nans_reads_nothing_outside():
     image = np.random.default_rng(0).integers(0, 256, (9, 9, 3), dtype=np.uint8)
     plan = plan_for(image)
     plan.warp(np.full((3, 3), np.nan), 9, 9)

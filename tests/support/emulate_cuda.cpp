@@ -1,8 +1,8 @@
-// kernels/cuda/augment.cu as it is compiled for CUDA, run on the host: the CUDA branch of platform.h, with the little that it
-// takes of CUDA defined here. tests/kernels/test_scratch.py says what for.
+// Runs kernels/cuda/augment.cu on a CPU: the CUDA branch of the kernels, with the few CUDA functions they call defined
+// here. Used by tests/kernels/test_scratch.py.
 //
-// The threads of a block take turns, each up to the next barrier: whoever relies on a barrier that is missing finds the
-// work of some others undone.
+// The threads of a block run one after the other, each up to the next barrier. Code that lacks a barrier then misses
+// the work of other threads.
 #include <ucontext.h>
 
 #include <cmath>
@@ -22,12 +22,12 @@ struct Index {
 };
 static Index threadIdx, blockIdx, blockDim;
 
-constexpr int MOST_THREADS = 64, STACK = 128 << 10;
-static ucontext_t turns, threads[MOST_THREADS];
-static bool ended[MOST_THREADS];
-static char stacks[MOST_THREADS][STACK];
+constexpr int MAX_THREADS = 64, STACK = 128 << 10;
+static ucontext_t scheduler, threads[MAX_THREADS];
+static bool ended[MAX_THREADS];
+static char stacks[MAX_THREADS][STACK];
 
-static void __syncthreads() { swapcontext(&threads[threadIdx.x], &turns); }
+static void __syncthreads() { swapcontext(&threads[threadIdx.x], &scheduler); }
 static uint32_t __float_as_uint(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -38,10 +38,10 @@ static float __uint_as_float(uint32_t bits) {
     memcpy(&value, &bits, sizeof value);
     return value;
 }
-// Where a warp has fewer than 32 threads: what the others would hold adds nothing, and is largest never.
+// Missing threads of a warp hold 0, which changes neither a sum nor a maximum.
 template <class T>
 static T __shfl_down_sync(unsigned, T value, int step) {
-    static T held[MOST_THREADS];
+    static T held[MAX_THREADS];
     const int own = threadIdx.x, other = own + step;
     held[own] = value;
     __syncthreads();
@@ -53,21 +53,21 @@ template <class T>
 static void atomicAdd(T* sum, T value) {
     *sum += value;
 }
-static void atomicMax(unsigned* most, unsigned value) {
-    if (value > *most) *most = value;
+static void atomicMax(unsigned* maximum, unsigned value) {
+    if (value > *maximum) *maximum = value;
 }
 struct __align__(16) float4 {
     float x, y, z, w;
 };
 static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-// Compiled with -fsanitize=alignment, this is called before what lies where CUDA can neither load nor store it is used.
+// -fsanitize=alignment calls this before a misaligned access, which CUDA could not do.
 static bool misaligned;
 extern "C" void __ubsan_handle_type_mismatch_v1(void*, void*) {
     misaligned = true;
-    setcontext(&turns);  // which ends the block
+    setcontext(&scheduler);  // ends the block
 }
 
-// From where to where a block has loaded.
+// The range of source addresses that a block has loaded.
 extern "C" uint64_t loaded[2];
 uint64_t loaded[2];
 template <class T>
@@ -89,31 +89,33 @@ static uint16_t half_of(float value) {
 #define asm(...) bits = half_of(value)
 
 #include "cuda/augment.cu"
+using namespace cuaug;
 
 #undef asm
 
-constexpr int64_t MOST = 1 << 20, BEYOND = 1 << 12;
-__align__(16) float scratch[MOST];
+constexpr int64_t MAX_FLOATS = 1 << 20, GUARD_FLOATS = 1 << 12;
+__align__(16) float scratch[MAX_FLOATS];
 
-// What the threads of a block run.
+// The entry point that the threads of a block run, and its arguments.
 static void (*entry)(const Sample*, const Op*, const float*, int64*, int, int);
-static const void* given[4];
+static const void* arguments[4];
 static int tile[2];
 
 static void run_thread() {
-    entry(static_cast<const Sample*>(given[0]), static_cast<const Op*>(given[1]), static_cast<const float*>(given[2]),
-          static_cast<int64*>(const_cast<void*>(given[3])), tile[0], tile[1]);
+    entry(static_cast<const Sample*>(arguments[0]), static_cast<const Op*>(arguments[1]),
+          static_cast<const float*>(arguments[2]), static_cast<int64*>(const_cast<void*>(arguments[3])), tile[0],
+          tile[1]);
     ended[threadIdx.x] = true;
 }
 
-// Returns 0, or what went wrong, as emulate has it.
+// Returns 0, or an error code of `emulate`.
 static int run_block(bool backwards) {
     const int n = blockDim.x;
     for (int i = 0; i < n; ++i) {
         getcontext(&threads[i]);
         threads[i].uc_stack.ss_sp = stacks[i];
         threads[i].uc_stack.ss_size = STACK;
-        threads[i].uc_link = &turns;
+        threads[i].uc_link = &scheduler;
         ended[i] = false;
         makecontext(&threads[i], run_thread, 0);
     }
@@ -121,7 +123,7 @@ static int run_block(bool backwards) {
         if (left < n) return -2;
         for (int i = 0; i < n; ++i) {
             threadIdx = {backwards ? n - 1 - i : i, 0, 0};
-            swapcontext(&turns, &threads[threadIdx.x]);
+            swapcontext(&scheduler, &threads[threadIdx.x]);
             if (misaligned) return -3;
             left -= ended[threadIdx.x];
         }
@@ -129,23 +131,22 @@ static int run_block(bool backwards) {
     return 0;
 }
 
-// Runs the block of one tile by entry point `simple ? resample : augment`. Returns how many floats of scratch it has
-// written, counted from the start: `most` floats, and some beyond, hold a pattern before that no kernel writes. -1:
-// `most`, or the number of threads, is more than there are here; -2: not all threads have come to each barrier; -3:
-// something lies where nothing of its size must.
+// Runs the block of one tile by the entry point `simple ? resample : augment`. Returns the number of floats of scratch
+// up to the last one written: `floats` floats and a guard hold a pattern first that no kernel writes. Errors: -1: too
+// many floats or threads for this emulation; -2: not all threads reached a barrier; -3: a misaligned access.
 extern "C" int64_t emulate(int simple, int block_threads, const void* rows, const void* ops, const void* tables,
                            void* statistics, int tile_rows, int tile_columns, int tile_y, int tile_x, int sample,
-                           int64_t most) {
+                           int64_t floats) {
     const uint32_t pattern = 0xfff5a5a5u;  // a NaN
-    if (most + BEYOND > MOST || block_threads > MOST_THREADS) return -1;
-    for (int64_t i = 0; i < most + BEYOND; ++i) memcpy(&scratch[i], &pattern, sizeof pattern);
+    if (floats + GUARD_FLOATS > MAX_FLOATS || block_threads > MAX_THREADS) return -1;
+    for (int64_t i = 0; i < floats + GUARD_FLOATS; ++i) memcpy(&scratch[i], &pattern, sizeof pattern);
     blockIdx = {tile_y, tile_x, sample}, blockDim = {block_threads, 1, 1};
     entry = simple ? resample : augment;
-    given[0] = rows, given[1] = ops, given[2] = tables, given[3] = statistics;
+    arguments[0] = rows, arguments[1] = ops, arguments[2] = tables, arguments[3] = statistics;
     tile[0] = tile_rows, tile[1] = tile_columns;
     loaded[0] = UINT64_MAX, loaded[1] = 0, misaligned = false;
     if (const int wrong = run_block((tile_y + tile_x) % 2 == 1)) return wrong;
-    int64_t used = most + BEYOND;
+    int64_t used = floats + GUARD_FLOATS;
     while (used > 0 && memcmp(&scratch[used - 1], &pattern, sizeof pattern) == 0) --used;
     return used;
 }

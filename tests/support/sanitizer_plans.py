@@ -1,7 +1,6 @@
-"""Plans that together reach every line of the kernels, run by test_sanitizers.py in a process of its own.
+"""Plans that together reach every line of the kernels; test_sanitizers.py runs them in its own process.
 
-Each image lies in an allocation of exactly its size, or is the exact region that the plan says it reads, so that one
-byte too many is a byte out of bounds.
+Each source is an allocation of exactly the region that the plan reads, so one byte too many is out of bounds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def image(h: int, w: int, kind: Type) -> np.ndarray:
 
 
 def geometries(h: int, w: int):
-    """Names and what they write into a plan."""
+    """Yields names and functions that write crops, pads and resizes into a plan."""
     for filter, antialias in itertools.product(Filter, (False, True)):
         for size in ((1, 1), (5, 70), (h, 3), (33, w + 1)):
             yield (
@@ -57,12 +56,12 @@ def geometries(h: int, w: int):
 
 
 def warps(h: int, w: int):
-    """Matrices, perspectives and fields, with what folds around them; resizes of turned images."""
+    """Yields matrices, perspectives and fields with geometry around them, and resizes of rotated images."""
     turned = np.array([[0.8, 0.5, -2.0], [-0.6, 0.9, 1.5], [0, 0, 1]])
     deep = turned + [[0, 0, 0], [0, 0, 0], [0.3 / w, -0.2 / h, 0]]
     field = np.random.default_rng(3).normal(0, 4, (3, 5, 2)).astype(np.float32)
     kinds = {"matrix": (turned, None), "perspective": (deep, None), "field": (np.eye(3), field), "both": (deep, field)}
-    borders = itertools.islice(itertools.cycle(Border), h, None)  # another one for each size
+    borders = itertools.islice(itertools.cycle(Border), h, None)  # different borders for each size
     for filter, (name, (matrix, moves)) in itertools.product(Filter, kinds.items()):
         border = next(borders)
 
@@ -117,7 +116,7 @@ def every_operation(p: Plan) -> None:
 
 
 def every_statistic(p: Plan) -> None:
-    """Each measured by a resampling pass and by one that gathers, and each waited for by both."""
+    """Each statistic, measured by a resampling and by a gathering pass, and used by both."""
     for turned in (False, True):
         for make in (operations.autocontrast, operations.equalize, operations.equalize):
             if turned:
@@ -127,7 +126,7 @@ def every_statistic(p: Plan) -> None:
 
 
 def every_filter(p: Plan) -> None:
-    """With what folds into it, a mirrored and a turned output among that, on the source and on what a filter left."""
+    """Each filter with geometry that shares its pass, on the source and on the result of another filter."""
     h, w = (int(size[0]) for size in p.sizes)
     p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
     p.jpeg(10)
@@ -150,7 +149,7 @@ def every_filter(p: Plan) -> None:
 
 
 def every_measure(p: Plan) -> None:
-    """Each before each, in the same pass and in passes one after the other, and of filtered and turned images."""
+    """Each statistic before each, in one pass and in consecutive passes, of filtered and transposed images."""
     makes = {
         "equalize": lambda: operations.equalize(1, p.limit),
         "clahe": lambda: operations.clahe(1, p.limit, 2.5, (3, 5)),
@@ -165,7 +164,7 @@ def every_measure(p: Plan) -> None:
 
 
 def bytes_alone(p: Plan) -> None:
-    """Passes from bytes to bytes: mirrored, turned, with each border, small and large, of the source and of a pass."""
+    """uint8 passes: flipped, transposed, with each border, small and large, on the source and after a pass."""
     h, w = (int(size[0]) for size in p.sizes)
     p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
     for border in Border:
@@ -194,7 +193,7 @@ def matrix_alone(p: Plan) -> None:
 
 
 def colours(p: Plan) -> None:
-    """Programs on packed bytes that need all channels, or the place."""
+    """uint8 programs that mix channels, or depend on the place."""
     h, w = (int(size[0]) for size in p.sizes)
     p.crop(h // 3, w // 4, h - h // 3, w - w // 4)
     p.transpose()
@@ -226,7 +225,7 @@ def run(write, source: np.ndarray, kind: Type, target: Type, layout: Layout, cha
 
 
 def run_stack(write, images: np.ndarray, isa: str, threads: int) -> list[bytes]:
-    """On a stack of images at once, whose last one ends with its allocation."""
+    """Runs a stack of images; the last one ends with its allocation."""
     plan = Plan([images.shape[1]] * len(images), [images.shape[2]] * len(images))
     write(plan)
     tables = plan.compile(Type.FLOAT32, Layout.HWC)
@@ -239,7 +238,7 @@ def run_stack(write, images: np.ndarray, isa: str, threads: int) -> list[bytes]:
 
 
 def main(every: int, isas: list[str]) -> None:
-    """Runs each `every`-th plan."""
+    """Runs each `every`-th plan with these instruction sets; all must agree."""
     count = number = 0
     wrong: list[str] = []
     outputs = itertools.cycle(itertools.product(Type, Layout, (3, 1)))
@@ -252,7 +251,7 @@ def main(every: int, isas: list[str]) -> None:
             target, layout, channels = next(outputs)
             results = {run(write, source, kind, target, layout, channels, isa, tile) for isa in isas for tile in TILES}
             if len(results) != 1:
-                wrong.append(f"{name} of {h} x {w} {kind.name}: tiles or instruction sets show")
+                wrong.append(f"{name} of {h} x {w} {kind.name}: tiles or instruction sets change the result")
             count += 1
     for target, layout, channels in itertools.product(Type, Layout, (3, 1)):
         run(every_operation, image(31, 45, Type.UINT8), Type.UINT8, target, layout, channels, isas[0], (7, 13))
@@ -264,7 +263,7 @@ def main(every: int, isas: list[str]) -> None:
             run(write, source, Type.UINT8, Type.UINT8, Layout.HWC, 3, isa, tile) for isa in isas for tile in TILES
         }
         if len(results) != 1:
-            wrong.append(f"bytes of {size}: tiles or instruction sets show")
+            wrong.append(f"bytes of {size}: tiles or instruction sets change the result")
         count += 1
     wild = image(31, 45, Type.FLOAT32)
     wild[::5, ::3] = [np.nan, np.inf, -np.inf]
@@ -274,11 +273,11 @@ def main(every: int, isas: list[str]) -> None:
             run(write, wild, Type.FLOAT32, target, Layout.CHW, 3, isas[0], None)
             count += 1
     for write in (every_statistic, bytes_alone, lambda p: p.resize(9, 80)):
-        pictures = np.stack([image(31, 45, Type.UINT8)] * 5)
-        if len({one for isa in isas for threads in (1, 3) for one in run_stack(write, pictures, isa, threads)}) != 1:
-            wrong.append("a stack's images: threads or instruction sets show")
+        stack = np.stack([image(31, 45, Type.UINT8)] * 5)
+        if len({one for isa in isas for threads in (1, 3) for one in run_stack(write, stack, isa, threads)}) != 1:
+            wrong.append("a stack's images: threads or instruction sets change the result")
         count += 1
-    # At the end, so that a sanitizer has seen every plan also where a mistake shows in the results.
+    # At the end, so that the sanitizer has seen every plan even if a mistake changes results.
     assert not wrong, wrong[:5]
     print(count, "plans")
 

@@ -1,6 +1,6 @@
-"""Running programs with a library that has a sanitizer, and libraries that can make deliberate mistakes.
+"""Runs programs with a sanitized library, and plants deliberate mistakes in a library.
 
-Such a library is compiled once. Which mistake it makes, the environment tells when a process loads it.
+A library with mistakes is compiled once; an environment variable selects the mistake when a process loads it.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ import pytest
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from tests.support.builds import replace_once
 
-__all__ = ["ADDRESS", "ROOT", "THREAD", "each", "planted", "run"]
+__all__ = ["ADDRESS", "ROOT", "THREAD", "plant_mistakes", "run", "run_each"]
 
 ROOT = Path(__file__).parents[2]
 ADDRESS = ["-g1", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all"]
 THREAD = ["-g1", "-fsanitize=thread", "-DCUAUG_BLOCK_THREADS=4"]
 
-# In a line of a kernels' file: {what is right <> what is wrong}.
+# In a line of a kernel file: {right <> wrong}.
 CHOICE = re.compile(r"\{([^{}]*) <> ([^{}]*)\}")
 
-# What takes long to import is imported once, before a child for each mistake loads the library.
+# Imports slow modules once, then forks a child per mistake, which loads the library.
 EACH = """
 import os, sys
 folder, prepare, work, *mistakes = sys.argv[1:]
 exec(prepare)
 for mistake in mistakes:
     if not (child := os.fork()):
-        said = os.open(f"{folder}/{mistake}", os.O_WRONLY | os.O_CREAT)
-        os.dup2(said, 1), os.dup2(said, 2)
+        output = os.open(f"{folder}/{mistake}", os.O_WRONLY | os.O_CREAT)
+        os.dup2(output, 1), os.dup2(output, 2)
         os.environ["CUAUG_MISTAKE"] = mistake
         exec(work)
         break
@@ -52,58 +52,58 @@ def _runtime(name: str) -> str:
 
 
 def run(library: Path, preload: str, program: list[str]) -> tuple[int, str]:
-    """The exit status of a program of Python's with this library and a sanitizer, and what it said."""
+    """The exit status and the output of a Python program with this library and a sanitizer."""
     environment = os.environ | {
-        # And C++, for the exceptions of other libraries: a sanitizer that finds it only later does not know them.
+        # libstdc++ too: a sanitizer that finds it later does not know the exceptions of other libraries.
         "LD_PRELOAD": f"{_runtime(preload)} {_runtime('libstdc++.so.6')}",
-        "CUAUG_HOST_LIBRARY": str(library),
+        "CUAUG_KERNEL_LIBRARY": str(library),
         "PYTHONPATH": str(ROOT),
-        # Python leaves some of its own memory to the exit. GCC 13 misaligns what it moves off the stack (bug 110027).
+        # Python frees some memory only at exit. GCC 13 misaligns objects that it moves off the stack (bug 110027).
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "TSAN_OPTIONS": "halt_on_error=1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    # Without address randomisation, if that can be had: with it ThreadSanitizer cannot always place its own memory.
-    steady = ["setarch", "-R"]
-    if not shutil.which("setarch") or subprocess.run([*steady, "true"], capture_output=True).returncode:
-        steady = []
-    command = [*steady, sys.executable, *program]
+    # Without address randomisation where possible: with it, ThreadSanitizer cannot always place its own memory.
+    prefix = ["setarch", "-R"]
+    if not shutil.which("setarch") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
+        prefix = []
+    command = [*prefix, sys.executable, *program]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
-def planted(folder: Path, mistakes: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Copies the kernels to `folder`, and has them make the mistake that CUAUG_MISTAKE has the number of, if any.
+def plant_mistakes(folder: Path, mistakes: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Copies the kernels to `folder` and adds mistakes; CUAUG_MISTAKE selects one by its number.
 
     Args:
-        mistakes: by name and in the order of their numbers, a file and a line of it with {what is right <> what is
-            wrong}.
+        mistakes: by name, in the order of their numbers: a file, and a line of it with {right <> wrong}.
 
     Returns:
-        what the compiler is to be told besides. Within the sources, `mistake` is that number.
+        extra compiler flags. In the sources, `mistake` is the selected number.
     """
     shutil.copytree(KERNEL_DIRECTORY, folder)
     for number, (file, line) in enumerate(mistakes.values()):
-        either = CHOICE.sub(rf"(mistake == {number} ? (\2) : (\1))", line)
-        replace_once(folder, file, CHOICE.sub(r"\1", line), either)
-    chosen = folder / "mistake.h"
-    chosen.write_text('#include <cstdlib>\nstatic const int mistake = atoi(getenv("CUAUG_MISTAKE"));\n')
-    return ["-include", str(chosen)]
+        choice = CHOICE.sub(rf"(mistake == {number} ? (\2) : (\1))", line)
+        replace_once(folder, file, CHOICE.sub(r"\1", line), choice)
+    header = folder / "mistake.h"
+    header.write_text('#include <cstdlib>\nstatic const int mistake = atoi(getenv("CUAUG_MISTAKE"));\n')
+    return ["-include", str(header)]
 
 
-def each(
+def run_each(
     library: Path, preload: str, prepare: str, work: str, mistakes: Mapping[str, int], folder: Path
 ) -> dict[str, tuple[int, str]]:
-    """By the name of each mistake, the exit status of a piece of Python that makes it, and what was said.
+    """By the name of each mistake: the exit status and the output of Python code that makes it.
 
     Args:
-        prepare: Python that runs once, before any process loads the library.
-        mistakes: their numbers; any other is none.
+        prepare: Python code that runs once, before any process loads the library.
+        work: Python code that runs once per mistake.
+        mistakes: numbers by name; a number without a mistake selects none.
         folder: for files.
     """
-    (files := folder / "said").mkdir()
-    status, said = run(library, preload, ["-c", EACH, str(files), prepare, work, *map(str, mistakes.values())])
-    assert status == 0, said
-    statuses = dict(map(int, line.split()) for line in said.splitlines())
+    (files := folder / "output").mkdir()
+    status, output = run(library, preload, ["-c", EACH, str(files), prepare, work, *map(str, mistakes.values())])
+    assert status == 0, output
+    statuses = dict(map(int, line.split()) for line in output.splitlines())
     return {name: (statuses[number], (files / str(number)).read_text()) for name, number in mistakes.items()}

@@ -1,15 +1,16 @@
-// The arithmetic by which crops, pads, flips and resizes fold into one sampling step. Plans are made on the host alone.
-// What the fields mean is in plan.h; positions and lengths along an image's rows and columns are along those of the
-// source, unless it is `transposed`.
+// Computes: how crops, pads, flips, resizes, filters and warps fold into one Axis row: one sampling step.
+// Threads:  the CPU's planner only.
+// Reference: plan.h explains the fields. Positions and lengths along rows and columns are the source's, unless the
+// sample
+//           is `transposed`.
+// Tests:    tests/properties/test_fusion.py, tests/properties/test_sampling.py.
 #pragma once
 #include "plan.h"
 
 inline Axis& down(Sample& sample) { return sample.transposed ? sample.x : sample.y; }
 inline Axis& across(Sample& sample) { return sample.transposed ? sample.y : sample.x; }
-inline int64 least(int64 a, int64 b) { return a < b ? a : b; }
-inline int64 most(int64 a, int64 b) { return a > b ? a : b; }
 
-// The resized indices [low, high) that the output reads, whichever way it runs.
+// The resized indices [low, high) that the output reads, in either direction.
 struct Range {
     int64 low, high;
 
@@ -19,9 +20,9 @@ struct Range {
     }
     Range(int64 low, int64 high) : low(low), high(high) {}
 
-    // As far as it lies in [first, end), but one index at least.
+    // The part inside [first, end), at least one index.
     Range within(int64 first, int64 end) const {
-        return {least(most(low, first), end - 1), least(most(high, first + 1), end)};
+        return {min<int64>(max<int64>(low, first), end - 1), min<int64>(max<int64>(high, first + 1), end)};
     }
 };
 
@@ -33,9 +34,9 @@ inline void begin(Axis& axis, int64 size) {
     axis.high = axis.inner_high = axis.out = axis.seen_high = int(size);
 }
 
-inline bool reaches_border(const Axis& axis) {
-    const Range shown(axis);
-    return shown.low < axis.seen_low || shown.high > axis.seen_high;
+inline bool shows_border(const Axis& axis) {
+    const Range visible(axis);
+    return visible.low < axis.seen_low || visible.high > axis.seen_high;
 }
 
 inline void crop(Axis& axis, int64 begin, int64 length) {
@@ -48,40 +49,40 @@ inline void flip(Axis& axis) {
     axis.step = -axis.step;
 }
 
-// The longest that rows and columns may be, and the farthest that they may reach.
+// Maximum length of rows and columns, and maximum coordinate.
 constexpr int64 MAX_SIDE = 2147483647;
 
 inline bool can_pad(const Axis& axis, int64 before, int64 after) {
-    const Range shown(axis);
-    const int64 longer = most(before, after);
+    const Range visible(axis);
+    const int64 longer = max<int64>(before, after);
     if (longer > MAX_SIDE || axis.out + before + after > MAX_SIDE) return false;
-    return most(-shown.low, shown.high) + longer <= MAX_SIDE;
+    return max<int64>(-visible.low, visible.high) + longer <= MAX_SIDE;
 }
 
-// Padding continues what is visible now: pixels that a crop has cut off do not come back.
+// Padding continues the visible pixels: pixels that a crop has cut off do not return.
 inline void pad(Axis& axis, int64 before, int64 after) {
-    const Range shown(axis);
-    axis.seen_low = int(most(axis.seen_low, shown.low));
-    axis.seen_high = int(least(axis.seen_high, shown.high));
+    const Range visible(axis);
+    axis.seen_low = int(max<int64>(axis.seen_low, visible.low));
+    axis.seen_high = int(min<int64>(axis.seen_high, visible.high));
     axis.start = int(axis.start - axis.step * before);
     axis.out = int(axis.out + before + after);
 }
 
-// The output is the whole resized axis, running the way it ran before.
+// The output shows the whole resized axis, in its present direction.
 inline void show_whole(Axis& axis, int64 size) {
     axis.start = axis.step > 0 ? 0 : int(size - 1);
     axis.out = axis.seen_high = int(size);
     axis.seen_low = 0;
 }
 
-// The first resize of a pass: what the output shows now becomes the window, its border the border before.
+// The first resize of a pass: the visible part becomes the window, and its border the border before.
 inline void resize(Axis& axis, int64 size) {
-    const Range shown(axis);
+    const Range visible(axis);
     axis.inner_low = axis.origin + axis.seen_low, axis.inner_high = axis.origin + axis.seen_high;
-    axis.low = int(axis.origin + shown.low), axis.high = int(axis.origin + shown.high);
+    axis.low = int(axis.origin + visible.low), axis.high = int(axis.origin + visible.high);
     axis.origin = axis.low;
     axis.offset = 0.0;
-    // 1 / (new / old) and not old / new: nearest must fall on OpenCV's pixel to the last bit.
+    // Not old / new: nearest must select OpenCV's pixel to the last bit.
     axis.scale = 1.0 / (double(size) / axis.out);
     show_whole(axis, size);
 }
@@ -93,87 +94,87 @@ inline void compose_resize(Axis& axis, int64 size) {
     show_whole(axis, size);
 }
 
-// Makes of what the output shows, unmirrored and unscaled, the window of a filter that sees `reach` beyond it.
-inline void surround(Axis& axis, int64 reach) {
-    const Range shown(axis);
-    axis.inner_low = int(axis.origin + shown.low), axis.inner_high = int(axis.origin + shown.high);
-    axis.low = int(axis.inner_low - reach), axis.high = int(axis.inner_high + reach);
+// Makes the visible part, unflipped and unscaled, the window of a filter of this radius.
+inline void set_filter(Axis& axis, int64 radius) {
+    const Range visible(axis);
+    axis.inner_low = int(axis.origin + visible.low), axis.inner_high = int(axis.origin + visible.high);
+    axis.low = int(axis.inner_low - radius), axis.high = int(axis.inner_high + radius);
     axis.origin = axis.inner_low;
     axis.start = axis.seen_low = 0;
-    axis.seen_high = int(shown.high - shown.low);
-    axis.taps = int(2 * reach + 1);
+    axis.seen_high = int(visible.high - visible.low);
+    axis.taps = int(2 * radius + 1);
 }
 
-// Makes of what the output shows, unscaled, the window of a warp to `size` pixels. Returns the source position of the
-// old output's first corner.
+// Makes the visible part, unscaled, the window of a warp to `size` pixels. Returns the source position of the old
+// output's first corner.
 inline int64 warp(Axis& axis, int64 size) {
-    const Range shown(axis);
-    const int64 corner = axis.origin + (axis.step > 0 ? shown.low : shown.high);
-    axis.low = axis.inner_low = int(axis.origin + shown.low);
-    axis.high = axis.inner_high = int(axis.origin + shown.high);
+    const Range visible(axis);
+    const int64 corner = axis.origin + (axis.step > 0 ? visible.low : visible.high);
+    axis.low = axis.inner_low = int(axis.origin + visible.low);
+    axis.high = axis.inner_high = int(axis.origin + visible.high);
     axis.origin = axis.start = axis.seen_low = 0;
     axis.step = 1;
     axis.out = axis.seen_high = int(size);
     return corner;
 }
 
-// Half the filter's width, in source pixels, where it does not widen it.
+// Half the width of a filter that antialiasing does not widen, in source pixels.
 inline double radius(int filter) { return filter == NEAREST ? 0.5 : filter == BILINEAR ? 1.0 : 2.0; }
 
-// The most source pixels that one output pixel needs: the filter's width with antialiasing, else 1, 2 or 4.
+// Maximum of source pixels per output pixel.
 inline int taps(const Axis& axis, const Sample& sample) {
     const double plain = 2.0 * radius(sample.filter);
     if (!sample.antialias || sample.filter == NEAREST) return int(plain);
-    return int(ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
+    return int(std::ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
 }
 
-// The inner source indices that the output can read: what a decoder has to decode, at least one.
+// The inner source indices that the output can read, at least one: the region to decode.
 inline Range region(const Axis& axis, const Sample& sample) {
     const bool sampled = sample.neighbourhood == NONE;
-    const Range shown(axis);
-    const bool turns_back = reaches_border(axis) && sample.border_after >= REFLECT;
+    const Range visible(axis);
+    const bool reflects = shows_border(axis) && sample.border_after >= REFLECT;
     const Range inside =
-        turns_back ? Range(axis.seen_low, axis.seen_high) : shown.within(axis.seen_low, axis.seen_high);
+        reflects ? Range(axis.seen_low, axis.seen_high) : visible.within(axis.seen_low, axis.seen_high);
     int64 first = axis.origin + inside.low, end = axis.origin + inside.high;
     if (!(sampled && sample.filter == NEAREST && axis.scale == 1.0)) {
-        // The taps and a pixel of rounding to either side of the outermost centres.
-        const int64 reach = axis.taps + 1;
-        first = axis.origin + int64(floor(axis.offset + double(inside.low) * axis.scale)) - reach;
-        end = axis.origin + int64(ceil(axis.offset + double(inside.high) * axis.scale)) + reach;
+        // The taps, and a pixel of rounding to either side of the outermost centres.
+        const int64 margin = axis.taps + 1;
+        first = axis.origin + int64(floor(axis.offset + double(inside.low) * axis.scale)) - margin;
+        end = axis.origin + int64(std::ceil(axis.offset + double(inside.high) * axis.scale)) + margin;
     }
-    first = most(first, axis.low), end = least(end, axis.high);
-    const bool folds = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
-    if (folds) return {axis.inner_low, axis.inner_high};
+    first = max<int64>(first, axis.low), end = min<int64>(end, axis.high);
+    const bool mirrors = (first < axis.inner_low || end > axis.inner_high) && sample.border_before >= REFLECT;
+    if (mirrors) return {axis.inner_low, axis.inner_high};
     return Range(first, end).within(axis.inner_low, axis.inner_high);
 }
 
-// Puts those of `count` taps (dy, dx, weight) first whose weight is not 0, in the order in which they were; the others
-// follow. reach: how far the first look down and across. Returns how many they are.
-inline int64 pack_taps(const float* taps, int64 count, float* packed, int64* reach_down, int64* reach_across) {
+// Moves the taps (dy, dx, weight) of nonzero weight to the front, in order. Returns their number; radius_down and
+// radius_across are their largest offsets.
+inline int64 pack_taps(const float* taps, int64 count, float* packed, int64* radius_down, int64* radius_across) {
     int64 used = 0, at = 0;
-    *reach_down = *reach_across = 0;
-    for (const bool wanted : {true, false}) {
+    *radius_down = *radius_across = 0;
+    for (const bool nonzero : {true, false}) {
         for (int64 k = 0; k < count; ++k) {
             const float* const tap = taps + 3 * k;
-            if ((tap[2] != 0.0f) != wanted) continue;
+            if ((tap[2] != 0.0f) != nonzero) continue;
             for (int i = 0; i < 3; ++i) packed[3 * at + i] = tap[i];
             ++at;
-            if (!wanted) continue;
+            if (!nonzero) continue;
             ++used;
-            *reach_down = most(*reach_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
-            *reach_across = most(*reach_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
+            *radius_down = max<int64>(*radius_down, int64(tap[0] < 0.0f ? -tap[0] : tap[0]));
+            *radius_across = max<int64>(*radius_across, int64(tap[1] < 0.0f ? -tap[1] : tap[1]));
         }
     }
     return used;
 }
 
-// A random window, and where it lies.
+// The size and position of a random window.
 struct Window {
     double top, left, height, width;
 };
 
-// The first of so many tries whose window fits: whole pixels of a share of the image's area and a ratio of width to
-// height, `margin` pixels smaller than the image at least. Returns whether any does; else the window has no sides.
+// The first of `tries` windows that fits: whole pixels of a share of the image's area and a ratio of width to height,
+// at least `margin` pixels smaller than the image. Returns whether one fits; otherwise the window has no size.
 inline bool first_window(const double* share, const double* ratio, int64 tries, const double* place, int64 height,
                          int64 width, int64 margin, Window& window) {
     const double most_high = double(height - margin), most_wide = double(width - margin);
@@ -181,7 +182,7 @@ inline bool first_window(const double* share, const double* ratio, int64 tries, 
     window.height = window.width = 0.0;
     for (int64 k = 0; k < tries && !found; ++k) {
         const double pixels = double(height * width) * share[k];
-        const double w = rint(sqrt(pixels * ratio[k])), h = rint(sqrt(pixels / ratio[k]));
+        const double w = std::rint(std::sqrt(pixels * ratio[k])), h = std::rint(std::sqrt(pixels / ratio[k]));
         found = w > 0.0 && w <= most_wide && h > 0.0 && h <= most_high;
         if (found) window.height = h, window.width = w;
     }
@@ -190,31 +191,32 @@ inline bool first_window(const double* share, const double* ratio, int64 tries, 
     return found;
 }
 
-// Boxes are [4]: x0, y0, x1, y1.
+// Boxes are [4] xyxy.
 inline bool holds_centre(const double* window, const double* box) {
     const double x = (box[0] + box[2]) / 2.0, y = (box[1] + box[3]) / 2.0;
     return window[0] < x && x < window[2] && window[1] < y && y < window[3];
 }
 
-// Whether their intersection over union is `least` or more.
-inline bool overlaps(const double* window, const double* box, double least) {
+// Whether the intersection over union is at least min_iou.
+inline bool overlaps(const double* window, const double* box, double min_iou) {
     const double wide = (box[2] < window[2] ? box[2] : window[2]) - (box[0] > window[0] ? box[0] : window[0]);
     const double high = (box[3] < window[3] ? box[3] : window[3]) - (box[1] > window[1] ? box[1] : window[1]);
     const double both = (wide > 0.0 ? wide : 0.0) * (high > 0.0 ? high : 0.0);
     const double either =
         (box[2] - box[0]) * (box[3] - box[1]) + (window[2] - window[0]) * (window[3] - window[1]) - both;
-    return both >= least * either;
+    return both >= min_iou * either;
 }
 
-// Bounds of a window's sides, in parts of the image's, and of its width / height.
+// Bounds of a window's sides, as shares of the image's, and of width / height.
 struct Shapes {
     double min_scale, max_scale, min_ratio, max_ratio;
 };
 
-// The first of so many windows, each of four numbers in [0, 1), that has a box's centre in it and with that box enough
-// in common. Returns whether any has.
-inline bool first_holding(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
-                          double least, const double* boxes, const bool* wanted, int64 count, Window& found) {
+// The first of `tries` windows, each of four uniform draws, that contains a box's centre and overlaps that box enough.
+// Returns whether there is one.
+inline bool first_window_with_box(const double* numbers, int64 tries, const Shapes& shapes, int64 height, int64 width,
+                                  double min_iou, const double* boxes, const bool* selected, int64 count,
+                                  Window& found) {
     const double down = double(height), across = double(width), span = shapes.max_scale - shapes.min_scale;
     for (const double* drawn = numbers; drawn < numbers + 4 * tries; drawn += 4) {
         const double h = floor(down * (shapes.min_scale + span * drawn[1]));
@@ -223,7 +225,7 @@ inline bool first_holding(const double* numbers, int64 tries, const Shapes& shap
         const double ratio = w / (h > 1.0 ? h : 1.0), window[] = {left, top, left + w, top + h};
         if (!(w > 0.0 && h > 0.0 && ratio >= shapes.min_ratio && ratio <= shapes.max_ratio)) continue;
         for (int64 k = 0; k < count; ++k)
-            if (wanted[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, least)) {
+            if (selected[k] && holds_centre(window, boxes + 4 * k) && overlaps(window, boxes + 4 * k, min_iou)) {
                 found = {top, left, h, w};
                 return true;
             }
@@ -231,11 +233,11 @@ inline bool first_holding(const double* numbers, int64 tries, const Shapes& shap
     return false;
 }
 
-// A point may leave the image by rounding alone, in pixels; as in cuaug/plan/boxes_keypoints.py.
+// Pixels by which rounding may move a point out of the image; as in cuaug/plan/boxes_keypoints.py.
 constexpr double SLACK = 1e-6;
 
-// Moves a box's corners [4, 2] by an affine map, [3, 3], into an image of `size`, width and height. Where they leave
-// it, what encloses them is cut off. Returns the share of the area that is left.
+// Maps a box's corners [4, 2] by an affine matrix [3, 3] into an image of `size` (width, height). If they leave it, the
+// enclosing box is clipped. Returns the share of the area that remains.
 inline double move_box(double* corners, const double* matrix, const double* size) {
     double low[2], high[2];
     for (int k = 0; k < 4; ++k) {

@@ -1,0 +1,31 @@
+// Computes: the entry point and the shared memory of a CUDA launch, for cuaug/devices/cuda.py.
+// Threads:  none.
+// Reference: core/scratch.h.
+// Tests:    tests/kernels/test_cuda_executor.py, tests/kernels/test_scratch.py.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace {
+#include "core/scratch.h"
+}
+
+extern "C" {
+
+// Whether `resample` can run a pass. rows [N]; ops [*] of all passes.
+EXPORT int32_t cuaug_is_resample_pass(const void* rows, int64_t n, const void* ops) {
+    const Sample* const samples = static_cast<const Sample*>(rows);
+    return std::all_of(samples, samples + n, [&](const Sample& sample) {
+        return !sample.active || is_resample_pass(sample, static_cast<const Op*>(ops));
+    });
+}
+
+// The most scratch that a tile of any sample needs on CUDA, in words of 32 bits. rows [N]
+EXPORT int64_t cuaug_scratch_words(const void* rows, int64_t n, int32_t tile_rows, int32_t tile_columns) {
+    const Sample* const samples = static_cast<const Sample*>(rows);
+    int64_t words = 0;
+    for (int64_t i = 0; i < n; ++i)
+        words = std::max(words, scratch_floats(CUDA_SCRATCH, samples[i], tile_rows, tile_columns));
+    return words;
+}
+}

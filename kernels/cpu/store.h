@@ -1,0 +1,132 @@
+// Computes: the CPU half of core/store.h: rows of pixels, and streaming stores, which bypass the caches.
+// Threads:  PIXELS pixels of one output row at a time.
+// Reference: Intel Intrinsics Guide, _mm_stream_si128.
+// Tests:    tests/properties/test_store.py.
+#pragma once
+#include "core/point_operations.h"
+
+// PIXELS values of one channel.
+DEVICE void store_plane(const float* values, uint8* target) { to_bytes(values, target); }
+template <class Out>
+DEVICE void store_plane(const float* values, Out* target) {
+    FOR_PIXELS(p) convert(values[p], target[p]);
+}
+
+// PIXELS packed pixels.
+DEVICE void store_packed(const PixelBlock& v, uint8* target) {
+    for (int p = 0; p < PIXELS; p += VEC_LANES) {
+        const Vec<float> r = load_vec(&v[0][p]), g = load_vec(&v[1][p]);
+        store_pixels(r, g, load_vec(&v[2][p]), splat(255.0f), target + 3 * p);
+    }
+}
+DEVICE void store_packed(const PixelBlock& v, float* target) { interleave(v, target); }
+template <class Out>
+DEVICE void store_packed(const PixelBlock& v, Out* target) {
+    for (int p = 0; p < PIXELS; ++p)
+        for (int c = 0; c < 3; ++c) convert(v[c][p], target[3 * p + c]);
+}
+
+// Streaming stores: the cache does not read a line before it is written. Addresses must be multiples of 16 bytes.
+// streaming_fence() must come before other threads read.
+#if defined(__SSE2__)
+template <int count, class T>
+DEVICE void stream(const T* from, T* to) {
+    constexpr int each = 16 / int(sizeof(T));
+    if (reinterpret_cast<uintptr_t>(to) % 16)
+        memcpy(to, from, count * sizeof(T));
+    else
+        for (int i = 0; i < count; i += each)
+            _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), load<__m128i>(from + i));
+}
+DEVICE void streaming_fence() { _mm_sfence(); }
+#else
+template <int count, class T>
+DEVICE void stream(const T* from, T* to) {
+    memcpy(to, from, count * sizeof(T));
+}
+DEVICE void streaming_fence() {}
+#endif
+
+DEVICE void stream_plane(const float* values, float* target) { stream<PIXELS>(values, target); }
+template <class Out>
+DEVICE void stream_plane(const float* values, Out* target) {
+    Out finished[PIXELS] CACHE_ALIGNED;
+    store_plane(values, finished);
+    stream<PIXELS>(finished, target);
+}
+template <class Out>
+DEVICE void stream_packed(const PixelBlock& v, Out* target) {
+    Out finished[3 * PIXELS] CACHE_ALIGNED;
+    store_packed(v, finished);
+    stream<3 * PIXELS>(finished, target);
+}
+
+// Stores a whole block at pixel `at` with streaming stores, if the sample asks for them. Returns whether it did.
+template <class Out>
+DEVICE bool stream_block(const Sample& sample, const PixelBlock& v, Out* target, int64 plane, int64 at) {
+    if (!sample.streaming_stores) return false;
+    if (sample.target_layout == HWC && sample.target_channels != 3) return false;
+    if (sample.target_layout == HWC)
+        stream_packed(v, target + at * 3);
+    else
+        for (int c = 0; c < sample.target_channels; ++c) stream_plane(v[c], target + c * plane + at);
+    return true;
+}
+
+template <class Out>
+DEVICE void store_as(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
+    Out* target = reinterpret_cast<Out*>(sample.target);
+    const int64 plane = int64(sample.y.out) * sample.x.out;
+    const int channels = sample.target_channels;
+    if (sample.transposed) {
+        const int64 width = sample.y.out, at = int64(x) * width + y;
+        const bool planar = sample.target_layout == CHW;
+        for (int c = 0; c < channels; ++c)
+            for (int p = 0; p < count; ++p) {
+                const int64 pixel = at + p * width;
+                convert(v[c][p], target[planar ? c * plane + pixel : pixel * channels + c]);
+            }
+        return;
+    }
+    const int64 at = int64(y) * sample.x.out + x;
+    if (count == PIXELS && stream_block(sample, v, target, plane, at)) return;
+    if (sample.target_layout == CHW && count == PIXELS) {
+        for (int c = 0; c < channels; ++c) store_plane(v[c], target + c * plane + at);
+    } else if (sample.target_layout == CHW) {
+        for (int c = 0; c < channels; ++c)
+            for (int p = 0; p < count; ++p) convert(v[c][p], target[c * plane + at + p]);
+    } else if (channels == 3 && count == PIXELS) {
+        store_packed(v, target + at * 3);
+    } else if (channels == 3) {
+        for (int p = 0; p < count; ++p)
+            for (int c = 0; c < 3; ++c) convert(v[c][p], target[(at + p) * 3 + c]);
+    } else {
+        for (int p = 0; p < count; ++p) convert(v[0][p], target[at + p]);
+    }
+}
+
+DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int count) {
+    switch (sample.target_type) {
+        case UINT8: store_as<uint8>(sample, v, y, x, count); break;
+        case FLOAT16: store_as<Half>(sample, v, y, x, count); break;
+        case BFLOAT16: store_as<Bfloat16>(sample, v, y, x, count); break;
+        case FLOAT32: store_as<float>(sample, v, y, x, count); break;
+    }
+}
+
+// Whether only rounding to packed uint8 remains after sampling.
+DEVICE bool only_rounds(const Sample& sample) {
+    return sample.target_type == UINT8 && sample.target_layout == HWC && sample.target_channels == 3 &&
+           !sample.transposed && sample.op_begin == sample.op_end && sample.measure == NOTHING &&
+           (sample.clamp < 0.0f || sample.clamp >= 255.0f);
+}
+
+// Stores packed values of neighbouring pixels, if only rounding remains. Returns whether it did.
+DEVICE bool store_values(const Sample& sample, const float* values, int y, int x, int pixels) {
+    if (!only_rounds(sample)) return false;
+    uint8* const target = reinterpret_cast<uint8*>(sample.target) + 3 * (int64(y) * sample.x.out + x);
+    int i = 0;
+    for (; i + PIXELS <= 3 * pixels; i += PIXELS) to_bytes(values + i, target + i);
+    for (; i < 3 * pixels; ++i) target[i] = to_uint8(values[i]);
+    return true;
+}

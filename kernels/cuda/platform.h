@@ -1,0 +1,60 @@
+// Computes: the CUDA half of platform.h.
+// Threads:  one output column per thread, CUDA_ROWS rows when resampling.
+// Reference: CUDA C++ Programming Guide, warp shuffles and atomics.
+// Tests:    tests/cuda/test_kernels.py; tests/kernels/test_scratch.py compiles this file for the CPU.
+#pragma once
+
+#define DEVICE __device__ __forceinline__
+#define KERNEL extern "C" __global__ void
+#define UNROLL _Pragma("unroll")
+#define NO_UNROLL _Pragma("unroll 1")
+#define CACHE_ALIGNED
+
+typedef unsigned char uint8;
+typedef unsigned short uint16;
+typedef unsigned int uint32;
+typedef unsigned long long uint64;
+typedef long long int64;
+typedef int JpegSample;
+
+constexpr int LANES = 1;
+constexpr int ROWS = CUDA_ROWS;
+constexpr int PIXELS = 1;
+
+struct Block {
+    int thread, threads;
+    DEVICE void sync() const { __syncthreads(); }
+};
+
+DEVICE uint16 half_bits(float value) {
+    uint16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+template <class T>
+DEVICE T load_global(const T* p) {
+    return __ldg(p);
+}
+
+DEVICE uint32 float_bits(float value) { return __float_as_uint(value); }
+DEVICE float bits_to_float(uint32 bits) { return __uint_as_float(bits); }
+DEVICE float floor(float value) { return floorf(value); }
+DEVICE double floor(double value) { return ::floor(value); }
+DEVICE float sqrt(float value) { return sqrtf(value); }
+
+// *sum += the values of all threads. A warp sums in registers first: one atomic per warp instead of 32.
+DEVICE void block_sum(int64* sum, int64 value) {
+    for (int step = 16; step > 0; step /= 2) value += __shfl_down_sync(0xffffffffu, value, step);
+    if ((threadIdx.x & 31) == 0 && value != 0) atomicAdd(reinterpret_cast<uint64*>(sum), uint64(value));
+}
+// *maximum = the largest of *maximum and the values of all threads.
+DEVICE void block_max(uint32* maximum, uint32 value) {
+    for (int step = 16; step > 0; step /= 2) {
+        const uint32 other = __shfl_down_sync(0xffffffffu, value, step);
+        value = other > value ? other : value;
+    }
+    if ((threadIdx.x & 31) == 0) atomicMax(maximum, value);
+}
+DEVICE void atomic_add(uint32* sum, uint32 value) { atomicAdd(sum, value); }
+DEVICE void increment(uint32* counter) { atomicAdd(counter, 1u); }

@@ -1,0 +1,39 @@
+// Computes: the CUDA half of core/store.h.
+// Threads:  one output column per thread, up to ROWS rows.
+// Reference: core/store.h.
+// Tests:    tests/kernels/test_scratch.py, tests/cuda/test_kernels.py.
+#pragma once
+#include "core/point_operations.h"
+
+// v[row][c][0]: the pixels of output column x from row y on; at most max_rows.
+template <class Out, int max_rows>
+DEVICE void store_as(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
+    const int channels = sample.target_channels;
+    const int64 height = sample.y.out, width = sample.x.out;
+    const bool planar = sample.target_layout == CHW;
+    // Bytes between neighbouring pixels, and between the channels of one.
+    const int64 stride = int64(sizeof(Out)) * (planar ? 1 : channels);
+    const int64 plane = int64(sizeof(Out)) * (planar ? height * width : 1);
+    const int64 down = stride * (sample.transposed ? 1 : width), across = stride * (sample.transposed ? height : 1);
+    uint64 pixel = sample.target + uint64(y * down + x * across);
+    UNROLL
+    for (int row = 0; row < max_rows; ++row, pixel += down) {
+        if (row >= rows) break;
+        UNROLL
+        for (int c = 0; c < 3; ++c)
+            if (c < channels) convert(v[row][c][0], *reinterpret_cast<Out*>(pixel + c * plane));
+    }
+}
+
+template <int max_rows>
+DEVICE void store_rows(const Sample& sample, const PixelBlock* v, int y, int x, int rows) {
+    switch (sample.target_type) {
+        case UINT8: store_as<uint8, max_rows>(sample, v, y, x, rows); break;
+        case FLOAT16: store_as<Half, max_rows>(sample, v, y, x, rows); break;
+        case BFLOAT16: store_as<Bfloat16, max_rows>(sample, v, y, x, rows); break;
+        case FLOAT32: store_as<float, max_rows>(sample, v, y, x, rows); break;
+    }
+}
+DEVICE void store_block(const Sample& sample, const PixelBlock& v, int y, int x, int) {
+    store_rows<1>(sample, &v, y, x, 1);
+}
