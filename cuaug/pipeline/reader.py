@@ -22,7 +22,7 @@ from cuaug.pipeline.config import SAMPLES_PER_TASK
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
-from cuaug.sources._bytes import cause_of, read_bytes, read_files, too_many_open
+from cuaug.sources._bytes import error_reason, read_bytes, read_files, too_many_open
 
 __all__ = ["Item", "PendingCacheEntry", "Reader", "shrinking"]
 
@@ -180,11 +180,11 @@ class Reader:
             name = self.path(index) if path is None else path
             which = "" if name is None else f" {name!r}"
             raise LoaderError(
-                f"cannot open{which} (sample {index}): {cause_of(error)}, which is no damage that on_error is for; "
+                f"cannot open{which} (sample {index}): {error_reason(error)}, which is no damage that on_error is for; "
                 "close some, or raise the limit (ulimit -n)"
             ) from error
         elsewhere = f": {error.filename!r}" if path is None and error.filename else ""
-        return DecodeError(cause_of(error) + elsewhere, path=path)
+        return DecodeError(error_reason(error) + elsewhere, path=path)
 
     def parse(
         self,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cuaug._runtime.native import library
 from cuaug.limits import check_bytes
 
-__all__ = ["cause_of", "open_regular", "read_bytes", "read_files", "too_many_open"]
+__all__ = ["error_reason", "open_regular", "read_bytes", "read_files", "too_many_open"]
 
 _CHUNK = 1 << 20
 # (None, n) -> n bytes that are yet to be written.
@@ -117,7 +117,7 @@ def too_many_open(error: OSError) -> bool:
     return any(getattr(each, "errno", None) in (errno.EMFILE, errno.ENFILE) for each in (error, error.__cause__))
 
 
-def cause_of(error: OSError) -> str:
+def error_reason(error: OSError) -> str:
     """What was wrong, in words; `strerror` is whatever stood second where a source raised it, or nothing."""
     said = error.strerror
     return said if said and isinstance(said, str) else str(error) or type(error).__name__

@@ -14,7 +14,7 @@ import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
-from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
+from cuaug.sources._bytes import error_reason, read_bytes, too_many_open
 from cuaug.sources._repr import ReprMixin, some
 from cuaug.sources._urls import is_url
 
@@ -166,7 +166,7 @@ def _read(source: Source, index: int, max_bytes: int) -> tuple[Any, Any, str | N
     except OSError as error:
         if too_many_open(error):
             raise
-        raise DecodeError(cause_of(error), path=path, index=index) from error
+        raise DecodeError(error_reason(error), path=path, index=index) from error
     return data, label, path
 
 
