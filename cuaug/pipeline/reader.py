@@ -22,7 +22,7 @@ from cuaug.pipeline.config import SAMPLES_PER_TASK
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
-from cuaug.sources._bytes import error_reason, read_bytes, read_files, too_many_open
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
 
 __all__ = ["Item", "PendingCacheEntry", "Reader", "shrinking"]
 
@@ -176,7 +176,7 @@ class Reader:
         Raises:
             LoaderError: no more files can be opened.
         """
-        if too_many_open(error):
+        if is_fd_limit_error(error):
             name = self.path(index) if path is None else path
             which = "" if name is None else f" {name!r}"
             raise LoaderError(

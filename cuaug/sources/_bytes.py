@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from cuaug._runtime.native import library
 from cuaug.limits import check_bytes
 
-__all__ = ["error_reason", "open_regular", "read_bytes", "read_files", "too_many_open"]
+__all__ = ["error_reason", "is_fd_limit_error", "open_regular", "read_bytes", "read_files"]
 
 _CHUNK = 1 << 20
 # (None, n) -> n bytes that are yet to be written.
@@ -112,7 +112,7 @@ def _opened(path: str | os.PathLike[str], flags: int) -> tuple[int, int]:
     return file, status.st_size
 
 
-def too_many_open(error: OSError) -> bool:
+def is_fd_limit_error(error: OSError) -> bool:
     """Whether this process, or the system, has as many files open as it may: then it is no fault of this one."""
     return any(getattr(each, "errno", None) in (errno.EMFILE, errno.ENFILE) for each in (error, error.__cause__))
 

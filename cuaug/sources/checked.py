@@ -14,7 +14,7 @@ import numpy as np
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
-from cuaug.sources._bytes import error_reason, read_bytes, too_many_open
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 from cuaug.sources._repr import ReprMixin, some
 from cuaug.sources._urls import is_url
 
@@ -164,7 +164,7 @@ def _read(source: Source, index: int, max_bytes: int) -> tuple[Any, Any, str | N
     except DecodeError as error:
         raise error.at(path, index) from error
     except OSError as error:
-        if too_many_open(error):
+        if is_fd_limit_error(error):
             raise
         raise DecodeError(error_reason(error), path=path, index=index) from error
     return data, label, path
