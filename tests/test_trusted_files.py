@@ -41,7 +41,7 @@ def read(folder: Path, name: str = "file", limit: int = 100, **options) -> bytes
 
 
 def replace(folder: Path, name: str, data: bytes, mode: int = 0o666) -> None:
-    with Directory(folder) as directory, directory.replacing(name, mode=mode) as file:
+    with Directory(folder) as directory, directory.atomic_write(name, mode=mode) as file:
         file.write(data)
 
 
@@ -139,7 +139,7 @@ def test_a_failure_leaves_the_old_file(folder):
     with (
         pytest.raises(ZeroDivisionError),
         Directory(folder) as directory,
-        directory.replacing("file", mode=0o600) as new,
+        directory.atomic_write("file", mode=0o600) as new,
     ):
         new.write(b"half")
         raise ZeroDivisionError

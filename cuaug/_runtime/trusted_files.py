@@ -127,7 +127,7 @@ class Directory:
             return file.read()
 
     @contextlib.contextmanager
-    def replacing(self, name: str, *, mode: int) -> Iterator[BinaryIO]:
+    def atomic_write(self, name: str, *, mode: int) -> Iterator[BinaryIO]:
         """A new file to write, which takes its name at the end of the `with` block, whole or not at all.
 
         Args:

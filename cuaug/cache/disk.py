@@ -151,7 +151,7 @@ class DiskStore:
                 mode = os.fstat(file).st_mode
             finally:
                 os.close(file)
-        with self._directory.replacing("contents.json", mode=mode) as new:
+        with self._directory.atomic_write("contents.json", mode=mode) as new:
             new.write(json.dumps(contents, indent=1).encode())
             new.flush()
             os.fsync(new.fileno())

@@ -84,7 +84,7 @@ def cached(arch: int | str) -> bytes:
     with (  # a read-only or full disk, or one that is not trusted, costs time, nothing else
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.replacing(name, mode=0o644) as file,
+        directory.atomic_write(name, mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
     return code

@@ -142,7 +142,10 @@ def _make(kind: Kind, path: str, file: BinaryIO) -> Index:
     mode = os.fstat(file.fileno()).st_mode  # whoever may read the shard may read its index
     for beside in (True, False):
         try:
-            with _open_place(path, beside, make=True) as (directory, name), directory.replacing(name, mode=mode) as new:
+            with (
+                _open_place(path, beside, make=True) as (directory, name),
+                directory.atomic_write(name, mode=mode) as new,
+            ):
                 new.write(data)
             return index
         except OSError as error:
