@@ -11,7 +11,7 @@ import pytest
 
 from cuaug._runtime import trusted_files
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
-from tests.support.foreign_files import NOBODY, give_away
+from tests.support.foreign_files import NOBODY, chown_to_nobody
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_files_that_others_may_write_are_not_trusted(folder, bits):
 
 
 def test_files_of_others_are_not_trusted(folder):
-    give_away(folder / "file")
+    chown_to_nobody(folder / "file")
     with pytest.raises(UntrustedError, match=r"folder/file' belongs to user .*, and only root is trusted"):
         read(folder)
     assert read(folder, owners=(NOBODY,)) == b"data"
@@ -94,10 +94,10 @@ def test_directories_of_others_are_not_trusted(folder):
     link = folder.parent / "link"
     link.symlink_to(folder)
     assert read(link) == b"data"
-    give_away(link)
+    chown_to_nobody(link)
     with pytest.raises(UntrustedError, match="link' belongs to user"):
         read(link)
-    give_away(folder)
+    chown_to_nobody(folder)
     with pytest.raises(UntrustedError, match="folder' belongs to user"):
         read(folder)
     with Directory(folder, trusted=False) as directory:
@@ -129,7 +129,7 @@ def test_a_new_file_never_goes_through_a_link(folder):
 
 def test_files_of_others_are_not_replaced(folder):
     """Two users of one folder would make each other's files anew for ever."""
-    give_away(folder / "file")
+    chown_to_nobody(folder / "file")
     with pytest.raises(UntrustedError, match="file' belongs to user"):
         replace(folder, "file", b"mine")
     assert (folder / "file").read_bytes() == b"data" and os.listdir(folder) == ["file"]

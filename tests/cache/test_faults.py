@@ -22,7 +22,7 @@ from cuaug import transforms as T
 from tests.cache import fuzz_cache
 from tests.cache.pictures import ROOT, picture, same
 from tests.loader.pictures import write_photos
-from tests.support.foreign_files import NOBODY, give_away
+from tests.support.foreign_files import NOBODY, chown_to_nobody
 
 COUNT = 20
 SIZES = [picture(i).nbytes for i in range(COUNT)]
@@ -250,7 +250,7 @@ def test_what_others_may_write_is_refused(folder, name):
 
 @pytest.mark.parametrize("name", ["", *FILES])
 def test_what_belongs_to_others_is_refused(folder, name):
-    give_away(folder / name)
+    chown_to_nobody(folder / name)
     with pytest.raises(
         LoaderError, match=r"cannot trust the cache .* belongs to user .*, and only root is trusted; give"
     ):

@@ -21,7 +21,7 @@ from cuaug.sources import _index as indexing
 from tests.loader.pictures import numbers_of, png
 from tests.sources import fuzz_index
 from tests.sources.writers import example, frame, write_tar
-from tests.support.foreign_files import give_away
+from tests.support.foreign_files import chown_to_nobody
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4
@@ -87,7 +87,7 @@ def test_one_beside_the_shard(shard, how, cache, caplog):
     planted.write_bytes(reversed_labels(shard))
     before = planted.read_bytes()
     if how == "another's":
-        give_away(planted)
+        chown_to_nobody(planted)
     elif how == "link":
         planted.rename(shard.parent / "elsewhere")
         planted.symlink_to("elsewhere")
@@ -111,7 +111,7 @@ def test_the_shards_owner_may_make_its_index(shard, monkeypatch):
     """Who could write other labels into the shard as well."""
     assert samples(shard) == RIGHT
     for path in (shard, Path(f"{shard}{SUFFIX}")):
-        give_away(path)
+        chown_to_nobody(path)
     monkeypatch.setattr(indexing, "_make", lambda *_: pytest.fail("it is there"))
     assert samples(shard) == RIGHT
 
@@ -121,7 +121,7 @@ def test_one_in_the_cache_directory(shard, cache, caplog):
     assert samples(shard) == RIGHT
     (planted,) = cache.iterdir()
     planted.write_bytes(reversed_labels(shard))
-    give_away(planted)
+    chown_to_nobody(planted)
     assert samples(shard) == samples(shard) == RIGHT
     assert caplog.text.count("this index and others like it there are not used") == 1
 
@@ -136,7 +136,7 @@ def test_a_cache_directory_that_is_not_trusted(shard, cache, how, caplog):
     if how == "0777":
         os.chmod(cache.parent, 0o777)
     else:
-        give_away(cache)
+        chown_to_nobody(cache)
     caplog.clear()
     for _ in range(2):
         assert [samples(path) for path in paths] == [RIGHT, RIGHT]

@@ -10,7 +10,7 @@ import pytest
 NOBODY = 65_534
 
 
-def give_away(path: str | Path) -> None:
+def chown_to_nobody(path: str | Path) -> None:
     """Makes a file, a directory or a symbolic link another user's. Only root can: the test is skipped for others."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
