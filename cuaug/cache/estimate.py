@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuaug.arguments import integer
-from cuaug.cache.limits import readable
+from cuaug.cache.limits import format_bytes
 from cuaug.codec import DecodedImage, EncodedImage, read_header
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
@@ -60,7 +60,7 @@ class SizeEstimate:
         side = "in full size" if self.short_side is None else f"at short side {self.short_side}"
         damaged = f"; {self.damaged} more are damaged" if self.damaged else ""
         return (
-            f"{self.count:,} images: {readable(self.encoded_bytes)} encoded, {readable(self.decoded_bytes)} decoded "
+            f"{self.count:,} images: {format_bytes(self.encoded_bytes)} encoded, {format_bytes(self.decoded_bytes)} decoded "
             f"{side} (from {self.samples:,} samples{damaged})"
         )
 

@@ -10,7 +10,7 @@ from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.fork import ForkSafeLock
 from cuaug.arguments import integer
 
-__all__ = ["CacheStats", "no_longer_promised", "readable", "set_limit"]
+__all__ = ["CacheStats", "format_bytes", "no_longer_promised", "set_limit"]
 
 # The bytes that caches were promised by default.
 _promised: dict[weakref.ref[Any], int] = {}
@@ -33,13 +33,13 @@ class CacheStats:
     limit_bytes: int
 
     def __str__(self) -> str:
-        return f"{self.samples:,} samples, {readable(self.bytes)} of {readable(self.limit_bytes)}"
+        return f"{self.samples:,} samples, {format_bytes(self.bytes)} of {format_bytes(self.limit_bytes)}"
 
 
-def readable(size: int) -> str:
+def format_bytes(size: int) -> str:
     """A number of bytes to three digits, in powers of 1000.
 
-    >>> readable(139_300_000_000), readable(999_999), readable(12)
+    >>> format_bytes(139_300_000_000), format_bytes(999_999), format_bytes(12)
     ('139 GB', '1 MB', '12 bytes')
     """
     value, unit = float(size), 0

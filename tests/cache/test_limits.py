@@ -10,7 +10,7 @@ import pytest
 
 from cuaug._runtime import cpu_limits
 from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
-from cuaug.cache.limits import readable
+from cuaug.cache.limits import format_bytes
 from cuaug.errors import LoaderError
 
 
@@ -90,7 +90,7 @@ def test_caches_may_be_made_at_once(monkeypatch, cache):
      (1_234_567_890, "1.23 GB"), (5 * 10**18, "5,000 PB")],
 )  # fmt: skip
 def test_sizes_are_readable(size, text):
-    assert readable(size) == text
+    assert format_bytes(size) == text
 
 
 def test_stats_are_readable():
