@@ -110,7 +110,7 @@ def test_others_may_not_write_new_files_and_directories(folder):
     with Directory(folder) as directory:
         os.close(directory.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o666))
     assert mode(folder / "made") == 0o644
-    Directory(folder / "a" / "b", make=0o700).__exit__()
+    Directory(folder / "a" / "b", make_mode=0o700).__exit__()
     assert mode(folder / "a") == mode(folder / "a" / "b") == 0o700
 
 

@@ -11,7 +11,7 @@ import pytest
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TarShards, _bytes
 from cuaug.sources._bytes import read_bytes, read_files
-from tests.cache.pictures import run
+from tests.cache.images import run
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar
 

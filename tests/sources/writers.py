@@ -116,7 +116,7 @@ def write_shards(folder: Path, content: list[Sample]) -> None:
         write_tar(folder / f"train-{i}.tar", members)
 
 
-# --- TFRecord, from https://www.tensorflow.org/tutorials/load_data/tfrecord and protobuf's encoding guide ---------------
+# --- TFRecord, from https://www.tensorflow.org/tutorials/load_data/tfrecord and protobuf's encoding guide ------------
 
 
 def crc32c(data: bytes) -> int:
