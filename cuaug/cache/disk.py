@@ -3,16 +3,9 @@
 | file | content | written |
 |---|---|---|
 | contents.json | identity of the dataset and the format version | last, when the cache is made |
-| index | one 24-byte record per sample (below) | after the sample's pixels |
+| index | 24 bytes per sample: ready, CRC-32, height, width, offset in `pixels` | after the pixels, `ready` last |
 | pixels | images one after the other, (h, w, 3) uint8; its length is the space allocated so far | before the record |
 | lock | flock for allocating and for writing records; uint64 minimum length of `pixels` | on each allocation |
-
-| bytes of a record | type | content |
-|---|---|---|
-| 0 | bool | ready; written after the rest of the record |
-| 4-7 | uint32 | CRC-32 of sample number (uint64), height, width (uint32 each) and pixels |
-| 8-11, 12-15 | uint32 | height, width |
-| 16-23 | uint64 | offset of the image in `pixels` |
 
 All numbers are little-endian. A process that dies while adding a sample loses the space it allocated and nothing else.
 
@@ -52,7 +45,7 @@ __all__ = ["DiskStore"]
 log = logging.getLogger("cuaug")
 
 VERSION = 3
-_KEY = Struct("<QII")  # sample, height, width
+_KEY = Struct("<QII")  # sample number, height, width: the checksum covers them and the pixels
 _RECORD = Struct("<?3xIIIQ")  # ready, checksum, height, width, offset
 _LENGTH = Struct("<Q")
 _MAX_CONTENTS_BYTES = 1 << 20

@@ -15,7 +15,7 @@ from cuaug.errors import DecodeError
 
 __all__ = ["REFERENCE", "GlobalHeaps"]
 
-#: What a dataset stores for each variable-length value: element count, heap address, object number.
+#: A dataset's entry for one variable-length value: element count, heap address, object number.
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 
 _HEAP, _OBJECT = struct.Struct("<4sB3xQ"), struct.Struct("<HHxxxxQ")

@@ -236,13 +236,8 @@ def _has_fingerprint(dataset: Any) -> bool:
 def _samples(dataset: Any) -> list[tuple[str, Any]] | None:
     """The Dataset's (path, label) pairs, one per item, if it has them as in torchvision."""
     samples = getattr(dataset, "samples", None)
-    if not isinstance(samples, list) or len(samples) != len(dataset) or not _are_pairs(samples):
+    if not isinstance(samples, list) or len(samples) != len(dataset):
+        return None
+    if not all(isinstance(s, (tuple, list)) and len(s) == 2 and isinstance(s[0], (str, os.PathLike)) for s in samples):
         return None
     return [(os.fspath(path), label) for path, label in samples]
-
-
-def _are_pairs(samples: Sequence[Any]) -> bool:
-    return all(
-        isinstance(sample, (tuple, list)) and len(sample) == 2 and isinstance(sample[0], (str, os.PathLike))
-        for sample in samples
-    )

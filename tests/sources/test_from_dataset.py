@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import FromDataset
 from tests.loader.pictures import numbers_of, photo, png
-from tests.sources.writers import Pictures, samples, write_files
+from tests.sources.writers import ImageDataset, samples, write_files
 
 PIXELS = photo(6, 9).copy()
 
@@ -187,10 +187,10 @@ def test_dicts():
 
 def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
     write_files(tmp_path, samples())
-    pictures = Pictures(tmp_path, "pillow")
+    photos = ImageDataset(tmp_path, "pillow")
     for dataset, expected in (
-        (Subset(pictures, [5, 2]), [5, 2]),
-        (ConcatDataset([pictures, pictures]), list(range(12)) * 2),
+        (Subset(photos, [5, 2]), [5, 2]),
+        (ConcatDataset([photos, photos]), list(range(12)) * 2),
     ):
         with Loader(dataset, batch_size=len(expected)) as loader:
             ((images, labels),) = loader
@@ -326,17 +326,17 @@ def test_the_fingerprint_comes_from_the_dataset(tmp_path):
 
 def test_fingerprints_of_subsets_and_concatenations(tmp_path):
     write_files(tmp_path, samples())
-    pictures, unknown = Pictures(tmp_path, "path"), TensorDataset(torch.zeros(12, 3, 4, 5))
+    photos, unknown = ImageDataset(tmp_path, "path"), TensorDataset(torch.zeros(12, 3, 4, 5))
 
     def fingerprint_of(dataset) -> str | None:
         return FromDataset(dataset).fingerprint()
 
-    subsets = [Subset(pictures, [5, 2]), Subset(pictures, [2, 5]), Subset(Subset(pictures, [5, 2, 3]), [0, 1])]
-    whole = [pictures, ConcatDataset([pictures, pictures]), ConcatDataset([pictures, subsets[0]])]
+    subsets = [Subset(photos, [5, 2]), Subset(photos, [2, 5]), Subset(Subset(photos, [5, 2, 3]), [0, 1])]
+    whole = [photos, ConcatDataset([photos, photos]), ConcatDataset([photos, subsets[0]])]
     fingerprints = list(map(fingerprint_of, subsets + whole))
     assert len(set(fingerprints)) == 6 and None not in fingerprints
-    assert fingerprint_of(Subset(pictures, torch.tensor([5, 2]))) == fingerprints[0]
-    for dataset in (unknown, Subset(unknown, [5, 2]), ConcatDataset([pictures, unknown])):
+    assert fingerprint_of(Subset(photos, torch.tensor([5, 2]))) == fingerprints[0]
+    for dataset in (unknown, Subset(unknown, [5, 2]), ConcatDataset([photos, unknown])):
         assert fingerprint_of(dataset) is None
         with Loader(dataset, batch_size=2) as loader:
             loader.load_state_dict(loader.state_dict())
@@ -344,9 +344,9 @@ def test_fingerprints_of_subsets_and_concatenations(tmp_path):
 
 def test_a_cache_key_needs_files_or_a_fingerprint(tmp_path):
     write_files(tmp_path, samples())
-    pictures, known, labelled = Pictures(tmp_path, "path"), Items(b""), Items(b"")
+    photos, known, labelled = ImageDataset(tmp_path, "path"), Items(b""), Items(b"")
     known.fingerprint, labelled.targets = lambda: "abc", [1]
-    assert str(tmp_path) in FromDataset(Subset(pictures, [5])).cache_key()
+    assert str(tmp_path) in FromDataset(Subset(photos, [5])).cache_key()
     assert FromDataset(known).cache_key() != FromDataset(known, image="right").cache_key()
-    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([pictures, labelled])).cache_key() is None
-    assert str(tmp_path) in FromDataset(ConcatDataset([pictures, known])).cache_key()
+    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([photos, labelled])).cache_key() is None
+    assert str(tmp_path) in FromDataset(ConcatDataset([photos, known])).cache_key()

@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 from cuaug import DecodeError, Loader, LoaderError, cache, sources
 from cuaug.sources import FromDataset, open_source
 from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import KINDS, Kind, Pictures, samples, write_files, write_shards
+from tests.sources.writers import KINDS, ImageDataset, Kind, samples, write_files, write_shards
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def test_nested_subsets_and_concatenations(files):
 
 def test_sources_beside_datasets(files, tmp_path):
     """FromDataset reads the Dataset's items."""
-    mixed = ConcatDataset([Subset(files, [3]), Pictures(tmp_path, "pillow")])
+    mixed = ConcatDataset([Subset(files, [3]), ImageDataset(tmp_path, "pillow")])
     assert load(mixed)[0] == [3, *range(12)]
-    assert [open_source(mixed).path(i) for i in (0, 2)] == [files.path(3), "Pictures[1]"]
+    assert [open_source(mixed).path(i) for i in (0, 2)] == [files.path(3), "ImageDataset[1]"]
 
 
 def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
@@ -83,8 +83,8 @@ def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
         def __getitems__(self, indices):  # torch refuses a Subset that overrides one of the two
             return [self[index] for index in indices]
 
-    pictures = Pictures(tmp_path, "path")
-    for dataset in (Subset(pictures, [5, 2]), ConcatDataset([pictures]), Own(files, [5, 2])):
+    photos = ImageDataset(tmp_path, "path")
+    for dataset in (Subset(photos, [5, 2]), ConcatDataset([photos]), Own(files, [5, 2])):
         assert type(open_source(dataset)) is FromDataset
     assert load(Own(files, [5, 2])) == ([5, 2], [7, 7])
 

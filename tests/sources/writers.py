@@ -239,7 +239,7 @@ def write_hdf5(folder: Path, content: list[Sample]) -> None:
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
-class Pictures(torch.utils.data.Dataset):
+class ImageDataset(torch.utils.data.Dataset):
     """A Dataset like torchvision's ImageFolder: (image, label) items, and `samples`."""
 
     def __init__(self, folder: Path, image_type: str) -> None:
@@ -312,7 +312,7 @@ def open_memory(folder: Path) -> sources.Remote:
 
 
 def _dataset(image_type: str, **options: Any) -> Kind:
-    return Kind(write_files, lambda folder: sources.FromDataset(Pictures(folder, image_type), **options))
+    return Kind(write_files, lambda folder: sources.FromDataset(ImageDataset(folder, image_type), **options))
 
 
 KINDS: dict[str, Kind] = {
