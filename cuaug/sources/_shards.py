@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._fingerprint import cache_key
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, Stamp
+from cuaug.sources._labels import Decoders, parse_label_fields
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._urls import is_url
@@ -105,16 +106,32 @@ class ShardedSource(ReprMixin):
     """Base of a source whose samples lie in several files, each with an index.
 
     Args:
+        kind: kind of the shards, for the fingerprint.
         paths: the files.
-        indexes: one per file.
+        indexes: one per file; `notes["digest"]` identifies its samples.
         counts: number of samples in each file.
+        image, label, decoders: as in `TarShards` and `TFRecord`.
 
     Attributes:
         shard_sizes: number of samples in each shard, without empty shards.
     """
 
-    def __init__(self, paths: Sequence[str], indexes: Sequence[Index], counts: Sequence[int]) -> None:
-        self.paths = list(paths)
+    def __init__(
+        self,
+        kind: str,
+        paths: Sequence[str],
+        indexes: Sequence[Index],
+        counts: Sequence[int],
+        image: str,
+        label: str | Sequence[str] | None,
+        decoders: Decoders | None,
+    ) -> None:
+        if not sum(counts):
+            raise LoaderError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
+        self._kind, self.paths, self.image = kind, list(paths), image
+        self.fields, self._is_dict = parse_label_fields(label)
+        self._decoders = dict(decoders or {})
+        self._digests = [index.notes["digest"] for index in indexes]
         self.shard_sizes = [count for count in counts if count]
         self._stamps = [index.stamp for index in indexes]
         self._ends = list(itertools.accumulate(counts))
@@ -122,6 +139,12 @@ class ShardedSource(ReprMixin):
 
     def __len__(self) -> int:
         return self._ends[-1]
+
+    @cached_method
+    def fingerprint(self) -> str:
+        """Digest of the shards' names, their samples' digests from the indexes, and the selected fields."""
+        fields = [self.image, *self.fields]
+        return fingerprint(self._kind, relative_paths(self.paths), self._digests, fields, self._is_dict)
 
     def cache_key(self) -> str:
         """The shards' common folder, and a digest of the modification times of up to 1,000 shards."""

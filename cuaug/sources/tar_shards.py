@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._fingerprint import cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
-from cuaug.sources._labels import Decoders, decode_field, decoder_for, parse_label_fields
+from cuaug.sources._labels import Decoders, decode_field, decoder_for
 from cuaug.sources._shards import Paths, ShardedSource, expand_paths
 from cuaug.sources.files import EXTENSIONS
 
@@ -64,15 +63,9 @@ class TarShards(ShardedSource):
         paths = expand_paths(shards, ".tar")
         indexes = load_indexes(_FORMAT, paths)
         counts = [len(index.arrays["key_ends"]) for index in indexes]
-        if not sum(counts):
-            raise LoaderError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
-        super().__init__(paths, indexes, counts)
-        self.image = image
-        self.fields, self._is_dict = parse_label_fields(label)
-        self._decoders = dict(decoders or {})
+        super().__init__(_FORMAT.name, paths, indexes, counts, image, label, decoders)
         self._keys = [_Keys(index) for index in indexes]
         self._columns = {name: [_Column(index, name) for index in indexes] for name in [image, *self.fields]}
-        self._digests = [index.notes["digest"] for index in indexes]
         for name, columns in self._columns.items():
             if all(column.is_empty for column in columns):
                 available = sorted({field for index in indexes for field in index.notes["fields"]})
@@ -109,11 +102,6 @@ class TarShards(ShardedSource):
         shard, row = self._locate(index)
         field = self._columns[self.image][shard].field(row)
         return f"{self.paths[shard]}/{self._keys[shard][row]}" + (f".{field}" if field else "")
-
-    @cached_method
-    def fingerprint(self) -> str:
-        """Digest of the shards' names, their members' names and sizes, small labels, and the selected fields."""
-        return fingerprint("tar", relative_paths(self.paths), self._digests, [self.image, *self.fields], self._is_dict)
 
     def _read_field(self, name: str, shard: int, row: int) -> tuple[str, bytes]:
         """Returns (the alternative that the sample has, its bytes)."""

@@ -16,9 +16,8 @@ from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources._example import feature_values, parse_features
 from cuaug.sources._extras import require_module
-from cuaug.sources._fingerprint import cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
-from cuaug.sources._labels import Decoders, decode_field, decode_text, parse_label_fields
+from cuaug.sources._labels import Decoders, decode_field, decode_text
 from cuaug.sources._shards import Paths, ShardedSource, expand_paths
 
 __all__ = ["TFRecord", "masked_crc"]
@@ -62,16 +61,10 @@ class TFRecord(ShardedSource):
         paths = expand_paths(shards, ".tfrecord", ".tfrecords")
         indexes = load_indexes(_FORMAT, paths)
         counts = [len(index.arrays["offset"]) for index in indexes]
-        if not sum(counts):
-            raise LoaderError(f"shards hold no record: {', '.join(map(repr, paths[:3]))}")
-        super().__init__(paths, indexes, counts)
-        self.image = image
-        self.fields, self._is_dict = parse_label_fields(label)
+        super().__init__(_FORMAT.name, paths, indexes, counts, image, label, decoders)
         self.verify = verify
-        self._decoders = dict(decoders or {})
         self._offsets = [index.arrays["offset"] for index in indexes]
         self._sizes = [index.arrays["size"] for index in indexes]
-        self._digests = [index.notes["digest"] for index in indexes]
         # Refuse a wrong name now, not during an epoch.
         available = sorted({name for index in indexes for name in index.notes["features"]})
         for name in [image, *self.fields]:
@@ -110,13 +103,6 @@ class TFRecord(ShardedSource):
         """file[record number]"""
         shard, row = self._locate(index)
         return f"{self.paths[shard]}[{row}]"
-
-    @cached_method
-    def fingerprint(self) -> str:
-        """Digest of the file names, the records' lengths and checksums, and the selected features."""
-        return fingerprint(
-            "tfrecord", relative_paths(self.paths), self._digests, [self.image, *self.fields], self._is_dict
-        )
 
     def _record(self, index: int) -> Any:
         """The record's features, by name."""

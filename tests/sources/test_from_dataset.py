@@ -188,10 +188,7 @@ def test_dicts():
 def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
     write_files(tmp_path, samples())
     photos = ImageDataset(tmp_path, "pillow")
-    for dataset, expected in (
-        (Subset(photos, [5, 2]), [5, 2]),
-        (ConcatDataset([photos, photos]), list(range(12)) * 2),
-    ):
+    for dataset, expected in ((Subset(photos, [5, 2]), [5, 2]), (ConcatDataset([photos, photos]), list(range(12)) * 2)):
         with Loader(dataset, batch_size=len(expected)) as loader:
             ((images, labels),) = loader
         assert numbers_of(images) == expected and labels.tolist() == [7 * i % 11 for i in expected]

@@ -132,10 +132,7 @@ class Endless(IterableDataset):
     ("given", "message"),
     [
         (Endless(), "unlike Endless; an iterable one has no order"),
-        (
-            DataLoader(Endless()),
-            "files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset",
-        ),
+        (DataLoader(Endless()), "files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset"),
         (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
     ],
     ids=["iterable", "its DataLoader", "DataLoader"],

@@ -68,14 +68,7 @@ def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
 
 
 def test_other_members_are_ignored(tmp_path):
-    members = {
-        "__meta__": b"{}",
-        "__a__/x.jpg": b"",
-        "README": b"",
-        "._0001.jpg": b"",
-        "d/.x.jpg": b"",
-        "1.jpg": b"i",
-    }
+    members = {"__meta__": b"{}", "__a__/x.jpg": b"", "README": b"", "._0001.jpg": b"", "d/.x.jpg": b"", "1.jpg": b"i"}
     path = archive(tmp_path, members)
     with tarfile.open(path, "a") as tar:
         for member_type, name in (

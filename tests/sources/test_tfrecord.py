@@ -234,7 +234,7 @@ def test_several_files(tmp_path):
     assert len(TFRecord(f"{tmp_path}/train-{{00001..00002}}-of-00004")) == 3
     write_file(tmp_path, record_of(1), name="x.tfrecords")
     assert len(TFRecord(tmp_path)) == 1
-    with pytest.raises(LoaderError, match="shards hold no record"):
+    with pytest.raises(LoaderError, match="shards hold no sample"):
         TFRecord(f"{tmp_path}/train-00000-of-00004")
 
 
@@ -250,7 +250,7 @@ def test_a_truncated_file_is_refused(tmp_path):
             with pytest.raises(LoaderError, match=r"a.tfrecord' is truncated: .*record [01]"):
                 TFRecord(path)
     path.write_bytes(b"")
-    with pytest.raises(LoaderError, match="shards hold no record"):
+    with pytest.raises(LoaderError, match="shards hold no sample"):
         TFRecord(path)
 
 
