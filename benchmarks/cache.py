@@ -1,9 +1,8 @@
-"""What a cache gains: the first epoch, which fills it, against the later ones.
+"""Speedup by caches: later epochs, which the cache serves, compared with the first, which fills it.
 
-The chain, the pictures and the threads are those of end_to_end.py at 500x375. Each repetition makes a loader with an
-empty cache, times its first epoch, then its second and third, which the cache serves; DALI from files runs in turn with
-them. The files' pages are warm, so what "encoded" saves is the system's copying alone: its use is a disk or a network
-that is slower than memory.
+Chain, images and threads are those of end_to_end.py at 500x375. Each repetition makes a loader with an empty cache,
+then times its first epoch, and its second and third together. DALI from files takes turns with them. The page cache
+holds all files, so "encoded" saves only copying; it helps with a disk or network that is slower than memory.
 
     python benchmarks/cache.py --out benchmarks/results/cache.json
 """
@@ -42,7 +41,7 @@ def caches(folder: Path) -> dict[str, Callable[[], Any]]:
 
 
 def epochs(task: Task, cache: Any, later: int) -> tuple[float, float, int]:
-    """Images per second of the first epoch and of the `later` ones, and the bytes that the cache holds."""
+    """Images per second of the first epoch and of the `later` ones, and bytes in the cache."""
     chain = [T.RandomResizedCrop(task.size), T.RandomHorizontalFlip(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
     files = list(task.samples)
     rates = []
@@ -58,7 +57,7 @@ def epochs(task: Task, cache: Any, later: int) -> tuple[float, float, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photo set is or goes")
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="folder of the photos; made if missing")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=5)
@@ -72,27 +71,27 @@ def main() -> None:
     task = prepare(args.data, "500x375", args.batch_size, args.threads, args.limit)
     dali = CONTENDERS["dali"](task)
     with tempfile.TemporaryDirectory(dir=args.data) as folder:
-        kinds = caches(Path(folder))
-        seen: dict[str, list[tuple[float, float, int]]] = {name: [] for name in kinds}
-        peer = []
+        caches_by_name = caches(Path(folder))
+        results: dict[str, list[tuple[float, float, int]]] = {name: [] for name in caches_by_name}
+        dali_rates = []
         for repetition in range(args.repetitions):
-            peer.append(throughput(dali, 1))
-            for name, make in kinds.items():
-                seen[name].append(epochs(task, make(), later=2))
-            turn = ", ".join(f"{name} {values[-1][0]:.0f} -> {values[-1][1]:.0f}" for name, values in seen.items())
-            print(f"  {repetition + 1}/{args.repetitions}: {turn}; DALI {peer[-1]:.0f}", flush=True)
+            dali_rates.append(throughput(dali, 1))
+            for name, make in caches_by_name.items():
+                results[name].append(epochs(task, make(), later=2))
+            rates = ", ".join(f"{name} {values[-1][0]:.0f} -> {values[-1][1]:.0f}" for name, values in results.items())
+            print(f"  {repetition + 1}/{args.repetitions}: {rates}; DALI {dali_rates[-1]:.0f}", flush=True)
     dali.close()
 
-    result["DALI from files"] = {"images_per_second": spread(peer)}
+    result["DALI from files"] = {"images_per_second": spread(dali_rates)}
     result["caches"] = {}
     print(f"\n  {'images/s':26}{'first':>8}{'later':>8}{'later/first':>13}{'later/DALI':>12}{'MB':>7}")
-    for name, values in seen.items():
+    for name, values in results.items():
         first, later, sizes = zip(*values, strict=True)
         row = result["caches"][name] = {
             "first_epoch": spread(list(first)),
             "later_epochs": spread(list(later)),
             "later_to_first": spread([b / a for a, b in zip(first, later, strict=True)]),
-            "later_to_dali": spread([b / a for a, b in zip(peer, later, strict=True)]),
+            "later_to_dali": spread([b / a for a, b in zip(dali_rates, later, strict=True)]),
             "cached_bytes": max(sizes),
         }
         print(

@@ -1,11 +1,12 @@
-"""What a shuffled order of N samples costs: memory and time, for ten thousand to a hundred million samples.
+"""Memory and time of a shuffled order of N samples, for ten thousand to a hundred million samples.
 
-cuaug's order is a function of (seed, epoch), the same on every rank; `torch.randperm` and NumPy's `permutation` are
-what `DataLoader` and most training scripts shuffle with. All three return N integers of 8 bytes. Each size of each
-contender runs in a process of its own. First comes one order, of which the peak of resident memory over what was
-resident before is read (on Linux only), and a check that it holds every index once; then more of them are timed, and
-the median is printed. All three work on one thread, and it is processor time that counts: what else the machine does
-costs less of it than of the clock's. Below a million samples the allocator's pages decide what is measured as memory.
+cuaug's order is a function of (seed, epoch), the same on every rank. `DataLoader` and most training scripts shuffle
+with `torch.randperm` or NumPy's `permutation`. All three return N 8-byte integers, on one thread.
+
+Each size and contender runs in its own process. The first order gives the growth of peak resident memory (Linux only)
+and is checked to hold every index once. Further orders are timed, and the median is printed. The figure is CPU time,
+which other work on the machine disturbs less than wall time. Below a million samples the allocator's pages dominate
+the memory figure.
 
     python benchmarks/shuffle.py --out benchmarks/results/shuffle.json
 """
@@ -27,11 +28,11 @@ from report import circumstances, spread, write_json
 
 SIZES = [10**4, 10**5, 10**6, 10**7, 10**8]
 CONTENDERS = ["cuaug", "torch.randperm", "numpy"]
-SECONDS = 2.0  # of timing per contender and size, but at least three orders
+SECONDS = 2.0  # timing per contender and size, with at least three orders
 
 
 def shuffler(name: str) -> Callable[[int, int], np.ndarray]:
-    """(n, epoch) -> the order, as a NumPy array that shares its memory."""
+    """Returns a function (n, epoch) -> order, as a NumPy array without a copy."""
     if name == "cuaug":
         from cuaug.sampling import ShuffledOrder
 
@@ -44,22 +45,22 @@ def shuffler(name: str) -> Callable[[int, int], np.ndarray]:
 
 
 def resident(field: str) -> int:
-    """Bytes: "VmRSS" now, or "VmHWM" at the most since `forget_peak`."""
-    found = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    if found is None:
+    """Resident bytes: "VmRSS" now, or "VmHWM" at most since `reset_peak`."""
+    match = re.search(rf"^{field}:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
+    if match is None:
         raise RuntimeError(f"/proc/self/status has no {field}")
-    return int(found[1]) * 1024
+    return int(match[1]) * 1024
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def measure(name: str, n: int) -> dict[str, Any]:
     """One contender at one size, in this process."""
     make = shuffler(name)
-    make(1000, 0)  # imports, and what the first call allocates for good
-    forget_peak()
+    make(1000, 0)  # imports, and permanent allocations of the first call
+    reset_peak()
     before = resident("VmRSS")
     order = make(n, 0)
     peak = resident("VmHWM") - before
@@ -80,8 +81,8 @@ def measure(name: str, n: int) -> dict[str, Any]:
     }
 
 
-def measure_apart(name: str, n: int) -> dict[str, Any]:
-    """The same in a fresh process."""
+def measure_in_process(name: str, n: int) -> dict[str, Any]:
+    """Calls `measure` in a new process."""
     run = subprocess.run([sys.executable, __file__, "--one", name, str(n)], stdout=subprocess.PIPE, check=True)
     return json.loads(run.stdout)
 
@@ -102,7 +103,7 @@ def main() -> None:
     print("  bytes (peak) and nanoseconds per sample")
     print(f"  {'samples':>11}" + "".join(f"{name:>24}" for name in CONTENDERS))
     for n in args.sizes:
-        rows = result["sizes"][str(n)] = {name: measure_apart(name, n) for name in CONTENDERS}
+        rows = result["sizes"][str(n)] = {name: measure_in_process(name, n) for name in CONTENDERS}
         cells = (f"{row['bytes_per_sample']:12.1f} B{row['ns_per_sample']['median']:7.1f} ns" for row in rows.values())
         print(f"  {n:11,}" + "".join(cells), flush=True)
     if args.out:

@@ -1,10 +1,11 @@
-"""What reading costs: the same photos, end to end through `cuaug.Loader`, from every kind of source.
+"""Cost of reading: the same photos through `cuaug.Loader` from every kind of source.
 
-RandomResizedCrop(224), flip and normalising on two threads, as in end_to_end.py; only the source differs. The bytes
-are the same in every source, but for "dataset PIL", which decodes in the Dataset. A ratio is this source's time for an
-epoch to that of `Files`, formed within one repetition: 1.10 means 10 % longer; the same for the processor time of all
-threads, which other work on the machine disturbs less. Beside it stands what `read`, with the reading of a file, takes
-alone, in processor time of one thread. The sources take turns, and who comes first changes with the repetition.
+The chain is RandomResizedCrop(224), flip and normalization on two threads, as in end_to_end.py; only the source
+differs. All sources hold the same bytes, except "dataset PIL", which decodes in the Dataset.
+
+Ratios compare a source's epoch with that of `Files` in the same repetition: 1.10 means 10 % longer. They are given for
+wall time and for the CPU time of all threads, which other work on the machine disturbs less. "read us" is the CPU time
+of `read` alone, including the file, on one thread. The sources take turns, in a rotating order.
 
     python benchmarks/sources.py --out benchmarks/results/sources.json
 """
@@ -33,11 +34,17 @@ from cuaug.sources.tfrecord import masked_crc
 SIZE = "500x375"
 
 
-class Turn(NamedTuple):
-    """Seconds for an image: of an epoch, of an epoch in processor time, and of reading alone in processor time."""
+class Timing(NamedTuple):
+    """Seconds per image.
+
+    Attributes:
+        wall: wall time of an epoch.
+        cpu: CPU time of an epoch.
+        read: CPU time of reading alone.
+    """
 
     wall: float
-    processor: float
+    cpu: float
     read: float
 
 
@@ -67,17 +74,17 @@ class FromSource(Contender):
 
 
 class Photos(torch.utils.data.Dataset):
-    """A Dataset as users write it."""
+    """A Dataset in the style of users."""
 
-    def __init__(self, samples: tuple[tuple[str, int], ...], give: Callable[[str], Any]) -> None:
-        self.samples, self.give = samples, give
+    def __init__(self, samples: tuple[tuple[str, int], ...], load: Callable[[str], Any]) -> None:
+        self.samples, self.load = samples, load
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.samples[index]
-        return self.give(path), label
+        return self.load(path), label
 
 
 def read_bytes(path: str) -> bytes:
@@ -94,8 +101,8 @@ def open_pillow(path: str) -> Any:
 # --- the same photos in other containers, written once under the data folder -----------------------------------------
 
 
-def once(path: Path, write: Callable[[Path], None]) -> Path:
-    """`path`, written unless it is there; it appears under its name only once complete."""
+def write_once(path: Path, write: Callable[[Path], None]) -> Path:
+    """Writes `path` if missing, under a temporary name until complete; returns it."""
     if not path.exists():
         partial = path.with_name(f"partial-{path.name}")
         write(partial)
@@ -155,62 +162,62 @@ def make_list(samples: tuple[tuple[str, int], ...], path: Path) -> None:
 
 
 def contenders(task: Task, folder: Path) -> dict[str, Callable[[], sources.Source]]:
-    """Name -> what opens the source."""
-    these = task.samples
-    name = f"{SIZE}-{len(these)}"
+    """{name: function that opens the source}"""
+    samples = task.samples
+    name = f"{SIZE}-{len(samples)}"
     folder.mkdir(parents=True, exist_ok=True)
 
     def container(ending: str, write: Callable[[tuple[tuple[str, int], ...], Path], None]) -> Path:
-        return once(folder / f"{name}{ending}", lambda path: write(these, path))
+        return write_once(folder / f"{name}{ending}", lambda path: write(samples, path))
 
     return {
-        "files": lambda: sources.Files.from_entries(these),
-        "dataset paths": lambda: sources.FromDataset(Photos(these, str)),
-        "dataset bytes": lambda: sources.FromDataset(Photos(these, read_bytes)),
+        "files": lambda: sources.Files.from_entries(samples),
+        "dataset paths": lambda: sources.FromDataset(Photos(samples, str)),
+        "dataset bytes": lambda: sources.FromDataset(Photos(samples, read_bytes)),
         "list": lambda: sources.ListFile(container(".txt", make_list)),
         "tar": lambda: sources.TarShards(container(".tar", write_tar)),
         "tfrecord": lambda: sources.TFRecord(container(".tfrecord", write_tfrecord)),
         "lmdb": lambda: sources.Lmdb(container(".lmdb", write_lmdb)),
         "hdf5": lambda: sources.Hdf5(container(".h5", write_hdf5)),
-        "dataset PIL": lambda: sources.FromDataset(Photos(these, open_pillow)),
+        "dataset PIL": lambda: sources.FromDataset(Photos(samples, open_pillow)),
     }
 
 
-def measure(contender: FromSource, epochs: int) -> Turn:
-    """Of an image: over whole epochs, after one that is not timed; then over one of reading alone."""
+def measure(contender: FromSource, epochs: int) -> Timing:
+    """Times whole epochs after a warm-up epoch, then an epoch of reading alone."""
     for _ in contender.epoch():
         pass
-    start, processor = time.perf_counter(), time.process_time()
+    start, cpu_start = time.perf_counter(), time.process_time()
     images = sum(len(batch) for _ in range(epochs) for batch, _ in contender.epoch())
-    wall, processor = (time.perf_counter() - start) / images, (time.process_time() - processor) / images
+    wall, cpu = (time.perf_counter() - start) / images, (time.process_time() - cpu_start) / images
     source = contender.loader.source
     start = time.thread_time()
     for i in range(len(source)):
         data, _ = source.read(i)
         if isinstance(data, str):
             read_bytes(data)
-    return Turn(wall, processor, (time.thread_time() - start) / len(source))
+    return Timing(wall, cpu, (time.thread_time() - start) / len(source))
 
 
-def summarise(turns: dict[str, list[Turn]]) -> dict[str, Any]:
-    """Medians, ranges, and each source's times to those of the files: per repetition, then the median of those."""
+def summarize(timings: dict[str, list[Timing]]) -> dict[str, Any]:
+    """Medians and ranges, and each source's time relative to `Files`, formed per repetition."""
     summary: dict[str, Any] = {}
-    for name, values in turns.items():
-        pairs = list(zip(values, turns["files"], strict=True))
+    for name, values in timings.items():
+        pairs = list(zip(values, timings["files"], strict=True))
         by_wall = [here.wall / files.wall for here, files in pairs]
-        by_processor = [here.processor / files.processor for here, files in pairs]
+        by_cpu = [here.cpu / files.cpu for here, files in pairs]
         summary[name] = {
-            "images_per_second": spread([1 / turn.wall for turn in values]),
-            "processor_ms_per_image": spread([1000 * turn.processor for turn in values]),
-            "read_us_per_image": spread([1e6 * turn.read for turn in values]),
+            "images_per_second": spread([1 / timing.wall for timing in values]),
+            "processor_ms_per_image": spread([1000 * timing.cpu for timing in values]),
+            "read_us_per_image": spread([1e6 * timing.read for timing in values]),
             "time_to_files": spread(by_wall) | {"all": [round(ratio, 3) for ratio in by_wall]},
-            "processor_time_to_files": spread(by_processor) | {"all": [round(ratio, 3) for ratio in by_processor]},
+            "processor_time_to_files": spread(by_cpu) | {"all": [round(ratio, 3) for ratio in by_cpu]},
         }
     return summary
 
 
 def table(summary: dict[str, Any]) -> str:
-    heads = f"{'time, files = 1':>18}{'min - max':>14}{'processor time':>18}{'min - max':>14}"
+    heads = f"{'time, files = 1':>18}{'min - max':>14}{'CPU time':>18}{'min - max':>14}"
     lines = [f"  {'':15}{'images/s':>10}{'read us':>9}{heads}"]
     for name, row in summary.items():
         line = f"  {name:15}{row['images_per_second']['median']:10.0f}{row['read_us_per_image']['median']:9.0f}"
@@ -222,12 +229,12 @@ def table(summary: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where the photos are or go")
-    parser.add_argument("--only", nargs="+", help="these sources, files among them")
+    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="folder of the photos; made if missing")
+    parser.add_argument("--only", nargs="+", help="time only these sources, and files")
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repetitions", type=int, default=9)
-    parser.add_argument("--epochs", type=int, default=1, help="timed epochs per turn")
+    parser.add_argument("--epochs", type=int, default=1, help="timed epochs per repetition")
     parser.add_argument("--limit", type=int, default=2048, help="use this many files")
     parser.add_argument("--out", type=Path, help="write the result here as JSON")
     args = parser.parse_args()
@@ -237,25 +244,25 @@ def main() -> None:
     print(f"{result['machine']['cpu']}, {result['machine']['cores']} cores, commit {result['commit']}")
     task = prepare(args.data, SIZE, args.batch_size, args.threads, args.limit)
     makers = contenders(task, args.data / "containers")
-    chosen = {name: make for name, make in makers.items() if args.only is None or name in ("files", *args.only)}
+    selected = {name: make for name, make in makers.items() if args.only is None or name in ("files", *args.only)}
     running: dict[str, FromSource] = {}
-    turns: dict[str, list[Turn]] = {name: [] for name in chosen}
+    timings: dict[str, list[Timing]] = {name: [] for name in selected}
     try:
-        for name, make in chosen.items():
+        for name, make in selected.items():
             running[name] = FromSource(task, make())
             running[name].name = name  # type: ignore[misc]
             check(running[name])
         for repetition in range(args.repetitions):
             first = repetition % len(running)
             for name in [*running, *running][first : first + len(running)]:
-                turns[name].append(measure(running[name], args.epochs))
-            rates = ", ".join(f"{name} {1 / values[-1].wall:.0f}" for name, values in turns.items())
+                timings[name].append(measure(running[name], args.epochs))
+            rates = ", ".join(f"{name} {1 / values[-1].wall:.0f}" for name, values in timings.items())
             print(f"  {repetition + 1}/{args.repetitions}: {rates}", flush=True)
     finally:
         for contender in running.values():
             contender.close()
     result["files"] = len(task.samples)
-    result["sources"] = summarise(turns)
+    result["sources"] = summarize(timings)
     print(table(result["sources"]))
     if args.out:
         write_json(args.out, result)

@@ -1,4 +1,4 @@
-"""Which files cuaug believes, and how it makes them."""
+"""Trusted files: which ones are read, and how new ones are made."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from cuaug._runtime import trusted_files
 from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_directory, warn_once
-from tests.support.foreign_files import NOBODY, give_away
+from tests.support.foreign_files import NOBODY, chown_to_nobody
 
 
 @pytest.fixture(autouse=True)
 def umask():
-    """Nothing is left to the umask."""
+    """Tests must not depend on the umask."""
     before = os.umask(0)
     yield
     os.umask(before)
@@ -24,11 +24,11 @@ def umask():
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    made = tmp_path / "folder"
-    made.mkdir(0o755)
-    (made / "file").write_bytes(b"data")
-    os.chmod(made / "file", 0o644)
-    return made
+    path = tmp_path / "folder"
+    path.mkdir(0o755)
+    (path / "file").write_bytes(b"data")
+    os.chmod(path / "file", 0o644)
+    return path
 
 
 def mode(path: Path) -> int:
@@ -41,7 +41,7 @@ def read(folder: Path, name: str = "file", limit: int = 100, **options) -> bytes
 
 
 def replace(folder: Path, name: str, data: bytes, mode: int = 0o666) -> None:
-    with Directory(folder) as directory, directory.replacing(name, mode=mode) as file:
+    with Directory(folder) as directory, directory.atomic_write(name, mode=mode) as file:
         file.write(data)
 
 
@@ -54,7 +54,7 @@ def test_files_of_this_user_are_read(folder):
 
 
 @pytest.mark.parametrize("bits", [0o664, 0o646])
-def test_files_that_others_may_write_are_not_trusted(folder, bits):
+def test_files_that_others_can_write_are_not_trusted(folder, bits):
     os.chmod(folder / "file", bits)
     with pytest.raises(
         UntrustedError, match=rf"folder/file' can be written by other users \(mode {bits:04o}\): run `ch"
@@ -63,13 +63,13 @@ def test_files_that_others_may_write_are_not_trusted(folder, bits):
 
 
 def test_files_of_others_are_not_trusted(folder):
-    give_away(folder / "file")
+    chown_to_nobody(folder / "file")
     with pytest.raises(UntrustedError, match=r"folder/file' belongs to user .*, and only root is trusted"):
         read(folder)
     assert read(folder, owners=(NOBODY,)) == b"data"
 
 
-def test_neither_links_nor_pipes_are_trusted(folder):
+def test_links_pipes_and_directories_are_not_trusted_files(folder):
     (folder / "link").symlink_to("file")
     with pytest.raises(UntrustedError, match="link' is a symbolic link"):
         read(folder, "link")
@@ -81,7 +81,7 @@ def test_neither_links_nor_pipes_are_trusted(folder):
 
 
 @pytest.mark.parametrize(("bits", "trusted"), [(0o755, True), (0o775, False), (0o757, False), (0o1777, True)])
-def test_directories_that_others_may_write_are_trusted_if_sticky(folder, bits, trusted):
+def test_directories_that_others_can_write_are_trusted_if_sticky(folder, bits, trusted):
     os.chmod(folder, bits)
     if trusted:
         assert read(folder) == b"data"
@@ -94,23 +94,23 @@ def test_directories_of_others_are_not_trusted(folder):
     link = folder.parent / "link"
     link.symlink_to(folder)
     assert read(link) == b"data"
-    give_away(link)
+    chown_to_nobody(link)
     with pytest.raises(UntrustedError, match="link' belongs to user"):
         read(link)
-    give_away(folder)
+    chown_to_nobody(folder)
     with pytest.raises(UntrustedError, match="folder' belongs to user"):
         read(folder)
     with Directory(folder, trusted=False) as directory:
-        assert directory.read("file", limit=9) == b"data", "its files are checked for themselves"
+        assert directory.read("file", limit=9) == b"data", "files are checked separately"
 
 
-def test_others_may_not_write_new_files_and_directories(folder):
+def test_new_files_and_directories_are_not_writable_by_others(folder):
     replace(folder, "new", b"1", mode=0o777)
     assert mode(folder / "new") == 0o644
     with Directory(folder) as directory:
         os.close(directory.open("made", os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o666))
     assert mode(folder / "made") == 0o644
-    Directory(folder / "a" / "b", make=0o700).__exit__()
+    Directory(folder / "a" / "b", make_mode=0o700).__exit__()
     assert mode(folder / "a") == mode(folder / "a" / "b") == 0o700
 
 
@@ -128,8 +128,8 @@ def test_a_new_file_never_goes_through_a_link(folder):
 
 
 def test_files_of_others_are_not_replaced(folder):
-    """Two users of one folder would make each other's files anew for ever."""
-    give_away(folder / "file")
+    """Two users of one folder would replace each other's files forever."""
+    chown_to_nobody(folder / "file")
     with pytest.raises(UntrustedError, match="file' belongs to user"):
         replace(folder, "file", b"mine")
     assert (folder / "file").read_bytes() == b"data" and os.listdir(folder) == ["file"]
@@ -139,14 +139,14 @@ def test_a_failure_leaves_the_old_file(folder):
     with (
         pytest.raises(ZeroDivisionError),
         Directory(folder) as directory,
-        directory.replacing("file", mode=0o600) as new,
+        directory.atomic_write("file", mode=0o600) as new,
     ):
         new.write(b"half")
         raise ZeroDivisionError
     assert read(folder) == b"data" and os.listdir(folder) == ["file"]
 
 
-def test_a_directory_that_is_exchanged_is_still_the_one_that_was_checked(folder):
+def test_an_exchanged_directory_is_not_followed(folder):
     with Directory(folder) as directory:
         folder.rename(folder.parent / "moved")
         (folder.parent / "planted").mkdir()
@@ -172,7 +172,7 @@ def test_the_cache_directory(tmp_path, monkeypatch):
     assert mode(tmp_path / "home" / ".cache" / "cuaug") == 0o700
 
 
-def test_one_warning_a_directory(caplog, monkeypatch):
+def test_one_warning_per_directory(caplog, monkeypatch):
     monkeypatch.setattr(trusted_files, "_warned", set())
     for path in ("/a/b", "/a/c", "/d/b"):
         warn_once(UntrustedError("is not yours", path), "it is not used")

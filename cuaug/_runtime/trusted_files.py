@@ -1,15 +1,16 @@
-"""Files that cuaug writes and later believes: indexes of shards, compiled kernels, decoded pixels.
+"""Trusted files: indexes of shards, compiled kernels and decoded pixels that cuaug writes and reads back.
 
-Other users may plant files in a directory that cuaug uses. A file or directory is trusted only if nobody but this user
+Other users may plant files in a directory that cuaug uses. A file or directory is trusted only if no user but this one
 and root could have written it:
 
-- It belongs to this user or to root.
-- Neither its group nor others may write it. A sticky directory (as /tmp) is an exception: there only the owner of a
-  file may rename or remove it.
-- A file is regular, and its name is no symbolic link. A symbolic link to a directory belongs to this user or to root.
+- Its owner is this user or root.
+- Its group and others cannot write it. Exception: a sticky directory such as /tmp, in which only a file's owner can
+  rename or remove it.
+- A file is regular and not reached through a symbolic link. A symbolic link to a directory belongs to this user or
+  root.
 
-Files are opened relative to a directory that is held open and was checked: nobody can exchange it in between. New files
-have random names until they are whole, then replace the old file. Group and others may never write them.
+Files are opened relative to an open, checked directory, so no user can exchange it in between. A new file has a random
+name until it is complete and then replaces the old file. Group and others can never write it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class UntrustedError(OSError):
     """Other users may have written a file or directory.
 
     Args:
-        reason: verb and object of a sentence about the path.
+        reason: predicate of a sentence whose subject is the path.
     """
 
     def __init__(self, reason: str, path: str) -> None:
@@ -52,27 +53,27 @@ class UntrustedError(OSError):
 
 
 class Directory:
-    """A directory that is held open, and the files in it.
+    """An open directory and the trusted files in it.
 
     Args:
-        path: of the directory.
-        make: permissions to make it with, and its parents, where it is missing; None: it must exist.
-        trusted: refuse a directory that other users may write. Its files are checked in any case.
+        path: the directory.
+        make_mode: permissions for making the directory and its parents if missing; None: it must exist.
+        trusted: refuse a directory that other users can write. Its files are checked in any case.
 
     Attributes:
-        fd: its descriptor. The caller closes it, or uses a `with` statement.
+        fd: the descriptor. Close it, or use a `with` statement.
 
     Raises:
-        UntrustedError: it is not trusted.
-        OSError: it cannot be made or opened.
+        UntrustedError: the directory is not trusted.
+        OSError: the directory cannot be made or opened.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, make: int | None = None, trusted: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, make_mode: int | None = None, trusted: bool = True) -> None:
         self.path = os.fspath(path)
-        if make is not None:
-            _make(self.path, make)
+        if make_mode is not None:
+            _make_directories(self.path, make_mode)
         if trusted:
-            _check_owner(self.path, os.lstat(self.path))  # a symbolic link, if it is one: who made it?
+            _check_owner(self.path, os.lstat(self.path))  # lstat: the owner of a symbolic link counts
         self.fd = os.open(self.path, _DIRECTORY)
         try:
             if trusted:
@@ -88,16 +89,16 @@ class Directory:
         os.close(self.fd)
 
     def open(self, name: str, flags: int, *, mode: int = 0o644, owners: Container[int] = ()) -> int:
-        """Descriptor of a trusted file.
+        """Opens a trusted file and returns its descriptor.
 
         Args:
-            flags: as of `os.open`.
-            mode: permissions of a file that is made; the umask applies.
-            owners: user ids that are trusted besides this user and root.
+            flags: as in `os.open`.
+            mode: permissions of a new file; the umask applies.
+            owners: further trusted user ids.
 
         Raises:
             UntrustedError: the file is not trusted.
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         path = os.path.join(self.path, name)
         try:
@@ -114,11 +115,11 @@ class Directory:
         return fd
 
     def read(self, name: str, *, limit: int, owners: Container[int] = ()) -> bytes:
-        """All bytes of a trusted file.
+        """Reads a whole trusted file.
 
         Raises:
             UntrustedError: the file is not trusted.
-            OSError: it cannot be read, or has more than `limit` bytes.
+            OSError: the file cannot be read, or has more than `limit` bytes.
         """
         with open(self.open(name, os.O_RDONLY, owners=owners), "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -127,63 +128,66 @@ class Directory:
             return file.read()
 
     @contextlib.contextmanager
-    def replacing(self, name: str, *, mode: int) -> Iterator[BinaryIO]:
-        """A new file to write, which takes its name at the end of the `with` block, whole or not at all.
+    def atomic_write(self, name: str, *, mode: int) -> Iterator[BinaryIO]:
+        """Yields a new file, which gets its name at the end of the `with` block, complete or not at all.
 
         Args:
-            mode: its permissions, less the right of group and others to write; the umask does not apply.
+            mode: permissions, without write permission of group and others; the umask does not apply.
 
         Raises:
-            UntrustedError: the name is a file of another user, which stays.
-            OSError: it cannot be written.
+            UntrustedError: a file of another user has the name; it stays.
+            OSError: the file cannot be written.
         """
-        unfinished = f".{secrets.token_hex(8)}{os.path.splitext(name)[1]}"
-        fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=self.fd)
+        temporary = f".{secrets.token_hex(8)}{os.path.splitext(name)[1]}"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=self.fd)
         try:
             with open(fd, "wb") as file:
                 yield file
                 os.fchmod(fd, mode & 0o644)
             with contextlib.suppress(FileNotFoundError):
-                there = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                _check_owner(os.path.join(self.path, name), there)
-            os.replace(unfinished, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+                old = os.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                _check_owner(os.path.join(self.path, name), old)
+            os.replace(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
         except BaseException:
-            with contextlib.suppress(OSError):  # a Ctrl-C may come after the rename, an error of the disk at any time
-                os.unlink(unfinished, dir_fd=self.fd)
+            with contextlib.suppress(OSError):  # Ctrl-C may come after the rename
+                os.unlink(temporary, dir_fd=self.fd)
             raise
 
 
 def cache_directory(name: str = ".", *, make: bool) -> Directory:
-    """CUAUG_CACHE_DIR or ~/.cache/cuaug, or the directory `name` in it. Directories are made for this user alone.
+    """Opens CUAUG_CACHE_DIR or ~/.cache/cuaug, or the directory `name` in it.
+
+    Args:
+        make: make missing directories, accessible to this user alone.
 
     Raises:
-        UntrustedError: it is not trusted.
-        OSError: it is missing, or cannot be made.
+        UntrustedError: the directory is not trusted.
+        OSError: the directory is missing or cannot be made.
     """
     try:
         root = Path(os.environ.get("CUAUG_CACHE_DIR") or Path.home() / ".cache" / "cuaug")
     except RuntimeError as error:  # in some containers
         raise FileNotFoundError(errno.ENOENT, "this user has no home directory") from error
     mode = 0o700 if make else None
-    with Directory(root, make=mode):
-        return Directory(root / name, make=mode)
+    with Directory(root, make_mode=mode):
+        return Directory(root / name, make_mode=mode)
 
 
 def warn_once(error: UntrustedError, consequence: str) -> None:
-    """Logs a warning, once for each directory in this process."""
+    """Logs a warning, once per directory and process."""
     directory = os.path.dirname(error.filename)
     if directory not in _warned:
         _warned.add(directory)
         log.warning("%s: %s", error, consequence)
 
 
-def _make(path: str, mode: int) -> None:
-    """`os.makedirs` gives parents the permissions that the umask leaves."""
+def _make_directories(path: str, mode: int) -> None:
+    """Makes a directory and its parents with this mode. `os.makedirs` gives parents the default mode."""
     with contextlib.suppress(FileExistsError):
         try:
             os.mkdir(path, mode)
         except FileNotFoundError:
-            _make(os.path.dirname(path) or os.curdir, mode)
+            _make_directories(os.path.dirname(path) or os.curdir, mode)
             os.mkdir(path, mode)
 
 
@@ -209,11 +213,11 @@ def _check_mode(path: str, status: os.stat_result) -> None:
 def _check_owner(path: str, status: os.stat_result, owners: Container[int] = ()) -> None:
     user = os.geteuid()
     if status.st_uid not in (user, 0) and status.st_uid not in owners:
-        trusted = f"{_named(user)} and root are" if user else "root is"
-        raise UntrustedError(f"belongs to {_named(status.st_uid)}, and only {trusted} trusted", path)
+        trusted = f"{_user_name(user)} and root are" if user else "root is"
+        raise UntrustedError(f"belongs to {_user_name(status.st_uid)}, and only {trusted} trusted", path)
 
 
-def _named(user: int) -> str:
+def _user_name(user: int) -> str:
     try:
         return f"user {pwd.getpwuid(user).pw_name!r}"
     except KeyError:

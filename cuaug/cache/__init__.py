@@ -1,23 +1,25 @@
-"""What an epoch leaves behind for the next: encoded files, or decoded pixels, under a limit of bytes.
+"""Caches that carry one epoch's work to the next: encoded files or decoded pixels, up to a limit of bytes.
 
-`EncodedCache` saves reading, `DecodedCache` saves reading and decoding. Both are filled by the first epoch that reads
-a sample, take samples until they are full, and never let one go: an epoch reads every sample once, in a new random
-order, so whatever is thrown out to make room is as likely to be wanted next as what took its place, and throwing it out
-only loses the work of putting it there. Samples that do not fit are read and decoded again each time; a smaller one
-that comes later may still fit.
+| class | keeps | saves |
+|---|---|---|
+| `EncodedCache` | encoded bytes and labels, in this process's memory | reading |
+| `DecodedCache` | decoded pixels, in memory, in a directory or on a GPU | reading and decoding |
 
-A loader calls `open(count, contents)` before anything else. `contents` says what the cached bytes depend on, by name;
-so one cache can serve several loaders over the same samples, and refuses any other. Caches hold no labels, except
-that `EncodedCache` keeps the label with the bytes, since a source gives both at once.
+The first epoch fills a cache; nothing is evicted. An epoch reads every sample once, in a new random order, so an
+evicted sample is as likely to be needed next as its replacement, and eviction only wastes work. Samples that do not fit
+are read and decoded again each epoch; a smaller sample may still fit later.
 
-`estimate` says what a dataset would take; `shrunken_size` is the size at which a picture is cached.
+A loader calls `open(count, contents)` first. `contents` names all that the cached bytes depend on. One cache can serve
+several loaders over the same samples and refuses others. `DecodedCache` keeps no labels. `EncodedCache` does, since
+`Source.read` returns both at once.
 
-encoded.py   `EncodedCache`
-decoded.py   `DecodedCache`, over one of memory.py, disk.py (with blocks.py) and device.py
-identity.py  what a cache is of
-limits.py    how much it may hold
-estimate.py  how much it would
-opening.py   a loader's, open for its source
+`estimate` predicts the size of a dataset in each cache; `shrunken_size` is the size at which an image is cached.
+
+encoded.py        `EncodedCache`
+decoded.py        `DecodedCache`, over memory.py, disk.py (with image_buffers.py) or device.py
+limits.py         limits, and checks that a cache belongs to a dataset
+estimate.py       `estimate`
+open.py           opens a loader's cache for its source
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from cuaug.cache.device import DeviceImage
 from cuaug.cache.encoded import EncodedCache
 from cuaug.cache.estimate import SizeEstimate, estimate, shrunken_size
 from cuaug.cache.limits import CacheStats
-from cuaug.cache.opening import open_cache
+from cuaug.cache.open import open_cache
 
 __all__ = [
     "CacheStats",

@@ -1,4 +1,4 @@
-"""Decoded pixels in a GPU's memory."""
+"""`DeviceStore`: decoded pixels in a GPU's memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["DeviceImage", "DeviceStore"]
 
 log = logging.getLogger("cuaug")
 
-# Asked for at once, and filled from one end to the other.
+# Device memory is allocated in blocks of this size and filled from one end.
 _BLOCK_BYTES = 64 << 20
-# Where a picture begins: the kernels read single bytes, but aligned ones share fewer memory transactions.
-_ALIGN = 128
+# Alignment of each image: kernels read single bytes, but aligned ones share memory transactions.
+_ALIGN_BYTES = 128
 
 
 class DeviceImage:
-    """A decoded picture in device memory.
+    """A decoded image in device memory.
 
     Attributes:
         height, width: in pixels.
-        tensor: (height, width, 3) uint8, contiguous. Not to be written to.
+        tensor: (height, width, 3) uint8, contiguous. Do not write to it.
     """
 
     __slots__ = ("height", "tensor", "width")
@@ -36,51 +36,53 @@ class DeviceImage:
 
 
 class DeviceStore:
-    """Pictures one behind the other in large blocks of device memory."""
+    """Keeps decoded images in large blocks of device memory, one after the other.
+
+    It grows block by block up to `limit_bytes`, counting each image rounded up to 128 bytes, and stops growing if the
+    GPU runs out of memory. It belongs to one process and one GPU.
+    """
 
     def __init__(self, limit_bytes: int, device: torch.device) -> None:
         self._limit_bytes, self._device = limit_bytes, device
         self._bytes = 0
         self._free = torch.empty(0, dtype=torch.uint8, device=device)
-        self._pictures: dict[int, DeviceImage] = {}
+        self._images: dict[int, DeviceImage] = {}
         self._lock = threading.Lock()
 
     def get(self, index: int) -> DeviceImage | None:
-        return self._pictures.get(index)
+        return self._images.get(index)
 
-    def put(self, pictures: Mapping[int, torch.Tensor]) -> None:
-        """Copies what fits of some samples' pictures, (h, w, 3) uint8 on the device.
+    def put(self, images: Mapping[int, torch.Tensor]) -> None:
+        """Copies the samples' images, (h, w, 3) uint8 on the device, as far as they fit.
 
-        It waits for the copies: whoever finds a picture here may read it, on any stream.
+        It waits for the copies, so that any stream may read an image found here.
         """
-        taken = {}
+        copies = {}
         with self._lock:
-            for index, picture in pictures.items():
-                place = None if index in self._pictures else self._take(picture.nelement())
-                if place is not None:
-                    taken[index] = place.view(picture.shape)
-                    taken[index].copy_(picture)
-        if taken:
+            for index, image in images.items():
+                memory = None if index in self._images else self._allocate(image.nelement())
+                if memory is not None:
+                    copies[index] = memory.view(image.shape)
+                    copies[index].copy_(image)
+        if copies:
             torch.cuda.current_stream(self._device).synchronize()
-            self._pictures.update((index, DeviceImage(tensor)) for index, tensor in taken.items())
+            self._images.update((index, DeviceImage(tensor)) for index, tensor in copies.items())
 
-    def _take(self, size: int) -> torch.Tensor | None:
-        room = -(-size // _ALIGN) * _ALIGN
-        if room > self._limit_bytes - self._bytes:
+    def _allocate(self, size: int) -> torch.Tensor | None:
+        aligned_size = -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+        if aligned_size > self._limit_bytes - self._bytes:
             return None
-        if room > len(self._free):
-            block = max(room, min(_BLOCK_BYTES, self._limit_bytes - self._bytes))
+        if aligned_size > len(self._free):
+            block_size = max(aligned_size, min(_BLOCK_BYTES, self._limit_bytes - self._bytes))
             try:
-                self._free = torch.empty(block, dtype=torch.uint8, device=self._device)
+                self._free = torch.empty(block_size, dtype=torch.uint8, device=self._device)
             except torch.cuda.OutOfMemoryError:
-                log.warning(
-                    "the decoded cache takes no more samples: the GPU has no memory beyond %d bytes", self._bytes
-                )
+                log.warning("the decoded cache takes no more samples: GPU out of memory beyond %d bytes", self._bytes)
                 self._limit_bytes = self._bytes
                 return None
-        place, self._free = self._free[:size], self._free[room:]
-        self._bytes += room
-        return place
+        memory, self._free = self._free[:size], self._free[aligned_size:]
+        self._bytes += aligned_size
+        return memory
 
     def stats(self) -> CacheStats:
-        return CacheStats(len(self._pictures), self._bytes, self._limit_bytes)
+        return CacheStats(len(self._images), self._bytes, self._limit_bytes)

@@ -1,20 +1,22 @@
-"""Decoded pixels in a directory, which several processes may share and which outlives them.
+"""`DiskStore`: decoded pixels in a directory, shared by processes and kept after they end.
 
-    contents.json   what the cache is of; written last when a cache is made
-    index           a record for each sample: state, CRC-32 of sample, size and pixels, height, width, where these begin
-    pixels          pictures one behind the other; its length says how much of it is given out
-    lock            held while room is given out and while a record is written; holds the length that `pixels` must have
+| file | content | written |
+|---|---|---|
+| contents.json | identity of the dataset and the format version | last, when the cache is made |
+| index | 24 bytes per sample: ready, CRC-32, height, width, offset in `pixels` | after the pixels, `ready` last |
+| pixels | images one after the other, (h, w, 3) uint8; its length is the space allocated so far | before the record |
+| lock | flock for allocating and for writing records; uint64 minimum length of `pixels` | on each allocation |
 
-Everything goes through read() and write(), whose failure is an error. A map would end the process (SIGBUS) where the
-disk fails or a file is cut short.
+All numbers are little-endian. A process that dies while adding a sample loses the space it allocated and nothing else.
 
-Pixels are written before their record, and the record's state after the rest of it: whoever dies in between loses the
-room it was given and nothing else. After a crash of the machine the record may have reached the disk and its pixels
-not. So the first time that a process reads what it did not write, it compares the checksum. Later it need not: `pixels`
-never shrinks, and no process adds to it where it has shrunk.
+All access uses read() and write(), so a failing disk is an error. A memory map would end the process (SIGBUS).
 
-All files must be trusted (_runtime/trusted_files.py): pixels decide what a model learns. Where this user may not write
-them, on a read-only mount or as files of root, what they hold is read, without a lock.
+After a crash of the machine, a record may be on disk without its pixels. So a process verifies the checksum the first
+time it reads a sample that it did not write. Once is enough: `pixels` never shrinks, and no process extends a `pixels`
+that has shrunk.
+
+All files must be trusted (_runtime/trusted_files.py): pixels decide what a model learns. If this user cannot write them
+(a read-only mount, files of root), they are read without a lock.
 """
 
 from __future__ import annotations
@@ -34,9 +36,8 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.finalizers import libc, when_gone
 from cuaug._runtime.trusted_files import Directory, UntrustedError
-from cuaug.cache.blocks import Blocks
-from cuaug.cache.identity import differences
-from cuaug.cache.limits import CacheStats
+from cuaug.cache.image_buffers import ImageBuffers
+from cuaug.cache.limits import CacheStats, differences
 from cuaug.errors import LoaderError
 
 __all__ = ["DiskStore"]
@@ -44,70 +45,71 @@ __all__ = ["DiskStore"]
 log = logging.getLogger("cuaug")
 
 VERSION = 3
-_KEY = Struct("<QII")  # sample, height, width
+_KEY = Struct("<QII")  # sample number, height, width: the checksum covers them and the pixels
 _RECORD = Struct("<?3xIIIQ")  # ready, checksum, height, width, offset
 _LENGTH = Struct("<Q")
 _MAX_CONTENTS_BYTES = 1 << 20
 
 
 class _DamagedError(OSError):
-    """A file of the cache is not as the cache wrote it."""
+    """A file of the cache is damaged."""
 
 
 class DiskStore:
-    """One process's hold on a cache in `directory`, which is made where there is none.
+    """Keeps decoded images in files of `directory`, shared by all processes of the machine.
 
-    Whatever goes wrong once it is open costs time alone: samples are decoded as without a cache. A fault of writing
-    keeps the process from adding samples, a fault of reading from using the cache; each logs one warning.
+    It grows up to `limit_bytes` of pixels; 24 bytes per sample come on top, in the directory and in each process. The
+    files outlive the process. After opening, faults cost only time, since samples are then decoded as without a cache:
+    a write error ends adding samples, a read error ends using the cache, and each logs one warning.
 
     Raises:
-        LoaderError: the directory cannot be used, is not trusted, or holds a damaged cache or one of something else.
+        LoaderError: the directory cannot be used, is not trusted, or holds a damaged cache or another dataset's.
     """
 
     def __init__(self, directory: str, limit_bytes: int, identity: dict[str, Any]) -> None:
         self._path, self._limit_bytes, self._count = directory, limit_bytes, identity["samples"]
-        self._blocks = Blocks()
-        self._is_full = self._is_off = self._warned = False
+        self._buffers = ImageBuffers()
+        self._is_full = self._is_disabled = self._has_warned = False
         try:
-            self._directory = Directory(directory, make=0o755)
+            self._directory = Directory(directory, make_mode=0o755)
             when_gone(self, libc.close, self._directory.fd)
-            self._read_only = self._may("pixels", os.R_OK) and not self._may("pixels", os.W_OK)
+            self._read_only = self._has_access("pixels", os.R_OK) and not self._has_access("pixels", os.W_OK)
             with self._locked() as lock:
-                self._agree({"version": VERSION, **identity}, lock)
+                self._check_or_make({"version": VERSION, **identity}, lock)
                 self._index_file, self._pixel_file = self._open("index"), self._open("pixels")
                 if os.fstat(self._index_file).st_size != self._count * _RECORD.size:
                     raise self._damaged("its index has a wrong length")
-                if self._length() < (_promised(lock) or 0):
-                    raise self._damaged("its pixels were cut short")
+                if self._length() < (_required_length(lock) or 0):
+                    raise self._damaged("its pixels were truncated")
         except UntrustedError as error:
             raise LoaderError(
-                f"cannot trust the cache in {directory!r}: {error}; give a directory of your own, or delete this one"
+                f"directory: the cache in {directory!r} is not trusted: {error}; use your own directory or delete it"
             ) from error
         except OSError as error:
-            raise LoaderError(f"cannot keep a cache of {limit_bytes} bytes in {directory!r}: {error}") from error
-        # Of each sample the record whose pixels this process has written or compared with their checksum.
-        self._checked = bytearray(self._count * _RECORD.size)
+            raise LoaderError(f"directory {directory!r} cannot hold a cache: {error}") from error
+        # Records whose pixels this process has written or verified.
+        self._verified = bytearray(self._count * _RECORD.size)
 
     # --- the directory ----------------------------------------------------------------------------------------------
 
-    def _may(self, name: str, how: int) -> bool:
-        return os.access(name, how, dir_fd=self._directory.fd, effective_ids=True, follow_symlinks=False)
+    def _has_access(self, name: str, mode: int) -> bool:
+        return os.access(name, mode, dir_fd=self._directory.fd, effective_ids=True, follow_symlinks=False)
 
     def _open(self, name: str) -> int:
-        """Closed when no thread holds the store any more: one that did could write to another file of its number."""
+        """Opens a file that stays open as long as any thread holds the store: its descriptor could be reused."""
         file = self._directory.open(name, os.O_RDONLY if self._read_only else os.O_RDWR)
         when_gone(self, libc.close, file)
         return file
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int | None]:
-        """Alone among the threads and processes that use the directory. Yields the open file `lock`.
+        """Holds the lock against all other threads and processes. Yields the open file `lock`.
 
-        The file is opened anew each time, since this kind of lock belongs to the opening: so it holds off other
-        threads, other stores and forked children alike. The system lets go of it for whoever is killed. Other users
-        may not even read it: reading is enough to lock it, for ever.
+        flock belongs to an open file description, so the file is opened each time: this excludes other threads, other
+        stores and forked children alike. The system releases it if the process is killed. Other users may not even read
+        the file, since a reader could hold the lock forever.
         """
-        if self._read_only:  # and so is every file: there is nothing to be alone for
+        if self._read_only:  # no file can change
             yield None
             return
         file = self._directory.open("lock", os.O_RDWR | os.O_CREAT, mode=0o600)
@@ -115,35 +117,39 @@ class DiskStore:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file
         finally:
-            fcntl.flock(file, fcntl.LOCK_UN)  # closing is not enough where a fork has copied it meanwhile
+            fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may hold a copy, so closing is not enough
             os.close(file)
 
-    def _agree(self, wanted: dict[str, Any], lock: int | None) -> None:
-        """Checks that the cache here is the one wanted, or makes an empty one."""
+    def _check_or_make(self, expected: dict[str, Any], lock: int | None) -> None:
+        """Checks the identity of the cache here, or makes an empty cache."""
         try:
-            there = json.loads(self._directory.read("contents.json", limit=_MAX_CONTENTS_BYTES))
+            found = json.loads(self._directory.read("contents.json", limit=_MAX_CONTENTS_BYTES))
         except FileNotFoundError:
-            self._make(wanted, lock)
+            self._make(expected, lock)
             return
         except (ValueError, RecursionError):
-            there = None
-        if not isinstance(there, dict):
+            found = None
+        if not isinstance(found, dict):
             raise self._damaged("its contents.json is no JSON object")
-        differ = differences(there, wanted)
-        if differ:
+        difference = differences(found, expected)
+        if difference:
             raise LoaderError(
-                f"{self._path!r} holds another decoded cache: {differ}; "
+                f"directory {self._path!r} holds another decoded cache: {difference}; "
                 "delete it if it is not needed, or give another directory"
             )
 
     def _make(self, contents: dict[str, Any], lock: int | None) -> None:
-        # A process that was killed here has left the files, and a length in the lock. Others' files stay.
-        if _promised(lock) is None and (self._may("index", os.F_OK) or self._may("pixels", os.F_OK)):
-            raise LoaderError(f"{self._path!r} holds an index or pixels and no decoded cache: give an empty directory")
+        # A process killed here leaves files and a length in the lock. Without that length the files are not ours.
+        if _required_length(lock) is None and (
+            self._has_access("index", os.F_OK) or self._has_access("pixels", os.F_OK)
+        ):
+            raise LoaderError(
+                f"directory {self._path!r} holds an index or pixels but no cache: give an empty directory"
+            )
         if lock is not None:
             _write(lock, _LENGTH.pack(0), 0)
         for name, size in (("index", contents["samples"] * _RECORD.size), ("pixels", 0)):
-            with contextlib.suppress(FileNotFoundError):  # not cut short: another process may have it open
+            with contextlib.suppress(FileNotFoundError):  # not truncated: another process may have it open
                 os.unlink(name, dir_fd=self._directory.fd)
             file = self._directory.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             try:
@@ -151,18 +157,18 @@ class DiskStore:
                 mode = os.fstat(file).st_mode
             finally:
                 os.close(file)
-        with self._directory.replacing("contents.json", mode=mode) as new:
+        with self._directory.atomic_write("contents.json", mode=mode) as new:
             new.write(json.dumps(contents, indent=1).encode())
             new.flush()
             os.fsync(new.fileno())
 
-    def _damaged(self, how: str) -> LoaderError:
-        return LoaderError(f"the cache in {self._path!r} is damaged: {how}; delete it")
+    def _damaged(self, reason: str) -> LoaderError:
+        return LoaderError(f"directory: the cache in {self._path!r} is damaged: {reason}; delete it")
 
     # --- samples ----------------------------------------------------------------------------------------------------
 
     def get(self, index: int) -> NDArray[np.uint8] | None:
-        if self._is_off or not 0 <= index < self._count:
+        if self._is_disabled or not 0 <= index < self._count:
             return None
         try:
             record = self._record(index)
@@ -170,87 +176,87 @@ class DiskStore:
             if not ready:
                 return None
             size = 3 * height * width
-            if size == 0 or offset + size > self._length():  # before memory is taken for it
+            if size == 0 or offset + size > self._length():  # check before allocating
                 raise _DamagedError(f"the record of sample {index} lies outside the pixels")
-            pixels = self._blocks.empty(size)
+            pixels = self._buffers.empty(size)
             _read_into(pixels.data, self._pixel_file, offset)
         except (OSError, MemoryError) as error:
-            self._turn_off(error)
+            self._disable(error)
             return None
         pixels.flags.writeable = False
         pixels = pixels.reshape(height, width, 3)
-        own = slice(index * _RECORD.size, (index + 1) * _RECORD.size)
-        if self._checked[own] != record:
+        record_bytes = slice(index * _RECORD.size, (index + 1) * _RECORD.size)
+        if self._verified[record_bytes] != record:
             if _checksum(index, pixels) != checksum:
                 self._drop(index)
                 return None
-            self._checked[own] = record
+            self._verified[record_bytes] = record
         return pixels
 
     def put(self, index: int, pixels: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
         view = self.get(index)
-        if view is not None or self._is_full or self._is_off:
+        if view is not None or self._is_full or self._is_disabled:
             return view
         if self._read_only:
-            self._give_up("it cannot be written to")
+            self._stop_adding("it cannot be written to")
             return None
         pixels = np.ascontiguousarray(pixels)
         try:
-            offset = self._take(pixels.nbytes)
+            offset = self._allocate(pixels.nbytes)
             if offset is None:
                 return None
             _write(self._pixel_file, pixels.reshape(-1).data, offset)
-            self._publish(index, pixels, offset)
+            self._write_record(index, pixels, offset)
         except _DamagedError as error:
-            self._turn_off(error)
+            self._disable(error)
         except OSError as error:
-            self._give_up(error.strerror or str(error))
+            self._stop_adding(error.strerror or str(error))
         return self.get(index)
 
     def _record(self, index: int) -> bytes:
         record = os.pread(self._index_file, _RECORD.size, index * _RECORD.size)
         if len(record) < _RECORD.size:
-            raise _DamagedError("its index was cut short")
+            raise _DamagedError("its index was truncated")
         return record
 
     def _length(self) -> int:
-        """Of the file of pixels: as much of it is given out."""
+        """Length of the pixel file: the space allocated so far."""
         return os.fstat(self._pixel_file).st_size
 
-    def _take(self, size: int) -> int | None:
-        """Where `size` bytes may be written: on the disk they are reserved. None: above the limit."""
+    def _allocate(self, size: int) -> int | None:
+        """Reserves `size` bytes on disk and returns their offset; None: above the limit."""
         with self._locked() as lock:
             offset = self._length()
-            if offset < (_promised(lock) or 0):
-                raise _DamagedError("its pixels were cut short")
+            if offset < (_required_length(lock) or 0):
+                raise _DamagedError("its pixels were truncated")
             if offset + size > self._limit_bytes:
                 return None
             try:
                 os.posix_fallocate(self._pixel_file, offset, size)
             except OSError:
-                os.ftruncate(self._pixel_file, offset)  # it may have got a part
+                os.ftruncate(self._pixel_file, offset)  # it may have allocated some
                 raise
-            assert lock is not None  # a store that may only read takes nothing
+            assert lock is not None  # a read-only store never allocates
             _write(lock, _LENGTH.pack(offset + size), 0)
         return offset
 
-    def _publish(self, index: int, pixels: NDArray[np.uint8], offset: int) -> None:
+    def _write_record(self, index: int, pixels: NDArray[np.uint8], offset: int) -> None:
         height, width, _ = pixels.shape
         record = _RECORD.pack(True, _checksum(index, pixels), height, width, offset)
         at = index * _RECORD.size
         with self._locked():
-            if self._record(index)[0]:  # somebody was first: theirs is as good, and this room is lost
+            if self._record(index)[0]:  # another process was first; our space is lost
                 return
             _write(self._index_file, record[1:], at + 1)
             _write(self._index_file, record[:1], at)
-            self._checked[at : at + _RECORD.size] = record
+            self._verified[at : at + _RECORD.size] = record
 
     def _drop(self, index: int) -> None:
-        if not self._warned:
-            self._warned = True
+        if not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "the decoded cache in %r has pixels that do not match their checksum, of sample %d and perhaps others; "
-                "they are made anew",
+                "these samples are decoded again",
                 self._path,
                 index,
             )
@@ -259,19 +265,19 @@ class DiskStore:
         try:
             _write(self._index_file, b"\0", index * _RECORD.size)
         except OSError as error:
-            self._give_up(error.strerror or str(error))
+            self._stop_adding(error.strerror or str(error))
 
-    def _give_up(self, why: str) -> None:
+    def _stop_adding(self, reason: str) -> None:
         if not self._is_full:
             self._is_full = True
-            log.warning("the decoded cache in %r takes no more samples: %s", self._path, why)
+            log.warning("the decoded cache in %r takes no more samples: %s", self._path, reason)
 
-    def _turn_off(self, error: Exception) -> None:
-        if not self._is_off:
-            self._is_off = True
+    def _disable(self, error: Exception) -> None:
+        if not self._is_disabled:
+            self._is_disabled = True
             log.warning(
-                "the decoded cache in %r cannot be read and is not used any more by this process, which decodes all "
-                "samples: %s; delete it if this happens again",
+                "the decoded cache in %r cannot be read; this process stops using it and decodes all samples: %s; "
+                "delete it if this happens again",
                 self._path,
                 str(error) or type(error).__name__,
             )
@@ -283,7 +289,7 @@ class DiskStore:
             for at in range(0, end, step):
                 samples += os.pread(self._index_file, min(step, end - at), at)[:: _RECORD.size].count(1)
         except OSError as error:
-            self._turn_off(error)
+            self._disable(error)
         return CacheStats(samples, self._length(), self._limit_bytes)
 
 
@@ -292,28 +298,28 @@ def _checksum(index: int, pixels: NDArray[np.uint8]) -> int:
     return zlib.crc32(pixels.data, zlib.crc32(_KEY.pack(index, height, width)))
 
 
-def _promised(lock: int | None) -> int | None:
-    """The length that the file of pixels must have; None where nothing says so."""
+def _required_length(lock: int | None) -> int | None:
+    """Minimum length of the pixel file, from the lock file; None: unknown."""
     data = b"" if lock is None else os.pread(lock, _LENGTH.size, 0)
     return _LENGTH.unpack(data)[0] if len(data) == _LENGTH.size else None
 
 
 def _read_into(memory: memoryview, file: int, offset: int) -> None:
-    """Fills memory from a file, which the system may do in several parts.
+    """Fills memory from a file; the system may return short reads.
 
     Raises:
-        _DamagedError: the file ends before.
+        _DamagedError: the file is too short.
         OSError: the disk fails.
     """
     while memory.nbytes:
         size = os.preadv(file, [memory], offset)
         if not size:
-            raise _DamagedError("its pixels were cut short")
+            raise _DamagedError("its pixels were truncated")
         memory, offset = memory[size:], offset + size
 
 
 def _write(file: int, data: bytes | memoryview, offset: int) -> None:
-    """All of `data`, which the system may take in several parts."""
+    """Writes all of `data`; the system may write it in several parts."""
     view = memoryview(data)
     while view.nbytes:
         written = os.pwrite(file, view, offset)

@@ -1,4 +1,4 @@
-"""The encoded cache: files' bytes in memory."""
+"""`EncodedCache`: encoded files in memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cuaug._runtime.fork import ForkSafeLock
-from cuaug.cache.identity import differences, identity
-from cuaug.cache.limits import CacheStats, no_longer_promised, set_limit
+from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
 from cuaug.errors import LoaderError
 
 __all__ = ["EncodedCache"]
@@ -17,21 +16,21 @@ log = logging.getLogger("cuaug")
 
 
 class EncodedCache:
-    """Keeps what a source's `read` gave, with the bytes of the file where that was a path.
+    """Keeps each sample's encoded bytes and label in this process's memory, up to a limit.
 
-    It fills in the order in which samples are first read and never lets one go. That is on purpose: with a new random
-    order each epoch every sample is equally far from being wanted again, so a policy that throws one out for another
+    The bytes are those of `Source.read`, or of its file if it returns a path. The first epoch fills the cache, and
+    nothing is evicted: with a new random order each epoch, every sample is equally far from its next use, so eviction
     can only lose.
 
     Args:
-        limit_bytes: the most encoded bytes to hold. Labels, and about 180 bytes of bookkeeping a sample, come on top.
-            None: half of the memory that is available when the cache is made (divided by LOCAL_WORLD_SIZE if that is
-            set) and not yet claimed by this process's other caches.
+        limit_bytes: limit on encoded bytes. Labels, and about 180 bytes of bookkeeping per sample, come on top. None:
+            half of the memory that is available now (divided by LOCAL_WORLD_SIZE, if set) and not reserved by other
+            caches of this process.
 
-    It may be used from many threads. A forked child sees what its parent held, and adds its own.
+    Threads may share it. A forked child keeps what its parent held; its own additions stay its own.
 
     Raises:
-        LoaderError: a limit that is no positive integer.
+        LoaderError: the limit is no positive integer.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -41,52 +40,52 @@ class EncodedCache:
         self._samples: dict[int, tuple[bytes, Any]] = {}
         self._bytes = 0
         self.limit_bytes: int
-        set_limit(self, limit_bytes)  # last: others may then ask what it holds
+        set_limit(self, limit_bytes)  # last: from now on other caches read our `stats`
 
     def open(self, count: int, contents: Mapping[str, Any], *, source: object = None) -> None:
-        """Makes it ready for a dataset. Opening it again for the same one changes nothing.
+        """Prepares the cache for a dataset. Opening it again for the same dataset changes nothing.
 
         Args:
             count: number of samples.
-            contents: what tells this dataset from others, by name: strings, numbers, booleans or None.
-            source: kept alive with the cache, so that no other object takes its identity.
+            contents: values that identify the dataset, by name: strings, numbers, booleans or None.
+            source: kept alive with the cache, so that no other object gets its id.
 
         Raises:
-            LoaderError: it is open for another dataset; the message says what differs.
+            LoaderError: the cache is open for another dataset; the message has the differences.
         """
-        wanted = identity(count, contents)
+        expected = identity(count, contents)
         with self._lock:
-            if self._identity is not None and self._identity != wanted:
+            if self._identity is not None and self._identity != expected:
                 raise LoaderError(
-                    "this EncodedCache serves a loader over other samples: "
-                    f"{differences(self._identity, wanted)}; give each dataset a cache of its own"
+                    "cache: this EncodedCache serves a loader over other samples: "
+                    f"{differences(self._identity, expected)}; give each dataset its own cache"
                 )
-            self._identity, self._source = wanted, source
+            self._identity, self._source = expected, source
 
     def get(self, index: int) -> tuple[bytes, Any] | None:
-        """(encoded bytes, label) of a sample, or None where it is not held."""
+        """Returns (encoded bytes, label) of a sample, or None."""
         return self._samples.get(index)
 
     def put(self, index: int, data: bytes | bytearray | memoryview, label: Any) -> bool:
-        """Takes a sample, and says whether it is held now. The label is kept as it is; data other than bytes is copied.
+        """Adds a sample; returns whether the cache holds it now. Data other than bytes are copied, labels are not.
 
         Raises:
-            LoaderError: the cache is not open, or there is no such sample.
+            LoaderError: the cache is not open, or the index is out of range.
         """
         size = memoryview(data).nbytes
-        if self._bytes + size > self.limit_bytes:  # saves the copy; what counts is asked again below
+        if self._bytes + size > self.limit_bytes:  # saves a useless copy; checked again under the lock
             return index in self._samples
         try:
             entry = bytes(data), label
         except MemoryError:
-            log.warning("the encoded cache takes no more samples: there is no memory beyond %d bytes", self._bytes)
+            log.warning("the encoded cache takes no more samples: out of memory beyond %d bytes", self._bytes)
             self.limit_bytes = self._bytes
             return index in self._samples
         with self._lock:
             if self._identity is None:
                 raise LoaderError("this EncodedCache is not open: call open(count, contents) first")
             if not 0 <= index < self._identity["samples"]:
-                raise LoaderError(f"there is no sample {index} in a cache of {self._identity['samples']}")
+                raise LoaderError(f"index {index} is out of range for a cache of {self._identity['samples']} samples")
             if index not in self._samples:
                 if self._bytes + size > self.limit_bytes:
                     return False
@@ -96,14 +95,14 @@ class EncodedCache:
 
     @property
     def stats(self) -> CacheStats:
-        """What it holds."""
+        """Fill level."""
         return CacheStats(len(self._samples), self._bytes, self.limit_bytes)
 
     def close(self) -> None:
-        """Lets go of everything. It can be opened again, for any dataset, and is empty then."""
+        """Frees all memory. The cache can be opened again, empty, for any dataset."""
         with self._lock:
             self._identity, self._source, self._samples, self._bytes = None, None, {}, 0
-        no_longer_promised(self)
+        release_reservation(self)
 
     def __reduce__(self) -> Any:
         if self._identity is not None:

@@ -1,4 +1,4 @@
-"""What a dataset would take in a cache."""
+"""`estimate`: predicts the size of a dataset in each cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cuaug.arguments import integer
-from cuaug.cache.limits import readable
+from cuaug.cache.limits import format_bytes
 from cuaug.codec import DecodedImage, EncodedImage, read_header
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
@@ -21,9 +21,9 @@ __all__ = ["SizeEstimate", "estimate", "shrunken_size"]
 
 
 def shrunken_size(height: int, width: int, short_side: int | None) -> tuple[int, int]:
-    """(height, width) in pixels at which a picture is cached: its short side at most `short_side`, never made larger.
+    """(height, width) in pixels at which an image is cached: short side at most `short_side`, never upscaled.
 
-    It is the size that `Resize(short_side)` gives, where that is smaller; with None nothing is scaled.
+    It is the size that `Resize(short_side)` gives, if smaller. None: the full size.
 
     >>> shrunken_size(375, 500, 256), shrunken_size(200, 1000, 256)
     ((256, 341), (200, 1000))
@@ -38,15 +38,15 @@ def shrunken_size(height: int, width: int, short_side: int | None) -> tuple[int,
 
 @dataclass(frozen=True)
 class SizeEstimate:
-    """What the samples of a source would take in each cache.
+    """Predicted size of a source in each cache.
 
     Attributes:
-        count: samples in the source.
-        samples: how many of them the estimate is made from.
-        damaged: how many more were looked at and could not be read; the others stand for them.
-        encoded_bytes: of all files, as they are; a source of decoded arrays has none.
-        decoded_bytes: of all pictures as (h, w, 3) uint8, at `short_side`.
-        short_side: in pixels; None: the pictures' own size.
+        count: number of samples in the source.
+        samples: number of samples that were measured.
+        damaged: number of further samples that could not be read; the measured ones represent them.
+        encoded_bytes: size of all files; 0 for a source of decoded arrays.
+        decoded_bytes: size of all images as (h, w, 3) uint8, at `short_side`.
+        short_side: in pixels; None: full size.
     """
 
     count: int
@@ -60,22 +60,22 @@ class SizeEstimate:
         side = "in full size" if self.short_side is None else f"at short side {self.short_side}"
         damaged = f"; {self.damaged} more are damaged" if self.damaged else ""
         return (
-            f"{self.count:,} images: {readable(self.encoded_bytes)} encoded, {readable(self.decoded_bytes)} decoded "
-            f"{side} (from {self.samples:,} samples{damaged})"
+            f"{self.count:,} images: {format_bytes(self.encoded_bytes)} encoded, "
+            f"{format_bytes(self.decoded_bytes)} decoded {side} (from {self.samples:,} samples{damaged})"
         )
 
 
 def estimate(source: Loadable, short_side: int | None = None, samples: int = 256, seed: int = 0) -> SizeEstimate:
-    """Reads some samples and their headers, and says what all would take; decodes nothing.
+    """Reads random samples and their headers, and predicts the size of all. Decodes nothing.
 
     Args:
-        source: what `Loader` takes.
+        source: anything that `Loader` takes.
         short_side: as for `DecodedCache`.
-        samples: how many to look at: one at random from each of as many equal parts of the source.
-        seed: which ones.
+        samples: number of samples to measure: a random one from each of as many equal parts of the source.
+        seed: selects the samples.
 
     Raises:
-        LoaderError: not one of them could be read, or arguments that do not fit.
+        LoaderError: no sample could be read, or an argument is invalid.
     """
     source = open_source(source)
     count, samples = integer("len(source)", len(source), 1), integer("samples", samples, 1)
@@ -83,23 +83,23 @@ def estimate(source: Loadable, short_side: int | None = None, samples: int = 256
         integer("short_side", short_side, 1)
     parts = min(samples, count)
     bounds = np.arange(parts + 1) * count // parts
-    encoded = decoded = good = damaged = 0
-    failure: Exception | None = None
+    encoded = decoded = measured = damaged = 0
+    last_error: Exception | None = None
     for index in np.random.default_rng(seed).integers(bounds[:-1], bounds[1:]).tolist():
         try:
-            size, header = _look(source.read(index)[0])
+            size, image = _measure(source.read(index)[0])
         except (OSError, DecodeError) as error:
-            damaged, failure = damaged + 1, error
+            damaged, last_error = damaged + 1, error
             continue
-        height, width = shrunken_size(header.height, header.width, short_side)
-        encoded, decoded, good = encoded + size, decoded + 3 * height * width, good + 1
-    if not good:
-        raise LoaderError(f"no size can be estimated: of {damaged} samples none could be read ({failure})") from failure
-    return SizeEstimate(count, good, damaged, encoded * count // good, decoded * count // good, short_side)
+        height, width = shrunken_size(image.height, image.width, short_side)
+        encoded, decoded, measured = encoded + size, decoded + 3 * height * width, measured + 1
+    if not measured:
+        raise LoaderError(f"source: none of {damaged} samples could be read ({last_error})") from last_error
+    return SizeEstimate(count, measured, damaged, encoded * count // measured, decoded * count // measured, short_side)
 
 
-def _look(data: Any) -> tuple[int, EncodedImage | DecodedImage]:
-    """Bytes that `EncodedCache` would hold, and the picture's size, of what a source gave."""
+def _measure(data: Any) -> tuple[int, EncodedImage | DecodedImage]:
+    """Returns (bytes that `EncodedCache` would hold, image with height and width)."""
     if isinstance(data, np.ndarray) and data.ndim > 1:
         return 0, DecodedImage(data)
     if isinstance(data, (str, os.PathLike)):

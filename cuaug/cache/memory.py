@@ -1,4 +1,4 @@
-"""Decoded pixels in this process's memory."""
+"""`MemoryStore`: decoded pixels in this process's memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ __all__ = ["MemoryStore"]
 
 log = logging.getLogger("cuaug")
 
-# Memory is asked for in blocks of this size, and used from one end to the other: pages that no picture has reached yet
-# take none. One block of the whole limit would be refused where the limit is above what the machine has.
+# Memory is allocated in blocks of this size and filled from one end: untouched pages take no memory. A single block of
+# the whole limit would fail if the limit exceeds the machine's memory.
 BLOCK_BYTES = 64 << 20
 
 
 class MemoryStore:
-    """Pictures one behind the other in large blocks, each found by its view.
+    """Keeps decoded images in large memory blocks of this process, one after the other.
 
-    A sample that a thread is just copying in is in `_views` as None: not there yet for `get`, but taken for `put`.
+    It grows block by block up to `limit_bytes`, and stops growing if memory runs out. A forked child keeps what its
+    parent held; its own additions stay its own.
+
+    `_views` maps a sample to its pixels. None marks a sample that a thread is copying: absent for `get`, present for
+    `put`.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._bytes = 0
-        self._free = np.empty(0, dtype=np.uint8)  # what is left of the last block
+        self._free = np.empty(0, dtype=np.uint8)  # the rest of the last block
         self._views: dict[int, NDArray[np.uint8] | None] = {}
         self._lock = ForkSafeLock()
 
@@ -39,30 +43,30 @@ class MemoryStore:
         with self._lock:
             if index in self._views:
                 return self._views[index]
-            place = self._take(pixels.nbytes)
-            if place is None:
+            memory = self._allocate(pixels.nbytes)
+            if memory is None:
                 return None
             self._views[index] = None
-        view = place.reshape(pixels.shape)
-        view[...] = pixels  # the first touch of its pages, so most of the time: not under the lock
+        view = memory.reshape(pixels.shape)
+        view[...] = pixels  # first touch of its pages: slow, so not under the lock
         view.flags.writeable = False
         self._views[index] = view
         return view
 
-    def _take(self, size: int) -> NDArray[np.uint8] | None:
-        left = self._limit_bytes - self._bytes
-        if size > left:
+    def _allocate(self, size: int) -> NDArray[np.uint8] | None:
+        available = self._limit_bytes - self._bytes
+        if size > available:
             return None
         if size > len(self._free):
             try:
-                self._free = np.empty(max(size, min(BLOCK_BYTES, left)), dtype=np.uint8)
+                self._free = np.empty(max(size, min(BLOCK_BYTES, available)), dtype=np.uint8)
             except MemoryError:
-                log.warning("the decoded cache takes no more samples: there is no memory beyond %d bytes", self._bytes)
+                log.warning("the decoded cache takes no more samples: out of memory beyond %d bytes", self._bytes)
                 self._limit_bytes = self._bytes
                 return None
-        place, self._free = self._free[:size], self._free[size:]
+        memory, self._free = self._free[:size], self._free[size:]
         self._bytes += size
-        return place
+        return memory
 
     def stats(self) -> CacheStats:
         return CacheStats(len(self._views), self._bytes, self._limit_bytes)

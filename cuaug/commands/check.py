@@ -216,7 +216,7 @@ def _cause(source: Any, index: int, decoder: Any) -> str | None:
     """What is wrong with a sample; None if it is sound."""
     from cuaug.codec import DecodedImage, read_header
     from cuaug.sources import optional_method
-    from cuaug.sources._bytes import cause_of, read_bytes, too_many_open
+    from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
 
     try:
         size = optional_method(source, "encoded_size")
@@ -232,9 +232,9 @@ def _cause(source: Any, index: int, decoder: Any) -> str | None:
     except DecodeError as error:
         return error.cause
     except OSError as error:
-        if too_many_open(error):
+        if is_fd_limit_error(error):
             raise
-        return cause_of(error)
+        return error_reason(error)
     except Exception as error:  # of a source or a decoder: the others are checked all the same
         return f"{type(error).__name__}: {error}"
     return None

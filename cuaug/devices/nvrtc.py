@@ -85,7 +85,7 @@ def cached(arch: int | str) -> bytes:
     with (  # without a writable, trusted disk every process compiles
         contextlib.suppress(OSError),
         cache_directory(make=True) as directory,
-        directory.replacing(name, mode=0o644) as file,
+        directory.atomic_write(name, mode=0o644) as file,
     ):
         file.write(code + hashlib.sha256(code).digest())
     return code

@@ -21,7 +21,7 @@ from cuaug.limits import check_bytes
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
-from cuaug.sources._bytes import cause_of, read_bytes, read_files, too_many_open
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes, read_files
 
 __all__ = ["Item", "PendingCacheEntry", "Reader", "plan_shrinking"]
 
@@ -183,15 +183,15 @@ class Reader:
         Raises:
             LoaderError: too many files are open.
         """
-        if too_many_open(error):
+        if is_fd_limit_error(error):
             name = self.path(index) if path is None else path
             file = "" if name is None else f" {name!r}"
             raise LoaderError(
-                f"cannot open{file} (sample {index}): {cause_of(error)}; the sample is not damaged, so on_error does "
-                "not apply: close files, or raise the limit (ulimit -n)"
+                f"cannot open{file} (sample {index}): {error_reason(error)}; the sample is not damaged, so on_error "
+                "does not apply: close files, or raise the limit (ulimit -n)"
             ) from error
         other_file = f": {error.filename!r}" if path is None and error.filename else ""
-        return DecodeError(cause_of(error) + other_file, path=path)
+        return DecodeError(error_reason(error) + other_file, path=path)
 
     def parse(
         self,

@@ -1,21 +1,21 @@
-"""Where images and labels come from: one class for each kind, all of them usable as `cuaug.Loader(source)`.
+"""Sources of images and labels. `cuaug.Loader(source)` takes each of these classes.
 
-| class | reads | needs |
+| class | reads | extra |
 |---|---|---|
-| `Files` | paths, (path, label) pairs, a directory with a folder per class | |
-| `ListFile` | "path label" a line | |
+| `Files` | paths, (path, label) pairs, or a directory with one folder per class | |
+| `ListFile` | a text file, "path label" per line | |
 | `Csv` | a table with a column of paths | |
-| `Coco` | COCO's annotation files: boxes, masks, keypoints | |
+| `Coco` | COCO annotation files: boxes, masks, keypoints | |
 | `TarShards` | tar files in WebDataset's layout | |
 | `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
-| `FromDataset` | a torch Dataset | |
-| `Remote` | urls | `cuaug[remote]` |
-| `ChecksumSource` | another source, and compares its bytes with checksums | |
+| `FromDataset` | a torch Dataset, or any object with len() and items by index | |
+| `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
+| `ChecksumSource` | another source, and verifies its bytes | |
 
-`Loader` makes them itself, by `open_source`, where default arguments do. `Source` says what a source of your own needs.
-Modules whose names begin with an underscore hold what several of these share.
+`open_source` picks the class from a path, list or Dataset and uses its default arguments; `Loader` calls it.
+`Source` is the protocol for sources of your own. Modules with a leading underscore hold shared helpers.
 """
 
 from __future__ import annotations

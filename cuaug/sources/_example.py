@@ -1,4 +1,4 @@
-"""tf.train.Example, read by protobuf without TensorFlow."""
+"""Parses tf.train.Example messages with protobuf, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from cuaug.sources._extras import need
+from cuaug.sources._extras import require_module
 
-__all__ = ["parse_features", "values"]
+__all__ = ["feature_values", "parse_features"]
 
 # tensorflow/core/example/example.proto and feature.proto, as a FileDescriptorProto.
 _MESSAGES = """
@@ -48,7 +48,7 @@ _DTYPES = {"float_list": np.float32, "int64_list": np.int64}
 
 
 def parse_features(record: bytes) -> Any:
-    """The features of an Example: a mapping from their names.
+    """Parses an Example into a mapping {name: feature}.
 
     Raises:
         ValueError: the record is no Example.
@@ -57,30 +57,30 @@ def parse_features(record: bytes) -> Any:
     example = _example_class()
     try:
         return example.FromString(record).features.feature
-    except need("google.protobuf.message", "tfrecord").DecodeError as error:
+    except require_module("google.protobuf.message", "tfrecord").DecodeError as error:
         raise ValueError(str(error)) from error
 
 
-def values(feature: Any) -> Any:
-    """A list of bytes, a float32 array or an int64 array; an empty list if the feature has no kind.
+def feature_values(feature: Any) -> Any:
+    """Returns a list of bytes, a float32 array or an int64 array; an empty list if the feature has no kind.
 
     Raises:
-        ValueError: there is something, but no value: to protobuf, a field of a later version.
+        ValueError: the feature holds bytes but no value. protobuf takes them for a field of a later version.
     """
     kind = feature.WhichOneof("kind")
     holder = feature if kind is None else getattr(feature, kind)
-    found = () if kind is None else holder.value
-    if not found and holder.ByteSize():
+    values = () if kind is None else holder.value
+    if not values and holder.ByteSize():
         raise ValueError("it holds no value of its type")
-    return np.array(found, _DTYPES[kind]) if kind in _DTYPES else list(found)
+    return np.array(values, _DTYPES[kind]) if kind in _DTYPES else list(values)
 
 
 @functools.cache
 def _example_class() -> Any:
-    """The message class, from a pool of its own: TensorFlow registers the same messages in the default pool."""
-    file = need("google.protobuf.descriptor_pb2", "tfrecord").FileDescriptorProto()
-    need("google.protobuf.text_format", "tfrecord").Parse(_MESSAGES, file)
-    pool = need("google.protobuf.descriptor_pool", "tfrecord").DescriptorPool()
+    """The Example class, from a separate pool: TensorFlow registers the same messages in the default pool."""
+    file = require_module("google.protobuf.descriptor_pb2", "tfrecord").FileDescriptorProto()
+    require_module("google.protobuf.text_format", "tfrecord").Parse(_MESSAGES, file)
+    pool = require_module("google.protobuf.descriptor_pool", "tfrecord").DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    factory = need("google.protobuf.message_factory", "tfrecord")
+    factory = require_module("google.protobuf.message_factory", "tfrecord")
     return factory.GetMessageClass(pool.FindMessageTypeByName("Example"))

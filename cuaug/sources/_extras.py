@@ -1,4 +1,4 @@
-"""Libraries that only some sources need."""
+"""Imports of optional libraries: cuaug's extras."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 from cuaug.errors import LoaderError
 
-__all__ = ["need"]
+__all__ = ["require_module"]
 
 
-def need(module: str, extra: str) -> Any:
-    """The module, which comes with one of cuaug's extras.
+def require_module(module: str, extra: str) -> Any:
+    """Imports a module of one of cuaug's extras.
 
     Raises:
-        LoaderError: it cannot be imported; the message has the command that installs it.
+        LoaderError: the import fails; the message has the command that installs the extra.
     """
     try:
-        # Not import_module: Python 3.10's takes a lock even for what is imported, and a fork may copy it locked.
+        # Not import_module: Python 3.10's takes a lock even for imported modules, and a fork may copy it locked.
         __import__(module)
     except ImportError as error:
         raise LoaderError(f'this source needs {module} ({error}): pip install "cuaug[{extra}]"') from error

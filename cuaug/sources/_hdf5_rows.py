@@ -1,9 +1,10 @@
-"""Rows of an HDF5 dataset, checked before HDF5 reads them.
+"""Reads rows of an HDF5 dataset, after checking the stored chunks that hold them.
 
-HDF5 2.0 trusts what a file says about its chunks, so we check each stored chunk once, before HDF5 reads it:
-- A deflated chunk may inflate to any size. HDF5 allocates all of it.
-- A chunk may hold fewer bytes than its shape needs. HDF5 then returns memory that nobody wrote.
-- A chunk may never have been written. HDF5 then returns zeros, which are a black picture.
+HDF5 2.0 trusts a file's claims about its chunks, so each stored chunk is checked once, before HDF5 reads it:
+
+- A deflated chunk may inflate to any size, and HDF5 allocates all of it.
+- A chunk may hold fewer bytes than its shape needs; HDF5 then returns uninitialized memory.
+- A chunk may never have been written; HDF5 then returns zeros, a black image.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import itertools
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,16 @@ from numpy.typing import NDArray
 
 from cuaug.errors import CuaugError, DecodeError, LoaderError
 from cuaug.limits import check_bytes
-from cuaug.sources._extras import need
-from cuaug.sources._hdf5_heap import REFERENCE, Heaps
+from cuaug.sources._extras import require_module
+from cuaug.sources._hdf5_heap import REFERENCE, GlobalHeaps
 
-__all__ = ["Rows", "check_storage", "filters_of"]
+__all__ = ["Rows", "check_storage", "filter_codes"]
 
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3
 _FLETCHER32_BYTES = 4
-_FOR_VARIABLE = {_DEFLATE, _SHUFFLE}  # HDF5 has no checksum for these values
-_KINDS = "biufcSV"
-# Nothing in the file's size limits the output of these.
+_VARIABLE_LENGTH_FILTERS = {_DEFLATE, _SHUFFLE}  # HDF5 has no checksum for variable-length values
+_ELEMENT_KINDS = "biufcSV"
+# Filters whose output the file's size does not bound.
 _UNBOUNDED = {4: "szip", 5: "n-bit", 6: "scale-offset"}
 
 
@@ -37,14 +38,14 @@ class Rows:
     """The rows of one dataset [N, ...]: `rows[i]` is a number, an array or bytes.
 
     Args:
-        name: names the dataset in errors.
+        name: the dataset's name in errors.
         dataset: an h5py.Dataset.
-        max_bytes: limit on one chunk, and on one value of variable length.
+        max_bytes: limit on one chunk and on one variable-length value.
 
     Attributes:
-        shape, dtype: as h5py has them.
-        is_variable: each value has its own length.
-        row_bytes: the size of each row; 0 if each has its own.
+        shape, dtype: as in h5py.
+        is_variable: values are of variable length.
+        row_bytes: size of each row; 0 for variable length.
 
     Raises:
         LoaderError: the dataset cannot be read safely.
@@ -52,27 +53,27 @@ class Rows:
 
     def __init__(self, name: str, dataset: Any, max_bytes: int) -> None:
         self.dataset, self.shape, self.dtype = dataset, dataset.shape, dataset.dtype
-        self._descriptor = dataset.file.id.get_vfd_handle()
-        check_storage(name, dataset, max_bytes, os.fstat(self._descriptor).st_size)
+        self._fd = dataset.file.id.get_vfd_handle()
+        check_storage(name, dataset, max_bytes, os.fstat(self._fd).st_size)
         self.is_variable = self.dtype.kind == "O"
         self._item_bytes = REFERENCE.itemsize if self.is_variable else dataset.id.get_type().get_size()
-        self._element = _element(name, dataset) if self.is_variable else self.dtype
-        if self._element.names or self._element.base.kind not in _KINDS:
-            raise LoaderError(f"{name} has type {self.dtype}: it should hold numbers, strings or opaque bytes")
+        self._element = _element_dtype(name, dataset) if self.is_variable else self.dtype
+        if self._element.names or self._element.base.kind not in _ELEMENT_KINDS:
+            raise LoaderError(f"{name} has type {self.dtype}: it must hold numbers, strings or opaque bytes")
         self.row_bytes = 0 if self.is_variable else self._item_bytes * math.prod((self.shape or ())[1:])
         self._max_bytes = max_bytes
         self._chunks: tuple[int, ...] = dataset.chunks or ()
-        self._filters = filters_of(dataset)
-        self._checked = bytearray(-(-self.shape[0] // self._chunks[0]) if self._chunks else 0)
+        self._filters = filter_codes(dataset)
+        self._is_checked = bytearray(-(-self.shape[0] // self._chunks[0]) if self._chunks else 0)
         self._references: dict[int, NDArray[Any]] = {}  # by row of chunks
         self._offset: int | None = None if self._chunks or dataset.is_virtual else dataset.id.get_offset()
-        self._heaps = Heaps(self._descriptor, dataset.file.userblock_size)
+        self._heaps = GlobalHeaps(self._fd, dataset.file.userblock_size)
 
     def __len__(self) -> int:
         return self.shape[0] if self.shape else 0
 
     def __getitem__(self, index: int) -> Any:
-        """One row.
+        """Reads one row.
 
         Raises:
             IndexError: there is no such row.
@@ -80,13 +81,13 @@ class Rows:
         """
         if not 0 <= index < len(self):
             raise IndexError(f"row {index} of {len(self)}")
-        return self._some(range(index, index + 1))[0]
+        return self._read(range(index, index + 1))[0]
 
-    def parts(self, count: int) -> Iterator[Any]:
-        """All rows, `count` at a time; the text of the error in place of rows that cannot be read."""
+    def slices(self, count: int) -> Iterator[Any]:
+        """Yields all rows, `count` at a time; for rows that cannot be read, the error's text."""
         for start in range(0, len(self), count):
             try:
-                yield self._some(range(start, min(start + count, len(self))))
+                yield self._read(range(start, min(start + count, len(self))))
             except DecodeError as error:
                 yield error.cause
 
@@ -98,106 +99,110 @@ class Rows:
         """
         if not self.is_variable:
             return self.row_bytes
-        return self._guarded(lambda: self._reference(index)[0] * self._element.itemsize)
+        return self._guard(lambda: self._reference(index)[0] * self._element.itemsize)
 
-    def _some(self, rows: range) -> Any:
-        return self._guarded(lambda: self._values(rows) if self.is_variable else self._arrays(rows))
+    def _read(self, rows: range) -> Any:
+        return self._guard(lambda: self._read_variable(rows) if self.is_variable else self._read_fixed(rows))
 
-    def _guarded(self, read: Any) -> Any:
+    def _guard(self, read: Callable[[], Any]) -> Any:
         try:
             return read()
         except CuaugError:
             raise
-        except Exception as error:  # a damaged file makes h5py raise any
+        except Exception as error:  # a damaged file makes h5py raise any exception
             raise DecodeError(f"HDF5 cannot read it: {type(error).__name__}: {error}") from error
 
-    def _arrays(self, rows: range) -> Any:
+    def _read_fixed(self, rows: range) -> Any:
         if self._chunks:
             step = self._chunks[0]
             for row in range(rows.start // step, (rows.stop - 1) // step + 1):
-                if not self._checked[row]:
-                    for _ in self._stored(row):
+                if not self._is_checked[row]:
+                    for _ in self._stored_chunks(row):
                         pass
-                    self._checked[row] = 1
+                    self._is_checked[row] = 1
         return self.dataset[rows.start : rows.stop]
 
-    def _values(self, rows: range) -> list[Any]:
+    def _read_variable(self, rows: range) -> list[Any]:
         values = []
         for index in rows:
             length, address, number = self._reference(index)
-            check_bytes(length * self._element.itemsize, self._max_bytes)
-            data = self._heaps.read(length * self._element.itemsize, address, number)
+            size = length * self._element.itemsize
+            check_bytes(size, self._max_bytes)
+            data = self._heaps.read(size, address, number)
             values.append(data if self._element.kind == "S" else np.frombuffer(data, self._element).copy())
         return values
 
     def _reference(self, index: int) -> tuple[int, int, int]:
-        """A value of variable length: how many elements, address of the heap, number in it."""
+        """Returns (element count, heap address, object number) of a variable-length value."""
         if self._offset is not None:
-            data = os.pread(self._descriptor, REFERENCE.itemsize, self._offset + index * REFERENCE.itemsize)
+            data = os.pread(self._fd, REFERENCE.itemsize, self._offset + index * REFERENCE.itemsize)
             return np.frombuffer(data, REFERENCE)[0].item()
-        row, place = divmod(index, self._chunks[0])
+        row, i = divmod(index, self._chunks[0])
         if row not in self._references:
-            (data,) = self._stored(row)
+            (data,) = self._stored_chunks(row)
             self._references[row] = np.frombuffer(data, REFERENCE)
-        return self._references[row][place].item()
+        return self._references[row][i].item()
 
-    def _stored(self, row: int) -> Iterator[bytes]:
-        """The bytes of each chunk in a row of chunks, without filters if only their number matters.
+    def _stored_chunks(self, row: int) -> Iterator[bytes]:
+        """Yields each stored chunk in a row of chunks, decompressed but not unshuffled.
 
         Raises:
-            DecodeError: a chunk has another size than it should.
+            DecodeError: a chunk's size does not fit its shape.
         """
         size = self._item_bytes * math.prod(self._chunks)
-        buffer = np.empty(size + size // 8 + 4096, np.uint8)  # what cannot be compressed grows a little
+        buffer = np.empty(size + size // 8 + 4096, np.uint8)  # incompressible data grow a little
         columns = (range(0, n, step) for n, step in zip(self.shape[1:], self._chunks[1:], strict=True))
         for offsets in itertools.product([row * self._chunks[0]], *columns):
-            mask, data = self.dataset.id.read_direct_chunk(offsets, out=buffer)
-            yield self._unfiltered(bytes(data), mask, size)
+            skipped_filters, data = self.dataset.id.read_direct_chunk(offsets, out=buffer)
+            yield self._undo_filters(bytes(data), skipped_filters, size)
 
-    def _unfiltered(self, data: bytes, mask: int, size: int) -> bytes:
+    def _undo_filters(self, data: bytes, skipped_filters: int, size: int) -> bytes:
         for i, code in reversed(list(enumerate(self._filters))):
-            if mask >> i & 1:  # this chunk went around the filter
+            if skipped_filters >> i & 1:
                 continue
             if code == _FLETCHER32:
-                data = data[:-_FLETCHER32_BYTES]  # HDF5 compares it
-            elif code == _DEFLATE:  # one byte too many is enough to tell
+                data = data[:-_FLETCHER32_BYTES]  # HDF5 verifies it
+            elif code == _DEFLATE:  # one byte too many reveals a larger chunk
                 data = zlib.decompressobj().decompress(data, size + _FLETCHER32_BYTES * len(self._filters) + 1)
             elif code != _SHUFFLE:
                 return data  # only HDF5 can decompress it
             elif self.is_variable:
-                raise DecodeError("a stored chunk is shuffled, which HDF5 never does to values of variable length")
+                raise DecodeError("a stored chunk is shuffled, which HDF5 never does to variable-length values")
         if len(data) != size:
             raise DecodeError(f"a stored chunk has {len(data):,} bytes, its shape needs {size:,}")
         return data
 
 
-def _element(name: str, dataset: Any) -> np.dtype[Any]:
-    """The type of the elements of values of variable length."""
-    h5py = need("h5py", "hdf5")
-    properties = dataset.id.get_create_plist()
-    codes = filters_of(dataset)
-    plain = properties.get_layout() in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) and set(codes) <= _FOR_VARIABLE
-    if not plain or dataset.ndim != 1 or dataset.file.id.get_create_plist().get_sizes() != (8, 8):
+def _element_dtype(name: str, dataset: Any) -> np.dtype[Any]:
+    """The dtype of the elements of variable-length values."""
+    h5py = require_module("h5py", "hdf5")
+    layout = dataset.id.get_create_plist().get_layout()
+    is_supported = (
+        layout in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED)
+        and set(filter_codes(dataset)) <= _VARIABLE_LENGTH_FILTERS
+        and dataset.ndim == 1
+        and dataset.file.id.get_create_plist().get_sizes() == (8, 8)
+    )
+    if not is_supported:
         raise LoaderError(
-            f"{name} holds values of variable length in a form that is not read: the dataset should have one "
-            "dimension, be contiguous or chunked, and compressed by gzip or not at all"
+            f"{name} holds variable-length values in an unsupported form: the dataset must have one dimension, be "
+            "contiguous or chunked, and be compressed by gzip or not at all"
         )
     element = np.dtype("S1") if h5py.check_string_dtype(dataset.dtype) else h5py.check_vlen_dtype(dataset.dtype)
     return np.dtype(object) if element is None else np.dtype(element)
 
 
 def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> None:
-    """Refuses a dataset that HDF5 would look for in other files, or would allocate too much for.
+    """Refuses datasets in external files, too large chunks, unsafe filters, and data that were never written.
 
     Args:
-        name: names the dataset in errors.
+        name: the dataset's name in errors.
         file_bytes: size of the dataset's file.
 
     Raises:
         LoaderError: as above.
     """
-    properties = dataset.id.get_create_plist()
-    if properties.get_external_count():
+    if dataset.id.get_create_plist().get_external_count():
         raise LoaderError(f"{name} keeps its data in other files (external storage): write them into the file")
     if dataset.is_virtual or not dataset.size:
         return
@@ -205,22 +210,18 @@ def check_storage(name: str, dataset: Any, max_bytes: int, file_bytes: int) -> N
         size = dataset.id.get_type().get_size() * math.prod(dataset.chunks)
         if size > max_bytes:
             raise LoaderError(f"one chunk of {name} has {size:,} bytes, above the limit max_bytes={max_bytes:,}")
-        _check_filters(name, filters_of(dataset))
+        compressors = [code for code in filter_codes(dataset) if code not in (_SHUFFLE, _FLETCHER32)]
+        for code in compressors:
+            if code in _UNBOUNDED:
+                raise LoaderError(f"{name} is compressed by {_UNBOUNDED[code]}, which is unsafe: use gzip or LZF")
+        if len(compressors) > 1:
+            raise LoaderError(f"{name} is compressed {len(compressors)} times: compress it once")
     chunks = math.prod(-(-n // step) for n, step in zip(dataset.shape, dataset.chunks or dataset.shape, strict=True))
     if chunks > file_bytes or not dataset.id.get_storage_size():
         raise LoaderError(f"{name} has shape {dataset.shape}, but was never written")
 
 
-def filters_of(dataset: Any) -> list[int]:
-    """The codes of a dataset's filters, in the order in which they were applied."""
+def filter_codes(dataset: Any) -> list[int]:
+    """The codes of a dataset's filters, in the order of application."""
     properties = dataset.id.get_create_plist()
     return [properties.get_filter(i)[0] for i in range(properties.get_nfilters())]
-
-
-def _check_filters(name: str, codes: list[int]) -> None:
-    compressors = [code for code in codes if code not in (_SHUFFLE, _FLETCHER32)]
-    for code in compressors:
-        if code in _UNBOUNDED:
-            raise LoaderError(f"{name} is compressed by {_UNBOUNDED[code]}, which is not read safely: use gzip or LZF")
-    if len(compressors) > 1:
-        raise LoaderError(f"{name} is compressed {len(compressors)} times: compress it once")

@@ -1,13 +1,13 @@
-"""Indexes of shards: made once, by reading through the shard, then kept on disk.
+"""Indexes of shards: byte offsets of samples, made by one scan of the shard and kept on disk.
 
-An index holds arrays that say where things lie in its file. It is kept beside the file, `<name>.cuaug-index`, or, where
-nothing can be written there, in CUAUG_CACHE_DIR or the user's cache directory. It belongs to a file of one size,
-time of change, beginning and end, and is made anew for any other. Processes that start together may make the same one:
-each writes a file of its own and renames it into place, so that a reader never sees half of one.
+An index lies beside its shard, as `<name>.cuaug-index`. If that folder is read-only, it lies in CUAUG_CACHE_DIR or the
+user's cache directory. It is valid for one size, modification time, beginning and end of the shard; otherwise it is
+made again. Processes that start together may make the same index: each writes its own file and renames it, so that no
+reader sees a partial one.
 
-An index decides which labels the samples have, and it may come from another user or be damaged. So it is read only if
-it is trusted (trusted_files.py), and used only if every number in it is within its bounds. Otherwise it is made
-anew: no index raises an error.
+An index decides the labels of samples, and it may come from another user or be damaged. It is read only if it is
+trusted (trusted_files.py) and used only if every number in it is within bounds. Otherwise it is made again: no index
+raises an error.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ from cuaug._runtime.trusted_files import Directory, UntrustedError, cache_direct
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
 
-__all__ = ["SUFFIX", "Index", "Kind", "Stamp", "check_spans", "indexes", "is_text"]
+__all__ = ["SUFFIX", "Index", "IndexFormat", "Stamp", "check_spans", "is_string_list", "load_indexes"]
 
 log = logging.getLogger("cuaug")
 
-# Raise it when an index gets another form: those on disk are then made anew.
+# Increase when the format changes: indexes on disk are then made again.
 _VERSION = 3
-#: What the name of an index adds to that of its file.
+#: Extension of an index file, after the shard's name.
 SUFFIX = ".cuaug-index"
 
-# What of a file's content tells it from another as large and as old. A tar ends with up to 11 kB of zeros.
+# Bytes of a shard's beginning and end in its stamp. A tar ends with up to 11 kB of zeros.
 _HEAD_BYTES, _TAIL_BYTES = 4096, 16_384
-# Limit of an index's size in bytes: these, and 8 for each byte of its file. A member of 512 bytes or more takes 36, a
-# record of 16 bytes or more takes 16, and JSON writes a byte of a name as at most 6.
+# Limit on an index's size: this, plus 8 bytes per byte of the shard. A member of 512 bytes or more takes 36, a record
+# of 16 bytes or more takes 16, and JSON writes one byte of a name as at most 6.
 _EXTRA_BYTES = 65_536
 
 
 class Stamp(NamedTuple):
-    """What tells one state of a file from another."""
+    """Identifies one version of a file: size, modification time, and CRC-32 of its beginning and end."""
 
     size: int
     mtime_ns: int
     checksum: int
 
     @classmethod
-    def of(cls, number: int) -> Stamp:
-        """Of an open file, by its descriptor."""
-        status = os.fstat(number)
-        checksum = zlib.crc32(os.pread(number, _HEAD_BYTES, 0))
-        checksum = zlib.crc32(os.pread(number, _TAIL_BYTES, max(0, status.st_size - _TAIL_BYTES)), checksum)
+    def of(cls, fd: int) -> Stamp:
+        """The stamp of an open file."""
+        status = os.fstat(fd)
+        checksum = zlib.crc32(os.pread(fd, _HEAD_BYTES, 0))
+        checksum = zlib.crc32(os.pread(fd, _TAIL_BYTES, max(0, status.st_size - _TAIL_BYTES)), checksum)
         return cls(status.st_size, status.st_mtime_ns, checksum)
 
 
 @dataclass(frozen=True)
 class Index:
-    """Where things lie in a file.
+    """Locations of samples in one shard.
 
     Attributes:
-        stamp: of the file that this is about.
-        notes: what JSON can hold.
-        arrays: one-dimensional.
+        stamp: the shard's version.
+        notes: data that JSON can hold.
+        arrays: one-dimensional arrays.
     """
 
     stamp: Stamp
@@ -77,15 +77,15 @@ class Index:
     arrays: dict[str, NDArray[Any]]
 
 
-class Kind(NamedTuple):
-    """A kind of index.
+class IndexFormat(NamedTuple):
+    """The index format of one kind of shard.
 
     Attributes:
-        name: other kinds of index beside the same file are not taken for this one.
+        name: tells this format apart from others beside the same file.
         scan: (path, open file) -> (notes, arrays).
-        dtypes: of each array, as `numpy.dtype.str` writes them.
-        check: raises ValueError, KeyError or TypeError unless all values are within the bounds that `scan` keeps to.
-            The arrays have these dtypes and one dimension.
+        dtypes: dtype of each array, as `numpy.dtype.str`.
+        check: raises ValueError, KeyError or TypeError if a value is out of the bounds that `scan` keeps. The arrays
+            already have these dtypes and one dimension.
     """
 
     name: str
@@ -95,66 +95,69 @@ class Kind(NamedTuple):
 
 
 def check_spans(offsets: NDArray[np.int64], sizes: NDArray[np.int64], begin: int, end: int) -> None:
-    """Refuses spans of a file that do not lie between two of its bytes.
+    """Checks that byte ranges lie within begin ... end.
 
     Args:
         offsets, sizes: (n,) bytes.
 
     Raises:
-        ValueError: a span lies outside, has a negative size, or there are not as many sizes as offsets.
+        ValueError: a range lies outside, a size is negative, or the lengths differ.
     """
     if len(offsets) != len(sizes):
         raise ValueError("its arrays have different lengths")
-    # No sum can overflow: each size is compared with the room behind its offset.
+    # offset + size could overflow, so each size is compared with the space after its offset.
     if ((offsets < begin) | (offsets > end) | (sizes < 0) | (sizes > end - offsets)).any():
-        raise ValueError("it says that data lies outside the file")
+        raise ValueError("it places data outside the file")
 
 
-def is_text(value: Any) -> bool:
-    """Whether a value that JSON gave is a list of strings."""
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+def is_string_list(value: Any) -> bool:
+    """Whether a JSON value is a list of strings."""
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def indexes(kind: Kind, paths: Sequence[str]) -> list[Index]:
-    """The indexes of some files, in their order; those that are nowhere yet are made and kept.
+def load_indexes(index_format: IndexFormat, paths: Sequence[str]) -> list[Index]:
+    """Loads the index of each file, in order; makes and keeps missing ones.
 
     Raises:
-        LoaderError: a file cannot be read, or changed while it was; and what `kind.scan` raises.
+        LoaderError: a file cannot be read or changed during the scan; also errors of `scan`.
     """
-    found: dict[int, Index] = {}
-    # In an order of its own, so that processes that start together make different indexes and find each other's.
+    indexes: dict[int, Index] = {}
+    # In random order, so that processes that start together make different indexes and find each other's.
     for i in random.Random().sample(range(len(paths)), len(paths)):
         try:
             with open(paths[i], "rb", opener=open_regular) as file:
-                found[i] = _load(kind, paths[i], file) or _make(kind, paths[i], file)
+                indexes[i] = _load(index_format, paths[i], file) or _make(index_format, paths[i], file)
         except OSError as error:
             raise LoaderError(f"cannot read {paths[i]!r}: {error.strerror or error}") from error
-    return [found[i] for i in range(len(paths))]
+    return [indexes[i] for i in range(len(paths))]
 
 
-def _make(kind: Kind, path: str, file: BinaryIO) -> Index:
+def _make(index_format: IndexFormat, path: str, file: BinaryIO) -> Index:
     stamp = Stamp.of(file.fileno())
-    index = Index(stamp, *kind.scan(path, file))
+    index = Index(stamp, *index_format.scan(path, file))
     if Stamp.of(file.fileno()) != stamp:
-        raise LoaderError(f"{path!r} changed while its index was made: wait until it is written")
+        raise LoaderError(f"{path!r} changed while its index was made: wait until it is fully written")
     log.info("made the index of %s", path)
-    data = _pack(kind, index)
-    mode = os.fstat(file.fileno()).st_mode  # whoever may read the shard may read its index
+    data = _pack(index_format, index)
+    mode = os.fstat(file.fileno()).st_mode  # readers of the shard may read its index
     for beside in (True, False):
         try:
-            with _open_place(path, beside, make=True) as (directory, name), directory.replacing(name, mode=mode) as new:
+            with (
+                _open_location(path, beside, make=True) as (directory, name),
+                directory.atomic_write(name, mode=mode) as new,
+            ):
                 new.write(data)
             return index
         except OSError as error:
             reason = error
-    if not isinstance(reason, UntrustedError):  # of which there is a warning already
-        log.warning("the index of %s cannot be kept, and will be made anew each time: %s", path, reason)
+    if not isinstance(reason, UntrustedError):  # warn_once has reported those
+        log.warning("cannot keep the index of %s; it will be made again each time: %s", path, reason)
     return index
 
 
 @contextlib.contextmanager
-def _open_place(path: str, beside: bool, *, make: bool) -> Iterator[tuple[Directory, str]]:
-    """Where the index of a file may be, and its name there: beside the file, or in the user's cache directory."""
+def _open_location(path: str, beside: bool, *, make: bool) -> Iterator[tuple[Directory, str]]:
+    """Opens the directory of a file's index, beside the file or in the user's cache; yields it and the index's name."""
     if beside:
         folder, name = os.path.split(path)
         with Directory(folder or os.curdir, trusted=False) as directory:
@@ -165,46 +168,46 @@ def _open_place(path: str, beside: bool, *, make: bool) -> Iterator[tuple[Direct
             yield directory, name + SUFFIX
 
 
-def _pack(kind: Kind, index: Index) -> bytes:
-    """A line with the checksum of the rest, a line of JSON, then the arrays' bytes."""
+def _pack(index_format: IndexFormat, index: Index) -> bytes:
+    """Serializes an index: a line with the checksum of the rest, a line of JSON, the arrays' bytes."""
     head = {
-        "kind": [kind.name, _VERSION],
+        "kind": [index_format.name, _VERSION],
         "stamp": index.stamp,
         "notes": index.notes,
-        "lengths": {name: len(index.arrays[name]) for name in kind.dtypes},
+        "lengths": {name: len(index.arrays[name]) for name in index_format.dtypes},
     }
-    body = b"".join(index.arrays[name].astype(dtype, copy=False).tobytes() for name, dtype in kind.dtypes.items())
-    rest = b"\n".join([json.dumps(head).encode(), body])
+    arrays = (index.arrays[name].astype(dtype, copy=False) for name, dtype in index_format.dtypes.items())
+    rest = b"\n".join([json.dumps(head).encode(), b"".join(array.tobytes() for array in arrays)])
     return b"%08x\n" % zlib.crc32(rest) + rest
 
 
-def _load(kind: Kind, path: str, file: BinaryIO) -> Index | None:
-    """The index of a file, if there is a whole one that fits and is trusted."""
+def _load(index_format: IndexFormat, path: str, file: BinaryIO) -> Index | None:
+    """Loads a file's index if it is trusted, valid and current."""
     stamp, owner = Stamp.of(file.fileno()), os.fstat(file.fileno()).st_uid
     for beside in (True, False):
         try:
-            with _open_place(path, beside, make=False) as (directory, name):
+            with _open_location(path, beside, make=False) as (directory, name):
                 # The shard's owner could as well write other labels into the shard itself.
                 owners = (owner,) if beside else ()
                 data = directory.read(name, limit=_EXTRA_BYTES + 8 * stamp.size, owners=owners)
-            index = _unpack(kind, stamp, data)
+            index = _unpack(index_format, stamp, data)
         except UntrustedError as error:
-            warn_once(error, "this index and others like it there are not used but made anew")
-        except OSError:  # mostly there is none
+            warn_once(error, "this index and others like it there are ignored and made again")
+        except OSError:  # mostly: no such file
             continue
         except ValueError as error:
-            log.warning("the index of %s is damaged and is made anew: %s", path, error)
+            log.warning("the index of %s is damaged and is made again: %s", path, error)
         else:
             if index is not None:
                 return index
     return None
 
 
-def _unpack(kind: Kind, stamp: Stamp, data: bytes) -> Index | None:
-    """The opposite of `_pack`; None for an index of another kind, version or state of the file.
+def _unpack(index_format: IndexFormat, stamp: Stamp, data: bytes) -> Index | None:
+    """Parses an index; None if it has another format, version or stamp.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the index is damaged.
     """
     checksum, _, rest = data.partition(b"\n")
     if checksum != b"%08x" % zlib.crc32(rest):
@@ -212,16 +215,16 @@ def _unpack(kind: Kind, stamp: Stamp, data: bytes) -> Index | None:
     head, _, body = rest.partition(b"\n")
     try:
         fields = json.loads(head)
-        if fields["kind"] != [kind.name, _VERSION] or tuple(fields["stamp"]) != stamp:
+        if fields["kind"] != [index_format.name, _VERSION] or tuple(fields["stamp"]) != stamp:
             return None
         arrays, start = {}, 0
-        for name, dtype in kind.dtypes.items():
+        for name, dtype in index_format.dtypes.items():
             arrays[name] = np.frombuffer(body, dtype, fields["lengths"][name], start)
             start += arrays[name].nbytes
         if start != len(body):
             raise ValueError("it is too long")
         index = Index(stamp, fields["notes"], arrays)
-        kind.check(index)
+        index_format.check(index)
     except (ArithmeticError, LookupError, RecursionError, TypeError) as error:
         raise ValueError(f"{type(error).__name__} ({error})") from error
     return index

@@ -1,4 +1,4 @@
-"""Which of a record's fields are the label, and what becomes of their bytes."""
+"""Labels: selects a record's label fields and decodes them from bytes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from cuaug.errors import DecodeError, LoaderError
 __all__ = [
     "Decoder",
     "Decoders",
-    "as_array",
-    "as_integer",
-    "as_json",
-    "as_text",
-    "by_extension",
-    "by_place",
-    "decoded",
-    "fields_of",
+    "LabelColumns",
+    "decode_field",
+    "decode_integer",
+    "decode_json",
+    "decode_npy",
+    "decode_text",
+    "decoder_for",
+    "parse_label_fields",
+    "to_label_sequence",
 ]
 
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -34,53 +35,67 @@ Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
 
 
-def fields_of(label: str | Sequence[str] | None) -> tuple[list[str], bool]:
-    """(names of the label's fields, whether the label is a dict of them).
+class LabelColumns(Sequence[dict[str, Any]]):
+    """Dict labels stored by column: label i is {name: column[i], ...}."""
+
+    def __init__(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        self.columns = dict(columns)
+        self._length = len(next(iter(self.columns.values())))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        return {name: column[index] for name, column in self.columns.items()}
+
+
+def parse_label_fields(label: str | Sequence[str] | None) -> tuple[list[str], bool]:
+    """Returns (names of the label's fields, whether the label is a dict).
 
     Raises:
-        LoaderError: not a name, a list of names or None.
+        LoaderError: `label` is no name, list of names or None.
     """
     names = [] if label is None else [label] if isinstance(label, str) else label
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise LoaderError(f"label is a field's name, a list of names for a dict, or None, not {label!r}")
+        raise LoaderError(f"label must be a field name, a list of names for dict labels, or None, not {label!r}")
     return list(names), label is not None and not isinstance(label, str)
 
 
-def by_place(labels: Iterable[Any]) -> Sequence[Any]:
-    """Labels of which labels[i] is that of sample i: a pandas Series would look for a row of that name.
+def to_label_sequence(labels: Iterable[Any]) -> Sequence[Any]:
+    """Returns a sequence whose item i is the label of sample i. A pandas Series would look up row names instead.
 
     Raises:
-        LoaderError: they have no order.
+        LoaderError: the labels have no order.
     """
     if isinstance(labels, (Mapping, set, frozenset)) or not isinstance(labels, Iterable):
-        raise LoaderError(f"labels are one for each sample, in the samples' order, not a {type(labels).__name__}")
+        raise LoaderError(f"labels must be one per sample, in sample order, not a {type(labels).__name__}")
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]
     return np.asarray(labels) if hasattr(labels, "__array__") else list(labels)  # type: ignore[return-value]
 
 
-def decoded(name: str, data: bytes, decode: Decoder) -> Any:
-    """What `decode` makes of a field.
+def decode_field(name: str, data: bytes, decode: Decoder) -> Any:
+    """Decodes the bytes of one field.
 
     Raises:
-        DecodeError: it does not accept it.
+        DecodeError: `decode` refuses the bytes.
     """
     try:
         return decode(data)
-    except ValueError as error:  # a UnicodeDecodeError and a JSONDecodeError are ones as well
+    except ValueError as error:  # includes UnicodeDecodeError and JSONDecodeError
         raise DecodeError(f"label {name!r} holds {data[:60]!r:.60}: {error}") from error
 
 
-def as_text(data: bytes) -> str:
-    """Strings are UTF-8."""
+def decode_text(data: bytes) -> str:
+    """Decodes UTF-8."""
     return str(data, "utf-8")
 
 
-def as_integer(text: bytes | str) -> int:
-    """An integer, as int64 holds it: a batch with a larger one would make no tensor.
+def decode_integer(text: bytes | str) -> int:
+    """Parses an integer within int64: a batch could not hold a larger one as a tensor.
 
     Raises:
-        ValueError: the text is something else.
+        ValueError: the text is anything else.
     """
     value = int(text)
     if not -(2**63) <= value < 2**63:
@@ -88,13 +103,13 @@ def as_integer(text: bytes | str) -> int:
     return value
 
 
-def as_array(data: bytes) -> NDArray[Any]:
-    """An array as `np.save` writes it; never a pickle.
+def decode_npy(data: bytes) -> NDArray[Any]:
+    """Decodes an array written by `np.save`, but never a pickle.
 
-    NumPy would allocate for any shape that the header claims.
+    The size is checked first, since NumPy would allocate for any shape that the header claims.
 
     Raises:
-        ValueError: the data are something else, or fewer than the header claims.
+        ValueError: the data are anything else, or shorter than the header claims.
     """
     file = io.BytesIO(data)
     try:
@@ -104,35 +119,36 @@ def as_array(data: bytes) -> NDArray[Any]:
         shape, is_fortran, dtype = _NPY_HEADERS[version](file)
     except ValueError:
         raise
-    except Exception as error:  # NumPy reads the header as Python
+    except Exception as error:  # NumPy parses the header as Python
         raise ValueError(f"{type(error).__name__}: {error}") from error
     if dtype.hasobject:
         raise ValueError("an array of objects, which is a pickle")
     if any(size < 0 for size in shape):
         raise ValueError(f"an array of shape {shape}")
-    left = len(data) - file.tell()
-    if math.prod(shape) * dtype.itemsize > left:
-        raise ValueError(f"an array of type {dtype} and shape {shape} has more than {left} bytes")
+    available = len(data) - file.tell()
+    if math.prod(shape) * dtype.itemsize > available:
+        raise ValueError(f"an array of type {dtype} and shape {shape} has more than {available} bytes")
     array = np.frombuffer(data, np.uint8, math.prod(shape) * dtype.itemsize, file.tell()).view(dtype)
     return array.reshape(shape, order="F" if is_fortran else "C").copy()
 
 
-def as_json(data: bytes) -> Any:
+def decode_json(data: bytes) -> Any:
+    """Parses JSON; integers are within int64."""
     try:
-        return json.loads(data, parse_int=as_integer)
+        return json.loads(data, parse_int=decode_integer)
     except RecursionError as error:
         raise ValueError(f"RecursionError: {error}") from error
 
 
-_BY_EXTENSION: dict[str, Decoder] = {
-    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), as_integer),
-    **dict.fromkeys(("json", "jsn"), as_json),
-    **dict.fromkeys(("txt", "text", "transcript"), as_text),
-    "npy": as_array,
+_DECODER_BY_EXTENSION: dict[str, Decoder] = {
+    **dict.fromkeys(("cls", "cls2", "class", "count", "index", "inx", "id"), decode_integer),
+    **dict.fromkeys(("json", "jsn"), decode_json),
+    **dict.fromkeys(("txt", "text", "transcript"), decode_text),
+    "npy": decode_npy,
 }
 
 
-def by_extension(extension: str, own: Decoders) -> Decoder:
-    """The decoder of a file called key.<extension>: one of the user's, or what the extension commonly stands for."""
+def decoder_for(extension: str, user_decoders: Decoders) -> Decoder:
+    """Returns the decoder of a file key.<extension>: the user's, or the extension's usual one."""
     last = extension.rpartition(".")[2]
-    return own.get(extension) or own.get(last) or _BY_EXTENSION.get(last, bytes)
+    return user_decoders.get(extension) or user_decoders.get(last) or _DECODER_BY_EXTENSION.get(last, bytes)

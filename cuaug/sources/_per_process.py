@@ -1,4 +1,4 @@
-"""What one process must not take over from another: open files, locks."""
+"""Objects that each process makes for itself, such as open files and locks."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ __all__ = ["PerProcess"]
 
 T = TypeVar("T")
 
-_making = ForkSafeLock()
+_make_lock = ForkSafeLock()
 
 
 class PerProcess(Generic[T]):
-    """Something that each process makes for itself, once, when it first asks for it.
+    """An object that each process makes once, on first use.
 
     Args:
-        make: makes it; must pickle if this is to pickle. What it raises goes to whoever asked.
+        make: makes the object. Its errors reach the caller of `get`. It must pickle if this object is to pickle.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._held: tuple[int, T] | None = None
+        self._owned: tuple[int, T] | None = None  # (process id, object)
 
     def get(self) -> T:
-        """This process's own."""
-        held = self._held
-        if held is None or held[0] != os.getpid():
-            with _making:
-                held = self._held
-                if held is None or held[0] != os.getpid():
-                    self._held = held = os.getpid(), self._make()
-        return held[1]
+        """This process's object."""
+        owned = self._owned
+        if owned is None or owned[0] != os.getpid():
+            with _make_lock:
+                owned = self._owned
+                if owned is None or owned[0] != os.getpid():
+                    self._owned = owned = os.getpid(), self._make()
+        return owned[1]
 
     def __reduce__(self) -> Any:
         return PerProcess, (self._make,)

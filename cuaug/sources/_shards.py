@@ -1,4 +1,4 @@
-"""What sources of several large files have in common: their names, which one a sample is in, and reading a part."""
+"""Base of sources whose samples lie in several large files (shards): file patterns, sample lookup, byte ranges."""
 
 from __future__ import annotations
 
@@ -16,56 +16,56 @@ from collections.abc import Iterable, Iterator, Sequence
 from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._fingerprint import cache_key
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._index import Index, Stamp
+from cuaug.sources._labels import Decoders, parse_label_fields
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._urls import is_url
 
-__all__ = ["Paths", "Shards", "expand"]
+__all__ = ["Paths", "ShardedSource", "expand_paths"]
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
-def expand(shards: Paths, *endings: str) -> list[str]:
-    """The files that are meant: a path, a pattern, a folder, or a list of these.
+def expand_paths(shards: Paths, *extensions: str) -> list[str]:
+    """Lists the files of a path, a pattern, a folder, or a list of these.
 
-    Braces are expanded as a shell does, {000..127} and {train,extra}, then *, ? and [...] match files that exist, in
-    the order of their names. Of a folder, its files with these endings are meant. A name that exists as it stands is
-    that file, whatever it holds.
+    Braces expand as in a shell: {000..127} and {train,extra}. Then *, ? and [...] match existing files, in sorted
+    order. A folder stands for its files with these extensions. A name that exists is taken literally.
 
     Raises:
-        LoaderError: nothing is there by such a name, or it is remote.
+        LoaderError: a name matches no file, or is remote.
 
-    >>> list(_braces("{a,b}-{08..10}.tar"))
+    >>> list(_expand_braces("{a,b}-{08..10}.tar"))
     ['a-08.tar', 'a-09.tar', 'a-10.tar', 'b-08.tar', 'b-09.tar', 'b-10.tar']
     """
-    given = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
-    found: list[str] = []
-    for shard in given:
+    names = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)
+    paths: list[str] = []
+    for shard in names:
         name = os.fspath(shard)
-        for each in [name] if os.path.exists(name) else _braces(name):
-            here = _matches(each, endings)
-            if not here and is_url(each):
-                raise LoaderError(f"{each!r} is remote; shards are read from a disk: copy or mount it")
-            if not here:
-                of = "" if each == name else f" (of {name!r})"
-                within = f"*{' or *'.join(endings)} in the folder " if os.path.isdir(each) else ""
-                raise LoaderError(f"there is no file {within}{each!r}{of}")
-            found += here
-    if not found:
-        raise LoaderError("there is nothing to load: the list of shards is empty")
-    return found
+        for pattern in [name] if os.path.exists(name) else _expand_braces(name):
+            matches = _match_files(pattern, extensions)
+            if not matches and is_url(pattern):
+                raise LoaderError(f"{pattern!r} is remote, but shards are read from local disks: copy or mount it")
+            if not matches:
+                origin = "" if pattern == name else f" (from {name!r})"
+                within = f"*{' or *'.join(extensions)} in the folder " if os.path.isdir(pattern) else ""
+                raise LoaderError(f"there is no file {within}{pattern!r}{origin}")
+            paths += matches
+    if not paths:
+        raise LoaderError("shards is an empty list: there is nothing to load")
+    return paths
 
 
-def _matches(name: str, endings: tuple[str, ...]) -> list[str]:
-    if os.path.isdir(name):
-        return sorted(os.path.join(name, file) for file in os.listdir(name) if file.endswith(endings))
-    return [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+def _match_files(pattern: str, extensions: tuple[str, ...]) -> list[str]:
+    if os.path.isdir(pattern):
+        return sorted(os.path.join(pattern, file) for file in os.listdir(pattern) if file.endswith(extensions))
+    return [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
 
 
-def _braces(pattern: str) -> Iterator[str]:
-    """What a pattern with {a,b} and {1..9} stands for; groups may lie inside others."""
+def _expand_braces(pattern: str) -> Iterator[str]:
+    """Expands {a,b} and {1..9}; groups may be nested."""
     depth, begin, cuts = 0, 0, [0]
     for i, character in enumerate(pattern):
         if character == "{":
@@ -80,40 +80,58 @@ def _braces(pattern: str) -> Iterator[str]:
                 ends = [*cuts[1:], i]
                 choices = [pattern[a + 1 : b] for a, b in zip(cuts, ends, strict=True)]
                 if len(choices) == 1:
-                    choices = _range(choices[0])
+                    choices = _expand_range(choices[0])
                 for choice in choices:
-                    for middle, after in itertools.product(_braces(choice), _braces(pattern[i + 1 :])):
+                    for middle, after in itertools.product(_expand_braces(choice), _expand_braces(pattern[i + 1 :])):
                         yield pattern[:begin] + middle + after
                 if choices:
                     return
     yield pattern
 
 
-def _range(text: str) -> list[str]:
-    """The numbers from the first to the last of first..last; none where this is something else."""
+def _expand_range(text: str) -> list[str]:
+    """Expands first..last, in either direction; empty for any other text."""
     match = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
     if match is None:
         return []
-    # As many digits as the longer end, if one is written with leading zeros.
-    padded = any(re.match(r"-?0\d", end) for end in match.groups())
-    width = max(map(len, match.groups())) if padded else 0
+    # A leading zero on either end pads all numbers to the longer end.
+    is_padded = any(re.match(r"-?0\d", end) for end in match.groups())
+    width = max(map(len, match.groups())) if is_padded else 0
     first, last = map(int, match.groups())
     step = 1 if first <= last else -1
     return [f"{value:0{width}d}" for value in range(first, last + step, step)]
 
 
-class Shards(ReprMixin):
-    """The base of a source whose samples lie in several files, each with an index.
+class ShardedSource(ReprMixin):
+    """Base of a source whose samples lie in several files, each with an index.
 
     Args:
-        paths: of the files.
-        indexes: one per file.
-        counts: how many samples each has.
+        kind: kind of the shards, for the fingerprint.
+        paths: the files.
+        indexes: one per file; `notes["digest"]` identifies its samples.
+        counts: number of samples in each file.
+        image, label, decoders: as in `TarShards` and `TFRecord`.
+
+    Attributes:
+        shard_sizes: number of samples in each shard, without empty shards.
     """
 
-    def __init__(self, paths: Sequence[str], indexes: Sequence[Index], counts: Sequence[int]) -> None:
-        self.paths = list(paths)
-        #: How many samples each shard holds; shards without any are left out.
+    def __init__(
+        self,
+        kind: str,
+        paths: Sequence[str],
+        indexes: Sequence[Index],
+        counts: Sequence[int],
+        image: str,
+        label: str | Sequence[str] | None,
+        decoders: Decoders | None,
+    ) -> None:
+        if not sum(counts):
+            raise LoaderError(f"shards hold no sample: {', '.join(map(repr, paths[:3]))}")
+        self._kind, self.paths, self.image = kind, list(paths), image
+        self.fields, self._is_dict = parse_label_fields(label)
+        self._decoders = dict(decoders or {})
+        self._digests = [index.notes["digest"] for index in indexes]
         self.shard_sizes = [count for count in counts if count]
         self._stamps = [index.stamp for index in indexes]
         self._ends = list(itertools.accumulate(counts))
@@ -122,97 +140,100 @@ class Shards(ReprMixin):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    @cached_method
+    def fingerprint(self) -> str:
+        """Digest of the shards' names, their samples' digests from the indexes, and the selected fields."""
+        fields = [self.image, *self.fields]
+        return fingerprint(self._kind, relative_paths(self.paths), self._digests, fields, self._is_dict)
+
     def cache_key(self) -> str:
-        """The shards' common folder, and a digest of when up to 1,000 of them were written."""
+        """The shards' common folder, and a digest of the modification times of up to 1,000 shards."""
         return cache_key(self.paths)
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """(shard, number within it) of a sample."""
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Returns (shard, row in the shard) of a sample."""
         if not 0 <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         shard = bisect.bisect_right(self._ends, index)
         return shard, index - (self._ends[shard - 1] if shard else 0)
 
-    def _bytes(self, shard: int, offset: int, size: int, header: tuple[int, int] = (0, 0)) -> bytes:
-        """Some bytes of a shard.
+    def _read_range(self, shard: int, offset: int, size: int, header: tuple[int, int] = (0, 0)) -> bytes:
+        """Reads a byte range of a shard.
 
         Args:
-            header: size and CRC-32 of the bytes before these.
+            header: size and CRC-32 of the bytes before the range.
 
         Raises:
-            OSError: they cannot be read, or the file is no longer the one that was indexed.
+            OSError: the range cannot be read, or the file has changed since it was indexed.
         """
         return self._files.get().read(self.paths[shard], self._stamps[shard], offset, size, header)
 
 
-class _Descriptor:
-    """A file that is open for `os.pread`, until the last reader lets go of this."""
+class _OpenFile:
+    """An open file descriptor, closed when its last reader releases this object."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._fitted: tuple[int, int, int] | None = None
-        when_gone(self, libc.close, number)
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._verified_state: tuple[int, int, int] | None = None
+        when_gone(self, libc.close, fd)
 
-    def fits(self, stamp: Stamp) -> bool:
-        """Whether it is what the stamp is of.
-
-        That is looked at again only where the system has noted a change: of the file, or of its name or mode alone.
-        """
-        status = os.fstat(self.number)
-        now = status.st_size, status.st_mtime_ns, status.st_ctime_ns
-        if now != self._fitted:
-            if Stamp.of(self.number) != stamp:
+    def matches(self, stamp: Stamp) -> bool:
+        """Whether the file has this stamp. Computes the stamp again only if size, mtime or ctime has changed."""
+        status = os.fstat(self.fd)
+        state = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        if state != self._verified_state:
+            if Stamp.of(self.fd) != stamp:
                 return False
-            self._fitted = now
+            self._verified_state = state
         return True
 
 
 class _OpenFiles:
-    """Files that stay open after they were read from: those used last, up to a share of what a process may open."""
+    """Keeps the most recently used files open, up to a quarter of the process's limit."""
 
     def __init__(self) -> None:
-        allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self._most = 1024 if allowed == resource.RLIM_INFINITY else max(8, min(1024, allowed // 4))
-        self._open: OrderedDict[str, _Descriptor] = OrderedDict()
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._max_open = 1024 if limit == resource.RLIM_INFINITY else max(8, min(1024, limit // 4))
+        self._files: OrderedDict[str, _OpenFile] = OrderedDict()
         self._lock = threading.Lock()
 
     def read(self, path: str, stamp: Stamp, offset: int, size: int, header: tuple[int, int]) -> bytes:
-        descriptor = self._descriptor(path, stamp)  # a reference of our own: it stays open while we read
-        data = os.pread(descriptor.number, size, offset)
+        file = self._open(path, stamp)  # this reference keeps it open while we read
+        data = os.pread(file.fd, size, offset)
         while len(data) < size:
-            more = os.pread(descriptor.number, size - len(data), offset + len(data))
+            more = os.pread(file.fd, size - len(data), offset + len(data))
             if not more:
                 break
             data += more
-        # Afterwards, since it may be written over, at the same inode, at any moment until the bytes are here.
-        if len(data) < size or not descriptor.fits(stamp):
+        # Check after reading: the file may be overwritten in place at any moment until the bytes are here.
+        if len(data) < size or not file.matches(stamp):
             with self._lock:
-                if self._open.get(path) is descriptor:
-                    del self._open[path]
-            raise _changed(path)
-        # After the data: mostly both share a page, so the header takes no access to the disk of its own.
-        if header[0] and zlib.crc32(os.pread(descriptor.number, header[0], offset - header[0])) != header[1]:
+                if self._files.get(path) is file:
+                    del self._files[path]
+            raise _changed_error(path)
+        # Read the header after the data: both mostly share a page, so the header costs no disk access.
+        if header[0] and zlib.crc32(os.pread(file.fd, header[0], offset - header[0])) != header[1]:
             raise OSError(
-                f"{path!r} has changed since its index was made, though its size and time of change have not: "
-                "touch it, then open the data set anew"
+                f"{path!r} has changed since its index was made, but not its size and modification time: "
+                "touch it, then open the dataset again"
             )
         return data
 
-    def _descriptor(self, path: str, stamp: Stamp) -> _Descriptor:
+    def _open(self, path: str, stamp: Stamp) -> _OpenFile:
         with self._lock:
-            found = self._open.get(path)
-            if found is not None:
-                self._open.move_to_end(path)
-                return found
-        opened = _Descriptor(open_regular(path, os.O_RDONLY))
-        if not opened.fits(stamp):
-            raise _changed(path)
+            file = self._files.get(path)
+            if file is not None:
+                self._files.move_to_end(path)
+                return file
+        file = _OpenFile(open_regular(path, os.O_RDONLY))
+        if not file.matches(stamp):
+            raise _changed_error(path)
         with self._lock:
-            self._open[path] = opened
-            if len(self._open) > self._most:
-                self._open.popitem(last=False)
-        return opened
+            self._files[path] = file
+            if len(self._files) > self._max_open:
+                self._files.popitem(last=False)
+        return file
 
 
-def _changed(path: str) -> OSError:
-    return OSError(f"{path!r} has changed since its index was made: open the data set anew")
+def _changed_error(path: str) -> OSError:
+    return OSError(f"{path!r} has changed since its index was made: open the dataset again")

@@ -1,4 +1,4 @@
-"""What the readers of list files and tables share: lines, numbers, and where relative paths begin."""
+"""Helpers for list files and tables: opening text, parsing numbers, resolving paths."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from cuaug.errors import LoaderError
 from cuaug.sources._urls import is_url
 
-__all__ = ["Resolver", "array_of", "number", "open_text"]
+__all__ = ["PathResolver", "open_text", "parse_number", "to_number_array"]
 
 
 def open_text(path: str) -> TextIO:
-    """UTF-8, with or without a byte order mark; names of files that are not UTF-8 stay usable.
+    """Opens a UTF-8 file, with or without a byte order mark. File names in other encodings survive.
 
     Raises:
-        LoaderError: it cannot be opened.
+        LoaderError: the file cannot be opened.
     """
     try:
         return open(path, encoding="utf-8-sig", errors="surrogateescape", newline="")
@@ -27,13 +27,13 @@ def open_text(path: str) -> TextIO:
         raise LoaderError(f"cannot read {path!r}: {error.strerror}") from error
 
 
-def number(text: str) -> int | float:
-    """An integer of 64 bits, or a float.
+def parse_number(text: str) -> int | float:
+    """Parses a 64-bit integer or a float.
 
     Raises:
-        ValueError: neither.
+        ValueError: the text is neither.
     """
-    if "_" in text:  # Python reads 1_000 as a number, nobody who writes lists does
+    if "_" in text:  # Python accepts 1_000; list files do not mean it as a number
         raise ValueError(text)
     try:
         value = int(text)
@@ -44,34 +44,34 @@ def number(text: str) -> int | float:
     return value
 
 
-def array_of(values: Sequence[Any]) -> NDArray[Any]:
-    """int64 where all are integers, else float64: one type for the whole list, whatever a batch of it holds."""
+def to_number_array(values: Sequence[Any]) -> NDArray[Any]:
+    """Returns int64 if all values are integers, else float64, so that every batch has the same dtype."""
     array = np.asarray(values)
     return array.astype(np.int64 if array.dtype.kind == "i" else np.float64, copy=False)
 
 
-class Resolver:
-    """Turns the paths that a file names into paths to open.
+class PathResolver:
+    """Turns the paths named in a list or table into paths to open.
 
-    The file may come from anybody: its paths must lie below one folder. That is decided by their text; links below the
+    The file may come from anyone, so its paths must lie below one folder. The text of a path decides; links below the
     folder are followed.
 
     Args:
         file: the list or table, for errors.
-        root: the folder, or a url; None: the folder of `file`.
-        allow_outside: accept paths that lead out of the folder, too.
+        root: the folder, or a URL; None: the folder of `file`.
+        allow_outside: also accept paths outside the folder.
     """
 
     def __init__(self, file: str, root: str | os.PathLike[str] | None, *, allow_outside: bool = False) -> None:
         self._file, self._allow_outside = file, allow_outside
         self._root = os.path.join(os.path.dirname(file) if root is None else os.fspath(root), "")
-        self._below = "" if is_url(self._root) else os.path.join(os.path.abspath(self._root), "")
+        self._absolute_root = "" if is_url(self._root) else os.path.join(os.path.abspath(self._root), "")
 
     def __call__(self, path: str) -> str:
         """The path to open.
 
         Raises:
-            LoaderError: it leads out of the folder.
+            LoaderError: the path leads out of the folder.
         """
         joined = self.join(path)
         if not self._allow_outside and (path.startswith("/") or ".." in path) and self._leads_out(path, joined):
@@ -88,6 +88,6 @@ class Resolver:
     def _leads_out(self, path: str, joined: str) -> bool:
         if is_url(path):
             return False
-        if not self._below:
+        if not self._absolute_root:
             return path.startswith("/") or ".." in path.split("/")
-        return not os.path.abspath(joined).startswith(self._below)
+        return not os.path.abspath(joined).startswith(self._absolute_root)

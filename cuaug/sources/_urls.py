@@ -1,4 +1,4 @@
-"""Remote files, read through fsspec: which urls are allowed, and how one is fetched."""
+"""Remote files, read through fsspec: checks URLs and fetches them."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from typing import Any
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_bytes
-from cuaug.sources._extras import need
+from cuaug.sources._extras import require_module
 
 __all__ = ["DEFAULT_PROTOCOLS", "below", "check", "fetch", "file_system", "is_url"]
 
-#: Protocols that a list of paths may name. Others reach local files, run code or send credentials.
+#: Protocols allowed in lists of paths. Others reach local files, run code or send credentials.
 DEFAULT_PROTOCOLS = ("http", "https", "s3", "gs")
-# Never allowed: the files that such a url names may hold templates, which older versions of fsspec execute.
+# Never allowed: reference files may hold templates, which older versions of fsspec execute.
 _FORBIDDEN = "fsspec.implementations.reference."
 _END_OF_HOST = re.compile("[/?#]")
 
 NO_OPTIONS: Mapping[str, Any] = {}
 
 
-def _renew() -> None:
-    """A forked child does not have fsspec's thread, for which older versions would wait."""
+def _reset_fsspec() -> None:
+    """A forked child lacks fsspec's thread, for which older versions of fsspec wait forever."""
     if asyn := sys.modules.get("fsspec.asyn"):
         asyn.reset_lock()
 
 
-os.register_at_fork(after_in_child=_renew)
+os.register_at_fork(after_in_child=_reset_fsspec)
 
 
 def is_url(path: str) -> bool:
-    """Whether this is protocol://... and not the path of a file."""
+    """Whether this is protocol://... rather than the path of a file."""
     return "://" in path
 
 
 def below(url: str, name: str) -> str:
-    """The url of a file below a folder; in a chain, "zip://a::b.zip", below its first link that has a path."""
+    """URL of a file below a folder; in a chain such as "zip://a::b.zip", below the first link with a path."""
     links = url.split("::")
     first = next(i for i, link in enumerate(links) if is_url(link))
     protocol, _, path = links[first].partition("://")
@@ -47,17 +47,16 @@ def below(url: str, name: str) -> str:
 
 
 def check(urls: Iterable[str], protocols: Iterable[str] | None = None) -> None:
-    """Refuses urls that reach more than the caller has allowed. Connects to nothing.
+    """Refuses URLs beyond the allowed protocols. Connects to nothing.
 
     Args:
-        urls: they may come from anybody.
-        protocols: the protocols that each link of a url may have; None: `DEFAULT_PROTOCOLS`, and no chains.
+        urls: untrusted URLs.
+        protocols: protocols that each link of a URL may have; None: `DEFAULT_PROTOCOLS`, and no chains.
 
     Raises:
-        LoaderError: a chain, a protocol or a url with credentials that is not allowed, or fsspec or a library that a
-            protocol needs is missing.
+        LoaderError: a chain or protocol that is not allowed, a URL with credentials, or a missing library.
     """
-    fsspec = need("fsspec", "remote")
+    fsspec = require_module("fsspec", "remote")
     allowed = frozenset(DEFAULT_PROTOCOLS if protocols is None else protocols)
     available: set[str] = set()
     for url in urls:
@@ -65,16 +64,16 @@ def check(urls: Iterable[str], protocols: Iterable[str] | None = None) -> None:
         for link in links:
             protocol, is_plain, rest = _protocol(link, fsspec)
             if protocol not in allowed or (protocols is None and "::" in url):
-                raise _refused(url, protocol, allowed, chain="::" in url and protocols is None)
+                raise _refusal(url, protocol, allowed, is_chain="::" in url and protocols is None)
             if not is_plain and "@" in _END_OF_HOST.split(rest, 1)[0]:
-                raise LoaderError(f"{_without_password(url)!r} holds credentials: give them as storage_options")
+                raise LoaderError(f"{_without_password(url)!r} holds credentials: pass them as storage_options")
             if protocol not in available:
                 _check_available(url, protocol, fsspec)
                 available.add(protocol)
 
 
 def _protocol(link: str, fsspec: Any) -> tuple[str, bool, str]:
-    """(protocol, whether it is a local path, what follows) of one link of a url, as fsspec reads it."""
+    """Returns (protocol, is a local path, rest) of one link of a URL, as fsspec parses it."""
     protocol, separator, rest = link.partition("://")
     if separator:
         return protocol, False, rest
@@ -83,12 +82,12 @@ def _protocol(link: str, fsspec: Any) -> tuple[str, bool, str]:
     return "file", True, link
 
 
-def _refused(url: str, protocol: str, allowed: frozenset[str], *, chain: bool) -> LoaderError:
-    why = "is a chain of urls" if chain else f"has the protocol {protocol!r}"
-    wanted = ", ".join(sorted(allowed))
+def _refusal(url: str, protocol: str, allowed: frozenset[str], *, is_chain: bool) -> LoaderError:
+    reason = "is a chain of URLs" if is_chain else f"has the protocol {protocol!r}"
+    names = ", ".join(sorted(allowed))
     return LoaderError(
-        f"{_without_password(url)!r} {why}, which is not allowed here (allowed: plain paths, {wanted}): what you trust "
-        f"opens by cuaug.sources.Remote(urls, protocols=({protocol!r}, ...))"
+        f"{_without_password(url)!r} {reason}, which is not allowed here (allowed: plain paths, {names}); if you trust "
+        f"it: cuaug.sources.Remote(urls, protocols=({protocol!r}, ...))"
     )
 
 
@@ -97,24 +96,24 @@ def _without_password(url: str) -> str:
 
 
 def _check_available(url: str, protocol: str, fsspec: Any) -> None:
-    """Imports the class of a protocol's file system; an instance might connect."""
+    """Imports a protocol's file system class; an instance might connect."""
     try:
-        kind = fsspec.get_filesystem_class(protocol)
+        system_class = fsspec.get_filesystem_class(protocol)
     except (ValueError, ImportError) as error:
         raise LoaderError(f"fsspec cannot open {_without_password(url)!r}: {error}") from error
-    if any(f"{each.__module__}.".startswith(_FORBIDDEN) for each in kind.__mro__):
-        raise LoaderError(f"{url!r}: the protocol {protocol!r} is never allowed: its files can hold code")
+    if any(f"{base.__module__}.".startswith(_FORBIDDEN) for base in system_class.__mro__):
+        raise LoaderError(f"{url!r}: the protocol {protocol!r} is never allowed, because its files can hold code")
 
 
 def file_system(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any, str]:
-    """fsspec's file system for a checked url, and the url's path there.
+    """Returns fsspec's file system for a checked URL, and the URL's path there.
 
-    fsspec keeps one of each kind for every thread, and begins anew after a fork, so that asking again costs little.
+    fsspec caches file systems per thread and process, so repeated calls cost little.
 
     Raises:
-        LoaderError: no such protocol, options that do not fit it, or a library that it needs is missing.
+        LoaderError: an unknown protocol, options that do not fit it, or a missing library.
     """
-    fsspec = need("fsspec", "remote")
+    fsspec = require_module("fsspec", "remote")
     try:
         return fsspec.core.url_to_fs(url, **options)
     except (ValueError, TypeError, ImportError) as error:
@@ -122,16 +121,16 @@ def file_system(url: str, options: Mapping[str, Any] = NO_OPTIONS) -> tuple[Any,
 
 
 def fetch(url: str, max_bytes: int, options: Mapping[str, Any] = NO_OPTIONS) -> bytes:
-    """All of a remote file.
+    """Reads a whole remote file.
 
     Raises:
-        DecodeError: it has more than `max_bytes`.
-        OSError: it cannot be fetched; names the url, and the reason that the file system gave.
+        DecodeError: the file has more than `max_bytes`.
+        OSError: the request fails; the message has the URL and the file system's reason.
     """
     system, path = file_system(url, options)
     try:
-        data = _bounded(system, url, path, max_bytes + 1)
-    except Exception as error:  # each kind of file system has errors of its own, many of which are no OSError
+        data = _read_bounded(system, url, path, max_bytes + 1)
+    except Exception as error:  # each file system raises errors of its own, often not OSError
         raise OSError(f"cannot fetch {url!r}: {type(error).__name__}: {error}") from error
     try:
         check_bytes(len(data), max_bytes)
@@ -140,14 +139,14 @@ def fetch(url: str, max_bytes: int, options: Mapping[str, Any] = NO_OPTIONS) -> 
     return data
 
 
-def _bounded(system: Any, url: str, path: str, limit: int) -> bytes:
-    """At most `limit` bytes of a file."""
+def _read_bounded(system: Any, url: str, path: str, limit: int) -> bytes:
+    """Reads at most `limit` bytes of a file."""
     if not url.startswith("http"):
         return system.cat_file(path, start=0, end=limit)
-    # An HTTP server may ignore a range. With a size that is given and no blocks, one GET is streamed, without a HEAD.
+    # An HTTP server may ignore a range. A given size and block_size=0 stream one GET, without a HEAD.
     parts, size = [], 0
-    with system.open(path, "rb", size=1, block_size=0) as answer:
-        while size < limit and (part := answer.read(limit - size)):
+    with system.open(path, "rb", size=1, block_size=0) as response:
+        while size < limit and (part := response.read(limit - size)):
             parts.append(part)
             size += len(part)
     return b"".join(parts)

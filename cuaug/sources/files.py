@@ -11,42 +11,42 @@ from typing import Any
 from cuaug.errors import LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import _urls
-from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
-from cuaug.sources._labels import by_place
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources._labels import to_label_sequence
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["EXTENSIONS", "Files", "images_below", "split_pairs"]
 
-#: File name endings that count as images in a directory.
+#: File extensions of images in a directory.
 EXTENSIONS = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".jp2", ".j2k"),
     *(".gif", ".avif", ".ppm", ".pgm", ".pnm"),
 )
 
-_CHUNK = 65_536
+_PATHS_PER_SEARCH = 65_536
 
-# Errors of links that cannot lead to a folder: they go in a circle, through a file, or too far.
-_LEADS_NOWHERE = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
+# Errors of broken links: a loop, a path through a file, a path that is too long.
+_BROKEN_LINK = (errno.ELOOP, errno.ENOTDIR, errno.ENAMETOOLONG)
 
-# Folders, by device and inode.
-Around = frozenset[tuple[int, int]]
+# (device, inode) of folders.
+FolderIds = frozenset[tuple[int, int]]
 
 
 class Files(ReprMixin):
-    """Files with a label each.
+    """Image files with one label each.
 
     Args:
-        paths: the files; http, https, s3 and gs urls are read through fsspec, with `pip install "cuaug[remote]"`.
-            `Remote` reads others.
-        labels: one per path, in their order; None: each file's index, as DALI's reader does.
-        classes: names of the labels 0, 1, ..., where there are any.
+        paths: the files. http, https, s3 and gs URLs are read through fsspec (`pip install "cuaug[remote]"`); `Remote`
+            reads other protocols.
+        labels: one per path, in the same order; None: each file's index, as in DALI's reader.
+        classes: names of the labels 0, 1, ..., if any.
 
     Attributes:
-        max_bytes: limit for one url; set it where larger files are expected. `Loader(max_bytes=)` limits files.
+        max_bytes: limit on the size of one URL's file. `Loader(max_bytes=)` limits local files.
 
     Raises:
-        LoaderError: no paths, one path instead of a list, an entry that is no path, not as many labels as paths, or
-            a url of another protocol, with credentials or in a chain (::).
+        LoaderError: no paths; a single path instead of a list; an entry that is no path; another number of labels than
+            paths; or a URL with another protocol, with credentials or in a chain (::).
     """
 
     max_bytes = DEFAULT_MAX_BYTES
@@ -58,86 +58,86 @@ class Files(ReprMixin):
         classes: Sequence[str] | None = None,
     ) -> None:
         if isinstance(paths, (str, bytes, set, frozenset)) or not isinstance(paths, Iterable):
-            raise LoaderError(f"paths are a list of files, not {paths!r:.200}; open_source takes a folder")
-        given: list[Any] = list(paths)
-        self.paths: list[str] = given if set(map(type, given)) <= {str} else _as_text(given)
-        self.labels = range(len(self.paths)) if labels is None else by_place(labels)
+            raise LoaderError(f"paths must be a list of files, not {paths!r:.200}; open_source takes a folder")
+        entries: list[Any] = list(paths)
+        self.paths: list[str] = entries if set(map(type, entries)) <= {str} else _to_strings(entries)
+        self.labels = range(len(self.paths)) if labels is None else to_label_sequence(labels)
         self.classes = None if classes is None else list(classes)
         if not self.paths:
-            raise LoaderError("there is nothing to load: the list of files is empty")
+            raise LoaderError("paths is empty: there is nothing to load")
         if len(self.labels) != len(self.paths):
-            raise LoaderError(f"{len(self.paths)} paths but {len(self.labels)} labels")
+            raise LoaderError(f"labels has {len(self.labels)} entries for {len(self.paths)} paths: give one per path")
         self._has_urls = _any_is_url(self.paths)
         if self._has_urls:
             self._check_urls()
 
     @classmethod
     def from_entries(cls, entries: Sequence[Any]) -> Files:
-        """From paths, or (path, label) pairs."""
+        """Makes a source from paths or (path, label) pairs."""
         return cls(*split_pairs(entries))
 
     @classmethod
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
-        """Every image below root/<class>/, at any depth and behind links; classes and files in their names' order.
+        """Finds every image below root/<class>/, at any depth, in sorted order.
 
-        Hidden folders are read like others, as torchvision's ImageFolder does. Its samples may have other numbers: it
-        puts a folder's own files before those of the folders in it (c/a.jpg, c/b.jpg, c/a/x.jpg; here c/a.jpg,
-        c/a/x.jpg, c/b.jpg), and knows fewer endings than `EXTENSIONS` has. Where numbers of its samples were kept,
-        open its (path, label) pairs: `Loader(image_folder.samples)`.
+        Links and hidden folders are followed, as in torchvision's ImageFolder. Sample numbers may differ from
+        ImageFolder's: ImageFolder lists a folder's files before its subfolders (c/a.jpg, c/b.jpg, c/a/x.jpg; here
+        c/a.jpg, c/a/x.jpg, c/b.jpg) and knows fewer extensions than `EXTENSIONS`. To keep ImageFolder's numbers, load
+        its pairs: `Loader(image_folder.samples)`.
 
         Raises:
-            LoaderError: there are none, a folder cannot be listed, or a link leads to a folder that it lies in.
+            LoaderError: no images; a folder cannot be listed; or a link leads to a folder that contains it.
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
             raise LoaderError(f"{root!r} is not a directory: give one with a folder per class, or a list of paths")
-        folders, files, inside = _listed(root, frozenset())
+        folders, files, ancestors = _list_folder(root, frozenset())
         classes = sorted(map(os.path.basename, folders))
         if not classes:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
-            others = [f"its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
+            hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise LoaderError(
                 f"{root!r} has no folders: it should hold one folder of images per class; "
-                + "; ".join(others or ["images without classes are given as a list of paths"])
+                + "; ".join(hints or ["give images without classes as a list of paths"])
             )
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
-            found = images_below(os.path.join(root, name), inside)
-            if not found:
+            images = images_below(os.path.join(root, name), ancestors)
+            if not images:
                 raise LoaderError(f"class folder {os.path.join(root, name)!r} holds no {', '.join(EXTENSIONS)} file")
-            paths += found
-            labels += [label] * len(found)
+            paths += images
+            labels += [label] * len(images)
         return cls(paths, labels, classes)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def read(self, index: int) -> tuple[str | bytes, Any]:
-        """(path, label); of a url the bytes behind it.
+        """Returns (path, label); for a URL, (bytes, label).
 
         Raises:
-            OSError: the url cannot be fetched.
-            DecodeError: the url gives more than `max_bytes`.
+            OSError: the URL cannot be fetched.
+            DecodeError: the URL's file has more than `max_bytes`.
         """
         path = self.paths[index]
         return self._fetch(path) if self._has_urls and _urls.is_url(path) else path, self.labels[index]
 
     def label(self, index: int) -> Any:
-        """The label alone, as `read` gives it."""
+        """The label alone, as `read` returns it."""
         return self.labels[index]
 
     def path(self, index: int) -> str:
-        """The path, or the url."""
+        """The path or URL."""
         return self.paths[index]
 
-    @once
+    @cached_method
     def fingerprint(self) -> str:
-        """A digest of the paths below their common folder, the labels and the names of the classes."""
-        return fingerprint("files", relative(self.paths), self.labels, self.classes)
+        """Digest of the paths below their common folder, the labels and the class names."""
+        return fingerprint("files", relative_paths(self.paths), self.labels, self.classes)
 
     def cache_key(self) -> str:
-        """The paths' common folder, and a digest of when up to 1,000 of the files were written."""
+        """The common folder, and a digest of the modification times of up to 1,000 files."""
         return cache_key(self.paths)
 
     def _check_urls(self) -> None:
@@ -148,69 +148,73 @@ class Files(ReprMixin):
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:
-    """(paths, labels) of paths, whose labels are None, or of (path, label) pairs.
+    """Splits paths or (path, label) pairs into (paths, labels); labels is None for paths alone.
 
     Raises:
-        LoaderError: an entry is neither, or not what the others are.
+        LoaderError: an entry is neither, or paths and pairs are mixed.
     """
-    kinds = set(map(type, entries))  # the few types are looked at, not each of millions of entries
-    pairs = {kind for kind in kinds if not issubclass(kind, (str, os.PathLike))}
-    if not pairs:
+    types = set(map(type, entries))  # millions of entries have few types
+    pair_types = {kind for kind in types if not issubclass(kind, (str, os.PathLike))}
+    if not pair_types:
         return list(entries), None
-    if pairs != kinds:
-        is_pair = [type(entry) in pairs for entry in entries]
-        where = is_pair.index(not is_pair[0])
-        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {where} is {entries[where]!r:.200}")
-    paths = list(map(itemgetter(0), entries)) if _have_two(pairs, entries) else []
+    if pair_types != types:
+        is_pair = [type(entry) in pair_types for entry in entries]
+        i = is_pair.index(not is_pair[0])
+        raise LoaderError(f"files mixes paths and (path, label) pairs: entry {i} is {entries[i]!r:.200}")
+    paths = list(map(itemgetter(0), entries)) if _all_have_two(pair_types, entries) else []
     if not paths or any(not issubclass(kind, (str, os.PathLike)) for kind in set(map(type, paths))):
         i = next(i for i, entry in enumerate(entries) if not _is_pair(entry))
-        raise LoaderError(f"entry {i} of files is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
+        raise LoaderError(f"files: entry {i} is neither a path nor a (path, label) pair: {entries[i]!r:.200}")
     return paths, list(map(itemgetter(1), entries))
 
 
-def _have_two(kinds: set[type], entries: Sequence[Any]) -> bool:
-    return all(issubclass(kind, Sequence) for kind in kinds) and set(map(len, entries)) == {2}
+def _all_have_two(types: set[type], entries: Sequence[Any]) -> bool:
+    return all(issubclass(kind, Sequence) for kind in types) and set(map(len, entries)) == {2}
 
 
 def _is_pair(entry: Any) -> bool:
     return isinstance(entry, Sequence) and len(entry) == 2 and isinstance(entry[0], (str, os.PathLike))
 
 
-def _as_text(paths: Iterable[Any]) -> list[str]:
-    texts = []
+def _to_strings(paths: Iterable[Any]) -> list[str]:
+    strings = []
     for i, path in enumerate(paths):
         text = os.fspath(path) if isinstance(path, os.PathLike) else path
         if not isinstance(text, str):
-            raise LoaderError(f"entry {i} of paths is {path!r:.200}, not a path")
-        texts.append(text)
-    return texts
+            raise LoaderError(f"paths: entry {i} is {path!r:.200}, not a path")
+        strings.append(text)
+    return strings
 
 
 def _any_is_url(paths: list[str]) -> bool:
-    """Whether one of them is. Many are asked at once: a line break between two paths makes no url of them."""
-    return any(_urls.is_url("\n".join(paths[i : i + _CHUNK])) for i in range(0, len(paths), _CHUNK))
+    """Whether any path is a URL, searched in joined chunks: a line break between two paths makes no URL."""
+    step = _PATHS_PER_SEARCH
+    return any(_urls.is_url("\n".join(paths[i : i + step])) for i in range(0, len(paths), step))
 
 
-def images_below(folder: str, above: Around = frozenset()) -> list[str]:
-    """The images in a folder and in all folders below it, in their paths' order; `above` are those that it lies in.
+def images_below(folder: str, ancestors: FolderIds = frozenset()) -> list[str]:
+    """Lists the images in a folder and its subfolders, sorted by path.
+
+    Args:
+        ancestors: folders that contain `folder`.
 
     Raises:
-        LoaderError: a folder cannot be listed, or a link leads to one that it lies in.
+        LoaderError: a folder cannot be listed, or a link leads to a folder that contains it.
     """
-    found: list[str] = []
-    left = [(folder, above)]  # a list, since folders may be deeper than calls
-    while left:
-        folders, files, inside = _listed(*left.pop())
-        found += [file for file in files if file.lower().endswith(EXTENSIONS)]
-        left += [(each, inside) for each in folders]
-    return sorted(found)
+    images: list[str] = []
+    pending = [(folder, ancestors)]  # a list: folders may be nested deeper than Python can recurse
+    while pending:
+        subfolders, files, around = _list_folder(*pending.pop())
+        images += [file for file in files if file.lower().endswith(EXTENSIONS)]
+        pending += [(subfolder, around) for subfolder in subfolders]
+    return sorted(images)
 
 
-def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
-    """(folders, files) in a folder that lies in those `above`, and the folders that these lie in.
+def _list_folder(folder: str, ancestors: FolderIds) -> tuple[list[str], list[str], FolderIds]:
+    """Returns (subfolders, files, ancestors of these).
 
     Raises:
-        LoaderError: it cannot be listed, or is itself one of those `above`.
+        LoaderError: the folder cannot be listed, or is one of its own ancestors.
     """
     try:
         status = os.stat(folder)
@@ -218,16 +222,17 @@ def _listed(folder: str, above: Around) -> tuple[list[str], list[str], Around]:
             kinds = [(entry.path, _is_folder(entry)) for entry in entries]
     except OSError as error:
         raise LoaderError(f"cannot list {folder!r}: {error}") from error
-    own = status.st_dev, status.st_ino
-    if own in above:
-        raise LoaderError(f"{folder!r} is a link to a folder that it lies in: there is no end to the files below it")
-    return [path for path, is_dir in kinds if is_dir], [path for path, is_dir in kinds if not is_dir], above | {own}
+    own_id = status.st_dev, status.st_ino
+    if own_id in ancestors:
+        raise LoaderError(f"{folder!r} is a link to a folder that contains it: the files below it have no end")
+    subfolders = [path for path, is_folder in kinds if is_folder]
+    return subfolders, [path for path, is_folder in kinds if not is_folder], ancestors | {own_id}
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        if error.errno not in _LEADS_NOWHERE:
+        if error.errno not in _BROKEN_LINK:
             raise
         return False

@@ -1,4 +1,4 @@
-"""A torch Dataset, or anything else with `len(dataset)` and `dataset[i]`."""
+"""A torch Dataset, or any object with `len(dataset)` and `dataset[i]`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import torch
 from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import LoaderError
-from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
-from cuaug.sources._labels import fields_of
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources._labels import parse_label_fields
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
-from cuaug.sources._subset_concat import leaves
+from cuaug.sources._subset_concat import leaf_datasets
 
 __all__ = ["FromDataset"]
 
@@ -26,28 +26,39 @@ __all__ = ["FromDataset"]
 class FromDataset(ReprMixin):
     """The items of a map-style Dataset.
 
-    An item is (image, label), (image, label, more, ...), whose label is then a tuple, an image alone, whose label is
-    its index, or a dict. The image is a path, encoded bytes, a uint8 array of shape (H, W, 3), (H, W, 1) or (H, W), a
-    uint8 tensor (3, H, W), (1, H, W) or (H, W), or a PIL image; arrays and tensors of one dimension are encoded bytes.
-    Let the Dataset return paths or bytes where it can: what it decodes itself, it decodes whole, and slower. Hugging
-    Face's do after `dataset.cast_column("image", datasets.Image(decode=False))`. A PIL image is taken as NumPy sees it;
-    to have it turned by its EXIF orientation, as files are, the Dataset calls `PIL.ImageOps.exif_transpose`.
+    | item | label |
+    |---|---|
+    | image | the index |
+    | (image, label) | label |
+    | (image, label, more, ...) | the tuple (label, more, ...) |
+    | dict | `item[label]` |
 
-    `dataset[i]` is called from the loader's threads, several at once. A Dataset that keeps an open file, as many do
-    that were written for worker processes, does not bear that: say `lock=True`.
+    An image is a path, encoded bytes, a uint8 array of shape (H, W, 3), (H, W, 1) or (H, W), a uint8 tensor (3, H, W),
+    (1, H, W) or (H, W), or a PIL image. Arrays and tensors of one dimension are encoded bytes.
+
+    A Dataset should return paths or bytes if it can: its own decoding is slower and decodes whole images. Hugging
+    Face's returns bytes after `dataset.cast_column("image", datasets.Image(decode=False))`. A PIL image is used as
+    NumPy sees it: to apply its EXIF orientation, as for files, the Dataset calls `PIL.ImageOps.exif_transpose`.
+
+    Several loader threads call `dataset[i]` at once. Use `lock=True` for a Dataset that keeps an open file, as many
+    written for worker processes do.
 
     Args:
-        dataset: the Dataset. It must pickle if this is to.
-        image: the image's key, of items that are dicts.
-        label: the label's key, likewise; a list of keys for a dict label; None: a sample's label is its index.
-        tensor_layout: "CHW" or "HWC": how tensors lie.
-        lock: let one thread at a time in.
+        dataset: the Dataset. It must pickle if this is to pickle.
+        image: key of the image in items that are dicts.
+        label: key of the label in items that are dicts; a list of keys for a dict label; None: a sample's label is its
+            index.
+        tensor_layout: layout of tensors, "CHW" or "HWC".
+        lock: let only one thread at a time call the Dataset.
 
-    `classes` are the Dataset's where it has them. An OSError that the Dataset raises is that sample's fault, and so is
-    a PIL image with samples of 32 bits; anything else ends the iteration.
+    Attributes:
+        classes: the Dataset's classes, or None.
+
+    An OSError from the Dataset damages one sample, and so does a PIL image with 32-bit channels. Any other exception
+    ends the iteration.
 
     Raises:
-        LoaderError: it has no length or no items; from `read`: an item is none of these.
+        LoaderError: the dataset has no length or no items; from `read`: an item is none of these.
     """
 
     def __init__(
@@ -61,26 +72,26 @@ class FromDataset(ReprMixin):
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
-                f"a data set has len() and items by number, which {type(dataset).__name__} has not; an iterable one "
-                "has no order that could be shuffled or resumed"
+                f"dataset must have len() and items by index, unlike {type(dataset).__name__}; an iterable one has no "
+                "order that could be shuffled or resumed"
             )
         if isinstance(dataset, torch.utils.data.IterableDataset):
-            raise LoaderError(f"{type(dataset).__name__} is iterable only: it has no items by number")
-        for leaf in leaves(dataset):
+            raise LoaderError(f"dataset must have items by index; {type(dataset).__name__} is only iterable")
+        for leaf in leaf_datasets(dataset):
             if not hasattr(leaf, "__getitem__"):
                 raise LoaderError(
-                    f"{type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by number; what is "
-                    "made of sources, a Loader takes as it is"
+                    f"dataset: {type(dataset).__name__} holds a {type(leaf).__name__}, which has no items by index; "
+                    "give a Subset or ConcatDataset of sources to a Loader directly"
                 )
         if not len(dataset):
-            raise LoaderError(f"there is nothing to load: {type(dataset).__name__} is empty")
+            raise LoaderError(f"dataset is empty: {type(dataset).__name__} has nothing to load")
         if tensor_layout not in ("CHW", "HWC"):
-            raise LoaderError(f"tensor_layout is 'CHW' or 'HWC', not {tensor_layout!r}")
+            raise LoaderError(f"tensor_layout must be 'CHW' or 'HWC', not {tensor_layout!r}")
         self.dataset = dataset
         self.tensor_layout = tensor_layout
         self._name = type(dataset).__name__
         self._image = image
-        self._fields, self._is_dict = fields_of(label)
+        self._fields, self._is_dict = parse_label_fields(label)
         self._lock: PerProcess[Any] = PerProcess(threading.Lock if lock else contextlib.nullcontext)
         classes = getattr(dataset, "classes", None)
         self.classes = list(classes) if isinstance(classes, (list, tuple)) else None
@@ -89,56 +100,60 @@ class FromDataset(ReprMixin):
         return len(self.dataset)
 
     def read(self, index: int) -> tuple[Any, Any]:
-        """(path, bytes or (H, W[, C]) uint8 array, label)"""
+        """Returns (path, bytes or uint8 array (H, W[, C]), label)."""
         with self._lock.get():
             item = self.dataset[index]
             if isinstance(item, Mapping):
-                image, label = self._of_mapping(item, index)
+                image, label = self._split_dict(item, index)
             elif isinstance(item, (tuple, list)) and item:
                 image, label = item[0], tuple(item[1:])
                 label = label[0] if len(label) == 1 else label or index
             else:
                 image, label = item, index
-            return self._as_data(image, index), label  # PIL reads the file here
+            return self._convert_image(image, index), label  # PIL reads the file here, under the lock
 
     def path(self, index: int) -> str:
         """TypeOfDataset[index]"""
         return f"{self._name}[{index}]"
 
-    @once
+    @cached_method
     def fingerprint(self) -> str | None:
-        """A digest of what the Dataset says of itself: `fingerprint()`; or else its type, its length, and its
-        `samples`, (path, label) pairs as torchvision has them, or `targets`. Of a Subset it is of the Dataset within
-        and the indices, of a ConcatDataset of its parts. None where one of these says nothing."""
+        """The Dataset's `fingerprint()`, or a digest of its type, length and `samples` or `targets`.
+
+        `samples` are (path, label) pairs, as in torchvision. A Subset's digest covers its Dataset and indices, a
+        ConcatDataset's its members. None: the Dataset, or one inside it, has none of these.
+        """
         return _fingerprint(self.dataset)
 
     def cache_key(self) -> str | None:
-        """The common folder of the Dataset's `samples`, and a digest of when up to 1,000 of them were written. None
-        where it has neither such nor a `fingerprint()` of its own: `targets` do not tell which pictures they are of."""
-        samples = [_samples(part) for part in _parts(self.dataset)]
+        """The common folder of the Dataset's `samples`, and a digest of modification times of up to 1,000 files.
+
+        None: the Dataset has neither `samples` nor `fingerprint()`. `targets` do not identify images.
+        """
+        samples = [_samples(member) for member in _members(self.dataset)]
         if None in samples:
             return None
         paths = [path for pairs in samples for path, _ in pairs or ()]
         options = [self._image, self.tensor_layout]
         return cache_key(paths, *options) if paths else fingerprint("cache_key", *options)
 
-    def _of_mapping(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
+    def _split_dict(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
         missing = [name for name in (self._image, *self._fields) if name not in item]
         if missing:
             raise LoaderError(
-                f"item {index} of {self._name} has no {missing[0]!r}, but {', '.join(map(repr, item))}: say which are "
-                "the image and the label, FromDataset(dataset, image=..., label=...)"
+                f"item {index} of {self._name} has no {missing[0]!r}; it has {', '.join(map(repr, item))}: name the "
+                "image and the label, FromDataset(dataset, image=..., label=...)"
             )
         values = {name: item[name] for name in self._fields}
         return item[self._image], values if self._is_dict else values[self._fields[0]] if self._fields else index
 
-    def _as_data(self, image: Any, index: int) -> Any:
-        """What the loader takes."""
+    def _convert_image(self, image: Any, index: int) -> Any:
+        """Converts an image to a path, bytes or an array."""
         if isinstance(image, Mapping) and image.keys() == {"bytes", "path"}:  # Hugging Face's Image(decode=False)
             image = image["path"] if image["bytes"] is None else image["bytes"]
         if isinstance(image, (str, os.PathLike, bytes, bytearray, memoryview)):
             return image
-        pillow = sys.modules.get("PIL.Image")  # whoever has a PIL image has imported it
+        pillow = sys.modules.get("PIL.Image")  # a PIL image exists only after this import
         if pillow is not None and isinstance(image, pillow.Image):
             if image.mode == "RGB":
                 return np.asarray(image)
@@ -149,83 +164,80 @@ class FromDataset(ReprMixin):
         if isinstance(image, torch.Tensor) and image.dtype == torch.uint8:
             pixels = image.detach().cpu()
             if self.tensor_layout == "CHW" and pixels.ndim == 3:
-                pixels = pixels.permute(1, 2, 0).contiguous()  # in half of NumPy's time
+                pixels = pixels.permute(1, 2, 0).contiguous()  # twice as fast as in NumPy
             pixels = pixels.numpy()
         if isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8:
             shape = pixels.shape
             if len(shape) in (1, 2) or (len(shape) == 3 and shape[2] in (1, 3)):
                 return np.ascontiguousarray(pixels)
         raise LoaderError(
-            f"item {index} of {self._name} has as its image a {_described(image)}: it should be a path, encoded bytes, "
-            "a PIL image, or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor "
-            f"({', '.join(self.tensor_layout)}){self._advice(image)}"
+            f"item {index} of {self._name} has the image {_describe(image)}: it must be a path, encoded bytes, a PIL "
+            "image, or uint8 with 1 or 3 channels, an array (H, W, C) or a tensor "
+            f"({', '.join(self.tensor_layout)}){self._hint(image)}"
         )
 
-    def _advice(self, image: Any) -> str:
-        """What would make an image of an array or a tensor that is none, where that is known."""
+    def _hint(self, image: Any) -> str:
+        """How to fix an array or tensor that is no image, if known."""
         dtype = str(getattr(image, "dtype", ""))
         shape: Sequence[int] = getattr(image, "shape", ())
         if "float" in dtype:
-            return ", hence without ToTensor or other transforms that make floats"
+            return "; remove ToTensor and other transforms that make floats"
         if dtype not in ("uint8", "torch.uint8") or len(shape) != 3:
             return ""
         if isinstance(image, np.ndarray) and shape[0] in (1, 3):
             return "; let the Dataset return image.transpose(1, 2, 0)"
         if isinstance(image, torch.Tensor) and shape[2 if self.tensor_layout == "CHW" else 0] in (1, 3):
             other = "HWC" if self.tensor_layout == "CHW" else "CHW"
-            return f'; if that is how its tensors lie: FromDataset(..., tensor_layout="{other}")'
+            return f'; if its tensors have that layout: FromDataset(..., tensor_layout="{other}")'
         return ""
 
 
-def _described(image: Any) -> str:
+def _describe(image: Any) -> str:
     shape, dtype = tuple(getattr(image, "shape", ())), getattr(image, "dtype", None)
     return f"{type(image).__name__} of shape {shape} and type {dtype}" if shape else f"{image!r:.100}"
 
 
 def _fingerprint(dataset: Any) -> str | None:
-    if _knows_itself(dataset):
+    if _has_fingerprint(dataset):
         return str(dataset.fingerprint())
     if isinstance(dataset, Subset):
-        inner = _fingerprint(dataset.dataset)
-        return None if inner is None else fingerprint("subset", inner, dataset.indices)
+        whole = _fingerprint(dataset.dataset)
+        return None if whole is None else fingerprint("subset", whole, dataset.indices)
     if isinstance(dataset, ConcatDataset):
-        parts = [_fingerprint(part) for part in dataset.datasets]
-        return None if None in parts else fingerprint("concatenated", parts)
+        members = [_fingerprint(member) for member in dataset.datasets]
+        return None if None in members else fingerprint("concatenated", members)
     classes = getattr(dataset, "classes", None)
-    about = [type(dataset).__name__, len(dataset), list(classes) if isinstance(classes, (list, tuple)) else None]
+    common = [type(dataset).__name__, len(dataset), list(classes) if isinstance(classes, (list, tuple)) else None]
     samples, targets = _samples(dataset), getattr(dataset, "targets", None)
     if samples is not None:
-        return fingerprint("dataset", *about, relative([path for path, _ in samples]), [label for _, label in samples])
-    return None if targets is None else fingerprint("dataset", *about, targets)
+        return fingerprint(
+            "dataset", *common, relative_paths([path for path, _ in samples]), [label for _, label in samples]
+        )
+    return None if targets is None else fingerprint("dataset", *common, targets)
 
 
-def _parts(dataset: Any) -> Iterator[Any]:
-    """The Datasets that Subsets and ConcatDatasets are made of, but for those that know themselves."""
-    if _knows_itself(dataset):
+def _members(dataset: Any) -> Iterator[Any]:
+    """The innermost Datasets of Subsets and ConcatDatasets, without any that have a `fingerprint()`."""
+    if _has_fingerprint(dataset):
         return
     if isinstance(dataset, Subset):
-        yield from _parts(dataset.dataset)
+        yield from _members(dataset.dataset)
     elif isinstance(dataset, ConcatDataset):
-        for part in dataset.datasets:
-            yield from _parts(part)
+        for member in dataset.datasets:
+            yield from _members(member)
     else:
         yield dataset
 
 
-def _knows_itself(dataset: Any) -> bool:
+def _has_fingerprint(dataset: Any) -> bool:
     return callable(getattr(dataset, "fingerprint", None))
 
 
 def _samples(dataset: Any) -> list[tuple[str, Any]] | None:
-    """Its (path, label) pairs, one for each item, where it has them as torchvision does."""
+    """The Dataset's (path, label) pairs, one per item, if it has them as in torchvision."""
     samples = getattr(dataset, "samples", None)
-    if not isinstance(samples, list) or len(samples) != len(dataset) or not _are_pairs(samples):
+    if not isinstance(samples, list) or len(samples) != len(dataset):
+        return None
+    if not all(isinstance(s, (tuple, list)) and len(s) == 2 and isinstance(s[0], (str, os.PathLike)) for s in samples):
         return None
     return [(os.fspath(path), label) for path, label in samples]
-
-
-def _are_pairs(samples: Sequence[Any]) -> bool:
-    return all(
-        isinstance(sample, (tuple, list)) and len(sample) == 2 and isinstance(sample[0], (str, os.PathLike))
-        for sample in samples
-    )

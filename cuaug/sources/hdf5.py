@@ -1,4 +1,4 @@
-"""An HDF5 file with a dataset of images and datasets of labels."""
+"""HDF5 files with a dataset of images and datasets of labels."""
 
 from __future__ import annotations
 
@@ -13,47 +13,45 @@ from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_pixels
-from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
+from cuaug.sources._extras import require_module
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
 from cuaug.sources._hdf5_file import open_datasets
 from cuaug.sources._hdf5_rows import Rows
-from cuaug.sources._labels import as_text, decoded, fields_of
+from cuaug.sources._labels import decode_field, decode_text, parse_label_fields
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Hdf5"]
 
-# Bytes of labels that are read at a time for the fingerprint.
-_CHUNK = 1 << 24
-# Labels of one number are kept in memory if all take no more bytes: asking HDF5 for one takes as long as for a picture
-# of 32 x 32.
-_MOST_KEPT = 1 << 24
+# Bytes of labels that the fingerprint reads at a time.
+_FINGERPRINT_CHUNK_BYTES = 1 << 24
+# Scalar labels are kept in memory up to this size: HDF5 takes as long to read one as to read a 32 x 32 image.
+_MAX_LABEL_BYTES = 1 << 24
 
 
 class Hdf5(ReprMixin):
     """Images and labels in datasets of an HDF5 file. Needs `pip install "cuaug[hdf5]"`.
 
-    HDF5 serves one thread at a time. Values of variable length are read without HDF5, by all threads at once.
+    HDF5 serves one thread at a time. Variable-length values are read without HDF5, by all threads at once.
 
-    The file may come from anybody. Refused are links to other files, external storage, views (virtual datasets) of
-    files outside of the file's own folder or HDF5_VDS_PREFIX, and compressions whose output has no limit: szip, n-bit,
-    scale-offset, or two at once. Each stored chunk is checked once, before HDF5 decodes it. Metadata is HDF5's to
-    parse, and HDF5 2.0 never returns from some damaged views: keep h5py up to date, and check files from strangers
-    with `cuaug check`, which has a time limit.
+    The file may be untrusted. cuaug refuses links to other files, external storage, views (virtual datasets) of files
+    outside the file's folder or HDF5_VDS_PREFIX, and compression with unbounded output: szip, n-bit, scale-offset, or
+    two compressors at once. Each stored chunk is checked once, before HDF5 decodes it. HDF5 itself parses the metadata,
+    and HDF5 2.0 never returns from some damaged views: keep h5py up to date, and check untrusted files with
+    `cuaug check`, which has a time limit.
 
     Args:
-        path: of the file.
-        images: the dataset with the images: (N,) of encoded images, variable-length uint8 or opaque; or decoded ones,
-            uint8 of shape (N, H, W, 3), (N, H, W, 1) or (N, H, W).
-        labels: the dataset with the labels, (N, ...) of numbers or strings; a list of datasets for dict labels, whose
-            keys are as given here; None: a sample's label is its index.
-        channels_first: the decoded images are (N, 3, H, W) or (N, 1, H, W).
-        max_pixels: limit on the height times width of decoded images.
-        max_bytes: limit on one encoded image, one label and one chunk, which HDF5 decodes as a whole.
+        path: the file.
+        images: dataset with the images. Encoded images: (N,), variable-length uint8 or opaque. Decoded images: uint8 of
+            shape (N, H, W, 3), (N, H, W, 1) or (N, H, W).
+        labels: dataset with the labels, (N, ...) numbers or strings; a list of datasets for dict labels with these
+            keys; None: a sample's label is its index.
+        channels_first: decoded images are (N, 3, H, W) or (N, 1, H, W).
+        max_pixels: limit on height times width of decoded images.
+        max_bytes: limit on one encoded image, one label and one chunk (HDF5 decodes whole chunks).
 
     Raises:
-        LoaderError: no such file or dataset, one of another shape or type, one that is damaged, or one that is not read
-            safely.
+        LoaderError: the file or a dataset is missing, damaged, of another shape or type, or cannot be read safely.
     """
 
     def __init__(
@@ -69,38 +67,38 @@ class Hdf5(ReprMixin):
         self._path = os.fspath(path)
         self.images = images
         self.channels_first = channels_first
-        self.fields, self._is_dict = fields_of(labels)
+        self.fields, self._is_dict = parse_label_fields(labels)
         self._datasets = PerProcess(functools.partial(open_datasets, self._path, (images, *self.fields), max_bytes))
-        dataset, *of_labels = self._datasets.get()
-        self._is_encoded = self._check_images(dataset, max_pixels)
-        self._length = len(dataset)
-        for name, column in zip((images, *self.fields), (dataset, *of_labels), strict=True):
-            if column.row_bytes > max_bytes and (self._is_encoded or column is not dataset):
+        image_rows, *label_rows = self._datasets.get()
+        self._is_encoded = self._check_images(image_rows, max_pixels)
+        self._length = len(image_rows)
+        for name, rows in zip((images, *self.fields), (image_rows, *label_rows), strict=True):
+            if rows.row_bytes > max_bytes and (self._is_encoded or rows is not image_rows):
                 raise LoaderError(
-                    f"each row of {name!r} in {self._path!r} has {column.row_bytes:,} bytes, above the limit "
+                    f"each row of {name!r} in {self._path!r} has {rows.row_bytes:,} bytes, above the limit "
                     f"max_bytes={max_bytes:,}"
                 )
-        self._kept: dict[int, NDArray[Any]] = {}
-        for i, (name, column) in enumerate(zip(self.fields, of_labels, strict=True)):
-            if not column.shape or len(column) != self._length:
+        self._labels_in_memory: dict[int, NDArray[Any]] = {}
+        for i, (name, rows) in enumerate(zip(self.fields, label_rows, strict=True)):
+            if not rows.shape or len(rows) != self._length:
                 raise LoaderError(
-                    f"{self._path!r} has {self._length} images in {images!r}, but labels of shape {column.shape} in "
+                    f"{self._path!r} has {self._length} images in {images!r}, but labels of shape {rows.shape} in "
                     f"{name!r}"
                 )
-            number = len(column.shape) == 1 and column.dtype.kind in "biufc"
-            if number and column.dtype.itemsize * self._length <= _MOST_KEPT:
-                (kept,) = column.parts(self._length)
-                if isinstance(kept, np.ndarray):  # if damaged, it costs the samples that it is of
-                    self._kept[i] = kept
+            is_scalar = len(rows.shape) == 1 and rows.dtype.kind in "biufc"
+            if is_scalar and rows.dtype.itemsize * self._length <= _MAX_LABEL_BYTES:
+                (values,) = rows.slices(self._length)
+                if isinstance(values, np.ndarray):  # if damaged, `label` raises for the affected samples
+                    self._labels_in_memory[i] = values
 
     def __len__(self) -> int:
         return self._length
 
     def read(self, index: int) -> tuple[Any, Any]:
-        """(encoded bytes or (H, W[, C]) uint8 array, label).
+        """Returns (encoded bytes or uint8 array (H, W[, C]), label).
 
         Raises:
-            DecodeError: the sample is damaged, larger than `max_bytes`, or its label is no text in UTF-8.
+            DecodeError: the sample is damaged, larger than `max_bytes`, or its label is no UTF-8 text.
         """
         value = self._datasets.get()[0][index]
         if self._is_encoded:
@@ -108,63 +106,63 @@ class Hdf5(ReprMixin):
         return np.ascontiguousarray(value.transpose(1, 2, 0)) if self.channels_first else value, self.label(index)
 
     def encoded_size(self, index: int) -> int:
-        """Bytes of the image that `read` would give."""
+        """Bytes of the image that `read` returns."""
         return self._datasets.get()[0].value_bytes(index)
 
     def label(self, index: int) -> Any:
-        """The label alone, as `read` gives it."""
+        """The label alone, as `read` returns it."""
         if not self.fields:
             return index
         values = [self._label(i, name, index) for i, name in enumerate(self.fields)]
         return dict(zip(self.fields, values, strict=True)) if self._is_dict else values[0]
 
     def _label(self, i: int, name: str, index: int) -> Any:
-        if i in self._kept:
-            return self._kept[i][index]
+        if i in self._labels_in_memory:
+            return self._labels_in_memory[i][index]
         value = self._datasets.get()[1 + i][index]
-        return decoded(name, value, as_text) if isinstance(value, bytes) else value
+        return decode_field(name, value, decode_text) if isinstance(value, bytes) else value
 
     def path(self, index: int) -> str:
         """file/dataset[index]"""
         return f"{self._path}/{self.images.strip('/')}[{index}]"
 
-    @once
+    @cached_method
     def fingerprint(self) -> str:
-        """A digest of the images' number and shape and of all labels; it reads these."""
-        dataset, *of_labels = self._datasets.get()
-        shape = [self.images, list(dataset.shape), self.fields, self._is_dict]
-        labels = (rows for column in of_labels for rows in column.parts(_step(column)))
-        return fingerprint("hdf5", relative([self._path]), shape, labels)
+        """Digest of the images' number and shape and of all labels, which it reads."""
+        image_rows, *label_rows = self._datasets.get()
+        shape = [self.images, list(image_rows.shape), self.fields, self._is_dict]
+        labels = (values for rows in label_rows for values in rows.slices(_rows_per_chunk(rows)))
+        return fingerprint("hdf5", relative_paths([self._path]), shape, labels)
 
     def cache_key(self) -> str:
-        """The file's folder, and a digest of when it was written."""
+        """The file's folder, and a digest of its modification time."""
         return cache_key([self._path], self.channels_first)
 
-    def _check_images(self, dataset: Rows, max_pixels: int) -> bool:
-        """Whether the images are encoded."""
-        shape, dtype = dataset.shape, dataset.dtype
+    def _check_images(self, rows: Rows, max_pixels: int) -> bool:
+        """Checks shape and dtype of the images; returns whether they are encoded."""
+        shape, dtype = rows.shape, rows.dtype
         if not shape or not shape[0]:
-            raise LoaderError(f"there is nothing to load: {self.images!r} in {self._path!r} has shape {shape}")
-        h5py = need("h5py", "hdf5")
+            raise LoaderError(f"{self.images!r} in {self._path!r} has shape {shape}: there is nothing to load")
+        h5py = require_module("h5py", "hdf5")
         is_bytes = h5py.check_vlen_dtype(dtype) == np.uint8 or dtype.kind in "SV" or h5py.check_string_dtype(dtype)
         if len(shape) == 1 and is_bytes:
             return True
-        first, last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, -1))
-        if dtype == np.uint8 and (first if self.channels_first else last or len(shape) == 3):
+        fits_first, fits_last = (len(shape) == 4 and shape[axis] in (1, 3) for axis in (1, -1))
+        if dtype == np.uint8 and (fits_first if self.channels_first else fits_last or len(shape) == 3):
             height, width = shape[2:] if self.channels_first else shape[1:3]
             try:
                 check_pixels(height, width, max_pixels, f"each image of {self.images!r} in {self._path!r} has")
-            except DecodeError as error:  # of all samples, not of one
+            except DecodeError as error:  # it affects all samples, not one
                 raise LoaderError(error.cause) from None
             return False
         order = "(N, 3, H, W) or (N, 1, H, W)" if self.channels_first else "(N, H, W, 3), (N, H, W, 1) or (N, H, W)"
-        hint = "; see channels_first" if dtype == np.uint8 and (first or last) else ""
+        hint = "; see channels_first" if dtype == np.uint8 and (fits_first or fits_last) else ""
         raise LoaderError(
-            f"{self.images!r} in {self._path!r} has shape {shape} and type {dtype}: it should be uint8 of shape "
-            f"{order}, or (N,) of encoded images, each a uint8 array of its own length{hint}"
+            f"{self.images!r} in {self._path!r} has shape {shape} and type {dtype}: it must be uint8 of shape "
+            f"{order}, or (N,) encoded images as variable-length uint8{hint}"
         )
 
 
-def _step(column: Rows) -> int:
-    """How many rows of labels are read at a time."""
-    return max(1, _CHUNK // (column.dtype.itemsize * math.prod(column.shape[1:]) or 1))
+def _rows_per_chunk(rows: Rows) -> int:
+    """Rows of labels that the fingerprint reads at a time."""
+    return max(1, _FINGERPRINT_CHUNK_BYTES // (rows.dtype.itemsize * math.prod(rows.shape[1:]) or 1))

@@ -1,4 +1,4 @@
-"""An LMDB environment whose values are images."""
+"""LMDB environments whose values are images."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from cuaug._runtime.fork import ForkSafeLock
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._bytes import open_regular
-from cuaug.sources._extras import need
-from cuaug.sources._fingerprint import cache_key, fingerprint, once, relative
-from cuaug.sources._labels import by_place
+from cuaug.sources._extras import require_module
+from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
+from cuaug.sources._labels import to_label_sequence
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["Lmdb"]
@@ -21,29 +21,29 @@ __all__ = ["Lmdb"]
 Key = bytes | str
 T = TypeVar("T")
 
-_LOOKED_AT = 1000
+_FINGERPRINT_VALUES = 1000
 
 
 class Lmdb(ReprMixin):
     """The values of an LMDB environment. Needs `pip install "cuaug[lmdb]"`.
 
-    It is opened read-only, without locks and without read-ahead: nobody may write to it meanwhile. LMDB keeps no
-    checksums: damage to an image is the decoder's to find. LMDB maps the file into memory and trusts its pages: some
-    damage to them ends the process with SIGBUS, SIGSEGV or a failed assertion, which no exception handler sees. Check
-    environments from strangers before training: `cuaug check PATH` reads them in another process, and names the samples
+    The environment is opened read-only, without locks and read-ahead: no process may write to it meanwhile. LMDB keeps
+    no checksums, so only the decoder can notice damage to an image. LMDB maps the file into memory and trusts its
+    pages: some damage ends the process with SIGBUS, SIGSEGV or a failed assertion, which no exception handler sees.
+    Check untrusted environments before training: `cuaug check PATH` reads them in another process and names the samples
     that end it.
 
     Args:
-        path: the folder of the environment, or its single file.
-        keys: of the samples, bytes or strings (UTF-8); None: all keys, in LMDB's order. Name them where the environment
-            holds other things as well.
-        labels: one per key, in the keys' order, or a mapping of all keys; None: a sample's label is its index.
-        decode: (key, value) -> (image, label), both bytes, for values that are more than an encoded image; the image
-            is what a source's may be. The labels are then its own. A ValueError that it raises is that sample's fault.
-            It must pickle if the source is to.
+        path: the environment's folder, or its single file.
+        keys: keys of the samples, bytes or strings (UTF-8); None: all keys, in LMDB's order. Name them if the
+            environment holds other values as well.
+        labels: one per key, in the keys' order, or a mapping from all keys; None: a sample's label is its index.
+        decode: function (key, value) -> (image, label) with bytes arguments, for values that hold more than an encoded
+            image. The image is anything that `Source.read` may return. A ValueError damages one sample. The function
+            must pickle if the source is to pickle.
 
     Raises:
-        LoaderError: no environment, one that is damaged or cut short, no key, or labels that do not fit the keys.
+        LoaderError: the environment is missing, damaged or truncated, has no key, or `labels` do not fit the keys.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Lmdb(ReprMixin):
     ) -> None:
         self._path = os.fspath(path)
         self._decode = decode
-        self._environment = _environment(self._path)
-        self.keys = self._all_keys() if keys is None else list(map(_encoded, keys))
+        self._environment = _open_environment(self._path)
+        self.keys = self._all_keys() if keys is None else list(map(_to_bytes, keys))
         if not self.keys:
-            raise LoaderError(f"there is nothing to load: {self._path!r} has no keys, or none was named")
+            raise LoaderError(f"keys is empty, or {self._path!r} has none: there is nothing to load")
         if decode is not None and labels is not None:
-            raise LoaderError("decode gives the labels: leave out either decode or labels")
-        self._labels = self._in_order(labels) if labels is not None else range(len(self.keys))
+            raise LoaderError("labels and decode exclude each other: decode returns the labels")
+        self._labels = self._match_labels(labels) if labels is not None else range(len(self.keys))
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def read(self, index: int) -> tuple[Any, Any]:
-        """(value, label), or what `decode` makes of the value.
+        """Returns (value, label), or the result of `decode`.
 
         Raises:
-            DecodeError: there is no such key, its page is damaged, or `decode` does not accept the value.
+            DecodeError: the key is missing, its page is damaged, or `decode` refuses the value.
         """
         key = self.keys[index]
         value = self._get(key, bytes)
@@ -84,10 +84,10 @@ class Lmdb(ReprMixin):
         except DecodeError:
             raise
         except ValueError as error:
-            raise DecodeError(f"decode does not accept the value: {error}") from error
+            raise DecodeError(f"decode refuses the value: {error}") from error
 
     def encoded_size(self, index: int) -> int:
-        """Bytes of the sample's value, which is not copied; 0 if there is no such key.
+        """Bytes of the sample's value, without copying it; 0 if the key is missing.
 
         Raises:
             DecodeError: its page is damaged.
@@ -95,85 +95,85 @@ class Lmdb(ReprMixin):
         return self._get(self.keys[index], len) or 0
 
     def label(self, index: int) -> Any:
-        """The label alone, as `read` gives it."""
+        """The label alone, as `read` returns it."""
         return self._labels[index] if self._decode is None else self.read(index)[1]
 
     def path(self, index: int) -> str:
-        """environment[key], the key in hexadecimal digits where it is no text."""
+        """environment[key], with a binary key in hexadecimal."""
         return f"{self._path}[{_name(self.keys[index])}]"
 
-    @once
+    @cached_method
     def fingerprint(self) -> str:
-        """A digest of the keys and labels; where `decode` gives these, of up to 1,000 values throughout the keys."""
-        some = self.keys[:: -(-len(self.keys) // _LOOKED_AT)] if self._decode is not None else []
-        return fingerprint("lmdb", relative([self._path]), self.keys, self._labels, map(self._value_or_none, some))
+        """Digest of the keys and labels; with `decode`, of up to 1,000 evenly spaced values instead of labels."""
+        keys = self.keys[:: -(-len(self.keys) // _FINGERPRINT_VALUES)] if self._decode is not None else []
+        values = map(self._value_or_none, keys)
+        return fingerprint("lmdb", relative_paths([self._path]), self.keys, self._labels, values)
 
     def cache_key(self) -> str:
-        """The file's folder, and a digest of when it was written."""
-        return cache_key([_file(self._path)])
+        """The file's folder, and a digest of its modification time."""
+        return cache_key([_data_file(self._path)])
 
     def _get(self, key: bytes, use: Callable[[memoryview], T]) -> T | None:
-        """What `use` makes of a value, while it lies in LMDB's memory; None if there is no such key."""
+        """Calls `use` on a value in LMDB's memory; None if the key is missing."""
         try:
-            with self._opened().begin(buffers=True) as transaction:
+            with self._open().begin(buffers=True) as transaction:
                 value = transaction.get(key)
                 return None if value is None else use(value)
-        except (need("lmdb", "lmdb").Error, MemoryError) as error:
+        except (require_module("lmdb", "lmdb").Error, MemoryError) as error:
             raise DecodeError(f"LMDB cannot read it: {error or type(error).__name__}") from error
 
     def _value_or_none(self, key: bytes) -> bytes | None:
         try:
             return self._get(key, bytes)
-        except DecodeError:  # it costs its sample, and not the fingerprint
+        except DecodeError:  # `read` reports it; the fingerprint goes on
             return None
 
     def _all_keys(self) -> list[bytes]:
-        environment, size = self._opened(), os.path.getsize(_file(self._path))
+        environment, size = self._open(), os.path.getsize(_data_file(self._path))
         try:
             count = environment.stat()["entries"]
             with environment.begin() as transaction, transaction.cursor() as cursor:
-                # A damaged tree may have any number of keys, and its count, too.
+                # A damaged tree may hold or claim any number of keys.
                 keys = list(itertools.islice(cursor.iternext(values=False), min(count, size) + 1))
-        except need("lmdb", "lmdb").Error as error:
+        except require_module("lmdb", "lmdb").Error as error:
             raise LoaderError(f"the LMDB environment {self._path!r} is damaged: {error}") from error
         if len(keys) != count:
             raise LoaderError(
-                f"the LMDB environment {self._path!r} is damaged: its pages do not hold the {count} keys that its "
-                "header claims"
+                f"the LMDB environment {self._path!r} is damaged: its header claims {count} keys, its pages hold others"
             )
         return keys
 
-    def _in_order(self, labels: Iterable[Any] | Mapping[Any, Any]) -> Sequence[Any]:
-        """One label per key."""
+    def _match_labels(self, labels: Iterable[Any] | Mapping[Any, Any]) -> Sequence[Any]:
+        """Returns one label per key, in the keys' order."""
         if not isinstance(labels, Mapping):
-            labels = by_place(labels)
+            labels = to_label_sequence(labels)
             if len(labels) != len(self.keys):
-                raise LoaderError(f"{self._path!r} has {len(self.keys)} keys but {len(labels)} labels")
+                raise LoaderError(f"labels has {len(labels)} entries for {len(self.keys)} keys of {self._path!r}")
             return labels
-        known = {_encoded(key): label for key, label in labels.items()}
-        missing = [key for key in self.keys if key not in known]
+        label_by_key = {_to_bytes(key): label for key, label in labels.items()}
+        missing = [key for key in self.keys if key not in label_by_key]
         if missing:
             raise LoaderError(
-                f"{len(missing)} of the {len(self.keys)} keys of {self._path!r} have no label; the first is "
+                f"labels lack {len(missing)} of the {len(self.keys)} keys of {self._path!r}; the first is "
                 f"{_name(missing[0])!r}"
             )
-        return [known[key] for key in self.keys]
+        return [label_by_key[key] for key in self.keys]
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._environment is None:
-            self._environment = _environment(self._path)
+            self._environment = _open_environment(self._path)
         return self._environment
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_environment": None}
 
 
-def _encoded(key: Key) -> bytes:
+def _to_bytes(key: Key) -> bytes:
     if isinstance(key, str):
         return key.encode()
     if isinstance(key, bytes):
         return key
-    raise LoaderError(f"a key is bytes or a string, not {key!r:.100}")
+    raise LoaderError(f"keys must be bytes or strings, not {key!r:.100}")
 
 
 def _name(key: bytes) -> str:
@@ -186,39 +186,39 @@ def _name(key: bytes) -> str:
 
 # --- environments ----------------------------------------------------------------------------------------------------
 #
-# LMDB allows one opening of an environment in a process, so sources of the same one share it. A forked child goes on
-# with what it inherited: opened without locks it is only a read-only memory map, of which no thread leaves anything
-# behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
+# LMDB allows one open environment per file and process, so sources share it. A forked child keeps using the inherited
+# one: without locks it is a plain read-only memory map. The child must not close it either, since lmdb may wait there
+# for the parent's readers, which the child lacks.
 
 _lock = ForkSafeLock()
-_open: dict[tuple[int, int], weakref.ref[Any]] = {}
+_environments: dict[tuple[int, int], weakref.ref[Any]] = {}  # by (device, inode)
 _inherited: list[Any] = []
-os.register_at_fork(after_in_child=lambda: _inherited.extend(each() for each in _open.values()))
+os.register_at_fork(after_in_child=lambda: _inherited.extend(reference() for reference in _environments.values()))
 
 
-def _file(path: str) -> str:
+def _data_file(path: str) -> str:
     return os.path.join(path, "data.mdb") if os.path.isdir(path) else path
 
 
-def _environment(path: str) -> Any:
-    """The environment at a path, open.
+def _open_environment(path: str) -> Any:
+    """Opens the environment at a path.
 
     Raises:
-        LoaderError: there is none, or it is damaged.
+        LoaderError: the environment is missing or damaged.
     """
-    lmdb = need("lmdb", "lmdb")
-    file = _file(path)
+    lmdb = require_module("lmdb", "lmdb")
+    file = _data_file(path)
     try:
         os.close(open_regular(file, os.O_RDONLY))  # LMDB would wait at a pipe
         status = os.stat(file)
         identity = status.st_dev, status.st_ino
         with _lock:
-            environment = _open[identity]() if identity in _open else None
+            environment = _environments[identity]() if identity in _environments else None
             if environment is None:
                 environment = lmdb.open(
                     path, subdir=file != path, readonly=True, lock=False, readahead=False, max_spare_txns=64
                 )
-                _open[identity] = weakref.ref(environment)
+                _environments[identity] = weakref.ref(environment)
         pages, page_size = environment.info()["last_pgno"] + 1, environment.stat()["psize"]
     except OSError as error:
         raise LoaderError(f"{path!r} is no LMDB environment: {error.strerror}: {file!r}") from error
@@ -226,6 +226,6 @@ def _environment(path: str) -> Any:
         raise LoaderError(f"cannot open the LMDB environment {path!r}: {error}") from error
     if status.st_size < pages * page_size:  # reading beyond the end of a memory map ends the process
         raise LoaderError(
-            f"{path!r} is cut short: its {pages} pages take {pages * page_size} bytes, {file!r} has {status.st_size}"
+            f"{path!r} is truncated: its {pages} pages take {pages * page_size} bytes, {file!r} has {status.st_size}"
         )
     return environment

@@ -1,4 +1,4 @@
-"""From what a user gives to a source."""
+"""`open_source`: picks the source for a path, a list or a Dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from cuaug.errors import LoaderError
-from cuaug.sources._subset_concat import ConcatSource, SubsetSource, inner, leaves
+from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources._urls import is_url
 from cuaug.sources.csv_file import Csv
 from cuaug.sources.files import Files, split_pairs
@@ -27,17 +27,17 @@ __all__ = ["Items", "Loadable", "open_source"]
 
 
 class Items(Protocol):
-    """`len(items)` and `items[i]`: all that a data set needs; it need not be torch's."""
+    """A map-style dataset: `len(items)` and `items[i]`. It need not be torch's."""
 
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-# What `open_source` takes, and so a Loader. A Dataset of torch has no __len__ that a type checker could see.
+# Accepted by `open_source` and Loader. Type checkers see no __len__ in torch's Dataset.
 Loadable: TypeAlias = str | os.PathLike[str] | Iterable[Any] | Source | Dataset[Any] | Items
 
-_BY_ENDING = {
+_SOURCE_BY_EXTENSION = {
     (".txt", ".lst"): ListFile,
     (".csv", ".tsv"): Csv,
     (".tar",): TarShards,
@@ -48,58 +48,60 @@ _BY_ENDING = {
 
 
 def open_source(files: Loadable) -> Source:
-    """A source from what there is, each with its default arguments.
+    """Opens a source with its default arguments.
 
-    - a directory with a folder per class; a remote one by its http, https, s3 or gs url
-    - a file, by its ending: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a directory
-      with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern or a list of shards likewise
-    - paths or urls, (path or url, label) pairs, or a mapping from paths or urls to labels
-    - a torch Dataset, or anything else with len() and items by number that is no sequence (`FromDataset`)
-    - a source
-    - a torch Subset of sources, as random_split gives, or a ConcatDataset: its samples are read as the sources' are
+    Args:
+        files: one of
+
+            - a directory with one folder per class, local or at an http, https, s3 or gs URL
+            - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
+              directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern or list of
+              shards works too
+            - paths or URLs, (path or URL, label) pairs, or a mapping from paths or URLs to labels
+            - a torch Dataset, or any object that is no sequence but has len() and items by index (`FromDataset`)
+            - a source
+            - a torch Subset (also from random_split) or ConcatDataset of sources, read as the sources are
 
     Raises:
-        LoaderError: nothing there, or not one of these.
+        LoaderError: the file or directory is missing, or `files` is none of these.
     """
     if isinstance(files, (str, os.PathLike)):
         return _open_path(os.fspath(files))
     if isinstance(files, Source):
         return files
-    if any(isinstance(leaf, Source) and not hasattr(leaf, "__getitem__") for leaf in leaves(files)):
-        return _of_sources(files)
-    if isinstance(files, IterableDataset) or _is_dataset(files):  # the first are refused, before they iterate
+    if any(isinstance(leaf, Source) and not hasattr(leaf, "__getitem__") for leaf in leaf_datasets(files)):
+        return _open_composite(files)
+    if isinstance(files, IterableDataset) or _is_dataset(files):  # FromDataset refuses an IterableDataset
         return FromDataset(files)
     if isinstance(files, DataLoader):
-        raise LoaderError(
-            "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset"
-        )
-    # A set is in another order in each process.
+        raise LoaderError("files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset")
+    # A set has another order in each process.
     if not isinstance(files, Iterable) or isinstance(files, (bytes, bytearray, memoryview, set, frozenset)):
         raise LoaderError(
-            "files is a directory, paths, (path, label) pairs, a file or a data set that cuaug.sources reads, or a "
+            "files must be a directory, paths, (path, label) pairs, a file or a dataset that cuaug.sources reads, or a "
             f"source with __len__ and read(i), not {files!r:.100}"
         )
     if isinstance(files, Mapping):
         if _is_dataset(next(iter(files.values()), None)):
             name, names = repr(next(iter(files))), ", ".join(map(repr, files))
-            raise LoaderError(f"files is {len(files)} data sets, {names:.100}: give one of them, files[{name:.100}]")
+            raise LoaderError(f"files holds {len(files)} datasets, {names:.100}: give one of them, files[{name:.100}]")
         files = files.items()
-    entries = files if isinstance(files, Sequence) else _listed(files)
+    entries = files if isinstance(files, Sequence) else _to_list(files)
     first = next(iter(entries), None)
-    shards = _by_ending(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
-    return shards(entries) if shards in (TarShards, TFRecord) else Files.from_entries(entries)
+    source = _source_by_extension(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
+    return source(entries) if source in (TarShards, TFRecord) else Files.from_entries(entries)
 
 
-def _of_sources(dataset: Any) -> Source:
-    """The source that a Subset or ConcatDataset of sources stands for; a part with items by number is a Dataset."""
-    parts = [_of_sources(part) for part in inner(dataset)]
-    if not parts:
+def _open_composite(dataset: Any) -> Source:
+    """Opens a Subset or ConcatDataset of sources; members with items by index are Datasets."""
+    sources = [_open_composite(member) for member in wrapped_datasets(dataset)]
+    if not sources:
         return FromDataset(dataset) if hasattr(dataset, "__getitem__") else dataset
-    return SubsetSource(parts[0], dataset.indices) if isinstance(dataset, Subset) else ConcatSource(parts)
+    return SubsetSource(sources[0], dataset.indices) if isinstance(dataset, Subset) else ConcatSource(sources)
 
 
-def _listed(entries: Iterable[Any]) -> list[Any]:
-    """All of them, but only if the first is one of a list of files: others may be large, or have no end."""
+def _to_list(entries: Iterable[Any]) -> list[Any]:
+    """Lists the entries, after checking the first: other iterables may be large or endless."""
     rest = iter(entries)
     first = list(itertools.islice(rest, 1))
     split_pairs(first)
@@ -107,30 +109,31 @@ def _listed(entries: Iterable[Any]) -> list[Any]:
 
 
 def _open_path(path: str) -> Source:
-    ending = _by_ending(path)
+    source = _source_by_extension(path)
     if is_url(path):
-        if ending is not None:
-            raise LoaderError(f"{path!r} is remote; {ending.__name__} reads what lies on a disk: copy or mount it")
+        if source is not None:
+            raise LoaderError(f"{path!r} is remote, but {source.__name__} reads local files: copy or mount it")
         return Remote.from_folder(path)
     if os.path.isfile(os.path.join(path, "data.mdb")):
         return Lmdb(path)
-    if ending is not None and not (os.path.isdir(path) and ending is not Lmdb):
-        return ending(path)
+    if source is not None and not (os.path.isdir(path) and source is not Lmdb):
+        return source(path)
     if os.path.isfile(path):
-        endings = ", ".join(ending for endings in _BY_ENDING for ending in endings)
+        extensions = ", ".join(extension for group in _SOURCE_BY_EXTENSION for extension in group)
         raise LoaderError(
-            f"{path!r} is not a directory, and of no kind that its name tells ({endings}): give a directory, a list of "
+            f"{path!r} is not a directory and has no known extension ({extensions}): give a directory, a list of "
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
     return Files.from_directory(path)
 
 
-def _by_ending(path: str) -> Any:
-    return next((kind for endings, kind in _BY_ENDING.items() if path.lower().endswith(endings)), None)
+def _source_by_extension(path: str) -> Any:
+    groups = _SOURCE_BY_EXTENSION.items()
+    return next((source for extensions, source in groups if path.lower().endswith(extensions)), None)
 
 
 def _is_dataset(files: Any) -> bool:
-    """Items by number, and not a list, an array or a table's column of paths."""
+    """Whether this has items by index and is no list, array or table column of paths."""
     return (
         hasattr(files, "__getitem__")
         and hasattr(files, "__len__")

@@ -1,4 +1,4 @@
-"""What a loader needs of a source, and what it makes use of where a source has it."""
+"""The protocol of a source: samples by index. Read this page to write a source of your own."""
 
 from __future__ import annotations
 
@@ -9,43 +9,61 @@ __all__ = ["Source", "optional_method"]
 
 @runtime_checkable
 class Source(Protocol):
-    """Samples by number: anything with `len(source)` and `source.read(i)`.
+    """Samples by index: any object with `len(source)` and `source.read(i)`.
 
-    `read` is called from several threads at once, in forked processes and, after pickling, in spawned ones. What it
-    raises as an OSError or a DecodeError is that one sample's fault, and `on_error` says what becomes of it, unless it
-    is that too many files are open; anything else ends the iteration, with a note of which sample it was (from Python
-    3.11 on).
+        class Scans:
+            def __init__(self, paths, labels):
+                self.paths, self.labels = paths, labels
 
-    A source may have more, and the loader uses what there is:
+            def __len__(self):
+                return len(self.paths)
 
-    - `encoded_size(i) -> int`: the bytes that `read(i)` would give, where that is known without reading them; a sample
-      above `Loader(max_bytes=)` is then not read.
-    - `label(i)`: the label alone, where that costs less than `read(i)`.
-    - `path(i) -> str`: names sample i in errors.
-    - `picture_size(i) -> (height, width)`: of the picture that the label is of, in pixels as displayed; where it is of
-      another size the sample is a DecodeError.
-    - `classes`: the names of the labels 0, 1, ....
-    - `shard_sizes`: how many samples each shard holds, shards in the order of their samples, for `ShardSampler`.
-    - `fingerprint() -> str | None`: a digest of which samples there are and of their labels, wherever they lie; a state
-      is refused by a loader whose source has another. None: nothing tells them from others.
-    - `cache_key() -> str | None`: what tells the pictures from others of the same names and labels, such as their
-      folder and when they were written; a cache is refused by a loader whose source has another. Where a source has no
-      such method, the fingerprint is enough. None: nothing tells them.
+            def read(self, index):
+                return self.paths[index], self.labels[index]
+
+        loader = cuaug.Loader(Scans(paths, labels), transforms, batch_size=64)
+
+    **Threads and processes.** The loader calls `read` from several threads at once. A source may also run in forked
+    processes and, if it pickles, in spawned ones.
+
+    **Errors.** An OSError or `DecodeError` from `read` damages one sample, and `on_error` decides what follows. Any
+    other exception ends the iteration; from Python 3.11 on, a note names the sample. An OSError that says that too many
+    files are open ends the iteration too.
+
+    **Optional members.** The loader uses each of these if the source has it:
+
+    - `encoded_size(i) -> int`: bytes of the encoded image, known without reading it. The loader then refuses a sample
+      above `Loader(max_bytes=)` before reading it.
+    - `label(i)`: the label alone. Define it if it costs less than `read(i)`.
+    - `path(i) -> str`: name of sample i in error messages.
+    - `picture_size(i) -> (height, width)`: size of the image that the label describes, in pixels, as displayed. An
+      image of another size is a `DecodeError`. (0, 0): unknown.
+    - `classes`: names of the labels 0, 1, ....
+    - `shard_sizes`: samples in each shard, in sample order, for `ShardSampler`.
+    - `fingerprint() -> str | None`: digest of the samples and their labels, independent of where they are stored. A
+      loader refuses a state from a source with another fingerprint. None: unknown.
+    - `cache_key() -> str | None`: digest that also tells apart images with equal names and labels, for example by
+      folder and modification time. A loader refuses a cache filled from a source with another key. None: unknown.
+      Without this method the fingerprint decides alone.
     """
 
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> tuple[Any, Any]:
-        """(image, label) of one sample; index is in 0 ... len - 1.
+        """Returns (image, label) of one sample.
 
-        The image is a path, encoded bytes (anything that lends them), or decoded pixels: a uint8 array of shape
-        (H, W, 3), (H, W, 1) or (H, W). The label is a number, an array or a list of numbers, a string, or a dict or
-        tuple of these: see `cuaug.collate`.
+        Args:
+            index: 0 ... len - 1.
+
+        Returns:
+            image: a path; encoded bytes (bytes or any buffer); or decoded pixels, uint8 of shape (H, W, 3), (H, W, 1)
+                or (H, W).
+            label: a number, an array or list of numbers, a string, or a dict or tuple of these: see `cuaug.collate`.
         """
         ...
 
 
 def optional_method(source: Source, name: str) -> Any:
-    """A method that a source may have, or None; an attribute of that name that is none is the source's own business."""
-    found = getattr(source, name, None)
-    return found if callable(found) else None
+    """Returns a source's method, or None if it has no callable of that name."""
+    method = getattr(source, name, None)
+    return method if callable(method) else None

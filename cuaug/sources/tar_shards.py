@@ -1,4 +1,4 @@
-"""Tar files in WebDataset's layout: members that share a name up to its first dot are one sample."""
+"""Tar files in WebDataset's layout: members with the same name up to the first dot form one sample."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import DecodeError, LoaderError
-from cuaug.sources._fingerprint import fingerprint, once, relative
-from cuaug.sources._index import Index, Kind, check_spans, indexes, is_text
-from cuaug.sources._labels import Decoders, by_extension, decoded, fields_of
-from cuaug.sources._shards import Paths, Shards, expand
+from cuaug.sources._index import Index, IndexFormat, check_spans, is_string_list, load_indexes
+from cuaug.sources._labels import Decoders, decode_field, decoder_for
+from cuaug.sources._shards import Paths, ShardedSource, expand_paths
 from cuaug.sources.files import EXTENSIONS
 
 __all__ = ["TarShards", "members"]
 
-_BLOCK = 512
-# Members up to this size that are no images go into the fingerprint by what they hold, others by their size.
-_HASHED_BYTES = 65_536
+_BLOCK_BYTES = 512
+# The fingerprint hashes the content of labels up to this size, and the size of other members.
+_MAX_HASHED_BYTES = 65_536
 _IMAGE_FIELDS = tuple(ending.removeprefix(".") for ending in EXTENSIONS)
 _META = re.compile(r"__[^/]*__($|/)")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-class TarShards(Shards):
-    """Samples in tar files, as WebDataset has them: `0001.jpg`, `0001.cls`, `0002.jpg`, `0002.cls`, ....
+class TarShards(ShardedSource):
+    """Samples in WebDataset's tar files: `0001.jpg`, `0001.cls`, `0002.jpg`, `0002.cls`, ....
 
-    A member's name up to the first dot of its last part is the sample's key, what follows is the field. Samples are in
-    the order in which their keys first come in the shard, shards in the order given. Any sample is read at once, by
-    an index that is made when a shard is first opened (which reads its headers and small labels), and kept beside
-    the shard, or in CUAUG_CACHE_DIR or ~/.cache/cuaug where that cannot be written.
+    The file name up to its first dot, with the folder, is the sample's key; the rest is the field. Samples follow the
+    order in which their keys first appear in the shard; shards keep the given order.
+
+    An index gives random access to the samples. It is made when a shard is first opened, by reading the headers and
+    small labels, and kept beside the shard; if that folder is read-only, in CUAUG_CACHE_DIR or ~/.cache/cuaug.
 
     Args:
         shards: a path, a pattern such as "train-{000..127}.tar" or "train-*.tar", a folder of .tar files, or a list of
-            these. They are not compressed.
-        image: the field that is the image; alternatives are separated by semicolons, the first that is there counts.
-        label: the field that is the label, likewise; a list of fields for a dict label, whose keys are as given here;
-            None: a sample's label is its index. By extension cls (and class, count, index, id) is an integer, json
-            what it says, txt a string, npy an array, and anything else bytes.
-        decoders: {field or extension: what makes a label of bytes}, in place of these. It may raise ValueError, and
-            must pickle if the source is to.
+            these. The files must be uncompressed.
+        image: field with the image; semicolons separate alternatives, and the first present one counts.
+        label: field with the label, in the same syntax; a list of fields for a dict label with these keys; None: a
+            sample's label is its index. The extension selects the type: cls (also class, count, index, id) is an
+            integer, json any JSON value, txt a string, npy an array, anything else bytes.
+        decoders: {field or extension: function from bytes to a label}, to override these types. It may raise ValueError
+            and must pickle if the source is to pickle.
 
     Raises:
-        LoaderError: no such shard, one that is damaged, cut short or compressed, or no sample has the field.
+        LoaderError: a shard is missing, damaged, truncated or compressed, or no sample has the field.
     """
 
     def __init__(
@@ -60,75 +60,64 @@ class TarShards(Shards):
         *,
         decoders: Decoders | None = None,
     ) -> None:
-        paths = expand(shards, ".tar")
-        found = indexes(_KIND, paths)
-        counts = [len(index.arrays["key_ends"]) for index in found]
-        if not sum(counts):
-            raise LoaderError(f"there is nothing to load: no sample in {', '.join(map(repr, paths[:3]))}")
-        super().__init__(paths, found, counts)
-        self.image = image
-        self.fields, self._is_dict = fields_of(label)
-        self._decoders = dict(decoders or {})
-        self._keys = [_Keys(index) for index in found]
-        self._columns = {name: [_Column(index, name) for index in found] for name in [image, *self.fields]}
-        self._digests = [index.notes["digest"] for index in found]
+        paths = expand_paths(shards, ".tar")
+        indexes = load_indexes(_FORMAT, paths)
+        counts = [len(index.arrays["key_ends"]) for index in indexes]
+        super().__init__(_FORMAT.name, paths, indexes, counts, image, label, decoders)
+        self._keys = [_Keys(index) for index in indexes]
+        self._columns = {name: [_Column(index, name) for index in indexes] for name in [image, *self.fields]}
         for name, columns in self._columns.items():
             if all(column.is_empty for column in columns):
-                there = sorted({field for index in found for field in index.notes["fields"]})
+                available = sorted({field for index in indexes for field in index.notes["fields"]})
                 raise LoaderError(
-                    f"no sample in {paths[0]!r}{' ...' if len(paths) > 1 else ''} has a field {name!r}; there are "
-                    f"{', '.join(map(repr, there[:20]))}{' ...' if len(there) > 20 else ''}"
+                    f"no sample in {paths[0]!r}{' ...' if len(paths) > 1 else ''} has a field {name!r}; available: "
+                    f"{', '.join(map(repr, available[:20]))}{' ...' if len(available) > 20 else ''}"
                 )
 
     def read(self, index: int) -> tuple[bytes, Any]:
-        """(encoded image, label).
+        """Returns (encoded image, label).
 
         Raises:
-            DecodeError: the sample lacks the image or a label, or the label is not what its extension says.
-            OSError: the shard cannot be read, or is no longer the one that was indexed.
+            DecodeError: the sample lacks the image or a label, or the label does not fit its extension.
+            OSError: the shard cannot be read, or has changed since it was indexed.
         """
-        return self._field(self.image, *self._place(index))[1], self.label(index)
+        return self._read_field(self.image, *self._locate(index))[1], self.label(index)
 
     def encoded_size(self, index: int) -> int:
-        """The image's bytes; 0 where the sample has none."""
-        shard, row = self._place(index)
+        """Bytes of the encoded image; 0 if the sample has none."""
+        shard, row = self._locate(index)
         return int(self._columns[self.image][shard].sizes[row])
 
     def label(self, index: int) -> Any:
-        """The label alone, as `read` gives it."""
-        shard, row = self._place(index)
+        """The label alone, as `read` returns it."""
+        shard, row = self._locate(index)
         values = {}
         for name in self.fields:
-            field, data = self._field(name, shard, row)
-            values[name] = decoded(field, data, by_extension(field, self._decoders))
+            field, data = self._read_field(name, shard, row)
+            values[name] = decode_field(field, data, decoder_for(field, self._decoders))
         return values if self._is_dict else values[self.fields[0]] if self.fields else index
 
     def path(self, index: int) -> str:
         """shard.tar/member"""
-        shard, row = self._place(index)
+        shard, row = self._locate(index)
         field = self._columns[self.image][shard].field(row)
         return f"{self.paths[shard]}/{self._keys[shard][row]}" + (f".{field}" if field else "")
 
-    @once
-    def fingerprint(self) -> str:
-        """A digest of the shards' names, their members' names and sizes, small labels, and which fields are used."""
-        return fingerprint("tar", relative(self.paths), self._digests, [self.image, *self.fields], self._is_dict)
-
-    def _field(self, name: str, shard: int, row: int) -> tuple[str, bytes]:
-        """(which of the alternatives, its bytes)"""
+    def _read_field(self, name: str, shard: int, row: int) -> tuple[str, bytes]:
+        """Returns (the alternative that the sample has, its bytes)."""
         column = self._columns[name][shard]
         field = column.field(row)
         if not field:
             raise DecodeError(f"the sample has no field {name!r}")
         offset, size = int(column.offsets[row]), int(column.sizes[row])
-        return field, self._bytes(shard, offset, size, (_BLOCK, int(column.headers[row])))
+        return field, self._read_range(shard, offset, size, (_BLOCK_BYTES, int(column.headers[row])))
 
 
 class _Keys:
     """The keys of a shard's samples."""
 
     def __init__(self, index: Index) -> None:
-        # Copies, which do not keep the rest of the index in memory.
+        # Views would keep the rest of the index in memory.
         self._text, self._ends = index.arrays["keys"].copy(), index.arrays["key_ends"].copy()
 
     def __getitem__(self, row: int) -> str:
@@ -137,11 +126,11 @@ class _Keys:
 
 
 class _Column:
-    """Where one field of a shard's samples lies.
+    """Locations of one field in a shard.
 
     Attributes:
         offsets, sizes: (samples,) in bytes.
-        headers: (samples,) CRC-32 of the header before the data.
+        headers: (samples,) CRC-32 of the tar header before the data.
     """
 
     def __init__(self, index: Index, name: str) -> None:
@@ -149,53 +138,53 @@ class _Column:
         count = len(arrays["key_ends"])
         self.offsets, self.sizes = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.headers = np.zeros(count, np.uint32)
-        self._which = np.full(count, -1, np.int16)
+        self._alternative = np.full(count, -1, np.int16)
         self._names = [field for field in map(str.strip, name.split(";")) if field in fields]
-        for i, field in reversed(list(enumerate(self._names))):  # the first of the alternatives is written last
-            chosen = arrays["member_field"] == fields.index(field)
-            rows = arrays["member_sample"][chosen]
-            self.offsets[rows], self.sizes[rows] = arrays["member_offset"][chosen], arrays["member_size"][chosen]
-            self.headers[rows] = arrays["member_header"][chosen]
-            self._which[rows] = i
+        for i, field in reversed(list(enumerate(self._names))):  # write the first alternative last
+            selected = arrays["member_field"] == fields.index(field)
+            rows = arrays["member_sample"][selected]
+            self.offsets[rows], self.sizes[rows] = arrays["member_offset"][selected], arrays["member_size"][selected]
+            self.headers[rows] = arrays["member_header"][selected]
+            self._alternative[rows] = i
 
     @property
     def is_empty(self) -> bool:
-        return not (self._which >= 0).any()
+        return not (self._alternative >= 0).any()
 
     def field(self, row: int) -> str:
-        """Which of the alternatives a sample has; empty for none."""
-        which = int(self._which[row])
-        return "" if which < 0 else self._names[which]
+        """The alternative that a sample has, or ""."""
+        i = int(self._alternative[row])
+        return "" if i < 0 else self._names[i]
 
 
 def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Reads the headers of a shard, and its small labels for the fingerprint."""
+    """Scans the headers of a shard, and its small labels for the fingerprint."""
     samples: dict[str, int] = {}
     fields: dict[str, int] = {}
-    rows: dict[tuple[int, int], tuple[int, int, int]] = {}
+    members_found: dict[tuple[int, int], tuple[int, int, int]] = {}
     digest = hashlib.sha256()
     for name, offset, size in members(path, file):
         folder, slash, base = name.rpartition("/")
         key, dot, field = base.partition(".")
-        if not key or not dot or _META.match(name):  # such as ._0001.jpg, README and __info__
+        if not key or not dot or _META.match(name):  # ._0001.jpg, README, __info__
             continue
         field = field.lower()
-        place = samples.setdefault(folder + slash + key, len(samples)), fields.setdefault(field, len(fields))
-        if place in rows:
+        location = samples.setdefault(folder + slash + key, len(samples)), fields.setdefault(field, len(fields))
+        if location in members_found:
             raise LoaderError(f"{path!r} has {name!r} twice: a sample has each field once")
-        # A hard link's data has the header of the member that it links to.
-        rows[place] = offset, size, zlib.crc32(os.pread(file.fileno(), _BLOCK, offset - _BLOCK))
+        # A hard link's data follows the header of the member that it links to.
+        members_found[location] = offset, size, zlib.crc32(os.pread(file.fileno(), _BLOCK_BYTES, offset - _BLOCK_BYTES))
         digest.update(os.fsencode(f"{name}\0{size}\0"))
-        if size <= _HASHED_BYTES and not field.endswith(_IMAGE_FIELDS):
+        if size <= _MAX_HASHED_BYTES and not field.endswith(_IMAGE_FIELDS):
             digest.update(os.pread(file.fileno(), size, offset))
     keys = [os.fsencode(key) for key in samples]
-    places = np.array(list(rows), np.int64).reshape(-1, 2)
-    spans = np.array(list(rows.values()), np.int64).reshape(-1, 3)
+    locations = np.array(list(members_found), np.int64).reshape(-1, 2)
+    spans = np.array(list(members_found.values()), np.int64).reshape(-1, 3)
     return {"fields": list(fields), "digest": digest.hexdigest()}, {
         "keys": np.frombuffer(b"".join(keys), np.uint8),
         "key_ends": np.cumsum([len(key) for key in keys], dtype=np.int64),
-        "member_sample": places[:, 0],
-        "member_field": places[:, 1],
+        "member_sample": locations[:, 0],
+        "member_field": locations[:, 1],
         "member_offset": spans[:, 0],
         "member_size": spans[:, 1],
         "member_header": spans[:, 2].astype(np.uint32),
@@ -203,21 +192,21 @@ def _scan(path: str, file: BinaryIO) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def _check(index: Index) -> None:
-    """Raises ValueError unless an index is such as `_scan` makes."""
+    """Raises ValueError if `_scan` cannot have made this index."""
     arrays, fields = index.arrays, index.notes["fields"]
     ends, samples, numbers = arrays["key_ends"], arrays["member_sample"], arrays["member_field"]
-    if not is_text(fields) or len(set(fields)) != len(fields) or not isinstance(index.notes["digest"], str):
-        raise ValueError("its notes have other types")
+    if not is_string_list(fields) or len(set(fields)) != len(fields) or not isinstance(index.notes["digest"], str):
+        raise ValueError("its notes have wrong types")
     if (np.diff(ends, prepend=0) <= 0).any() or (ends[-1] if len(ends) else 0) != len(arrays["keys"]):
-        raise ValueError("its keys do not end where they should")
+        raise ValueError("its keys have wrong ends")
     if not len(samples) == len(numbers) == len(arrays["member_offset"]) == len(arrays["member_header"]):
         raise ValueError("its arrays have different lengths")
     if ((samples < 0) | (samples >= len(ends)) | (numbers < 0) | (numbers >= len(fields))).any():
         raise ValueError("a member belongs to no sample or field")
-    check_spans(arrays["member_offset"], arrays["member_size"], _BLOCK, index.stamp.size)
+    check_spans(arrays["member_offset"], arrays["member_size"], _BLOCK_BYTES, index.stamp.size)
 
 
-_KIND = Kind(
+_FORMAT = IndexFormat(
     "tar",
     _scan,
     {
@@ -234,9 +223,9 @@ _KIND = Kind(
 
 
 def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
-    """(name, offset of the data, size) of each file in the archive.
+    """Yields (name, offset of the data, size) of each file in the archive.
 
-    The headers are tarfile's to read, the way from one to the next is not: it would stop quietly at a damaged one.
+    tarfile parses the headers. It does not walk from one to the next, since it would stop silently at a damaged one.
     """
     start = file.read(8)
     for magic, name in _COMPRESSED.items():
@@ -252,30 +241,32 @@ def members(path: str, file: BinaryIO) -> Iterator[tuple[str, int, int]]:
             member = tarfile.TarInfo.fromtarfile(archive)
             offset, size = member.offset_data, member.size
             if member.issparse():
-                raise LoaderError(f"{path!r} holds {member.name!r} as a sparse file, which does not lie in one piece")
+                raise LoaderError(f"{path!r} holds {member.name!r} as a sparse file, whose data are not contiguous")
             if member.islnk():
                 if member.linkname not in spans:
-                    raise LoaderError(f"{path!r} holds {member.name!r} as a link to {member.linkname!r}, not there")
+                    raise LoaderError(
+                        f"{path!r} holds {member.name!r} as a link to {member.linkname!r}, which is missing"
+                    )
                 offset, size = spans[member.linkname]
             if size < 0 or archive.offset <= at or archive.offset > end:
-                raise LoaderError(f"{path!r} is damaged or cut short: {member.name!r}, from byte {at}, has no end")
+                raise LoaderError(f"{path!r} is damaged or truncated: {member.name!r}, from byte {at}, has no end")
             if member.isreg() or member.islnk():
                 spans[member.name] = offset, size
                 yield member.name, offset, size
             at = archive.offset
-    # The last two: headers of headers, and names that claim to be longer than there is memory.
+    # RecursionError: headers of headers. MemoryError: names that claim to exceed memory.
     except (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         cause = str(error) or type(error).__name__
         raise LoaderError(f"{path!r} is not a tar file, or damaged at byte {at}: {cause}") from error
 
 
 def _has_header(path: str, file: BinaryIO, at: int) -> bool:
-    """Whether a header stands here; if not, it is the end of the archive, with nothing after it."""
+    """Whether a header starts at this byte; if not, checks that the archive ends here."""
     file.seek(at)
-    block = file.read(_BLOCK)
-    if len(block) < _BLOCK:
-        raise LoaderError(f"{path!r} is cut short, or not yet written to its end: no end mark stands at byte {at}")
-    if block != bytes(_BLOCK):
+    block = file.read(_BLOCK_BYTES)
+    if len(block) < _BLOCK_BYTES:
+        raise LoaderError(f"{path!r} is truncated or not fully written: there is no end mark at byte {at}")
+    if block != bytes(_BLOCK_BYTES):
         file.seek(at)
         return True
     while rest := file.read(1 << 20):

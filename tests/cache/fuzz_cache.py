@@ -1,4 +1,4 @@
-"""Damaged decoded caches on disk, one at a time: for test_faults.py, and for longer runs."""
+"""Damaged decoded caches on disk: for test_faults.py and longer runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from cuaug import DecodedCache, LoaderError
-from tests.cache.pictures import picture, same
+from tests.cache.images import is_same, make_image
 from tests.sources.fuzz_index import mutate
 
 __all__ = ["edit", "mutate", "run_one"]
@@ -24,7 +24,7 @@ _NUMBERS = (0, 1, 2, 255, 2**31, 2**32 - 1)
 _VALUES = (None, -1, 0, 3, 2**70, "", [], {}, True)
 
 
-def opened(folder: Path) -> DecodedCache:
+def open_cache(folder: Path) -> DecodedCache:
     cache = DecodedCache(limit_bytes=1 << 20, directory=folder)
     cache.open(COUNT, {"source": "a"})
     return cache
@@ -32,17 +32,17 @@ def opened(folder: Path) -> DecodedCache:
 
 @functools.cache
 def whole() -> dict[str, bytes]:
-    """The files of a cache that holds the first pictures."""
+    """The files of a cache that holds the first images."""
     with tempfile.TemporaryDirectory() as folder:
-        cache = opened(Path(folder))
+        cache = open_cache(Path(folder))
         for i in range(HELD):
-            cache.put(i, picture(i))
+            cache.put(i, make_image(i))
         cache.close()
         return {path.name: path.read_bytes() for path in sorted(Path(folder).iterdir())}
 
 
 def edit(rng: random.Random, name: str, data: bytes) -> bytes:
-    """An edit of one field of a file."""
+    """Edits one field of a file."""
     if name == "index":
         i = rng.randrange(HELD)
         ready, checksum, height, width, offset = _RECORD.unpack_from(data, i * _RECORD.size)
@@ -67,42 +67,42 @@ def edit(rng: random.Random, name: str, data: bytes) -> bytes:
 
 
 def run_one(rng: random.Random, folder: Path) -> None:
-    """Damages a cache before or after it is opened, then reads from it and adds to it. Leaves nothing in `folder`.
+    """Damages a cache before or after it is opened, then uses it. Leaves nothing in `folder`.
 
     Raises:
-        AssertionError: it showed wrong pixels.
+        AssertionError: the cache returned wrong pixels.
     """
     files = whole()
     name = rng.choice(sorted(files))
     mutant = edit(rng, name, files[name]) if rng.random() < 0.5 else mutate(rng, files[name])
-    own = Path(tempfile.mkdtemp(dir=folder))
+    case_folder = Path(tempfile.mkdtemp(dir=folder))
     try:
-        for each, data in files.items():
-            (own / each).write_bytes(data)
-            os.chmod(own / each, 0o600)
-        before = opened(own) if rng.random() < 0.5 else None
+        for file_name, data in files.items():
+            (case_folder / file_name).write_bytes(data)
+            os.chmod(case_folder / file_name, 0o600)
+        before = open_cache(case_folder) if rng.random() < 0.5 else None
         if before is not None:
             _use(rng, before)
-        # In place, as a fault of the disk is: a process that has the file open sees it.
-        with open(own / name, "r+b") as file:
+        # In place, like a disk fault: a process with the open file sees it.
+        with open(case_folder / name, "r+b") as file:
             if rng.random() < 0.2:
-                os.remove(own / name)
+                os.remove(case_folder / name)
             file.truncate(len(mutant))
             file.write(mutant)
-        # Other bytes at the place of pixels that a process has compared are the one fault that it does not see.
+        # A process does not notice changed pixels that it has already verified.
         if before is not None and (name != "pixels" or files[name].startswith(mutant)):
             _use(rng, before)
         for _ in range(2):
             try:
-                _use(rng, opened(own))
+                _use(rng, open_cache(case_folder))
             except LoaderError as error:
-                assert str(own) in str(error)
+                assert str(case_folder) in str(error)
     finally:
-        shutil.rmtree(own)
+        shutil.rmtree(case_folder)
 
 
 def _use(rng: random.Random, cache: DecodedCache) -> None:
     for i in rng.sample(range(COUNT), COUNT):
-        got = cache.put(i, picture(i)) if rng.random() < 0.5 else cache.get(i)
-        assert got is None or same(got, picture(i)), f"wrong pixels of sample {i}"
+        result = cache.put(i, make_image(i)) if rng.random() < 0.5 else cache.get(i)
+        assert result is None or is_same(result, make_image(i)), f"wrong pixels of sample {i}"
     assert cache.stats.samples <= COUNT

@@ -1,4 +1,4 @@
-"""The decoded cache, in memory and on disk, against a dictionary."""
+"""The decoded cache, in memory and on disk, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from cuaug.cache import CacheStats, DecodedCache, memory
 from cuaug.errors import LoaderError
-from tests.cache.pictures import overlapping, picture, same
+from tests.cache.images import is_same, make_image, overlap
 
 COUNT = 12
 CONTENTS = {"source": "a", "apply_exif": True}
@@ -30,8 +30,8 @@ shapes = st.lists(st.tuples(sides, sides), min_size=COUNT, max_size=COUNT)
 
 
 @pytest.fixture(scope="module", params=["memory", "disk"])
-def opened(request):
-    """Makes open caches: an empty one each time, or the one that an earlier cache's directory holds."""
+def open_cache(request):
+    """Opens caches: a new, empty one, or the one in the directory of an earlier cache."""
 
     def make(limit_bytes: int, count: int = COUNT, contents=CONTENTS, like=None) -> DecodedCache:
         directory = None
@@ -47,7 +47,7 @@ def opened(request):
 
 @pytest.fixture(scope="module")
 def small_blocks():
-    """So that pictures of a few bytes need several."""
+    """Images of a few bytes then need several blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "BLOCK_BYTES", 200)
         yield
@@ -56,45 +56,47 @@ def small_blocks():
 @pytest.mark.usefixtures("small_blocks")
 @given(limit=st.integers(1, 2000), shapes=shapes, sequence=operations)
 @example(limit=6, shapes=[(1, 1)] * COUNT, sequence=[(True, 0), (True, 1), (True, 2)])  # two fit to the byte
-def test_as_a_dictionary_with_a_limit(opened, limit, shapes, sequence):
-    cache, pictures = opened(limit), [picture(i, *shape) for i, shape in enumerate(shapes)]
+def test_it_behaves_like_a_dictionary_with_a_limit(open_cache, limit, shapes, sequence):
+    cache, images = open_cache(limit), [make_image(i, *shape) for i, shape in enumerate(shapes)]
     model: dict[int, np.ndarray] = {}
     views = {}
     for writes, index in sequence:
         if writes:
             room = limit - sum(view.nbytes for view in model.values())
-            if pictures[index].nbytes <= room:
-                model.setdefault(index, pictures[index])
-            got = cache.put(index, pictures[index])
-            assert same(got, model[index]) if index in model else got is None
-        got = cache.get(index)
-        assert same(got, model[index]) if index in model else got is None
-        if got is not None:
-            views[index] = got
+            if images[index].nbytes <= room:
+                model.setdefault(index, images[index])
+            result = cache.put(index, images[index])
+            assert is_same(result, model[index]) if index in model else result is None
+        result = cache.get(index)
+        assert is_same(result, model[index]) if index in model else result is None
+        if result is not None:
+            views[index] = result
     size = sum(view.nbytes for view in model.values())
     assert cache.stats == CacheStats(len(model), size, limit)
     cache.close()
-    assert not overlapping(views.values())
-    assert all(same(view, model[index]) for index, view in views.items()), "views outlive what came after, and close"
+    assert not overlap(views.values())
+    assert all(is_same(view, model[index]) for index, view in views.items()), (
+        "views stay valid after later puts and after close"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @given(limit=st.integers(1, 2000), shapes=shapes, sequences=st.lists(operations, min_size=2, max_size=4))
-def test_from_several_threads(opened, limit, shapes, sequences):
-    cache, pictures = opened(limit), [picture(i, *shape) for i, shape in enumerate(shapes)]
+def test_from_several_threads(open_cache, limit, shapes, sequences):
+    cache, images = open_cache(limit), [make_image(i, *shape) for i, shape in enumerate(shapes)]
     gate = threading.Barrier(len(sequences))
-    wrong = []
+    errors = []
 
     def work(sequence):
         held = set()
         gate.wait()
         for writes, index in sequence:
-            if writes and cache.put(index, pictures[index]) is not None:
+            if writes and cache.put(index, images[index]) is not None:
                 held.add(index)
-            got = cache.get(index)
-            if not same(got, pictures[index]) and (got is not None or index in held):
-                wrong.append((index, got))
+            result = cache.get(index)
+            if not is_same(result, images[index]) and (result is not None or index in held):
+                errors.append((index, result))
 
     threads = [threading.Thread(target=work, args=(sequence,)) for sequence in sequences]
     interval = sys.getswitchinterval()
@@ -104,82 +106,82 @@ def test_from_several_threads(opened, limit, shapes, sequences):
     for thread in threads:
         thread.join()
     sys.setswitchinterval(interval)
-    assert not wrong
+    assert not errors
     views = {index: view for index in range(COUNT) if (view := cache.get(index)) is not None}
-    assert all(same(view, pictures[index]) for index, view in views.items()) and not overlapping(views.values())
+    assert all(is_same(view, images[index]) for index, view in views.items()) and not overlap(views.values())
     stats, size = cache.stats, sum(view.nbytes for view in views.values())
-    # On disk, two threads with the same sample at the same moment take room twice, and one gives it up.
+    # On disk, two threads that add the same sample at once allocate twice; one space is lost.
     assert stats.bytes == size or (cache.directory and stats.bytes > size)
     assert stats.samples == len(views) and stats.bytes <= limit
     tried = {index for sequence in sequences for writes, index in sequence if writes}
     left = limit - stats.bytes
-    assert all(pictures[index].nbytes > left for index in tried - set(views)), "what would fit was refused"
+    assert all(images[index].nbytes > left for index in tried - set(views)), "a sample that fits was refused"
 
 
-def test_views_are_plain_and_read_only(opened):
-    cache = opened(1000)
-    turned = picture(0, 7, 5).transpose(1, 0, 2)
-    for view in (cache.put(0, turned), cache.get(0), cache.put(0, picture(1, 5, 7))):
-        assert same(view, turned) and view.flags.c_contiguous and not view.flags.writeable
+def test_views_are_plain_and_read_only(open_cache):
+    cache = open_cache(1000)
+    turned = make_image(0, 7, 5).transpose(1, 0, 2)
+    for view in (cache.put(0, turned), cache.get(0), cache.put(0, make_image(1, 5, 7))):
+        assert is_same(view, turned) and view.flags.c_contiguous and not view.flags.writeable
         with pytest.raises(ValueError, match="read-only"):
             view[0, 0, 0] = 1
     turned[...] = 0
-    assert same(cache.get(0), picture(0, 7, 5).transpose(1, 0, 2)), "a copy"
+    assert is_same(cache.get(0), make_image(0, 7, 5).transpose(1, 0, 2)), "a copy"
 
 
-def test_what_it_refuses(opened):
-    cache = opened(1000)
+def test_invalid_arguments_are_refused(open_cache):
+    cache = open_cache(1000)
     for index in (-1, COUNT):
-        with pytest.raises(LoaderError, match=f"no sample {index} in a cache of {COUNT}"):
-            cache.put(index, picture(0))
-    for pixels in (picture(0)[0], picture(0)[..., :2], picture(0)[:0], picture(0).astype(np.float32)):
-        with pytest.raises(LoaderError, match=r"pixels are \(h, w, 3\) uint8, not \("):
+        with pytest.raises(LoaderError, match=f"index {index} is out of range for a cache of {COUNT} samples"):
+            cache.put(index, make_image(0))
+    for pixels in (make_image(0)[0], make_image(0)[..., :2], make_image(0)[:0], make_image(0).astype(np.float32)):
+        with pytest.raises(LoaderError, match=r"pixels must be \(h, w, 3\) uint8, not \("):
             cache.put(0, pixels)
     assert cache.stats.samples == 0
     cache.close()
     with pytest.raises(LoaderError, match="not open"):
-        cache.put(0, picture(0))
+        cache.put(0, make_image(0))
     assert cache.get(0) is None and cache.stats == CacheStats(0, 0, 1000)
 
 
-def test_one_cache_serves_one_dataset(opened):
-    cache = opened(10_000)
-    cache.put(3, picture(3))
+def test_one_cache_serves_one_dataset(open_cache):
+    cache = open_cache(10_000)
+    cache.put(3, make_image(3))
     cache.open(COUNT, CONTENTS)
-    assert same(cache.get(3), picture(3))
+    assert is_same(cache.get(3), make_image(3))
     with pytest.raises(LoaderError, match="apply_exif is True there and False here; give each dataset"):
         cache.open(COUNT, {**CONTENTS, "apply_exif": False})
     with pytest.raises(LoaderError, match=f"samples is {COUNT} there and 99 here"):
         cache.open(99, CONTENTS)
     cache.close()
     cache.open(COUNT, CONTENTS)
-    assert (cache.get(3) is None) == (cache.directory is None), "what is in memory goes, what is on disk stays"
+    assert (cache.get(3) is None) == (cache.directory is None), "memory is freed, files stay"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_has_what_its_parent_had(opened):
-    """Also while threads that it does not have hold the locks: here this one."""
-    cache = opened(10_000)
-    view = cache.put(1, picture(1))
+def test_a_forked_child_keeps_its_parents_images(open_cache):
+    """Even if a thread that the child lacks holds the locks."""
+    cache = open_cache(10_000)
+    view = cache.put(1, make_image(1))
     with cache._lock, cache._store._lock if cache.directory is None else cache._store._locked():
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(20)
-            good = same(cache.get(1), picture(1)) and same(cache.put(2, picture(2)), picture(2))
-            os._exit(0 if good and same(view, picture(1)) else 1)
+            is_right = is_same(cache.get(1), make_image(1)) and is_same(cache.put(2, make_image(2)), make_image(2))
+            os._exit(0 if is_right and is_same(view, make_image(1)) else 1)
     assert os.waitpid(child, 0)[1] == 0
     if cache.directory is None:
         assert cache.get(2) is None and cache.stats.samples == 1
-        assert same(cache.put(3, picture(3)), picture(3)), "the child wrote where this is now, in memory of its own"
+        assert is_same(cache.put(3, make_image(3)), make_image(3)), "the child wrote to its own copy of this memory"
     else:
-        assert same(cache.get(2), picture(2)) and cache.stats.samples == 2
-    assert same(cache.get(1), picture(1))
+        assert is_same(cache.get(2), make_image(2)) and cache.stats.samples == 2
+    assert is_same(cache.get(1), make_image(1))
 
 
-def test_pickling(opened):
-    cache = opened(10_000)
-    cache.put(1, picture(1))
+def test_pickling(open_cache):
+    cache = open_cache(10_000)
+    cache.put(1, make_image(1))
     if cache.directory is None:
         with pytest.raises(TypeError, match="give it a directory"):
             pickle.dumps(cache)
@@ -187,67 +189,67 @@ def test_pickling(opened):
         copy = pickle.loads(pickle.dumps(cache))
     else:
         copy = pickle.loads(pickle.dumps(cache))
-        assert same(copy.get(1), picture(1))
-        copy.put(2, picture(2))
-        assert same(cache.get(2), picture(2))
+        assert is_same(copy.get(1), make_image(1))
+        copy.put(2, make_image(2))
+        assert is_same(cache.get(2), make_image(2))
     assert (copy.short_side, copy.limit_bytes, copy.directory) == (32, 10_000, cache.directory)
 
 
 def resident() -> float:
-    """MiB of this process's memory, maps of files included; without what malloc keeps of tests before."""
+    """Resident memory of this process in MiB, with mapped files, without memory freed by earlier tests."""
     gc.collect()
     if hasattr(ctypes.CDLL(None), "malloc_trim"):
         ctypes.CDLL(None).malloc_trim(0)
     return psutil.Process().memory_info().rss / 2**20
 
 
-def test_memory_is_taken_only_as_it_is_filled(opened):
+def test_memory_grows_only_as_the_cache_fills(open_cache):
     count, side = 64, 418  # 0.5 MiB each
-    pixels = picture(0, side, side)
+    pixels = make_image(0, side, side)
     before = resident()
-    cache = opened(1 << 40, count)
+    cache = open_cache(1 << 40, count)
     assert resident() - before < 4
     for index in range(count):
         cache.put(index, pixels)
         if index == 9:
             assert resident() - before < 5 + 4
-    assert same(cache.get(63), pixels)
+    assert is_same(cache.get(63), pixels)
     grown = resident() - before
     assert 30 <= grown < 32 + 8 or (cache.directory and grown < 32 + 8)
     cache.close()
     assert resident() - before < 4
 
 
-def test_close_gives_back_files_and_memory(opened):
-    def held() -> tuple[int, int]:
+def test_close_frees_files_and_memory(open_cache):
+    def resources() -> tuple[int, int]:
         return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("/made/")
 
-    cache = opened(1 << 30)
+    cache = open_cache(1 << 30)
     cache.close()
-    before = held()
+    before = resources()
     for _ in range(3):
         cache.open(COUNT, CONTENTS)
-        views = [cache.put(i, picture(i)) for i in range(COUNT)]
+        views = [cache.put(i, make_image(i)) for i in range(COUNT)]
         cache.close()
-        assert all(same(view, picture(i)) for i, view in enumerate(views))
+        assert all(is_same(view, make_image(i)) for i, view in enumerate(views))
     del views
     gc.collect()
-    assert held() == before == (before[0], 0)
+    assert resources() == before == (before[0], 0)
 
 
-def test_no_memory_is_no_room(monkeypatch, caplog):
-    """Blocks that the system refuses: no machine has so many addresses."""
+def test_out_of_memory_ends_adding(monkeypatch, caplog):
+    """No machine has so many addresses."""
     monkeypatch.setattr(memory, "BLOCK_BYTES", 1 << 60)
     cache = DecodedCache(limit_bytes=1 << 61)
     cache.open(COUNT, CONTENTS)
-    assert cache.put(0, picture(0)) is None and cache.put(1, picture(1)) is None
-    assert [record.levelname for record in caplog.records] == ["WARNING"] and "no memory" in caplog.text
+    assert cache.put(0, make_image(0)) is None and cache.put(1, make_image(1)) is None
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "out of memory" in caplog.text
 
 
-def test_a_large_picture_has_a_block_of_its_own(small_blocks):
+def test_a_large_image_has_its_own_block(small_blocks):
     cache = DecodedCache(limit_bytes=10_000)
     cache.open(COUNT, CONTENTS)
-    pictures = [picture(0, 5, 5), picture(1, 30, 30), picture(2, 5, 5)]
-    views = [cache.put(i, pixels) for i, pixels in enumerate(pictures)]
-    assert all(same(view, pixels) for view, pixels in zip(views, pictures, strict=True))
+    images = [make_image(0, 5, 5), make_image(1, 30, 30), make_image(2, 5, 5)]
+    views = [cache.put(i, pixels) for i, pixels in enumerate(images)]
+    assert all(is_same(view, pixels) for view, pixels in zip(views, images, strict=True))
     assert cache.stats == CacheStats(3, 75 + 2700 + 75, 10_000)

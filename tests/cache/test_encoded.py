@@ -1,4 +1,4 @@
-"""The encoded cache against a dictionary."""
+"""The encoded cache compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ operations = st.lists(st.tuples(st.booleans(), st.integers(0, COUNT - 1)), max_s
 
 
 def data(index: int) -> bytes:
-    """Of 0 to 110 bytes."""
+    """0 to 110 bytes."""
     return bytes([index]) * (10 * index)
 
 
-def opened(limit_bytes: int, count: int = COUNT) -> EncodedCache:
+def open_cache(limit_bytes: int, count: int = COUNT) -> EncodedCache:
     cache = EncodedCache(limit_bytes)
     cache.open(count, {"source": "a"})
     return cache
@@ -32,24 +32,24 @@ def opened(limit_bytes: int, count: int = COUNT) -> EncodedCache:
 
 @given(st.integers(1, 800), operations)
 @example(30, [(True, 1), (True, 2), (True, 3)])  # two fit to the byte
-def test_as_a_dictionary_with_a_limit(limit, sequence):
-    cache, model = opened(limit), {}
+def test_it_behaves_like_a_dictionary_with_a_limit(limit, sequence):
+    cache, model = open_cache(limit), {}
     for writes, index in sequence:
         if writes:
             fits = index in model or sum(map(len, model.values())) + len(data(index)) <= limit
             assert cache.put(index, data(index), f"label {index}") == fits
             if fits:
                 model[index] = data(index)
-        want = (model[index], f"label {index}") if index in model else None
-        assert cache.get(index) == want
+        expected = (model[index], f"label {index}") if index in model else None
+        assert cache.get(index) == expected
     assert cache.stats == CacheStats(len(model), sum(map(len, model.values())), limit)
 
 
 @given(st.integers(1, 800), st.lists(operations, min_size=2, max_size=4))
 def test_from_several_threads(limit, sequences):
-    cache = opened(limit)
+    cache = open_cache(limit)
     gate = threading.Barrier(len(sequences))
-    wrong = []
+    errors = []
 
     def work(sequence):
         held = set()
@@ -57,65 +57,65 @@ def test_from_several_threads(limit, sequences):
         for writes, index in sequence:
             if writes and cache.put(index, data(index), index):
                 held.add(index)
-            got = cache.get(index)
-            if got != (data(index), index) and (got is not None or index in held):
-                wrong.append((index, got))
+            result = cache.get(index)
+            if result != (data(index), index) and (result is not None or index in held):
+                errors.append((index, result))
 
     threads = [threading.Thread(target=work, args=(sequence,)) for sequence in sequences]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not errors
     held = [index for index in range(COUNT) if cache.get(index)]
     size = sum(len(data(index)) for index in held)
     assert cache.stats == CacheStats(len(held), size, limit) and size <= limit
     tried = {index for sequence in sequences for writes, index in sequence if writes}
-    assert all(len(data(index)) > limit - size for index in tried - set(held)), "what would fit was refused"
+    assert all(len(data(index)) > limit - size for index in tried - set(held)), "a sample that fits was refused"
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, np.frombuffer])
-def test_data_is_bytes_of_its_own(kind):
-    given = kind(bytearray(b"abcd")) if kind is not np.frombuffer else np.frombuffer(bytearray(b"abcd"), np.int16)
-    cache = opened(4)
-    assert cache.put(0, given, label := ["a label"])
+def test_data_are_copied_to_bytes(kind):
+    buffer = kind(bytearray(b"abcd")) if kind is not np.frombuffer else np.frombuffer(bytearray(b"abcd"), np.int16)
+    cache = open_cache(4)
+    assert cache.put(0, buffer, label := ["a label"])
     if kind is not bytes:
-        memoryview(given).cast("B")[0] = 0
+        memoryview(buffer).cast("B")[0] = 0
     assert cache.get(0) == (b"abcd", label) and cache.get(0)[1] is label
     assert cache.stats.bytes == 4
 
 
-def test_another_thread_may_take_the_room_while_data_is_copied():
-    cache = opened(10)
+def test_another_thread_fills_the_cache_during_a_copy():
+    cache = open_cache(10)
 
-    class Overtaken(bytearray):
+    class SlowToCopy(bytearray):
         def __bytes__(self):
             assert cache.put(1, bytes(6), 0)
             return bytes(bytearray(self))
 
-    assert not cache.put(0, Overtaken(5), 0)
+    assert not cache.put(0, SlowToCopy(5), 0)
     assert cache.get(0) is None and cache.stats == CacheStats(1, 6, 10)
 
 
 def test_bytes_are_not_copied():
     encoded = bytes(1000)
-    cache = opened(1000)
+    cache = open_cache(1000)
     cache.put(3, encoded, None)
     assert cache.get(3)[0] is encoded
 
 
-def test_put_before_open_and_beyond_the_end():
+def test_put_before_open_and_out_of_range():
     with pytest.raises(LoaderError, match="not open"):
         EncodedCache(10).put(0, b"", 0)
     for index in (-1, 12):
-        with pytest.raises(LoaderError, match=f"no sample {index} in a cache of 12"):
-            opened(10).put(index, b"", 0)
+        with pytest.raises(LoaderError, match=f"index {index} is out of range for a cache of 12 samples"):
+            open_cache(10).put(index, b"", 0)
     with pytest.raises(LoaderError, match="count is an integer of at least 1, not 0"):
-        opened(10, count=0)
+        open_cache(10, count=0)
 
 
 def test_one_cache_serves_one_dataset():
-    cache = opened(10)
+    cache = open_cache(10)
     cache.put(1, b"abc", 5)
     cache.open(COUNT, {"source": "a"})
     assert cache.get(1) == (b"abc", 5)
@@ -132,20 +132,20 @@ def test_one_cache_serves_one_dataset():
 def test_pickling():
     assert pickle.loads(pickle.dumps(EncodedCache(77))).limit_bytes == 77
     with pytest.raises(TypeError, match="does not pickle"):
-        pickle.dumps(opened(10))
+        pickle.dumps(open_cache(10))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_has_what_its_parent_had():
-    """Also while a thread that it does not have holds the lock: here this one."""
-    cache = opened(10)
+def test_a_forked_child_keeps_its_parents_samples():
+    """Even if a thread that the child lacks holds the lock."""
+    cache = open_cache(10)
     cache.put(1, b"abc", 5)
     with cache._lock:
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(20)
-            good = cache.get(1) == (b"abc", 5) and cache.put(2, b"0123456", 6) and not cache.put(3, b"0", 7)
-            os._exit(0 if good else 1)
+            is_right = cache.get(1) == (b"abc", 5) and cache.put(2, b"0123456", 6) and not cache.put(3, b"0", 7)
+            os._exit(0 if is_right else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert cache.get(2) is None and cache.stats.bytes == 3

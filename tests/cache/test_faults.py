@@ -1,4 +1,4 @@
-"""A cache on disk that is damaged, planted, or on a disk that fails: it costs time, and never a wrong pixel."""
+"""A damaged or planted cache on disk, or a failing disk: costs time, never gives a wrong pixel."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from cuaug import DecodedCache, EncodedCache, Loader, LoaderError
 from cuaug import transforms as T
 from tests.cache import fuzz_cache
-from tests.cache.pictures import ROOT, picture, same
+from tests.cache.images import ROOT, is_same, make_image
 from tests.loader.pictures import write_photos
-from tests.support.foreign_files import NOBODY, give_away
+from tests.support.foreign_files import NOBODY, chown_to_nobody
 
 COUNT = 20
-SIZES = [picture(i).nbytes for i in range(COUNT)]
+SIZES = [make_image(i).nbytes for i in range(COUNT)]
 FILES = ("contents.json", "index", "pixels", "lock")
 
 
-def opened(directory: Path, count: int = COUNT, short_side: int | None = None) -> DecodedCache:
+def open_cache(directory: Path, count: int = COUNT, short_side: int | None = None) -> DecodedCache:
     cache = DecodedCache(short_side, limit_bytes=1 << 24, directory=directory)
     cache.open(count, {"source": "a"})
     return cache
@@ -37,10 +37,10 @@ def opened(directory: Path, count: int = COUNT, short_side: int | None = None) -
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A cache of half of the samples."""
-    cache = opened(tmp_path / "cache")
+    """A cache with half of the samples."""
+    cache = open_cache(tmp_path / "cache")
     for i in range(COUNT // 2):
-        assert cache.put(i, picture(i)) is not None
+        assert cache.put(i, make_image(i)) is not None
     cache.close()
     return tmp_path / "cache"
 
@@ -55,36 +55,40 @@ def record(height: int, width: int, offset: int) -> bytes:
     return struct.pack("<?3xIIIQ", True, 0, height, width, offset)
 
 
-# --- once it is open -------------------------------------------------------------------------------------------------
+# --- faults after opening --------------------------------------------------------------------------------------------
 
 FAULTS = {
-    "pixels end within the picture": lambda folder: os.truncate(folder / "pixels", sum(SIZES[:5]) - 1),
+    "pixels end within the image": lambda folder: os.truncate(folder / "pixels", sum(SIZES[:5]) - 1),
     "no pixels": lambda folder: os.truncate(folder / "pixels", 0),
-    "the index ends within the record": lambda folder: os.truncate(folder / "index", 4 * 24 + 1),
-    "a picture of 2**64 pixels": lambda folder: change(folder / "index", 4 * 24, record(2**32 - 1, 2**32 - 1, 0)),
-    "a picture beyond the file": lambda folder: change(folder / "index", 4 * 24, record(1, 1, 2**64 - 4)),
-    "a picture without width": lambda folder: change(folder / "index", 4 * 24, record(5, 0, 0)),
+    "index ends within the record": lambda folder: os.truncate(folder / "index", 4 * 24 + 1),
+    "an image of 2**64 pixels": lambda folder: change(folder / "index", 4 * 24, record(2**32 - 1, 2**32 - 1, 0)),
+    "an image beyond the file": lambda folder: change(folder / "index", 4 * 24, record(1, 1, 2**64 - 4)),
+    "an image without width": lambda folder: change(folder / "index", 4 * 24, record(5, 0, 0)),
 }
 
 
-@pytest.mark.parametrize("seen", [False, True], ids=["not seen", "seen before"])
+@pytest.mark.parametrize("is_verified", [False, True], ids=["unverified", "verified"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_turns_the_cache_off(folder, fault, seen, caplog):
-    cache = opened(folder)
-    if seen:
-        assert all(same(cache.get(i), picture(i)) for i in range(COUNT // 2))
+def test_a_fault_disables_the_cache(folder, fault, is_verified, caplog):
+    cache = open_cache(folder)
+    if is_verified:
+        assert all(is_same(cache.get(i), make_image(i)) for i in range(COUNT // 2))
     FAULTS[fault](folder)
     for _ in range(2):
-        assert cache.get(4) is None and cache.put(4, picture(4)) is None and cache.put(COUNT - 1, picture(0)) is None
-    assert all(got is None or same(got, picture(i)) for i in range(COUNT) if (got := cache.get(i)) is not None)
-    assert caplog.text.count("cannot be read and is not used any more by this process") == 1 == len(caplog.records)
+        assert (
+            cache.get(4) is None and cache.put(4, make_image(4)) is None and cache.put(COUNT - 1, make_image(0)) is None
+        )
+    assert all(
+        result is None or is_same(result, make_image(i)) for i in range(COUNT) if (result := cache.get(i)) is not None
+    )
+    assert caplog.text.count("cannot be read; this process stops using it") == 1 == len(caplog.records)
     assert repr(str(folder)) in caplog.text
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
 @pytest.mark.parametrize("call", ["preadv", "pread"])
-def test_a_disk_that_fails_turns_the_cache_off(folder, call, number, caplog, monkeypatch):
-    cache = opened(folder)
+def test_a_failing_disk_disables_the_cache(folder, call, number, caplog, monkeypatch):
+    cache = open_cache(folder)
 
     def fail(*_: object) -> int:
         raise OSError(number, os.strerror(number))
@@ -92,54 +96,54 @@ def test_a_disk_that_fails_turns_the_cache_off(folder, call, number, caplog, mon
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
         assert cache.get(1) is None and cache.stats.samples == (COUNT // 2 if call == "preadv" else 0)
-    assert cache.get(2) is None and cache.put(2, picture(2)) is None
+    assert cache.get(2) is None and cache.put(2, make_image(2)) is None
     assert os.strerror(number) in caplog.text and len(caplog.records) == 1
 
 
-def test_no_memory_turns_the_cache_off(folder, caplog, monkeypatch):
-    cache = opened(folder)
+def test_out_of_memory_disables_the_cache(folder, caplog, monkeypatch):
+    cache = open_cache(folder)
 
     def refuse(size: int) -> np.ndarray:
         raise MemoryError
 
-    monkeypatch.setattr(cache._store._blocks, "empty", refuse)
+    monkeypatch.setattr(cache._store._buffers, "empty", refuse)
     assert cache.get(1) is None and "MemoryError" in caplog.text and len(caplog.records) == 1
 
 
-def test_pixels_that_shrank_and_grew_again_are_not_shown(folder, caplog):
-    """A process that has compared checksums before would take what others wrote there since for its pictures."""
-    cache, other = opened(folder), opened(folder)
-    assert all(same(cache.get(i), picture(i)) for i in range(COUNT // 2))
+def test_a_pixel_file_that_shrank_never_grows_again(folder, caplog):
+    """A process that has verified checksums would take other pixels for its images."""
+    cache, other = open_cache(folder), open_cache(folder)
+    assert all(is_same(cache.get(i), make_image(i)) for i in range(COUNT // 2))
     os.truncate(folder / "pixels", SIZES[0])
-    with pytest.raises(LoaderError, match=r"the cache in '.*' is damaged: its pixels were cut short; delete it"):
-        opened(folder)
+    with pytest.raises(LoaderError, match=r"the cache in '.*' is damaged: its pixels were truncated; delete it"):
+        open_cache(folder)
     for i in range(COUNT // 2, COUNT):
-        assert other.put(i, picture(i)) is None
+        assert other.put(i, make_image(i)) is None
     assert (folder / "pixels").stat().st_size == SIZES[0]
-    assert same(cache.get(0), picture(0)) and all(cache.get(i) is None for i in range(1, COUNT))
-    assert caplog.text.count("its pixels were cut short") == 1
+    assert is_same(cache.get(0), make_image(0)) and all(cache.get(i) is None for i in range(1, COUNT))
+    assert caplog.text.count("its pixels were truncated") == 1
 
 
-def test_an_index_outside_the_cache(folder):
-    cache = opened(folder)
-    assert cache.get(-1) is None and cache.get(COUNT) is None and same(cache.get(1), picture(1))
+def test_an_index_out_of_range(folder):
+    cache = open_cache(folder)
+    assert cache.get(-1) is None and cache.get(COUNT) is None and is_same(cache.get(1), make_image(1))
 
 
-def test_memory_is_used_again_once_nobody_holds_it(folder):
-    cache = opened(folder)
-    held = [cache.get(i) for i in range(10)]
-    assert all(same(view, picture(i)) for i, view in enumerate(held))
-    rows = held[3][1:]
-    addresses = {view.ctypes.data for view in held}
-    del held
+def test_freed_memory_is_reused(folder):
+    cache = open_cache(folder)
+    first = [cache.get(i) for i in range(10)]
+    assert all(is_same(view, make_image(i)) for i, view in enumerate(first))
+    rows = first[3][1:]
+    addresses = {view.ctypes.data for view in first}
+    del first
     again = [cache.get(i) for i in range(10)]
     assert len(addresses & {view.ctypes.data for view in again}) >= 5
-    assert same(rows, picture(3)[1:]), "a view keeps its memory"
-    assert all(same(view, picture(i)) for i, view in enumerate(again))
+    assert is_same(rows, make_image(3)[1:]), "a view keeps its memory"
+    assert all(is_same(view, make_image(i)) for i, view in enumerate(again))
 
 
 @pytest.mark.parametrize("fault", ["pixels", "index", "deleted", "EIO", "full"])
-def test_an_epoch_is_as_without_a_cache(tmp_path, fault, caplog, monkeypatch):
+def test_a_faulty_cache_does_not_change_an_epoch(tmp_path, fault, caplog, monkeypatch):
     photos = write_photos(tmp_path, 12)
     chain = [T.RandomResizedCrop(24), T.RandomHorizontalFlip()]
 
@@ -147,12 +151,12 @@ def test_an_epoch_is_as_without_a_cache(tmp_path, fault, caplog, monkeypatch):
         return {int(i): image.numpy() for batch in loader for i, image in zip(batch.indices, batch.images, strict=True)}
 
     with Loader(photos, chain, batch_size=4) as plain:
-        want = [epoch(plain) for _ in range(3)]
+        expected = [epoch(plain) for _ in range(3)]
     cache = DecodedCache(limit_bytes=1 << 24, directory=tmp_path / "cache")
     with monkeypatch.context() as patch, Loader(photos, chain, batch_size=4, cache=cache) as loader:
         if fault == "full":
             patch.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
-        got = [epoch(loader)]
+        result = [epoch(loader)]
         if fault in ("pixels", "index"):
             os.truncate(tmp_path / "cache" / fault, 1000 if fault == "pixels" else 30)
         elif fault == "deleted":
@@ -160,13 +164,13 @@ def test_an_epoch_is_as_without_a_cache(tmp_path, fault, caplog, monkeypatch):
                 os.remove(tmp_path / "cache" / name)
         elif fault == "EIO":
             patch.setattr(os, "preadv", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "EIO")))
-        got += [epoch(loader) for _ in range(2)]
-    for mine, other in zip(got, want, strict=True):
-        assert mine.keys() == other.keys() and all((mine[i] == other[i]).all() for i in other)
+        result += [epoch(loader) for _ in range(2)]
+    for cached, uncached in zip(result, expected, strict=True):
+        assert cached.keys() == uncached.keys() and all((cached[i] == uncached[i]).all() for i in uncached)
     assert len(caplog.records) == (0 if fault == "deleted" else 1)
 
 
-def test_no_memory_in_the_encoded_cache(caplog):
+def test_out_of_memory_in_the_encoded_cache(caplog):
     class Huge(bytearray):
         def __bytes__(self) -> bytes:
             raise MemoryError
@@ -177,7 +181,7 @@ def test_no_memory_in_the_encoded_cache(caplog):
     assert cache.get(0) == (b"a", None) and caplog.text.count("takes no more samples") == 1
 
 
-# --- opening a damaged one -------------------------------------------------------------------------------------------
+# --- opening a damaged cache -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"no JSON", b"\xff", b"[" * 100_000, b"3"])
@@ -186,26 +190,26 @@ def test_damaged_contents_are_refused(folder, text):
     with pytest.raises(
         LoaderError, match=r"the cache in '.*' is damaged: its contents.json is no JSON object; delete it"
     ):
-        opened(folder)
+        open_cache(folder)
 
 
 @pytest.mark.parametrize(("name", "length"), [("index", 24), ("index", 24 * COUNT + 1), ("pixels", 9)])
 def test_wrong_lengths_are_refused(folder, name, length):
     os.truncate(folder / name, length)
     with pytest.raises(LoaderError, match=r"the cache in '.*' is damaged: its .*; delete it"):
-        opened(folder)
+        open_cache(folder)
 
 
-def test_files_that_are_no_caches_stay(tmp_path):
-    """As in a directory that somebody gave by mistake, or to which a planted link leads."""
+def test_other_files_stay(tmp_path):
+    """The user may give a wrong directory, or a planted link may lead to it."""
     (tmp_path / "index").write_bytes(b"precious")
-    with pytest.raises(LoaderError, match="holds an index or pixels and no decoded cache: give an empty directory"):
-        opened(tmp_path)
+    with pytest.raises(LoaderError, match="holds an index or pixels but no cache: give an empty directory"):
+        open_cache(tmp_path)
     assert (tmp_path / "index").read_bytes() == b"precious"
 
 
 @given(seed=st.integers(0, 2**64))
-def test_a_cache_that_is_damaged_anyhow(seed, tmp_path_factory):
+def test_random_damage_to_a_cache(seed, tmp_path_factory):
     fuzz_cache.run_one(random.Random(seed), tmp_path_factory.getbasetemp())
 
 
@@ -213,21 +217,19 @@ def test_a_cache_that_is_damaged_anyhow(seed, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("made", [False, True], ids=["new cache", "old cache"])
-def test_nothing_is_written_through_a_link(tmp_path, name, made):
+@pytest.mark.parametrize("exists", [False, True], ids=["new cache", "old cache"])
+def test_nothing_is_written_through_a_link(tmp_path, name, exists):
     folder, target = tmp_path / "cache", tmp_path / "target"
-    if made:
-        opened(folder).put(1, picture(1))
+    if exists:
+        open_cache(folder).put(1, make_image(1))
         os.rename(folder / name, target)
     else:
         folder.mkdir()
         target.write_bytes(b"")
     before = target.read_bytes()
     (folder / name).symlink_to(target)
-    with pytest.raises(
-        LoaderError, match=rf"cannot trust the cache .*{name}' is a symbolic link|holds an index or pix"
-    ):
-        opened(folder)
+    with pytest.raises(LoaderError, match=rf"is not trusted: .*{name}' is a symbolic link|holds an index or pix"):
+        open_cache(folder)
     assert target.read_bytes() == before
 
 
@@ -235,32 +237,32 @@ def test_a_predictable_name_is_not_followed(tmp_path):
     (tmp_path / "cache").mkdir()
     (tmp_path / "precious").write_bytes(b"precious")
     (tmp_path / "cache" / "contents.json.new").symlink_to(tmp_path / "precious")
-    assert same(opened(tmp_path / "cache").put(1, picture(1)), picture(1))
+    assert is_same(open_cache(tmp_path / "cache").put(1, make_image(1)), make_image(1))
     assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("name", ["", *FILES])
-def test_what_others_may_write_is_refused(folder, name):
+def test_files_that_others_can_write_are_refused(folder, name):
     os.chmod(folder / name, 0o775)
-    with pytest.raises(LoaderError, match=r"cannot trust the cache .* \(mode 0775\): run `chmod go-w .*; give a dir"):
-        opened(folder)
+    with pytest.raises(
+        LoaderError, match=r"is not trusted: .* \(mode 0775\): run `chmod go-w .*; use your own directory"
+    ):
+        open_cache(folder)
     os.chmod(folder / name, 0o755)
-    assert same(opened(folder).get(1), picture(1))
+    assert is_same(open_cache(folder).get(1), make_image(1))
 
 
 @pytest.mark.parametrize("name", ["", *FILES])
-def test_what_belongs_to_others_is_refused(folder, name):
-    give_away(folder / name)
-    with pytest.raises(
-        LoaderError, match=r"cannot trust the cache .* belongs to user .*, and only root is trusted; give"
-    ):
-        opened(folder)
+def test_files_of_others_are_refused(folder, name):
+    chown_to_nobody(folder / name)
+    with pytest.raises(LoaderError, match=r"is not trusted: .* belongs to user .*, and only root is trusted; use your"):
+        open_cache(folder)
 
 
-def test_others_may_not_write_what_is_made(tmp_path):
+def test_new_files_are_not_writable_by_others(tmp_path):
     before = os.umask(0)
     try:
-        opened(tmp_path / "a" / "cache").put(1, picture(1))
+        open_cache(tmp_path / "a" / "cache").put(1, make_image(1))
     finally:
         os.umask(before)
     modes = {name: stat.S_IMODE((tmp_path / "a" / "cache" / name).stat().st_mode) for name in ("", *FILES)}
@@ -272,7 +274,7 @@ import os, sys
 import cuaug.codec
 from cuaug import DecodedCache, LoaderError
 from tests.cache import fuzz_cache
-from tests.cache.pictures import picture, same
+from tests.cache.images import make_image, is_same
 os.setgid({NOBODY})
 os.setuid({NOBODY})
 cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
@@ -280,26 +282,26 @@ try:
     cache.open({COUNT}, {{"source": "a"}})
 except LoaderError as error:
     sys.exit(f"refused: {{error}}")
-assert same(cache.get(1), picture(1)) and cache.put({COUNT - 1}, picture(0)) is None
+assert is_same(cache.get(1), make_image(1)) and cache.put({COUNT - 1}, make_image(0)) is None
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("whose", ["root", "another user"])
-def test_a_cache_of_root_is_read_by_all_and_anothers_by_none(whose):
+@pytest.mark.parametrize("owner", ["root", "another user"])
+def test_other_users_read_a_cache_of_root_only(owner):
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders let no other user in
+    with tempfile.TemporaryDirectory() as name:  # pytest's folders are closed to other users
         top = Path(name)
         os.chmod(top, 0o755)
-        cache = opened(top / "cache")
-        assert cache.put(1, picture(1)) is not None
-        if whose != "root":
+        cache = open_cache(top / "cache")
+        assert cache.put(1, make_image(1)) is not None
+        if owner != "root":
             for path in (top / "cache", *(top / "cache").iterdir()):
                 os.chown(path, 12_345, -1)
         command = [sys.executable, "-c", AS_NOBODY, str(top / "cache")]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
-    if whose == "root":
+    if owner == "root":
         assert (done.returncode, done.stderr.count("takes no more samples")) == (0, 1), done.stderr
     else:
         assert "belongs to user id 12345, and only user 'nobody' and root are trusted" in done.stderr

@@ -1,4 +1,4 @@
-"""Arguments, limits and what caches say of themselves."""
+"""Arguments and limits of caches, and their statistics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from cuaug._runtime import cpu_limits
 from cuaug.cache import CacheStats, DecodedCache, EncodedCache, limits
-from cuaug.cache.limits import readable
+from cuaug.cache.limits import format_bytes
 from cuaug.errors import LoaderError
 
 
@@ -29,9 +29,9 @@ def test_a_short_side_is_a_positive_integer(side):
     assert DecodedCache(np.int32(256), limit_bytes=1).short_side == 256
 
 
-def test_a_directory_is_a_path_to_one(tmp_path):
+def test_directory_must_be_a_path_to_a_directory(tmp_path):
     for value in (7, b"cache", ""):
-        with pytest.raises(LoaderError, match=f"directory is a path, not {value!r}"):
+        with pytest.raises(LoaderError, match=f"directory must be a path, not {value!r}"):
             DecodedCache(directory=value, limit_bytes=1)
     (tmp_path / "file").write_text("")
     with pytest.raises(LoaderError, match=r"'.*file' is not a directory"):
@@ -39,10 +39,10 @@ def test_a_directory_is_a_path_to_one(tmp_path):
     with pytest.raises(LoaderError, match=r"limit_bytes is None: .*somewhere"):
         DecodedCache(directory=tmp_path / "somewhere")
     DecodedCache(directory=tmp_path / "somewhere", limit_bytes=1)
-    assert not (tmp_path / "somewhere").exists(), "made when it is opened, not before"
+    assert not (tmp_path / "somewhere").exists(), "made only when the cache is opened"
 
 
-def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
+def test_the_default_limit_is_half_of_the_available_memory(monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     gc.collect()  # caches of other tests
     alone = EncodedCache().limit_bytes
@@ -52,9 +52,9 @@ def test_the_default_is_half_of_the_memory_there_is(monkeypatch):
     assert DecodedCache().limit_bytes == pytest.approx(alone / 4, rel=0.2)
 
 
-def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
+def test_default_limits_leave_out_memory_reserved_by_other_caches(monkeypatch):
     monkeypatch.setattr(cpu_limits, "available_memory", lambda: 8_000_000)
-    monkeypatch.setattr(limits, "_promised", {})
+    monkeypatch.setattr(limits, "_reserved", {})
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     first, second = EncodedCache(), DecodedCache()
     given, third = EncodedCache(10**12), EncodedCache()
@@ -63,15 +63,15 @@ def test_what_is_promised_to_one_cache_is_not_another_ones(monkeypatch):
     assert EncodedCache().limit_bytes == 1_500_000
     first.open(1, {})
     first.put(0, bytes(3_000_000), 0)
-    assert EncodedCache().limit_bytes == 3_000_000, "what is filled is no longer available, or here it would be"
+    assert EncodedCache().limit_bytes == 3_000_000, "the filled memory is no longer reserved"
     first.close()
-    assert EncodedCache().limit_bytes == 3_500_000, "the third has still what it was promised"
+    assert EncodedCache().limit_bytes == 3_500_000, "the third still has its reservation"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     assert EncodedCache().limit_bytes == 1_500_000
 
 
-class Asked(dict):
-    """Asks what a cache holds as soon as it is promised something, as another thread may."""
+class StatsReader(dict):
+    """Reads a cache's stats as soon as it has a reservation, as another thread may."""
 
     def __setitem__(self, cache, limit_bytes):
         super().__setitem__(cache, limit_bytes)
@@ -79,8 +79,8 @@ class Asked(dict):
 
 
 @pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
-def test_caches_may_be_made_at_once(monkeypatch, cache):
-    monkeypatch.setattr(limits, "_promised", Asked())
+def test_caches_may_be_made_in_parallel(monkeypatch, cache):
+    monkeypatch.setattr(limits, "_reserved", StatsReader())
     cache()
 
 
@@ -89,8 +89,8 @@ def test_caches_may_be_made_at_once(monkeypatch, cache):
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (108_400, "108 kB"), (999_499, "999 kB"), (999_500, "1 MB"),
      (1_234_567_890, "1.23 GB"), (5 * 10**18, "5,000 PB")],
 )  # fmt: skip
-def test_sizes_are_readable(size, text):
-    assert readable(size) == text
+def test_format_bytes(size, text):
+    assert format_bytes(size) == text
 
 
 def test_stats_are_readable():

@@ -1,4 +1,4 @@
-"""A cache that was filled elsewhere and lies where nothing can be written: on a read-only mount, in files of root."""
+"""A filled cache that cannot be written: on a read-only mount, or in files of root."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import pytest
 
 from cuaug.cache import DecodedCache
 from cuaug.errors import LoaderError
-from tests.cache.pictures import picture, same
+from tests.cache.images import is_same, make_image
 
 ROOT = Path(__file__).parents[2]
 MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && exec "$2" -c "$3" "$1"'
 PROGRAM = """
 import sys
 from cuaug.cache import DecodedCache
-from tests.cache.pictures import picture, same
+from tests.cache.images import make_image, is_same
 cache = DecodedCache(limit_bytes=1 << 24, directory=sys.argv[1])
 try:
     open(sys.argv[1] + "/index", "r+b")
 except OSError as error:
     print(error.strerror)
 cache.open(40, {"source": "a"})
-assert same(cache.get(1), picture(1)) and cache.get(2) is None and cache.put(2, picture(2)) is None
+assert is_same(cache.get(1), make_image(1)) and cache.get(2) is None and cache.put(2, make_image(2)) is None
 print(cache.stats.samples)
 """
 
 
-def opened(directory: Path, count: int = 40, source: str = "a") -> DecodedCache:
+def open_cache(directory: Path, count: int = 40, source: str = "a") -> DecodedCache:
     cache = DecodedCache(limit_bytes=1 << 24, directory=directory)
     cache.open(count, {"source": source})
     return cache
@@ -39,15 +39,15 @@ def opened(directory: Path, count: int = 40, source: str = "a") -> DecodedCache:
 
 @pytest.fixture
 def filled(tmp_path) -> Path:
-    with_1 = opened(tmp_path / "cache")
-    assert with_1.put(1, picture(1)) is not None
-    with_1.close()
+    cache = open_cache(tmp_path / "cache")
+    assert cache.put(1, make_image(1)) is not None
+    cache.close()
     return tmp_path / "cache"
 
 
 @pytest.fixture
-def locked_up(filled, monkeypatch) -> Path:
-    """As on a read-only mount, also for root."""
+def read_only(filled, monkeypatch) -> Path:
+    """Behaves like a read-only mount, even for root."""
     plain_open, plain_access = os.open, os.access
 
     def refuse(path, flags, *rest, **options):
@@ -66,36 +66,40 @@ def locked_up(filled, monkeypatch) -> Path:
 def test_on_a_read_only_mount(filled):
     command = ["unshare", "--map-root-user", "--mount", "sh", "-c", MOUNT, "sh", str(filled), sys.executable]
     if subprocess.run([*command, "pass"], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody mount")
+        pytest.skip("this user cannot mount")
     done = subprocess.run([*command, PROGRAM], capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["Read-only file system", "1"]
 
 
-def test_what_it_holds_is_read_and_nothing_is_added(locked_up, caplog):
-    before = {path.name: path.read_bytes() for path in locked_up.iterdir()}
-    cache = opened(locked_up)
-    assert same(cache.get(1), picture(1)) and same(cache.put(1, picture(1)), picture(1)) and not caplog.records
+def test_a_read_only_cache_is_read_and_never_written(read_only, caplog):
+    before = {path.name: path.read_bytes() for path in read_only.iterdir()}
+    cache = open_cache(read_only)
+    assert (
+        is_same(cache.get(1), make_image(1))
+        and is_same(cache.put(1, make_image(1)), make_image(1))
+        and not caplog.records
+    )
     for i in (2, 3):
-        assert cache.get(i) is None and cache.put(i, picture(i)) is None
+        assert cache.get(i) is None and cache.put(i, make_image(i)) is None
     assert caplog.text.count("takes no more samples: it cannot be written to") == 1 == len(caplog.records)
     assert cache.stats.samples == 1
     cache.close()
-    assert before == {path.name: path.read_bytes() for path in locked_up.iterdir()}
+    assert before == {path.name: path.read_bytes() for path in read_only.iterdir()}
 
 
-def test_damaged_pixels_are_not_shown(locked_up, caplog):
-    path = locked_up / "pixels"
+def test_damaged_pixels_are_not_returned(read_only, caplog):
+    path = read_only / "pixels"
     path.write_bytes(bytes(path.stat().st_size))
-    cache = opened(locked_up)
+    cache = open_cache(read_only)
     for _ in range(2):
-        assert cache.get(1) is None and cache.put(1, picture(1)) is None
+        assert cache.get(1) is None and cache.put(1, make_image(1)) is None
     assert [record.message.partition("has pixels")[1] for record in caplog.records] == ["has pixels", ""]
 
 
-def test_another_cache_and_none_are_refused(locked_up, tmp_path):
+def test_another_cache_and_an_empty_directory_are_refused(read_only, tmp_path):
     with pytest.raises(LoaderError, match="holds another decoded cache: source is 'a' there and 'b' here"):
-        opened(locked_up, source="b")
+        open_cache(read_only, source="b")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LoaderError, match=r"cannot keep a cache .*empty.*Read-only file system"):
-        opened(tmp_path / "empty")
+    with pytest.raises(LoaderError, match=r"directory .*empty.* cannot hold a cache: .*Read-only file system"):
+        open_cache(tmp_path / "empty")

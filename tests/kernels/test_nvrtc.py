@@ -16,7 +16,7 @@ from cuaug._runtime import trusted_files
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
 from cuaug.plan.layout import AXIS, GRID, OP, SAMPLE
-from tests.support.foreign_files import give_away
+from tests.support.foreign_files import chown_to_nobody
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
@@ -137,7 +137,7 @@ def test_compiled_kernels_that_others_planted_are_not_loaded(compiled, tmp_path,
     planted.write_bytes(b"planted" + hashlib.sha256(b"planted").digest())
     assert nvrtc.cached(90) == b"planted", "the planted file has a valid digest"
     if how == "another's":
-        give_away(planted)
+        chown_to_nobody(planted)
     elif how == "group":
         os.chmod(planted, 0o664)
     elif how == "link":

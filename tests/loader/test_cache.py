@@ -298,9 +298,9 @@ def test_labels_follow_their_images_from_a_cache(caplog):
 @pytest.mark.parametrize(
     ("cache", "message"),
     [
-        ("disk", "cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not 'disk'"),
+        ("disk", "cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not 'disk'"),
         (3, "a DecodedCache, not 3"),
-        (DecodedCache(64, limit_bytes=1000, on_device=True), "serves loaders on a GPU, not on cpu"),
+        (DecodedCache(64, limit_bytes=1000, on_device=True), "needs a loader on a GPU, not on cpu"),
     ],
 )
 def test_caches_that_are_none(cache, message):

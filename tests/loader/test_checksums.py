@@ -168,23 +168,23 @@ def test_kinds_of_checksums(paths, given):
 @pytest.mark.parametrize(
     ("checksums", "algorithm", "message"),
     [
-        (["00000000"] * 9, "crc32", "10 samples but 9 checksums"),
-        ([], "crc32", "10 samples but 0 checksums"),
+        (["00000000"] * 9, "crc32", "checksums has 9 entries for 10 samples"),
+        ([], "crc32", "checksums has 0 entries for 10 samples"),
         (
             ["00000000"] * 9 + ["0000"],
             "crc32",
-            "checksum of sample 9 is '0000'; crc32 has 8 hexadecimal digits or an int",
+            "that of sample 9 is '0000'; crc32 needs 8 hexadecimal digits or a 32-bit int",
         ),
         ([0] * 9 + [2**32], "crc32", "sample 9 is 4294967296"),
         ([0] * 9 + [-1], "crc32", "sample 9 is -1"),
         ([0] * 9 + [1.5], "crc32", "sample 9 is 1.5"),
         ([0] * 9 + [None], "crc32", "sample 9 is None"),
-        ([0] * 10, "sha256", "sample 0 is 0; sha256 has 64 hexadecimal digits$"),
+        ([0] * 10, "sha256", "sample 0 is 0; sha256 needs 64 hexadecimal digits$"),
         (["g" * 64] * 10, "sha256", "sample 0 is 'ggg"),
-        (["0" * 32] * 10, "sha256", "sha256 has 64 hexadecimal digits"),
+        (["0" * 32] * 10, "sha256", "sha256 needs 64 hexadecimal digits"),
         ({"elsewhere": 0}, "crc32", "mapping has no checksum for 10 of 10 samples; the first is .*0.png'"),
         ("no/such/file", "crc32", "cannot read 'no/such/file': No such file"),
-        ([0] * 10, "crc33", r"algorithm is crc32 or one of hashlib \(.*sha256.*\), not 'crc33'"),
+        ([0] * 10, "crc33", r"algorithm must be crc32 or one of hashlib \(.*sha256.*\), not 'crc33'"),
         ([0] * 10, "shake_128", "not 'shake_128'"),
         ([0] * 10, None, "not None"),
     ],
@@ -274,11 +274,11 @@ def test_urls_stand_for_themselves(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0123abcd photos/0.png\n", "line 1: 'digest  path' should stand here, not '0123abcd photos/0.png'"),
-        ("# a comment\n\n0123abcd\n", "line 3: 'digest  path' should stand here"),
+        ("0123abcd photos/0.png\n", "line 1: expected 'digest  path', got '0123abcd photos/0.png'"),
+        ("# a comment\n\n0123abcd\n", "line 3: expected 'digest  path'"),
         ("0123abcd  \n", "line 1"),
-        ("0123abcd  a\n0123abce  ./a\n", "line 2: another checksum of .*/a' stands above"),
-        ("0123abc  photos/0.png\n", "sample 0 is '0123abc'; crc32 has 8"),
+        ("0123abcd  a\n0123abce  ./a\n", "line 2: .*/a' has another checksum above"),
+        ("0123abc  photos/0.png\n", "sample 0 is '0123abc'; crc32 needs 8"),
     ],
 )
 def test_text_files_that_are_none(paths, tmp_path, text, message):

@@ -235,16 +235,16 @@ def test_directories_without_pictures(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "the list of files is empty"),
+        ([], "paths is empty"),
         (["a.jpg", ("b.jpg", 1)], r"mixes paths and \(path, label\) pairs: entry 1 is \('b.jpg', 1\)"),
         ([("a.jpg", 0), "b.jpg"], "mixes .*: entry 1 is 'b.jpg'"),
-        ([("a.jpg", 0, 1)], "entry 0 of files is neither"),
+        ([("a.jpg", 0, 1)], "files: entry 0 is neither"),
         ([("a.jpg", 0), (1, "b.jpg")], r"entry 1 .* \(1, 'b.jpg'\)"),
-        ([b"a.jpg"], "entry 0 of files is neither"),
-        ([1, 2], "entry 0 of files is neither"),
-        (3, "files is a directory, paths.*not 3"),
+        ([b"a.jpg"], "files: entry 0 is neither"),
+        ([1, 2], "files: entry 0 is neither"),
+        (3, "files must be a directory, paths.*not 3"),
         (None, "not None"),
-        (b"photos", "files is a directory, paths.*not b'photos'"),
+        (b"photos", "files must be a directory, paths.*not b'photos'"),
     ],
 )
 def test_files_that_are_none(files, message):

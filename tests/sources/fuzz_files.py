@@ -1,7 +1,7 @@
-"""Damaged tars, COCO files, tables and lists, each opened and read to its end.
+"""Damaged tars, COCO files, tables and lists, each opened and fully read.
 
-Each `run_x(rng, folder)` makes one file, damages it, and reads all samples and labels. Only cuaug's own errors, and
-an OSError of a read, may come; anything else is raised.
+Each `run_x(rng, folder)` makes one file, damages it, and reads all samples and labels. It lets cuaug's errors and a
+read's OSError pass and raises anything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cuaug.sources._bytes import read_bytes
 
 __all__ = ["damaged", "read_all", "run_coco", "run_list", "run_table", "run_tar"]
 
-# Numbers and texts at which parsers break.
+# Numbers and texts that break parsers.
 _NUMBERS = [
     0,
     -1,
@@ -50,32 +50,32 @@ _TEXTS += ["9" * 5000, "nan", "1e999", "-0", "0x10", "1_000", '"', "\n", "\r\n",
 
 
 def damaged(rng: random.Random, data: bytes) -> bytes:
-    """Blind damage: bits flipped, bytes set, runs cut out, repeated, or replaced."""
-    found = bytearray(data)
+    """Flips bits, sets bytes, and deletes, repeats or replaces runs of bytes."""
+    changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 3, 8))):
-        if not found:
+        if not changed:
             break
-        at, size = rng.randrange(len(found)), rng.choice((1, 2, 4, 8, 64, 512, 700))
+        at, size = rng.randrange(len(changed)), rng.choice((1, 2, 4, 8, 64, 512, 700))
         kind = rng.randrange(7)
         if kind == 0:
-            found[at] ^= 1 << rng.randrange(8)
+            changed[at] ^= 1 << rng.randrange(8)
         elif kind == 1:
-            found[at] = rng.choice((0, 1, 0x2F, 0x7F, 0x80, 0xFF))
+            changed[at] = rng.choice((0, 1, 0x2F, 0x7F, 0x80, 0xFF))
         elif kind == 2:
-            del found[at : at + size]
+            del changed[at : at + size]
         elif kind == 3:
-            found[at:at] = found[at : at + size]
+            changed[at:at] = changed[at : at + size]
         elif kind == 4:
-            found[at : at + size] = rng.randbytes(size)
+            changed[at : at + size] = rng.randbytes(size)
         elif kind == 5:
-            found[at : at + size] = bytes(min(size, len(found) - at))
+            changed[at : at + size] = bytes(min(size, len(changed) - at))
         else:
-            del found[at:]
-    return bytes(found)
+            del changed[at:]
+    return bytes(changed)
 
 
 def read_all(source: Any) -> None:
-    """Reads every sample and label, and the labels together, as a loader does."""
+    """Reads every sample and label, and collates the label, as a loader does."""
     for i in range(len(source)):
         with contextlib.suppress(CuaugError, OSError):
             data, label = source.read(i)
@@ -88,7 +88,7 @@ def read_all(source: Any) -> None:
             source.encoded_size(i)
 
 
-def _opened(make: Callable[[], Any]) -> None:
+def _open_and_read(make: Callable[[], Any]) -> None:
     with contextlib.suppress(CuaugError):
         source = make()
         read_all(source)
@@ -127,7 +127,7 @@ def _tar(rng: random.Random) -> bytes:
 
 
 def _with_checksums(rng: random.Random, data: bytes) -> bytes:
-    """Hostile fields of a header, whose checksum is put right: damage alone rarely passes that."""
+    """Puts hostile fields into headers and fixes the checksum, which random damage rarely passes."""
     found = bytearray(data)
     headers = [at for at in range(0, len(found) - 511, 512) if found[at + 257 : at + 262] == b"ustar"]
     for at in rng.sample(headers, min(len(headers), rng.randint(0, 2))):
@@ -154,7 +154,7 @@ def run_tar(rng: random.Random, folder: Path) -> None:
     path = folder / "a.tar"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.6 else data)
     label = rng.choice([None, "cls", "json", "npy", "txt", ["cls", "json", "npy"]])
-    _opened(lambda: TarShards(path, label=label))
+    _open_and_read(lambda: TarShards(path, label=label))
 
 
 # --- COCO ------------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def _odd(rng: random.Random) -> Any:
 
 
 def _changed(rng: random.Random, value: Any) -> Any:
-    """The value with one node in it replaced, left out or doubled."""
+    """The value with one node replaced, removed or doubled."""
     if not isinstance(value, (dict, list)) or not value or rng.random() < 0.12:
         return _odd(rng)
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
@@ -205,7 +205,7 @@ def _changed(rng: random.Random, value: Any) -> Any:
 
 def run_coco(rng: random.Random, folder: Path) -> None:
     content = _coco()
-    for annotation in content["annotations"]:  # a file that opens gets as far as its masks
+    for annotation in content["annotations"]:  # let the file open, so that its masks are reached
         annotation["segmentation"] = _changed(rng, annotation["segmentation"])
     for _ in range(rng.choice((0, 0, 1, 2))):
         content = _changed(rng, content)
@@ -213,7 +213,7 @@ def run_coco(rng: random.Random, folder: Path) -> None:
     path = folder / "coco.json"
     path.write_bytes(damaged(rng, text) if rng.random() < 0.2 else text)
     options = {name: rng.random() < 0.5 for name in ("contiguous", "keep_crowds", "keep_empty", "allow_outside")}
-    _opened(lambda: Coco(folder, path, masks=rng.random() < 0.8, **options))
+    _open_and_read(lambda: Coco(folder, path, masks=rng.random() < 0.8, **options))
 
 
 # --- tables and lists ------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def run_table(rng: random.Random, folder: Path) -> None:
     path = folder / "a.csv"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.5 else data)
     label = rng.choice([1, "n", "name", None, ["n", "x", "name"], 99])
-    _opened(lambda: Csv(path, label=label, header=rng.random() < 0.8, allow_outside=rng.random() < 0.3))
+    _open_and_read(lambda: Csv(path, label=label, header=rng.random() < 0.8, allow_outside=rng.random() < 0.3))
 
 
 def run_list(rng: random.Random, folder: Path) -> None:
@@ -238,4 +238,4 @@ def run_list(rng: random.Random, folder: Path) -> None:
     data = "\n".join(lines).encode("utf-8", "surrogateescape")
     path = folder / "a.txt"
     path.write_bytes(damaged(rng, data) if rng.random() < 0.5 else data)
-    _opened(lambda: ListFile(path, labels=rng.randint(0, 3), allow_outside=rng.random() < 0.3))
+    _open_and_read(lambda: ListFile(path, labels=rng.randint(0, 3), allow_outside=rng.random() < 0.3))

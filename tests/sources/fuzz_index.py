@@ -1,4 +1,4 @@
-"""Damaged and hostile indexes of shards, one at a time: for test_index_fuzz.py, and for longer runs."""
+"""Damaged and hostile indexes of shards: for test_index_trust.py and longer runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VALUES = (None, True, -1, 0, 2**70, 0.5, "", "cls", [], {}, [[]], [None, 1], ["
 
 
 def write_shard(path: Path) -> None:
-    """Samples whose image and label are their number; always of the same size, bytes and time."""
+    """Writes samples whose image and label are their number; always the same size, bytes and time."""
     from tests.sources.writers import example, frame
 
     if path.suffix == ".tar":
@@ -44,7 +44,7 @@ def write_shard(path: Path) -> None:
 
 @functools.cache
 def whole(name: str) -> tuple[bytes, bytes]:
-    """(a shard, its index)"""
+    """Returns (shard, index)."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, name)
         write_shard(path)
@@ -53,7 +53,7 @@ def whole(name: str) -> tuple[bytes, bytes]:
 
 
 def mutate(rng: random.Random, data: bytes) -> bytes:
-    """One to three edits of bytes: a flip, a piece that is cut out, doubled or overwritten, the end cut off."""
+    """One to three edits: flip a bit; delete, double or overwrite a piece; truncate; append."""
     changed = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         begin = rng.randint(0, len(changed))
@@ -75,18 +75,18 @@ def mutate(rng: random.Random, data: bytes) -> bytes:
 
 
 def edit(rng: random.Random, data: bytes) -> bytes:
-    """An edit of fields or of numbers in the arrays, with a checksum that fits, as only this user or root can make."""
+    """Edits fields or array numbers and fixes the checksum, as only this user or root could."""
     _, head, body = data.split(b"\n", 2)
     fields = json.loads(head)
-    place = rng.randrange(8)
-    if place == 0:
+    target = rng.randrange(8)
+    if target == 0:
         fields[rng.choice(list(fields))] = rng.choice(_VALUES)
-    elif place == 1:
+    elif target == 1:
         del fields[rng.choice(list(fields))]
-    elif place == 2:
-        inner = fields[rng.choice(["notes", "lengths"])]
-        inner[rng.choice(list(inner))] = rng.choice(_VALUES)
-    elif place == 3:
+    elif target == 2:
+        section = fields[rng.choice(["notes", "lengths"])]
+        section[rng.choice(list(section))] = rng.choice(_VALUES)
+    elif target == 3:
         lengths = fields["lengths"]
         lengths[rng.choice(list(lengths))] = rng.choice(_NUMBERS)
     else:
@@ -104,34 +104,34 @@ def run_one(rng: random.Random, folder: Path) -> None:
     """Opens and reads a shard beside a mutated index. Leaves nothing in `folder`.
 
     Raises:
-        AssertionError: a label is wrong though the checksum shows the damage, or an index was not made anew.
+        AssertionError: a label is wrong although the checksum shows the damage, or an index was not made again.
     """
     name = rng.choice(sorted(SOURCES))
     shard, index = whole(name)
     is_edit = rng.random() < 0.5
     mutant = (edit if is_edit else mutate)(rng, index)
-    own = Path(tempfile.mkdtemp(dir=folder))
+    case_folder = Path(tempfile.mkdtemp(dir=folder))
     try:
-        path = own / name
+        path = case_folder / name
         path.write_bytes(shard)
         os.utime(path, ns=(10**18, 10**18))
-        place = Path(f"{path}{SUFFIX}")
-        place.write_bytes(mutant)
-        os.chmod(place, 0o644)
+        index_path = Path(f"{path}{SUFFIX}")
+        index_path.write_bytes(mutant)
+        os.chmod(index_path, 0o644)
         try:
             source = SOURCES[name](path)
             for i in range(len(source)):
                 source.path(i)
-            got = [_read(source, i) for i in range(len(source))]
+            samples = [_read(source, i) for i in range(len(source))]
             source.fingerprint()
         except LoaderError:
-            assert is_edit, "an index that is damaged is made anew"
+            assert is_edit, "a damaged index is made again"
             return
         if not is_edit:
-            assert got == [(b"%d" % i, i) for i in range(COUNT)]
-            assert place.read_bytes() == index
+            assert samples == [(b"%d" % i, i) for i in range(COUNT)]
+            assert index_path.read_bytes() == index
     finally:
-        shutil.rmtree(own)
+        shutil.rmtree(case_folder)
 
 
 def _read(source: Any, index: int) -> Any:

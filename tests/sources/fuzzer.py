@@ -1,11 +1,11 @@
-"""Opens and reads damaged data sets, one after another. A process of its own: it may crash.
+"""Opens and reads damaged datasets, one after another. Run it as a separate process: it may crash.
 
     python -m tests.sources.fuzzer tar --seed 7 --count 20000            a campaign
     python -m tests.sources.fuzzer tar --seed 7 --first 123 --count 1    one case of it again
 
-Each case ends within --deadline seconds, and only cuaug's own errors come out of it. Before each case the program
-writes the case's number to --mark, so that whoever started it can tell which one crashed it. At its end it prints, as
-JSON, the longest case in seconds and the most bytes that memory grew by.
+Each case must end within --deadline seconds and raise only cuaug's errors. Before each case the program writes its
+number to --mark, which names the case that crashed it. At the end it prints as JSON the longest case in seconds and the
+largest memory growth in bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A directory with a folder per class: links, folders that cannot be listed, and what counts as a picture."""
+"""A directory with a folder per class: links, unreadable folders, and file extensions of images."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def names(tree: Path) -> list[str]:
     return [os.path.relpath(path, tree) for path in source.paths]
 
 
-def test_the_order_is_that_of_whole_paths_and_hidden_folders_count(tmp_path):
-    """Not torchvision's, which the docstring says."""
+def test_paths_are_sorted_and_hidden_folders_count(tmp_path):
+    """The docstring names the difference to torchvision."""
     for name in ("c/b.jpg", "c/a/x.jpg", "c/a.jpg", "c/.hidden/y.jpg", "c/z.GIF", "c/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     assert names(tmp_path) == ["c/.hidden/y.jpg", "c/a.jpg", "c/a/x.jpg", "c/b.jpg", "c/z.GIF"]
 
 
-def test_links_to_folders_elsewhere(tree):
+def test_links_to_other_folders_are_followed(tree):
     (tree / "ant" / "more").symlink_to(tree / "bee")
     (tree / "cat").symlink_to(tree / "ant" / "deep")
     (tree / "bee" / "4.png").symlink_to("3.png")
@@ -47,15 +47,15 @@ def test_links_to_folders_elsewhere(tree):
 
 
 @pytest.mark.parametrize("link, to", [("ant/up", ".."), ("ant/deep/here", "."), ("ant/deep/up", ".."), ("cat", ".")])
-def test_a_link_to_a_folder_around_it_is_refused(tree, link, to):
+def test_a_link_to_an_ancestor_is_refused(tree, link, to):
     (tree / link).symlink_to(to)
-    with pytest.raises(LoaderError, match=f"'{tree / link}' is a link to a folder that it lies in"):
+    with pytest.raises(LoaderError, match=f"'{tree / link}' is a link to a folder that contains it"):
         Files.from_directory(tree)
 
 
 @pytest.mark.parametrize("to", ["self.png", "1.png/below", "n" * 300], ids=["itself", "in a file", "too long"])
-def test_a_link_to_nothing_is_a_file_that_cannot_be_read(tree, to):
-    """Or nothing at all, where its name is no picture's."""
+def test_a_broken_link_is_an_unreadable_file(tree, to):
+    """Without an image extension it is ignored."""
     for link in ("self", "ant/self", "ant/self.png"):
         (tree / link).symlink_to(to if link.endswith("png") else to.replace("self.png", "self"))
     assert names(tree) == ["ant/1.png", "ant/deep/2.png", "ant/self.png", "bee/3.png"]
@@ -63,8 +63,8 @@ def test_a_link_to_nothing_is_a_file_that_cannot_be_read(tree, to):
         assert [labels.tolist() for _, labels in loader] == [[0, 0, 1]]
 
 
-def test_a_link_that_cannot_be_followed(tree, monkeypatch):
-    """To a folder, perhaps, whose pictures would be left out."""
+def test_a_link_without_permission_is_refused(tree, monkeypatch):
+    """It may lead to a folder whose images would be missing."""
 
     class Entry:
         path, name = f"{tree}/ant/more", "more"
@@ -72,37 +72,37 @@ def test_a_link_that_cannot_be_followed(tree, monkeypatch):
         def is_dir(self) -> bool:
             raise PermissionError(13, "Permission denied", self.path)
 
-    listed = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: contextlib.nullcontext([*listed(path), Entry()]))
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: contextlib.nullcontext([*scandir(path), Entry()]))
     with pytest.raises(LoaderError, match=f"cannot list '{tree}': .*Permission denied: '{tree}/ant/more'"):
         Files.from_directory(tree)
 
 
-def test_folders_deeper_than_calls_may_be(tree):
+def test_folders_deeper_than_the_recursion_limit(tree):
     here = os.open(tree / "bee", os.O_RDONLY)
     for _ in range(1500):
         os.mkdir("d", dir_fd=here)
-        inner = os.open("d", os.O_RDONLY, dir_fd=here)
+        subfolder = os.open("d", os.O_RDONLY, dir_fd=here)
         os.close(here)
-        here = inner
+        here = subfolder
     os.close(os.open("4.png", os.O_CREAT, dir_fd=here))
     os.close(here)
     try:
         found = names(tree)
-    finally:  # it is too deep for shutil, which clears up behind tests
+    finally:  # too deep for shutil, which cleans up after tests
         subprocess.run(["rm", "-r", tree / "bee" / "d"], check=True)
     assert found == ["ant/1.png", "ant/deep/2.png", "bee/3.png", f"bee/{'d/' * 1500}4.png"]
 
 
 @pytest.mark.parametrize("folder", ["", "ant", "ant/deep"])
-def test_a_folder_that_cannot_be_listed(tree, monkeypatch, folder):
-    """It holds pictures that would be left out."""
-    listed = os.scandir
+def test_an_unreadable_folder_is_refused(tree, monkeypatch, folder):
+    """Its images would be missing."""
+    original = os.scandir
 
     def scandir(path):
         if Path(path) == tree / folder:
             raise PermissionError(13, "Permission denied", str(path))
-        return listed(path)
+        return original(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(LoaderError, match=f"cannot list '{tree / folder}': .*Permission denied"):
@@ -110,13 +110,13 @@ def test_a_folder_that_cannot_be_listed(tree, monkeypatch, folder):
 
 
 @pytest.mark.parametrize("ending", ["jfif", "gif", "PPM", "pgm", "pnm", "avif"])
-def test_what_pillow_reads_counts(tmp_path, ending):
-    form = {"jfif": "JPEG", "gif": "GIF", "avif": "AVIF"}.get(ending, "PPM")
+def test_formats_that_pillow_reads_count(tmp_path, ending):
+    image_format = {"jfif": "JPEG", "gif": "GIF", "avif": "AVIF"}.get(ending, "PPM")
     (tmp_path / "ant").mkdir()
     try:
-        Image.new("RGB", (5, 4), color_of(100)).save(tmp_path / "ant" / f"1.{ending}", form)
+        Image.new("RGB", (5, 4), color_of(100)).save(tmp_path / "ant" / f"1.{ending}", image_format)
     except KeyError:
-        pytest.skip("this Pillow is older than its AVIF")
+        pytest.skip("this Pillow has no AVIF")
     with Loader(tmp_path) as loader:
         ((images, _),) = loader
     assert abs(int(images[0, 0, 2, 2]) - 100) < 5

@@ -1,4 +1,4 @@
-"""COCO's annotation files."""
+"""COCO annotation files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def filled() -> np.ndarray:
     return mask
 
 
-def document(**changes: Any) -> dict[str, Any]:
+def annotation_file(**changes: Any) -> dict[str, Any]:
     runs = mask_tools.encode(np.asfortranarray(filled()))
     by_columns = filled().T.reshape(-1)
     ends = np.flatnonzero(np.diff(by_columns)) + 1
@@ -50,7 +50,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 def open_coco(folder: Path, content: Any = None, **options: Any) -> Coco:
     path = folder / "instances.json"
-    path.write_text(json.dumps(document() if content is None else content))
+    path.write_text(json.dumps(annotation_file() if content is None else content))
     return Coco(folder / "images", path, **options)
 
 
@@ -73,15 +73,15 @@ def test_labels(tmp_path):
     }  # fmt: skip
 
 
-def test_null_is_as_what_is_left_out(tmp_path):
-    content = document()
+def test_null_equals_a_missing_field(tmp_path):
+    content = annotation_file()
     content["annotations"][0] |= {"area": None, "iscrowd": None, "keypoints": None}
     label = open_coco(tmp_path, content).label(2)
     assert label["area"].tolist() == [0, 0] and label["iscrowd"].tolist() == [0, 0]
     assert not label["keypoints"][0].any() and label["keypoints"][1].any()
 
 
-def test_labels_are_the_callers_own(tmp_path):
+def test_labels_are_copies(tmp_path):
     source = open_coco(tmp_path, masks=True)
     for value in source.label(2).values():
         if isinstance(value, np.ndarray):
@@ -99,13 +99,13 @@ def test_masks_of_polygons_and_both_kinds_of_runs(tmp_path):
 
 
 def test_masks_of_several_polygons_and_of_none(tmp_path):
-    content = document()
+    content = annotation_file()
     content["annotations"][0]["segmentation"] = [SQUARE, [10.0, 8.0, 14.0, 8.0, 14.0, 10.0, 10.0, 10.0]]
     del content["annotations"][2]["segmentation"]
     one, other = open_coco(tmp_path, content, masks=True).label(2)["masks"]
-    want = filled()
-    want[8:10, 10:14] = 1
-    np.testing.assert_array_equal(one, want)
+    expected = filled()
+    expected[8:10, 10:14] = 1
+    np.testing.assert_array_equal(one, expected)
     assert not other.any()
 
 
@@ -122,7 +122,7 @@ def test_options(tmp_path):
 
 
 @pytest.mark.parametrize("cache", [None, "encoded", "decoded"])
-def test_annotations_of_the_picture_before_its_turn(tmp_path, cache):
+def test_annotations_that_ignore_exif_orientation(tmp_path, cache):
     (tmp_path / "images").mkdir()
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -148,12 +148,12 @@ def test_pickles_and_fingerprint(tmp_path):
     for name, value in source.label(2).items():
         np.testing.assert_array_equal(again.label(2)[name], value)
     for part in ("bbox", "category_id"):
-        content = document()
+        content = annotation_file()
         content["annotations"][0][part] = [2, 3, 6, 5] if part == "bbox" else 3
         assert open_coco(tmp_path, content, masks=True).fingerprint() != source.fingerprint()
 
 
-def wrong(**changes: Any) -> dict[str, Any]:
+def bad_annotation(**changes: Any) -> dict[str, Any]:
     return {"id": 8, "image_id": 5, "category_id": 3, "bbox": [0, 0, 1, 1]} | changes
 
 
@@ -163,27 +163,42 @@ def wrong(**changes: Any) -> dict[str, Any]:
         ({"images": []}, "has no images"),
         (
             {"annotations": [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [0, 0, 1, 1]}]},
-            "annotation 1 is of an ",
+            "annotation 1 refers to a missing image or category",
         ),
-        ({"annotations": [{"id": 1, "image_id": 5, "category_id": 4, "bbox": [0, 0, 1, 1]}]}, "annotation 1 is of an "),
+        (
+            {"annotations": [{"id": 1, "image_id": 5, "category_id": 4, "bbox": [0, 0, 1, 1]}]},
+            "annotation 1 refers to a missing image or category",
+        ),
         ({"annotations": [{"id": 1, "image_id": 5, "category_id": 3}]}, "annotation 1 has no bbox of 4 numbers: None"),
-        ({"images": [{"id": 1}]}, "not a file of COCO's instances: KeyError: 'file_name'"),
+        ({"images": [{"id": 1}]}, "no COCO instances file: KeyError: 'file_name'"),
         ({"images": [{"id": 1}, {"id": 1}]}, "two images have the same id"),
-        ({"categories": 3}, "not a file of COCO's instances: TypeError"),
-        ({"annotations": [wrong(bbox=[1, 2, -3, 4])]}, r"annotation 8, of '5.jpg', has the bbox \[1, 2, -3, 4\]: "),
-        ({"annotations": [wrong(), wrong(id=9, bbox=[1, 2, 3, math.nan])]}, r"annotation 9, of .* bbox .*nan\]: "),
-        ({"annotations": [wrong(bbox=[1, 2, 3, 4, 5])] * 4}, r"annotation 8 has no bbox of 4 numbers: .*4, 5\]"),
-        ({"annotations": [wrong(), wrong(id=9, bbox=[])]}, r"annotation 9 has no bbox of 4 numbers: \[\]"),
-        ({"annotations": [wrong(keypoints=[1, math.inf, 2])]}, r"annotation 8, .* keypoints \[1, inf, 2\]: "),
-        ({"annotations": [wrong(area=1e300)]}, r"annotation 8, .* area 1e\+300: "),
+        ({"categories": 3}, "no COCO instances file: TypeError"),
+        (
+            {"annotations": [bad_annotation(bbox=[1, 2, -3, 4])]},
+            r"annotation 8, of '5.jpg', has the bbox \[1, 2, -3, 4\]: ",
+        ),
+        (
+            {"annotations": [bad_annotation(), bad_annotation(id=9, bbox=[1, 2, 3, math.nan])]},
+            r"annotation 9, of .* bbox .*nan\]: ",
+        ),
+        (
+            {"annotations": [bad_annotation(bbox=[1, 2, 3, 4, 5])] * 4},
+            r"annotation 8 has no bbox of 4 numbers: .*4, 5\]",
+        ),
+        (
+            {"annotations": [bad_annotation(), bad_annotation(id=9, bbox=[])]},
+            r"annotation 9 has no bbox of 4 numbers: \[\]",
+        ),
+        ({"annotations": [bad_annotation(keypoints=[1, math.inf, 2])]}, r"annotation 8, .* keypoints \[1, inf, 2\]: "),
+        ({"annotations": [bad_annotation(area=1e300)]}, r"annotation 8, .* area 1e\+300: "),
     ],
 )
-def test_files_that_are_not_right(tmp_path, change, message):
+def test_invalid_annotations_are_refused(tmp_path, change, message):
     with pytest.raises(LoaderError, match=message):
-        open_coco(tmp_path, document(**({"annotations": []} | change)))
+        open_coco(tmp_path, annotation_file(**({"annotations": []} | change)))
 
 
-def test_files_that_are_no_annotations(tmp_path):
+def test_other_files_are_refused(tmp_path):
     with pytest.raises(LoaderError, match=r"cannot read .*none\.json"):
         Coco(tmp_path, tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{")
@@ -193,13 +208,13 @@ def test_files_that_are_no_annotations(tmp_path):
     with pytest.raises(LoaderError, match=r"bad\.json' is not JSON"):
         Coco(tmp_path, tmp_path / "bad.json")
     for content in (5, True, "images", []):
-        with pytest.raises(LoaderError, match=r"instances\.json' is not a file of COCO's instances: "):
+        with pytest.raises(LoaderError, match=r"instances\.json' is no COCO instances file: "):
             open_coco(tmp_path, content)
     with pytest.raises(LoaderError, match="it has no 'annotations'"):
         open_coco(tmp_path, {"images": []})
-    content = document()
+    content = annotation_file()
     content["annotations"][2]["segmentation"]["size"] = [H, W + 1]
-    with pytest.raises(DecodeError, match=r"the annotations claim 12 x 16 pixels, but a mask of it has \[12, 17\]"):
+    with pytest.raises(DecodeError, match=r"the annotations claim 12 x 16 pixels, but a mask has \[12, 17\]"):
         open_coco(tmp_path, content, masks=True).label(2)
 
 
@@ -219,10 +234,10 @@ def test_files_that_are_no_annotations(tmp_path):
         ("annotations", "keypoints", [1, 2, 10**400] * 3),
     ],
 )
-def test_values_that_no_file_has(tmp_path, part, field, value):
-    content = document()
+def test_impossible_values_are_refused(tmp_path, part, field, value):
+    content = annotation_file()
     content[part][2][field] = value
-    with pytest.raises(LoaderError, match=r"instances\.json' is not a file of COCO's instances: "):
+    with pytest.raises(LoaderError, match=r"instances\.json' is no COCO instances file: "):
         open_coco(tmp_path, content)
 
 
@@ -235,7 +250,7 @@ def test_values_that_no_file_has(tmp_path, part, field, value):
         [[0.0, 0.0, 2e6, 1.0] * 10],
         [[math.nan] * 6],
         [["a"] * 6],
-        [[4.0, 3.0], [9.0, 3.0], [9.0, 6.0]],  # points: these were no polygons, and the mask was empty
+        [[4.0, 3.0], [9.0, 3.0], [9.0, 6.0]],  # a list of points once gave an empty mask
         SQUARE,
         [None],
         5,
@@ -260,12 +275,12 @@ def test_values_that_no_file_has(tmp_path, part, field, value):
     ],
     ids=lambda segmentation: f"{segmentation!r:.40}",
 )
-def test_segmentations_that_make_no_mask_cost_one_sample(tmp_path, segmentation):
-    """And neither the process, as coordinates of 1e9 did, nor the epoch."""
+def test_an_invalid_segmentation_damages_one_sample(tmp_path, segmentation):
+    """Coordinates of 1e9 once ended the process."""
     (tmp_path / "images").mkdir()
     for number in (5, 6, 7):
         Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
-    content = document()
+    content = annotation_file()
     content["annotations"][1]["segmentation"] = segmentation
     source = open_coco(tmp_path, content, masks=True)
     with pytest.raises(DecodeError, match=r"the segmentation of annotation 11 makes no mask: "):
@@ -274,15 +289,15 @@ def test_segmentations_that_make_no_mask_cost_one_sample(tmp_path, segmentation)
         assert next(iter(loader)).indices.tolist() == [1, 2]
 
 
-def test_sizes_that_the_file_does_not_tell(tmp_path):
-    content = document()
+def test_unknown_image_sizes(tmp_path):
+    content = annotation_file()
     content["images"][1] |= {"height": None, "width": 0}
     (tmp_path / "images").mkdir()
     for number in (5, 6, 7):
         Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg")
     with Loader(open_coco(tmp_path, content), batch_size=3) as loader:
         assert len(next(iter(loader)).labels) == 3
-    with pytest.raises(LoaderError, match=r"masks need the size of '6\.jpg', of which height or width is 0 or null"):
+    with pytest.raises(LoaderError, match=r"masks need the size of '6\.jpg', but its height or width is 0 or null"):
         open_coco(tmp_path, content, masks=True)
 
 
@@ -291,29 +306,29 @@ def test_sizes_that_the_file_does_not_tell(tmp_path):
 _sides = st.integers(1, 40)
 
 
-def drawn(segment: Any, height: int, width: int) -> np.ndarray:
+def draw_mask(segment: Any, height: int, width: int) -> np.ndarray:
     mask = np.zeros((height, width), dtype=np.uint8)
     draw(segment, mask)
     return mask
 
 
 @given(_sides, _sides, st.data())
-def test_runs_are_pycocotools(height, width, data):
+def test_runs_match_pycocotools(height, width, data):
     bits = data.draw(st.lists(st.booleans(), min_size=height * width, max_size=height * width))
     mask = np.array(bits, dtype=np.uint8).reshape(height, width)
     packed = mask_tools.encode(np.asfortranarray(mask))["counts"].decode()
-    np.testing.assert_array_equal(drawn({"size": [height, width], "counts": packed}, height, width), mask)
+    np.testing.assert_array_equal(draw_mask({"size": [height, width], "counts": packed}, height, width), mask)
     by_columns = np.concatenate([[0], mask.T.reshape(-1)])
     counts = np.diff([0, *np.flatnonzero(np.diff(by_columns)), mask.size]).tolist()
-    np.testing.assert_array_equal(drawn({"counts": counts}, height, width), mask)
+    np.testing.assert_array_equal(draw_mask({"counts": counts}, height, width), mask)
 
 
-def test_long_runs_are_pycocotools():
-    """Numbers of several characters, and differences below 0."""
+def test_long_runs_match_pycocotools():
+    """Run lengths of several characters, and negative differences."""
     mask = np.zeros((700, 900), dtype=np.uint8)
     mask[3:650, 7:9], mask[1:3, 500:], mask[699, 899] = 1, 1, 1
     packed = mask_tools.encode(np.asfortranarray(mask))
-    np.testing.assert_array_equal(drawn({"counts": packed["counts"].decode()}, 700, 900), mask)
+    np.testing.assert_array_equal(draw_mask({"counts": packed["counts"].decode()}, 700, 900), mask)
 
 
 _coordinates = st.one_of(
@@ -322,21 +337,21 @@ _coordinates = st.one_of(
 
 
 @given(_sides, _sides, st.lists(st.lists(_coordinates, min_size=6, max_size=24), min_size=1, max_size=4))
-def test_polygons_are_pycocotools(height, width, polygons):
+def test_polygons_match_pycocotools(height, width, polygons):
     want = mask_tools.decode(mask_tools.merge(mask_tools.frPyObjects(polygons, height, width)))
-    np.testing.assert_array_equal(drawn(polygons, height, width), want)
+    np.testing.assert_array_equal(draw_mask(polygons, height, width), want)
 
 
-def test_a_large_polygon_is_pycocotools():
+def test_a_large_polygon_matches_pycocotools():
     angles = np.linspace(0, 40 * np.pi, 3000)
     polygon = np.stack([900 + angles * 7 * np.cos(angles), 700 + angles * 6 * np.sin(angles)], axis=1).ravel().tolist()
     want = mask_tools.decode(mask_tools.merge(mask_tools.frPyObjects([polygon], 1300, 1800)))
-    np.testing.assert_array_equal(drawn([polygon], 1300, 1800), want)
+    np.testing.assert_array_equal(draw_mask([polygon], 1300, 1800), want)
 
 
 @pytest.mark.parametrize("claim", [{"height": 60_000, "width": 60_000}, {"height": 2**31, "width": 2}])
-def test_a_size_that_is_claimed_costs_one_sample_and_no_memory(tmp_path, claim):
-    content = document()
+def test_a_huge_claimed_size_damages_one_sample_and_allocates_nothing(tmp_path, claim):
+    content = annotation_file()
     content["images"][2] |= claim
     content["annotations"][0]["segmentation"] = [[0, 0, 60_000, 0, 60_000, 60_000, 0, 60_000]]
     source = open_coco(tmp_path, content, masks=True)
@@ -345,7 +360,7 @@ def test_a_size_that_is_claimed_costs_one_sample_and_no_memory(tmp_path, claim):
     assert source.label(0)["masks"].shape == (1, H, W)
 
 
-def test_the_masks_of_a_picture_are_limited_together(tmp_path):
+def test_max_bytes_limits_all_masks_of_an_image_together(tmp_path):
     source = open_coco(tmp_path, masks=True)
     source.max_bytes = 2 * H * W - 1
     with pytest.raises(DecodeError, match=r"the masks of 2 instances take 384 bytes, above the limit max_bytes=383"):

@@ -1,4 +1,4 @@
-"""What all sources promise: right samples from any thread and process, names, fingerprints, and use in a Loader."""
+"""Properties of all sources: samples from any thread and process, paths, fingerprints, and use in a Loader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def source(kind, tmp_path) -> sources.Source:
 
 
 def number_of(data) -> int:
-    """Which picture it is."""
+    """The number that an image encodes."""
     if isinstance(data, np.ndarray) and data.ndim > 1:
         pixels = data
     else:
@@ -50,16 +50,16 @@ def number_of(data) -> int:
 
 
 def read_all(source: sources.Source, threads: int = 4, rounds: int = 3) -> dict:
-    """{picture: label}, read by several threads, each sample several times."""
+    """{image number: label}; several threads read each sample several times."""
     indices = list(range(len(source))) * rounds
     with ThreadPoolExecutor(threads) as pool:
-        read = list(pool.map(source.read, indices))
+        results = list(pool.map(source.read, indices))
     if hasattr(source, "label"):
-        assert all(_same(label, source.label(i)) for i, (_, label) in zip(indices, read, strict=True))
-    return {number_of(data): label for data, label in read}
+        assert all(_is_same(label, source.label(i)) for i, (_, label) in zip(indices, results, strict=True))
+    return {number_of(data): label for data, label in results}
 
 
-def _same(a, b) -> bool:
+def _is_same(a, b) -> bool:
     return a == b and type(a) is type(b)
 
 
@@ -70,33 +70,31 @@ def expected(kind: Kind) -> dict:
 # --- threads and processes -------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_source(source):
+def test_it_implements_source(source):
     assert isinstance(source, sources.Source) and len(source) == 12
     assert sources.open_source(source) is source
 
 
-def test_its_repr_is_one_line_of_what_there_is(source):
+def test_repr_is_one_line(source):
     name, classes = type(source).__name__, getattr(source, "classes", None)
-    within = f" in {len(classes)} classes" if classes else ""
-    begin = f"{name}(12 samples{within}, "
-    if isinstance(getattr(source, "sources", None), list):  # its first is the first one's
+    in_classes = f" in {len(classes)} classes" if classes else ""
+    begin = f"{name}(12 samples{in_classes}, "
+    if isinstance(getattr(source, "sources", None), list):
         assert repr(source).startswith(f"{begin}of {source.sources[0]!r}")
     else:
         assert repr(source) == str(source) == f"{begin}the first {source.path(0)!r})"
 
 
-def test_reprs_of_sources_made_of_others(tmp_path):
+def test_reprs_of_composite_sources(tmp_path):
     KINDS["files"].write(tmp_path, samples())
     one = KINDS["files"].open(tmp_path)
-    inner = repr(one)
-    assert (
-        repr(sources.ChecksumSource(one, sources.ChecksumSource.compute(one)))
-        == f"ChecksumSource(12 samples, of {inner})"
-    )
-    part = sources.open_source(torch.utils.data.Subset(one, [3]))
-    assert repr(part) == f"SubsetSource(1 sample, of {inner})"
-    joined = sources.open_source(torch.utils.data.ConcatDataset([one, part, one, one, one]))
-    assert repr(joined) == f"ConcatSource(49 samples, of {inner}, {part!r}, {inner} and 2 more)"
+    one_repr = repr(one)
+    checked = sources.ChecksumSource(one, sources.ChecksumSource.compute(one))
+    assert repr(checked) == f"ChecksumSource(12 samples, of {one_repr})"
+    subset = sources.open_source(torch.utils.data.Subset(one, [3]))
+    assert repr(subset) == f"SubsetSource(1 sample, of {one_repr})"
+    concat = sources.open_source(torch.utils.data.ConcatDataset([one, subset, one, one, one]))
+    assert repr(concat) == f"ConcatSource(49 samples, of {one_repr}, {subset!r}, {one_repr} and 2 more)"
 
 
 def test_every_sample_from_several_threads(kind, source):
@@ -104,11 +102,11 @@ def test_every_sample_from_several_threads(kind, source):
 
 
 @pytest.mark.slow
-def test_after_a_fork_while_threads_read(kind, source):
-    """The child has copies of locks and open files, which the parent's threads are using right now."""
+def test_a_forked_child_reads_while_parent_threads_read(kind, source):
+    """The child inherits locks and open files that the parent's threads are using."""
     stop = threading.Event()
 
-    def use() -> None:
+    def keep_reading() -> None:
         for i in itertools.cycle(range(len(source))):
             if stop.is_set():
                 return
@@ -117,9 +115,9 @@ def test_after_a_fork_while_threads_read(kind, source):
     def check() -> None:
         os._exit(0 if read_all(source) == expected(kind) else 1)
 
-    users = [threading.Thread(target=use) for _ in range(3)]
-    for user in users:
-        user.start()
+    threads = [threading.Thread(target=keep_reading) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     try:
         for _ in range(4):
             child = multiprocessing.get_context("fork").Process(target=check)
@@ -130,13 +128,13 @@ def test_after_a_fork_while_threads_read(kind, source):
             assert code == 0, "the child hangs" if code is None else f"the child's exit code is {code}"
     finally:
         stop.set()
-        for user in users:
-            user.join()
-    assert read_all(source) == expected(kind), "and the parent goes on"
+        for thread in threads:
+            thread.join()
+    assert read_all(source) == expected(kind), "the parent reads on"
 
 
-def test_pickled(kind, source):
-    """Before and after it has read, it pickles without what it has open."""
+def test_pickle_before_and_after_reading(kind, source):
+    """Open files are not pickled."""
     fresh = pickle.loads(pickle.dumps(source))
     assert read_all(fresh) == expected(kind)
     used = pickle.loads(pickle.dumps(fresh))
@@ -144,8 +142,8 @@ def test_pickled(kind, source):
 
 
 @pytest.mark.slow
-def test_pickled_to_another_process(tmp_path):
-    """All kinds in one process, since starting one takes seconds."""
+def test_pickle_to_another_process(tmp_path):
+    """One process reads all kinds, since starting one takes seconds."""
     opened = {}
     for name, kind in KINDS.items():
         if kind.shared:
@@ -154,17 +152,17 @@ def test_pickled_to_another_process(tmp_path):
             kind.write(folder, samples())
             opened[name] = kind.open(folder)
             opened[name].read(0)
-    wanted = {name: (expected(KINDS[name]), source.fingerprint()) for name, source in opened.items()}
+    results = {name: (expected(KINDS[name]), source.fingerprint()) for name, source in opened.items()}
     program = (
         "import pickle, sys\n"
         "from tests.sources.test_every_source import read_all\n"
-        "opened, wanted = pickle.load(sys.stdin.buffer)\n"
+        "opened, results = pickle.load(sys.stdin.buffer)\n"
         "for name, source in opened.items():\n"
-        "    assert (read_all(source), source.fingerprint()) == wanted[name], name\n"
+        "    assert (read_all(source), source.fingerprint()) == results[name], name\n"
         "print(len(opened))\n"
     )
-    given = pickle.dumps((opened, wanted))
-    done = subprocess.run([sys.executable, "-c", program], input=given, cwd=ROOT, capture_output=True, timeout=120)
+    data = pickle.dumps((opened, results))
+    done = subprocess.run([sys.executable, "-c", program], input=data, cwd=ROOT, capture_output=True, timeout=120)
     assert (done.returncode, done.stdout.strip()) == (0, str(len(opened)).encode()), done.stderr.decode()
 
 
@@ -176,20 +174,20 @@ def test_paths_name_samples(kind, source):
     assert len(set(names)) == len(names) and all(isinstance(name, str) for name in names)
 
 
-def test_a_fingerprint_is_the_same_wherever_the_data_set_lies(kind, tmp_path):
+def test_a_fingerprint_does_not_depend_on_the_folder(kind, tmp_path):
     first, second = tmp_path / "first", tmp_path / "elsewhere" / "second"
     for folder in (first, second):
         folder.mkdir(parents=True)
         kind.write(folder, samples())
-    prints = {kind.open(first).fingerprint(), kind.open(second).fingerprint()}
+    fingerprints = {kind.open(first).fingerprint(), kind.open(second).fingerprint()}
     if kind.shared:
         shutil.move(first, tmp_path / "moved")
-        prints.add(kind.open(tmp_path / "moved").fingerprint())
-    (fingerprint,) = prints
+        fingerprints.add(kind.open(tmp_path / "moved").fingerprint())
+    (fingerprint,) = fingerprints
     assert len(fingerprint) == 64 and int(fingerprint, 16)
 
 
-def test_an_origin_tells_where_it_lies_and_is_the_same_when_opened_again(kind, tmp_path):
+def test_a_cache_key_depends_on_the_folder_alone(kind, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -199,27 +197,27 @@ def test_an_origin_tells_where_it_lies_and_is_the_same_when_opened_again(kind, t
     assert str(first) in cache_key and json.dumps(cache_key)
 
 
-def changed(what: str) -> list[Sample]:
-    these = samples()
-    if what == "label":
-        these[5] = these[5]._replace(label=these[6].label)
-    elif what == "name":
-        these[5] = these[5]._replace(name="0005b")
-    elif what == "fewer":
-        these.pop()
-    elif what == "exchanged labels":
-        a, b = these[5], these[6]
-        these[5], these[6] = a._replace(label=b.label), b._replace(label=a.label)
-    return these
+def changed_samples(change: str) -> list[Sample]:
+    changed = samples()
+    if change == "label":
+        changed[5] = changed[5]._replace(label=changed[6].label)
+    elif change == "name":
+        changed[5] = changed[5]._replace(name="0005b")
+    elif change == "fewer":
+        changed.pop()
+    elif change == "exchanged labels":
+        a, b = changed[5], changed[6]
+        changed[5], changed[6] = a._replace(label=b.label), b._replace(label=a.label)
+    return changed
 
 
-@pytest.mark.parametrize("what", ["label", "name", "fewer", "exchanged labels"])
-def test_a_fingerprint_tells_other_samples(kind, tmp_path, what):
-    if what == "name" and not kind.has_names:
-        pytest.skip("it holds no names")
-    for folder, these in (("a", samples()), ("b", changed(what))):
+@pytest.mark.parametrize("change", ["label", "name", "fewer", "exchanged labels"])
+def test_other_samples_have_another_fingerprint(kind, tmp_path, change):
+    if change == "name" and not kind.has_names:
+        pytest.skip("this format holds no names")
+    for folder, content in (("a", samples()), ("b", changed_samples(change))):
         (tmp_path / folder).mkdir()
-        kind.write(tmp_path / folder, these)
+        kind.write(tmp_path / folder, content)
     assert kind.open(tmp_path / "a").fingerprint() != kind.open(tmp_path / "b").fingerprint()
 
 
@@ -227,13 +225,13 @@ def test_a_fingerprint_tells_other_samples(kind, tmp_path, what):
 
 
 def test_in_a_loader(kind, source):
-    wanted = expected(kind)
+    labels_by_number = expected(kind)
     with Loader(source, batch_size=5, shuffle=True, threads=3) as loader:
         seen = {}
         for images, labels in loader:
             for k, number in enumerate(numbers_of(images)):
                 seen[number] = {n: v[k] for n, v in labels.items()} if isinstance(labels, dict) else labels[k]
-    assert {n: _plain(label) for n, label in seen.items()} == wanted
+    assert {n: _plain(label) for n, label in seen.items()} == labels_by_number
 
 
 def _plain(label):
@@ -242,11 +240,11 @@ def _plain(label):
     return label.item() if isinstance(label, torch.Tensor) else label
 
 
-def test_a_state_of_another_data_set_is_refused(kind, tmp_path):
+def test_a_state_of_another_dataset_is_refused(kind, tmp_path):
     loaders = []
-    for folder, these in (("a", samples()), ("b", changed("label"))):
+    for folder, content in (("a", samples()), ("b", changed_samples("label"))):
         (tmp_path / folder).mkdir()
-        kind.write(tmp_path / folder, these)
+        kind.write(tmp_path / folder, content)
         loaders.append(Loader(kind.open(tmp_path / folder), batch_size=4))
     next(iter(loaders[0]))
     with pytest.raises(LoaderError, match="fingerprint of the source"):

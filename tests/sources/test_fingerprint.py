@@ -1,4 +1,4 @@
-"""Fingerprints: equal for equal data, different for different data, quick for many samples."""
+"""Fingerprints: equal for equal data, different for different data, fast for many samples."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cuaug.sources import Files
-from cuaug.sources._columns import Columns
-from cuaug.sources._fingerprint import fingerprint, relative
+from cuaug.sources._fingerprint import fingerprint, relative_paths
+from cuaug.sources._labels import LabelColumns
 
 _plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.text(), st.binary()),
-    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(), inner, max_size=4)),
+    lambda items: st.one_of(st.lists(items, max_size=4), st.dictionaries(st.text(), items, max_size=4)),
     max_leaves=8,
 )
 
 
 def canonical(value):
-    """What counts as the same: numbers by value within lists, as NumPy sees these."""
+    """A form that is equal for equal data: numbers in lists compare by value, as in NumPy."""
     if isinstance(value, dict):
         return "dict", [(key, canonical(item)) for key, item in value.items()]
     if isinstance(value, (str, bytes)) or value is None:
@@ -41,7 +41,7 @@ def canonical(value):
 
 
 @given(_plain, _plain)
-def test_equal_if_and_only_if_the_data_are(a, b):
+def test_equal_exactly_if_the_data_are_equal(a, b):
     assert (fingerprint("x", a) == fingerprint("x", b)) == (canonical(a) == canonical(b))
     assert fingerprint("x", a) == fingerprint("x", a) != fingerprint("y", a)
 
@@ -65,7 +65,7 @@ def test_equal_if_and_only_if_the_data_are(a, b):
         ([np.zeros((300, 300))], [np.eye(300)]),
     ],
 )
-def test_different(a, b):
+def test_different_data(a, b):
     assert fingerprint("x", a) != fingerprint("x", b)
 
 
@@ -85,32 +85,33 @@ def test_different(a, b):
         [[torch.tensor([1, 2]), torch.tensor([3, 4])], [[1, 2], [3, 4]]],
     ],
 )
-def test_however_they_are_kept(values):
+def test_equal_values_in_different_containers(values):
     assert len({fingerprint("x", value) for value in values}) == 1
 
 
-def test_columns_tell_all_fields():
-    prints = {fingerprint("x", Columns({"a": a, "b": b})) for a in ([1, 2], [1, 3]) for b in (["x", "y"], ["x", "z"])}
-    assert len(prints) == 4
+def test_all_columns_count():
+    columns = [LabelColumns({"a": a, "b": b}) for a in ([1, 2], [1, 3]) for b in (["x", "y"], ["x", "z"])]
+    assert len({fingerprint("x", labels) for labels in columns}) == 4
 
 
 _words = st.text(st.characters(exclude_characters="/", exclude_categories=["Cs"]), min_size=1, max_size=4)
 
 
 @given(st.lists(st.lists(_words, min_size=1, max_size=4), min_size=1), st.lists(_words, max_size=3))
-def test_relative_paths_forget_where_the_folder_lies(paths, folder):
+def test_relative_paths_do_not_depend_on_the_folder(paths, folder):
     here = ["/".join(parts) for parts in paths]
     there = ["/" + "/".join([*folder, *parts]) for parts in paths]
-    assert relative(here) == relative(there)
-    common = here[0][: len(here[0]) - len(relative(here)[0])]
-    assert [common + path for path in relative(here)] == here and (not common or common.endswith("/"))
-    firsts = {path.split("/")[0] for path in relative(here) if "/" in path}
-    assert len(firsts) != 1 or len(relative(here)) != sum("/" in path for path in relative(here)), "no deeper folder"
+    relative = relative_paths(here)
+    assert relative == relative_paths(there)
+    common = here[0][: len(here[0]) - len(relative[0])]
+    assert [common + path for path in relative] == here and (not common or common.endswith("/"))
+    first_folders = {path.split("/")[0] for path in relative if "/" in path}
+    assert len(first_folders) != 1 or len(relative) != sum("/" in path for path in relative), "no deeper folder"
 
 
 @pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process():
-    """No address and no order of a set or hash is in it."""
+    """It contains no address and no order of a set or hash."""
     program = (
         "from cuaug.sources import Files\n"
         "labels = [{'a': 'x', 'b': [1, None]}, {'a': 'y', 'b': [2.5, 'z']}]\n"
@@ -122,8 +123,8 @@ def test_a_fingerprint_is_the_same_in_every_process():
 
 
 @pytest.mark.slow
-def test_of_a_million_files():
-    """It is made once, when first asked for. The limit is generous; ten million take ten times this."""
+def test_a_million_files_take_seconds_once():
+    """The result is cached. The limit is generous; ten million files take ten times as long."""
     paths = [f"/data/train/n{i % 1000:08d}/n{i % 1000:08d}_{i}.JPEG" for i in range(1_000_000)]
     source = Files(paths, [i % 1000 for i in range(1_000_000)])
     start = time.perf_counter()

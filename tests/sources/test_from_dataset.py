@@ -1,4 +1,4 @@
-"""Datasets: every kind of item, thread safety by a lock, and items that are no images."""
+"""Datasets: every kind of item, the lock, and items that are no images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, Te
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import FromDataset
 from tests.loader.pictures import numbers_of, photo, png
-from tests.sources.writers import Pictures, samples, write_files
+from tests.sources.writers import ImageDataset, samples, write_files
 
 PIXELS = photo(6, 9).copy()
 
@@ -40,7 +40,7 @@ def encoded() -> bytes:
     return out.getvalue()
 
 
-def first(item, **options):
+def read_first(item, **options):
     return FromDataset(Items(item), **options).read(0)
 
 
@@ -76,10 +76,10 @@ def test_kinds_of_images(image, options):
     assert labels.tolist() == [3]
 
 
-def test_pillow_images_of_more_bits():
-    """As from files: 16 bits become 8, and 32 bits have no range."""
+def test_pillow_images_with_more_bits():
+    """As from files: 16 bits become 8; 32 bits are refused, since they have no fixed range."""
     deep = Image.fromarray(np.arange(54, dtype=np.uint16).reshape(6, 9) * 1200)
-    assert first((deep, 0))[0][..., 0].tolist() == (np.asarray(deep) >> 8).tolist()
+    assert read_first((deep, 0))[0][..., 0].tolist() == (np.asarray(deep) >> 8).tolist()
     for mode in ("I", "F"):
         loader = Loader(Items((Image.new(mode, (9, 6)), 0)))
         with loader, pytest.raises(DecodeError, match=r"'Items\[0\]' \(sample 0\): 32-bit"):
@@ -94,14 +94,14 @@ def test_paths(tmp_path, as_type):
     np.testing.assert_array_equal(images[0].permute(1, 2, 0).numpy(), PIXELS)
 
 
-def test_what_hugging_face_has_not_decoded(tmp_path):
-    """Its Image(decode=False) makes {"bytes", "path"} of an image: either, or bytes and the name that they had."""
+def test_undecoded_hugging_face_images(tmp_path):
+    """Image(decode=False) gives {"bytes", "path"}: one of them, or both with the original name."""
     path = str(tmp_path / "a.png")
-    assert first({"image": {"bytes": encoded(), "path": None}, "label": 4}) == (encoded(), 4)
-    assert first({"image": {"bytes": encoded(), "path": "a.png"}, "label": 4}) == (encoded(), 4)
-    assert first({"image": {"bytes": None, "path": path}, "label": 4}) == (path, 4)
-    with pytest.raises(LoaderError, match="has as its image a None"):
-        first({"image": {"bytes": None, "path": None}, "label": 4})
+    assert read_first({"image": {"bytes": encoded(), "path": None}, "label": 4}) == (encoded(), 4)
+    assert read_first({"image": {"bytes": encoded(), "path": "a.png"}, "label": 4}) == (encoded(), 4)
+    assert read_first({"image": {"bytes": None, "path": path}, "label": 4}) == (path, 4)
+    with pytest.raises(LoaderError, match="has the image None"):
+        read_first({"image": {"bytes": None, "path": None}, "label": 4})
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ def test_what_hugging_face_has_not_decoded(tmp_path):
     ids=["H W", "H W 1", "tensor H W", "tensor 1 H W"],
 )
 def test_gray(image):
-    data, _ = first((image, 0))
+    data, _ = read_first((image, 0))
     assert data.reshape(6, 9).tolist() == PIXELS[..., 0].tolist() and isinstance(data, np.ndarray)
 
 
 @pytest.mark.parametrize(
-    ("image", "what", "hint"),
+    ("image", "description", "hint"),
     [
-        (torch.zeros(3, 4, 5), r"Tensor of shape \(3, 4, 5\) and type torch.float32", "without ToTensor"),
-        (PIXELS / 255, r"ndarray of shape \(6, 9, 3\) and type float64", "without ToTensor"),
+        (torch.zeros(3, 4, 5), r"Tensor of shape \(3, 4, 5\) and type torch.float32", "remove ToTensor"),
+        (PIXELS / 255, r"ndarray of shape \(6, 9, 3\) and type float64", "remove ToTensor"),
         (PIXELS.transpose(2, 0, 1), r"ndarray of shape \(3, 6, 9\) and type uint8", r"image.transpose\(1, 2, 0\)$"),
         (np.dstack([PIXELS, PIXELS]), r"ndarray of shape \(6, 9, 6\)", ""),
         (torch.from_numpy(PIXELS), r"Tensor of shape \(6, 9, 3\) and type torch.uint8", 'tensor_layout="HWC"'),
@@ -133,38 +133,38 @@ def test_gray(image):
         *("None", "number"),
     ],
 )
-def test_what_is_no_image(image, what, hint):
-    """It is named as the Dataset gave it; how to change it is said where that is known."""
-    with pytest.raises(LoaderError, match=rf"item 0 of Items has as its image a {what}.*{hint}") as caught:
-        first((image, 0))
-    said = str(caught.value)
-    assert [text in said for text in ("ToTensor", "tensor_layout", "transpose")] == [
+def test_invalid_images_are_refused(image, description, hint):
+    """The message describes the item, and the fix if it is known."""
+    with pytest.raises(LoaderError, match=rf"item 0 of Items has the image {description}.*{hint}") as caught:
+        read_first((image, 0))
+    message = str(caught.value)
+    assert [text in message for text in ("ToTensor", "tensor_layout", "transpose")] == [
         text in hint for text in ("ToTensor", "tensor_layout", "transpose")
     ]
     with Loader(Items((image, 0)), on_error="skip") as loader, pytest.raises(LoaderError):
         next(iter(loader))
 
 
-def test_a_tensor_that_is_not_as_tensor_layout_says():
+def test_a_tensor_of_another_layout_than_tensor_layout():
     with pytest.raises(
         LoaderError, match=r'Tensor of shape \(3, 6, 9\) .*: FromDataset\(\.\.\., tensor_layout="CHW"\)$'
     ):
-        first((torch.from_numpy(PIXELS).permute(2, 0, 1), 0), tensor_layout="HWC")
+        read_first((torch.from_numpy(PIXELS).permute(2, 0, 1), 0), tensor_layout="HWC")
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def test_labels():
-    assert first((b"i", 7)) == first([b"i", 7]) == (b"i", 7)
-    assert first((b"i", 7, "x", 2.5)) == (b"i", (7, "x", 2.5))
-    assert first((b"i",)) == first(b"i") == (b"i", 0)
-    assert first((b"i", (1, 2))) == (b"i", (1, 2))
+    assert read_first((b"i", 7)) == read_first([b"i", 7]) == (b"i", 7)
+    assert read_first((b"i", 7, "x", 2.5)) == (b"i", (7, "x", 2.5))
+    assert read_first((b"i",)) == read_first(b"i") == (b"i", 0)
+    assert read_first((b"i", (1, 2))) == (b"i", (1, 2))
     source = FromDataset(Items(b"a", b"b"))
     assert source.read(1) == (b"b", 1)
 
 
-def test_extra_fields_in_a_batch():
+def test_further_fields_in_a_batch():
     items = [(png(i), i, f"name {i}", {"box": [i, i + 1]}) for i in range(3)]
     with Loader(Items(*items), batch_size=3) as loader:
         ((images, (numbers, names, boxes)),) = loader
@@ -174,27 +174,24 @@ def test_extra_fields_in_a_batch():
 
 def test_dicts():
     item = {"image": b"i", "label": 4, "name": "x"}
-    assert first(item) == (b"i", 4)
-    assert first(item, label=["label", "name"]) == (b"i", {"label": 4, "name": "x"})
-    assert first(item, label=None) == (b"i", 0)
-    assert first({"img": b"i", "fine": 4}, image="img", label="fine") == (b"i", 4)
-    with pytest.raises(LoaderError, match=r"item 0 of Items has no 'label', but 'img', 'fine': say which are"):
-        first({"img": b"i", "fine": 4}, image="img")
+    assert read_first(item) == (b"i", 4)
+    assert read_first(item, label=["label", "name"]) == (b"i", {"label": 4, "name": "x"})
+    assert read_first(item, label=None) == (b"i", 0)
+    assert read_first({"img": b"i", "fine": 4}, image="img", label="fine") == (b"i", 4)
+    with pytest.raises(LoaderError, match=r"item 0 of Items has no 'label'; it has 'img', 'fine': name the image"):
+        read_first({"img": b"i", "fine": 4}, image="img")
 
 
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
-def test_what_torch_makes_of_datasets(tmp_path):
+def test_torch_subsets_concatenations_and_tensor_datasets(tmp_path):
     write_files(tmp_path, samples())
-    pictures = Pictures(tmp_path, "pillow")
-    for dataset, want in (
-        (Subset(pictures, [5, 2]), [5, 2]),
-        (ConcatDataset([pictures, pictures]), list(range(12)) * 2),
-    ):
-        with Loader(dataset, batch_size=len(want)) as loader:
+    photos = ImageDataset(tmp_path, "pillow")
+    for dataset, expected in ((Subset(photos, [5, 2]), [5, 2]), (ConcatDataset([photos, photos]), list(range(12)) * 2)):
+        with Loader(dataset, batch_size=len(expected)) as loader:
             ((images, labels),) = loader
-        assert numbers_of(images) == want and labels.tolist() == [7 * i % 11 for i in want]
+        assert numbers_of(images) == expected and labels.tolist() == [7 * i % 11 for i in expected]
     stack = torch.stack([torch.from_numpy(sample.pixels).permute(2, 0, 1) for sample in samples()])
     with Loader(TensorDataset(stack, torch.arange(12)), batch_size=12) as loader:
         ((images, labels),) = loader
@@ -217,7 +214,7 @@ def test_anything_with_len_and_items():
     assert loader.source.path(1) == "Plain[1]"
 
 
-def test_datasets_that_do_not_do():
+def test_invalid_datasets_are_refused():
     class Stream(IterableDataset):
         def __iter__(self):
             return iter([(b"i", 0)])
@@ -226,18 +223,18 @@ def test_datasets_that_do_not_do():
         def __len__(self):
             return 1
 
-    with pytest.raises(LoaderError, match="which Stream has not; an iterable one has no order"):
+    with pytest.raises(LoaderError, match=r"dataset must have .*unlike Stream; an iterable one has no order"):
         FromDataset(Stream())
-    with pytest.raises(LoaderError, match="Sized is iterable only"):
+    with pytest.raises(LoaderError, match="Sized is only iterable"):
         FromDataset(Sized())
-    with pytest.raises(LoaderError, match="Items is empty"):
+    with pytest.raises(LoaderError, match="dataset is empty: Items"):
         FromDataset(Items())
-    with pytest.raises(LoaderError, match="tensor_layout is 'CHW' or 'HWC', not 'NCHW'"):
+    with pytest.raises(LoaderError, match="tensor_layout must be 'CHW' or 'HWC', not 'NCHW'"):
         FromDataset(Items(b""), tensor_layout="NCHW")
 
 
 def test_errors_of_the_dataset(tmp_path):
-    """A damaged file is a sample's fault, also if PIL finds it only when it decodes; a mistake in the code is not."""
+    """A damaged file costs one sample, even if PIL notices late; a bug in the code ends the iteration."""
     path = tmp_path / "cut.jpg"
     Image.fromarray(photo(60, 60)).save(path)
     path.write_bytes(path.read_bytes()[:-300])
@@ -255,34 +252,39 @@ def test_errors_of_the_dataset(tmp_path):
 
 
 class Careless(Dataset):
-    """Keeps the place that it reads from, as one with an open file does."""
+    """Keeps a read position, like a Dataset with an open file."""
 
     def __init__(self) -> None:
-        self.place = 0
-        self.most = self.inside = 0
+        self.position = 0
+        self.max_inside = self.inside = 0
 
     def __len__(self) -> int:
         return 64
 
     def __getitem__(self, index: int):
         self.inside += 1
-        self.most = max(self.most, self.inside)
-        self.place = index
+        self.max_inside = max(self.max_inside, self.inside)
+        self.position = index
         time.sleep(0.0005)
-        item = png(self.place), index
+        item = png(self.position), index
         self.inside -= 1
         return item
 
 
 def test_lock():
     with ThreadPoolExecutor(8) as pool:
-        free, locked = FromDataset(Careless()), FromDataset(Careless(), lock=True)
-        mixed = list(pool.map(free.read, range(64)))
-        assert free.dataset.most > 1 and mixed != [(png(i), i) for i in range(64)], "this test sees what a lock is for"
-        assert list(pool.map(locked.read, range(64))) == [(png(i), i) for i in range(64)] and locked.dataset.most == 1
+        unlocked, locked = FromDataset(Careless()), FromDataset(Careless(), lock=True)
+        mixed = list(pool.map(unlocked.read, range(64)))
+        assert unlocked.dataset.max_inside > 1 and mixed != [(png(i), i) for i in range(64)], (
+            "without a lock, this Dataset fails"
+        )
+        assert (
+            list(pool.map(locked.read, range(64))) == [(png(i), i) for i in range(64)]
+            and locked.dataset.max_inside == 1
+        )
 
 
-def test_a_lock_is_let_go_after_an_error():
+def test_the_lock_is_released_after_an_error():
     source = FromDataset(Items(lambda: {}["x"], (b"i", 1)), lock=True)
     with pytest.raises(KeyError):
         source.read(0)
@@ -296,14 +298,14 @@ def test_a_lock_is_let_go_after_an_error():
 # --- fingerprints ----------------------------------------------------------------------------------------------------
 
 
-def test_a_fingerprint_is_what_the_dataset_knows_of_itself(tmp_path):
+def test_the_fingerprint_comes_from_the_dataset(tmp_path):
     class Known(Items):
         def fingerprint(self):
             return "abc"
 
     assert FromDataset(Known(b"")).fingerprint() == "abc"
 
-    def of(targets, cls=Items, count=2, classes=None):
+    def fingerprint_of(targets, cls=Items, count=2, classes=None):
         dataset = cls(*[b""] * count)
         dataset.targets, dataset.classes = targets, classes
         return FromDataset(dataset).fingerprint()
@@ -311,33 +313,37 @@ def test_a_fingerprint_is_what_the_dataset_knows_of_itself(tmp_path):
     class Other(Items):
         pass
 
-    prints = [of([1, 2]), of([1, 3]), of([1, 2], Other), of([1, 2], count=3), of([1, 2], classes=["a", "b"])]
-    assert len(set(prints)) == len(prints) and of(None) is None
-    assert of(torch.tensor([1, 2])) == of(np.array([1, 2])) == prints[0]
+    fingerprints = [
+        *(fingerprint_of([1, 2]), fingerprint_of([1, 3]), fingerprint_of([1, 2], Other)),
+        *(fingerprint_of([1, 2], count=3), fingerprint_of([1, 2], classes=["a", "b"])),
+    ]
+    assert len(set(fingerprints)) == len(fingerprints) and fingerprint_of(None) is None
+    assert fingerprint_of(torch.tensor([1, 2])) == fingerprint_of(np.array([1, 2])) == fingerprints[0]
 
 
-def test_a_fingerprint_of_parts_of_datasets(tmp_path):
+def test_fingerprints_of_subsets_and_concatenations(tmp_path):
     write_files(tmp_path, samples())
-    pictures, nothing_known = Pictures(tmp_path, "path"), TensorDataset(torch.zeros(12, 3, 4, 5))
+    photos, unknown = ImageDataset(tmp_path, "path"), TensorDataset(torch.zeros(12, 3, 4, 5))
 
-    def of(dataset) -> str | None:
+    def fingerprint_of(dataset) -> str | None:
         return FromDataset(dataset).fingerprint()
 
-    parts = [Subset(pictures, [5, 2]), Subset(pictures, [2, 5]), Subset(Subset(pictures, [5, 2, 3]), [0, 1])]
-    whole = [pictures, ConcatDataset([pictures, pictures]), ConcatDataset([pictures, parts[0]])]
-    assert len({of(dataset) for dataset in parts + whole}) == 6 and None not in map(of, parts + whole)
-    assert of(Subset(pictures, torch.tensor([5, 2]))) == of(parts[0])
-    for dataset in (nothing_known, Subset(nothing_known, [5, 2]), ConcatDataset([pictures, nothing_known])):
-        assert of(dataset) is None
+    subsets = [Subset(photos, [5, 2]), Subset(photos, [2, 5]), Subset(Subset(photos, [5, 2, 3]), [0, 1])]
+    whole = [photos, ConcatDataset([photos, photos]), ConcatDataset([photos, subsets[0]])]
+    fingerprints = list(map(fingerprint_of, subsets + whole))
+    assert len(set(fingerprints)) == 6 and None not in fingerprints
+    assert fingerprint_of(Subset(photos, torch.tensor([5, 2]))) == fingerprints[0]
+    for dataset in (unknown, Subset(unknown, [5, 2]), ConcatDataset([photos, unknown])):
+        assert fingerprint_of(dataset) is None
         with Loader(dataset, batch_size=2) as loader:
             loader.load_state_dict(loader.state_dict())
 
 
-def test_an_origin_is_of_files_or_of_a_dataset_that_knows_itself(tmp_path):
+def test_a_cache_key_needs_files_or_a_fingerprint(tmp_path):
     write_files(tmp_path, samples())
-    pictures, known, labelled = Pictures(tmp_path, "path"), Items(b""), Items(b"")
+    photos, known, labelled = ImageDataset(tmp_path, "path"), Items(b""), Items(b"")
     known.fingerprint, labelled.targets = lambda: "abc", [1]
-    assert str(tmp_path) in FromDataset(Subset(pictures, [5])).cache_key()
+    assert str(tmp_path) in FromDataset(Subset(photos, [5])).cache_key()
     assert FromDataset(known).cache_key() != FromDataset(known, image="right").cache_key()
-    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([pictures, labelled])).cache_key() is None
-    assert str(tmp_path) in FromDataset(ConcatDataset([pictures, known])).cache_key()
+    assert FromDataset(labelled).cache_key() is FromDataset(ConcatDataset([photos, labelled])).cache_key() is None
+    assert str(tmp_path) in FromDataset(ConcatDataset([photos, known])).cache_key()

@@ -1,7 +1,7 @@
-"""Twenty thousand damaged data sets: only cuaug's errors come out, within 5 seconds and 1 GB each.
+"""Twenty thousand damaged datasets raise only cuaug's errors, each within 5 seconds and 1 GB.
 
-`fuzzer.py` opens and reads them in a process of its own, one process for each kind: a process that dies names the case
-it died of. CUAUG_FUZZ_CASES=100000 makes a longer run.
+`fuzzer.py` opens and reads them, in one process per kind; if the process dies, the test names the case.
+CUAUG_FUZZ_CASES=100000 makes a longer run.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tests.sources.fuzzer import KINDS
 ROOT = Path(__file__).parents[2]
 CASES = int(os.environ.get("CUAUG_FUZZ_CASES", "20000"))
 SEED = 20261125
-# In parts of all cases.
+# Relative number of cases.
 WEIGHTS = {"tar": 3, "coco": 3, "index": 3, "lmdb": 1}
 SHARE = CASES // sum(WEIGHTS.get(kind, 2) for kind in KINDS)
 
 
 def campaign(kind: str, first: int, count: int, folder: Path) -> dict:
-    """What a campaign measured; fails where a case broke a promise, and says how to try it again."""
+    """Runs a campaign and returns its measurements; a failure names the command that repeats the case."""
     mark = folder / "mark"
     command = [sys.executable, "-W", "error::RuntimeWarning", "-m", "tests.sources.fuzzer", kind, "--seed", str(SEED)]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "CUAUG_CACHE_DIR": str(folder / "caches")}
@@ -39,31 +39,31 @@ def campaign(kind: str, first: int, count: int, folder: Path) -> dict:
     )
     if done.returncode != 0:
         pytest.fail(
-            f"exit code {done.returncode} at case {mark.read_text()}; try it again with "
+            f"exit code {done.returncode} at case {mark.read_text()}; repeat it with "
             f"`python -m tests.sources.fuzzer {kind} --seed {SEED} --first {mark.read_text()} --count 1`\n"
             f"{done.stderr[-3000:]}"
         )
     return json.loads(done.stdout)
 
 
-def check(found: dict) -> None:
-    assert found["longest_seconds"] < 5
-    assert found["growth_bytes"] < 1 << 30
+def check(measured: dict) -> None:
+    assert measured["longest_seconds"] < 5
+    assert measured["growth_bytes"] < 1 << 30
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_some_damaged_data_sets(tmp_path, kind):
+def test_some_damaged_datasets(tmp_path, kind):
     check(campaign(kind, 0, 100, tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_twenty_thousand_damaged_data_sets(tmp_path, kind):
+def test_twenty_thousand_damaged_datasets(tmp_path, kind):
     check(campaign(kind, 100, SHARE * WEIGHTS.get(kind, 2), tmp_path))
 
 
-def test_a_broken_promise_would_be_noticed(tmp_path):
-    """The program ends with the case's number where anything but cuaug's own errors comes out."""
+def test_the_fuzzer_notices_other_errors(tmp_path):
+    """It ends with the case's number."""
     program = (
         "import sys; from tests.sources import fuzzer; "
         "fuzzer.KINDS['list'] = lambda rng, folder: 1 / rng.randrange(5); "

@@ -1,4 +1,4 @@
-"""HDF5: encoded and decoded images, labels of any shape, and files or datasets that do not fit."""
+"""HDF5: encoded and decoded images, labels of any shape, and files or datasets that are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pixels(n: int = 4, h: int = 6, w: int = 5, c: int = 3) -> np.ndarray:
 # --- images ----------------------------------------------------------------------------------------------------------
 
 
-def test_encoded(path):
+def test_encoded_images(path):
     write_hdf5(path.parent, samples())
     source = Hdf5(path)
     data, label = source.read(3)
@@ -35,7 +35,7 @@ def test_encoded(path):
     assert source.path(3) == f"{path}/images[3]" and len(source) == 12
 
 
-def test_encoded_as_opaque_or_in_a_group(path):
+def test_encoded_images_as_opaque_bytes_in_a_group(path):
     with h5py.File(path, "w") as file:
         file["train/x"] = np.array([np.void(png(i)) for i in range(2)])
         file["train/y"] = [5, 6]
@@ -45,7 +45,7 @@ def test_encoded_as_opaque_or_in_a_group(path):
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 3, 5, 1), (4, 3, 5)], ids=str)
-def test_decoded(path, shape):
+def test_decoded_images(path, shape):
     array = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
     with h5py.File(path, "w") as file:
         file.create_dataset("images", data=array, chunks=(2, *shape[1:]), compression="gzip")
@@ -57,8 +57,8 @@ def test_decoded(path, shape):
         np.testing.assert_array_equal(data, array[i])
     with Loader(source, batch_size=4) as loader:
         ((images, _),) = loader
-    want = array.reshape(4, 3, 5, -1).transpose(0, 3, 1, 2)
-    np.testing.assert_array_equal(images.numpy(), np.broadcast_to(want, (4, 3, 3, 5)))
+    expected = array.reshape(4, 3, 5, -1).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(images.numpy(), np.broadcast_to(expected, (4, 3, 3, 5)))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -100,9 +100,9 @@ def test_labels_of_any_shape(path):
 
 
 def test_the_fingerprint_reads_all_labels(path, monkeypatch):
-    """Also in several parts, of strings, and of more than one dimension."""
-    monkeypatch.setattr("cuaug.sources.hdf5._CHUNK", 64)
-    prints = set()
+    """Also in several chunks, of strings, and of more than one dimension."""
+    monkeypatch.setattr("cuaug.sources.hdf5._FINGERPRINT_CHUNK_BYTES", 64)
+    fingerprints = set()
     for change in (None, "name", "box", "images"):
         with h5py.File(path, "w") as file:
             file["images"] = pixels(50, w=6 if change == "images" else 5)
@@ -110,13 +110,13 @@ def test_the_fingerprint_reads_all_labels(path, monkeypatch):
             box = np.zeros((50, 4))
             box[49, 3] = change == "box"
             file["box"] = box
-        prints.add(Hdf5(path, labels=["name", "box"]).fingerprint())
-    assert len(prints) == 4
-    assert Hdf5(path, labels="name").fingerprint() not in prints
+        fingerprints.add(Hdf5(path, labels=["name", "box"]).fingerprint())
+    assert len(fingerprints) == 4
+    assert Hdf5(path, labels="name").fingerprint() not in fingerprints
 
 
 @pytest.mark.parametrize("dtype", ["S5", h5py.string_dtype()], ids=["fixed length", "variable length"])
-def test_a_label_that_is_no_text_costs_one_sample(path, dtype):
+def test_an_invalid_text_label_damages_one_sample(path, dtype):
     with h5py.File(path, "w") as file:
         file["images"] = pixels(2)
         file.create_dataset("labels", data=[b"ant", b"\xffbee"], dtype=dtype)
@@ -126,35 +126,35 @@ def test_a_label_that_is_no_text_costs_one_sample(path, dtype):
         assert next(iter(loader)).labels == ["ant"]
 
 
-# --- what does not fit -----------------------------------------------------------------------------------------------
+# --- refused files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("images", "labels", "arguments", "message"),
     [
-        (pixels().astype(np.float32), range(4), {}, r"shape \(4, 6, 5, 3\) and type float32: it should be uint8"),
+        (pixels().astype(np.float32), range(4), {}, r"shape \(4, 6, 5, 3\) and type float32: it must be uint8"),
         (pixels(c=4), range(4), {}, r"shape \(4, 6, 5, 4\)"),
         (pixels().transpose(0, 3, 1, 2), range(4), {}, r"shape \(4, 3, 6, 5\).*see channels_first"),
-        (pixels(), range(4), {"channels_first": True}, r"should be uint8 of shape \(N, 3, H, W\) or \(N, 1, H, W\)"),
+        (pixels(), range(4), {"channels_first": True}, r"must be uint8 of shape \(N, 3, H, W\) or \(N, 1, H, W\)"),
         (pixels()[..., 0], range(4), {"channels_first": True}, r"shape \(4, 6, 5\)"),
         (np.arange(4), range(4), {}, r"shape \(4,\) and type int64"),
-        (np.float64(3), range(4), {}, r"nothing to load: 'images' in .* has shape \(\)"),
+        (np.float64(3), range(4), {}, r"'images' in .* has shape \(\): there is nothing to load"),
         (pixels(0), [], {}, r"nothing to load"),
         (pixels(), range(3), {}, r"has 4 images in 'images', but labels of shape \(3,\) in 'labels'"),
         (pixels(), 5, {}, r"labels of shape \(\)"),
-        (pixels(), range(4), {"labels": "y"}, r"has no dataset 'y'; there are 'group/inner', 'images', 'labels'"),
+        (pixels(), range(4), {"labels": "y"}, r"has no dataset 'y'; available: 'group/inner', 'images', 'labels'"),
         (pixels(), range(4), {"images": "group"}, r"has no dataset 'group'"),
-        (pixels(), range(4), {"labels": 3}, "label is a field's name"),
+        (pixels(), range(4), {"labels": 3}, "label must be a field name"),
     ],
 )
-def test_datasets_that_do_not_fit(path, images, labels, arguments, message):
+def test_invalid_datasets_are_refused(path, images, labels, arguments, message):
     with h5py.File(path, "w") as file:
         file["images"], file["labels"], file["group/inner"] = images, labels, 1
     with pytest.raises(LoaderError, match=message):
         Hdf5(path, **arguments)
 
 
-def test_files_that_are_none(path):
+def test_other_files_are_refused(path):
     with pytest.raises(LoaderError, match=r"cannot open .*data.h5'.*No such file"):
         Hdf5(path)
     path.write_bytes(b"something else" * 100)
@@ -170,13 +170,13 @@ def test_files_that_are_none(path):
 
 
 @pytest.mark.parametrize("missing", ["images", "labels"])
-def test_a_view_of_a_file_that_is_not_there(path, missing, monkeypatch):
-    """HDF5 reads black pictures then, and labels of 0."""
-    parts = {"images": pixels(), "labels": np.arange(4)}
+def test_a_view_of_a_missing_file_is_refused(path, missing, monkeypatch):
+    """HDF5 would read black images and labels of 0."""
+    columns = {"images": pixels(), "labels": np.arange(4)}
     with h5py.File(path, "w") as file:
-        for name, values in parts.items():
-            with h5py.File(path.parent / f"{name}.h5", "w") as part:
-                part["part"] = values
+        for name, values in columns.items():
+            with h5py.File(path.parent / f"{name}.h5", "w") as source:
+                source["part"] = values
             view = h5py.VirtualLayout(values.shape, values.dtype)
             view[:] = h5py.VirtualSource(f"{name}.h5", "part", values.shape)
             file.create_virtual_dataset(name, view)
@@ -187,11 +187,13 @@ def test_a_view_of_a_file_that_is_not_there(path, missing, monkeypatch):
     monkeypatch.chdir(path.parent)
     assert Hdf5("data.h5").read(3)[1] == 3
     os.remove(f"{missing}.h5")
-    with pytest.raises(LoaderError, match=rf"'{missing}' in 'data.h5' is a view of '{missing}.h5', which is not there"):
+    with pytest.raises(
+        LoaderError, match=rf"'{missing}' in 'data.h5' is a view of '{missing}.h5', which does not exist"
+    ):
         Hdf5("data.h5")
 
 
-def test_a_damaged_chunk_of_labels_costs_its_samples(path):
+def test_a_damaged_chunk_of_labels_damages_its_samples(path):
     with h5py.File(path, "w") as file:
         file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
         labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
@@ -203,15 +205,15 @@ def test_a_damaged_chunk_of_labels_costs_its_samples(path):
         assert next(iter(loader)).labels.tolist() == [0, 1, 4, 5]
 
 
-def test_a_damaged_chunk_costs_its_samples(path):
+def test_a_damaged_chunk_of_images_damages_its_samples(path):
     with h5py.File(path, "w") as file:
         shape = (6, 40, 50, 3)
         array = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
         images = file.create_dataset("images", data=array, chunks=(1, 40, 50, 3), fletcher32=True)
         file["labels"] = np.arange(6)
-        place = images.id.get_chunk_info(2).byte_offset
+        offset = images.id.get_chunk_info(2).byte_offset
     data = bytearray(path.read_bytes())
-    data[place + 100] ^= 1
+    data[offset + 100] ^= 1
     path.write_bytes(data)
     source = Hdf5(path)
     with pytest.raises(DecodeError, match="HDF5 cannot read it: OSError"):

@@ -1,4 +1,4 @@
-"""HDF5 files from anybody: links and views that lead elsewhere, sizes that are too large, and damage."""
+"""Untrusted HDF5 files: links and views to other files, excessive sizes, and damage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write_view(path: Path, file_name: str, dataset: str = "images") -> None:
         file.create_virtual_dataset("images", view)
 
 
-def refused(path: Path, message: str, **arguments) -> None:
+def assert_refused(path: Path, message: str, **arguments) -> None:
     with pytest.raises(LoaderError, match=message) as caught:
         Hdf5(path, **{"labels": None, **arguments})
     assert "data.h5" in str(caught.value)
@@ -53,43 +53,43 @@ def refused(path: Path, message: str, **arguments) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
-def test_a_path_that_is_no_regular_file(path, make):
+def test_special_files_are_refused(path, make):
     make(path)
-    refused(path, "it is no regular file")
+    assert_refused(path, "it is no regular file")
 
 
 @pytest.mark.parametrize("name", ["link", "group/link", "soft", "/softer", "inner"])
-def test_links_to_other_files(path, name):
-    """HDF5 would open the file, and wait at a pipe."""
+def test_links_to_other_files_are_refused(path, name):
+    """HDF5 would open the file and wait at the pipe."""
     os.mkfifo(path.parent / "other.h5")
     with h5py.File(path, "w") as file:
         file["link"] = file["group/link"] = h5py.ExternalLink("other.h5", "/images")
         file["soft"], file["softer"] = h5py.SoftLink("/link"), h5py.SoftLink("soft")
         file["deep"] = h5py.ExternalLink("other.h5", "/")
         file["inner"] = h5py.SoftLink("/deep/images")
-    refused(path, "is an external or user-defined link", images=name)
+    assert_refused(path, "is an external or user-defined link", images=name)
 
 
-def test_soft_links_within_the_file(path):
+def test_soft_links_within_the_file_are_followed(path):
     with h5py.File(path, "w") as file:
         file["group/images"] = pixels()
         file["group/near"], file["far"] = h5py.SoftLink("./images"), h5py.SoftLink("/group/near")
         file["loop"], file["nowhere"] = h5py.SoftLink("loop"), h5py.SoftLink("/group/none")
     for name in ("far", "group/near", "/group/images"):
         np.testing.assert_array_equal(Hdf5(path, name, None).read(1)[0], pixels()[1])
-    refused(path, "more than 64 links", images="loop")
-    refused(path, "has no dataset 'nowhere'", images="nowhere")
+    assert_refused(path, "more than 64 links", images="loop")
+    assert_refused(path, "has no dataset 'nowhere'", images="nowhere")
 
 
-def test_external_storage(path):
+def test_external_storage_is_refused(path):
     (path.parent / "secret.bin").write_bytes(bytes(1000))
     with h5py.File(path, "w") as file:
         file.create_dataset("images", SHAPE, np.uint8, external=[("secret.bin", 0, 1000)])
-    refused(path, "external storage")
+    assert_refused(path, "external storage")
 
 
 @pytest.mark.parametrize("how", ["..", "absolute", "link", "pipe"])
-def test_views_of_files_elsewhere(tmp_path, how):
+def test_views_of_files_in_other_folders_are_refused(tmp_path, how):
     (tmp_path / "set").mkdir()
     path, other = tmp_path / "set" / "data.h5", tmp_path / "other.h5"
     write(other)
@@ -102,8 +102,8 @@ def test_views_of_files_elsewhere(tmp_path, how):
         Hdf5(path, labels=None)
 
 
-def test_views_of_numbered_files(path):
-    """HDF5 looks for as many as there are, in other folders, too."""
+def test_views_of_numbered_files_are_refused(path):
+    """HDF5 would search any number of them, also in other folders."""
     with h5py.File(path, "w") as file:
         here = h5py.h5s.create_simple(SHAPE, (h5py.h5s.UNLIMITED, *SHAPE[1:]))
         every = here.copy()
@@ -111,18 +111,18 @@ def test_views_of_numbered_files(path):
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_virtual(every, b"part%b.h5", b"images", h5py.h5s.create_simple(SHAPE))
         h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, here, dcpl=properties)
-    refused(path, "is a view of numbered files or datasets, 'part%b.h5'")
+    assert_refused(path, "is a view of numbered files or datasets, 'part%b.h5'")
 
 
-def test_a_view_that_would_be_found_in_the_working_folder(tmp_path, monkeypatch):
+def test_a_view_of_a_file_in_the_working_folder_is_refused(tmp_path, monkeypatch):
     (tmp_path / "set").mkdir()
     write(tmp_path / "other.h5")
     write_view(tmp_path / "set" / "data.h5", "other.h5")
     monkeypatch.chdir(tmp_path)
-    refused(tmp_path / "set" / "data.h5", "is a view of 'other.h5', which is not there")
+    assert_refused(tmp_path / "set" / "data.h5", "is a view of 'other.h5', which does not exist")
 
 
-def test_views_of_files_below(path, monkeypatch):
+def test_views_of_files_in_subfolders_are_read(path, monkeypatch):
     (path.parent / "parts").mkdir()
     write(path.parent / "parts" / "a.h5", chunks=(1, 6, 5, 3), compression="gzip")
     for name in ("parts/a.h5", str(path.parent / "parts" / "a.h5")):
@@ -133,8 +133,7 @@ def test_views_of_files_below(path, monkeypatch):
     np.testing.assert_array_equal(Hdf5(path, labels=None).read(2)[0], pixels()[2])
 
 
-def test_views_are_followed_to_their_end(path):
-    """What is refused of a file is refused of the files of its views, too."""
+def test_files_behind_views_are_checked_too(path):
     inner = path.parent / "inner.h5"
     with h5py.File(inner, "w") as file:
         file["link"] = h5py.ExternalLink("/etc/other.h5", "/images")
@@ -149,9 +148,9 @@ def test_views_are_followed_to_their_end(path):
     for name, message in {
         "link": "external or user-defined link",
         "external": "external storage",
-        "view": "lies outside|is not there",
-        "back": "seen through itself",
-        "none": "a view of 'none' in .*inner.h5', which is not there",
+        "view": "lies outside|does not exist",
+        "back": "is a view of itself",
+        "none": "a view of 'none' in .*inner.h5', which does not exist",
     }.items():
         write_view(path, "inner.h5", name)
         with pytest.raises(LoaderError, match=message):
@@ -165,20 +164,20 @@ def test_views_are_followed_to_their_end(path):
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def test_images_of_too_many_pixels(path):
+def test_images_above_the_default_pixel_limit(path):
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", (1, 60_000, 60_000, 3), np.uint8, chunks=(1, 1000, 1000, 3))
         images.id.write_direct_chunk((0, 0, 0, 0), bytes(3_000_000))
-    refused(path, r"each image of 'images' .* has 60000 x 60000 = 3600000000 pixels .* max_pixels=178956970")
+    assert_refused(path, r"each image of 'images' .* has 60000 x 60000 = 3600000000 pixels .* max_pixels=178956970")
 
 
-def test_a_limit_on_pixels(path):
+def test_max_pixels(path):
     write(path)
-    refused(path, "max_pixels=29", max_pixels=29)
+    assert_refused(path, "max_pixels=29", max_pixels=29)
     assert len(Hdf5(path, max_pixels=30)) == 4
 
 
-def test_rows_and_chunks_that_are_too_large(path):
+def test_max_bytes_of_rows_and_chunks(path):
     with h5py.File(path, "w") as file:
         file["images"] = pixels()
         chunk = file.create_dataset("chunk", (2**32, 6, 5, 3), np.uint8, chunks=(2**24, 6, 5, 3), compression="gzip")
@@ -186,13 +185,13 @@ def test_rows_and_chunks_that_are_too_large(path):
         label = file.create_dataset("label", (4, 2**31), np.uint8, chunks=(1, 2**30), compression="gzip")
         label.id.write_direct_chunk((0, 0), zlib.compress(bytes(100)))
         file["opaque"] = np.array([np.void(bytes(2000)) for _ in range(4)])
-    refused(path, "one chunk of 'chunk' .* has 1,509,949,440 bytes, above the limit max_bytes", images="chunk")
-    refused(path, "each row of 'label' .* has 2,147,483,648 bytes, above the limit", labels="label")
-    refused(path, "each row of 'opaque' .* has 2,000 bytes, above the limit", images="opaque", max_bytes=1999)
+    assert_refused(path, "one chunk of 'chunk' .* has 1,509,949,440 bytes, above the limit max_bytes", images="chunk")
+    assert_refused(path, "each row of 'label' .* has 2,147,483,648 bytes, above the limit", labels="label")
+    assert_refused(path, "each row of 'opaque' .* has 2,000 bytes, above the limit", images="opaque", max_bytes=1999)
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "gzip"}], ids=str)
-def test_values_of_variable_length_that_are_too_large(path, options):
+def test_max_bytes_of_variable_length_values(path, options):
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8), **options)
         for i, size in enumerate([100, 5000, 0]):
@@ -210,14 +209,14 @@ def test_values_of_variable_length_that_are_too_large(path, options):
         source.read(3)
 
 
-def test_what_is_known_of_the_size_of_others(path):
+def test_encoded_size_of_fixed_length_values(path):
     with h5py.File(path, "w") as file:
         file["images"], file["opaque"] = pixels(), np.array([np.void(bytes(20)) for _ in range(4)])
     assert (Hdf5(path, labels=None).encoded_size(0), Hdf5(path, "opaque", None).encoded_size(0)) == (90, 20)
 
 
-def test_chunks_that_inflate_to_more_than_their_size(path):
-    """HDF5 would allocate all of it: here three megabytes, and 128."""
+def test_chunks_that_inflate_beyond_their_size(path):
+    """HDF5 would allocate all of it: here 3 MB and 128 MB."""
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", SHAPE, np.uint8, chunks=(1, 6, 5, 3), compression="gzip")
         for i, size in enumerate([90, 3_000_000, 1 << 27, 90]):
@@ -232,8 +231,8 @@ def test_chunks_that_inflate_to_more_than_their_size(path):
     assert not source.read(0)[0].any() and not source.read(3)[0].any()
 
 
-def test_a_dataset_that_is_compressed_twice(path):
-    """Then two kilobytes may inflate to a gigabyte."""
+def test_double_compression_is_refused(path):
+    """2 kB could inflate to 1 GB."""
     with h5py.File(path, "w") as file:
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_chunk((1, 6, 5, 3))
@@ -242,20 +241,20 @@ def test_a_dataset_that_is_compressed_twice(path):
         space = h5py.h5s.create_simple(SHAPE)
         images = h5py.h5d.create(file.id, b"images", h5py.h5t.NATIVE_UINT8, space, dcpl=properties)
         images.write_direct_chunk((0, 0, 0, 0), zlib.compress(zlib.compress(bytes(90))))
-    refused(path, "is compressed 2 times")
+    assert_refused(path, "is compressed 2 times")
 
 
-def test_compressions_without_a_limit(path):
+def test_unbounded_compression_is_refused(path):
     with h5py.File(path, "w") as file:
         file.create_dataset("images", data=pixels().astype(np.int32), chunks=(1, 6, 5, 3), scaleoffset=0)
-    refused(path, "is compressed by scale-offset, which is not read safely")
+    assert_refused(path, "is compressed by scale-offset, which is unsafe")
 
 
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_chunks_that_are_short_or_were_never_written(path):
-    """HDF5 reads memory that nobody wrote, or a black picture."""
+def test_short_and_unwritten_chunks_damage_their_samples(path):
+    """HDF5 would return uninitialized memory, or a black image."""
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", SHAPE, np.uint8, chunks=(1, 6, 5, 3), compression="gzip")
         images[0] = pixels()[0]
@@ -274,27 +273,27 @@ def test_chunks_that_are_short_or_were_never_written(path):
 
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (1, 6, 5, 3)}], ids=["contiguous", "chunked"])
-def test_a_dataset_that_was_never_written(path, options):
+def test_an_unwritten_dataset_is_refused(path, options):
     with h5py.File(path, "w") as file:
         file.create_dataset("images", SHAPE, np.uint8, **options)
-    refused(path, r"'images' in .* has shape \(4, 6, 5, 3\), but was never written")
+    assert_refused(path, r"'images' in .* has shape \(4, 6, 5, 3\), but was never written")
 
 
-def test_more_chunks_than_bytes(path):
-    """A loader would allocate for the order of so many samples."""
+def test_more_chunks_than_bytes_are_refused(path):
+    """A loader would allocate the order of so many samples."""
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", (2**50, 6, 5, 3), np.uint8, chunks=(1, 6, 5, 3))
         images[0] = 1
-    refused(path, "but was never written")
+    assert_refused(path, "but was never written")
 
 
 def heap_of(path: Path) -> int:
-    """Where the first heap of values of variable length lies in a file."""
+    """Offset of the first global heap in a file."""
     return path.read_bytes().index(b"GCOL")
 
 
-def test_a_heap_that_keeps_hdf5_busy_for_ever(path):
-    """An object of no bytes where the free space should be."""
+def test_a_heap_on_which_hdf5_never_returns(path):
+    """An empty object in place of the free space."""
     write_hdf5(path.parent, samples())
     data = bytearray(path.read_bytes())
     at = heap_of(path) + 16
@@ -314,7 +313,7 @@ def test_a_heap_that_keeps_hdf5_busy_for_ever(path):
         (24, b"\x05\x00", "is damaged at its object|holds no value 1 of"),
     ],
 )
-def test_heaps_that_are_damaged(path, offset, value, message):
+def test_damaged_heaps(path, offset, value, message):
     write_hdf5(path.parent, samples())
     data = bytearray(path.read_bytes())
     at = heap_of(path) + offset
@@ -324,8 +323,8 @@ def test_heaps_that_are_damaged(path, offset, value, message):
         Hdf5(path).read(0)
 
 
-def test_references_that_are_damaged(path):
-    """A length and an address beyond all bounds."""
+def test_damaged_references(path):
+    """A length and an address out of bounds."""
     with h5py.File(path, "w") as file:
         images = file.create_dataset("images", (2,), h5py.vlen_dtype(np.uint8))
         for i in range(2):
@@ -342,8 +341,8 @@ def test_references_that_are_damaged(path):
             Hdf5(path, labels=None).read(0)
 
 
-def test_large_values_behind_a_block_of_the_user(path):
-    """Their heaps are larger than those of small values; addresses count from the end of the block."""
+def test_large_values_behind_a_user_block(path):
+    """Large values have larger heaps; addresses count from the end of the user block."""
     data = [
         np.random.default_rng(i).integers(0, 256, size, np.uint8) for i, size in enumerate([9000, 10, 4096, 70_000])
     ]
@@ -355,29 +354,29 @@ def test_large_values_behind_a_block_of_the_user(path):
         for i in range(4):
             file["labels"][i] = range(i)
     source = Hdf5(path)
-    assert [source.read(i)[0] for i in range(4)] == [each.tobytes() for each in data]
+    assert [source.read(i)[0] for i in range(4)] == [value.tobytes() for value in data]
     assert [source.label(i).tolist() for i in range(4)] == [[], [0], [0, 1], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
     ("dtype", "shape", "message"),
     [
-        (np.dtype([("a", "i4"), ("b", h5py.string_dtype())]), (4,), "should hold numbers, strings or opaque bytes"),
-        (h5py.ref_dtype, (4,), "should hold numbers, strings or opaque bytes"),
-        (h5py.string_dtype(), (4, 2), "should have one dimension"),
+        (np.dtype([("a", "i4"), ("b", h5py.string_dtype())]), (4,), "must hold numbers, strings or opaque bytes"),
+        (h5py.ref_dtype, (4,), "must hold numbers, strings or opaque bytes"),
+        (h5py.string_dtype(), (4, 2), "must have one dimension"),
     ],
     ids=["compound", "references", "two dimensions"],
 )
-def test_labels_of_types_that_are_not_read(path, dtype, shape, message):
+def test_labels_of_unsupported_types_are_refused(path, dtype, shape, message):
     write(path)
     with h5py.File(path, "r+") as file:
         others = file.create_dataset("others", shape, dtype)
         others[(0,) * len(shape)] = (1, "x") if dtype.names else "x" if len(shape) == 2 else file.ref
-    refused(path, message, labels="others")
+    assert_refused(path, message, labels="others")
 
 
-def test_damage_to_the_file_is_named(path):
-    """Whatever h5py raises: here a RuntimeError, a KeyError and others."""
+def test_errors_of_a_damaged_file_name_it(path):
+    """h5py raises a RuntimeError, a KeyError and others."""
     write(path)
     whole, causes = path.read_bytes(), set()
     for at in range(0, len(whole), 5):
@@ -392,14 +391,14 @@ def test_damage_to_the_file_is_named(path):
     assert {"RuntimeError", "KeyError"} <= causes
 
 
-def test_a_fingerprint_of_damaged_labels(path):
-    """A state can still be saved: damage costs its samples."""
+def test_damaged_labels_still_have_a_fingerprint(path):
+    """A state can still be saved."""
     with h5py.File(path, "w") as file:
         file["images"] = np.zeros((6, 4, 5, 3), dtype=np.uint8)
         labels = file.create_dataset("labels", data=np.arange(6), chunks=(2,), fletcher32=True)
         at = labels.id.get_chunk_info(1).byte_offset
-    sound = Hdf5(path).fingerprint()
+    undamaged = Hdf5(path).fingerprint()
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
-    assert Hdf5(path).fingerprint() == Hdf5(path).fingerprint() != sound
+    assert Hdf5(path).fingerprint() == Hdf5(path).fingerprint() != undamaged

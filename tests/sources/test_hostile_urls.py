@@ -1,4 +1,4 @@
-"""Urls in lists that come from anybody: they reach no local file, run no code, send no password, connect late."""
+"""URLs in untrusted lists: they reach no local file, run no code, send no password, and connect late."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def files(folder: Path, name: str) -> Files:
 @pytest.fixture
 def no_network(monkeypatch):
     def refuse(*_):
-        raise AssertionError("a source connected while it was made")
+        raise AssertionError("a source connected before its first read")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
@@ -63,8 +63,8 @@ def no_network(monkeypatch):
 
 @pytest.mark.parametrize("make", [files, list_file, table, coco])
 @pytest.mark.parametrize("url", REFUSED)
-def test_lists_name_no_other_protocols(tmp_path, no_network, make, url):
-    with pytest.raises(LoaderError, match=r"is a chain of urls|has the protocol|leads out of") as caught:
+def test_other_protocols_are_refused(tmp_path, no_network, make, url):
+    with pytest.raises(LoaderError, match=r"is a chain of URLs|has the protocol|leads out of") as caught:
         make(tmp_path, url)
     assert "token" not in str(caught.value)
 
@@ -72,12 +72,12 @@ def test_lists_name_no_other_protocols(tmp_path, no_network, make, url):
 @pytest.mark.parametrize("url", ["https://user:token@host/a.jpg", "s3://key:token@bucket/a.jpg", "http://token@host"])
 @pytest.mark.parametrize("make", [files, list_file, table, coco])
 def test_credentials_in_a_url_are_refused(tmp_path, no_network, make, url):
-    with pytest.raises(LoaderError, match=r"holds credentials: give them as storage_options") as caught:
+    with pytest.raises(LoaderError, match=r"holds credentials: pass them as storage_options") as caught:
         make(tmp_path, url)
     assert "token" not in str(caught.value)
 
 
-def test_an_at_sign_in_a_path_is_no_password(no_network):
+def test_an_at_sign_in_a_path_is_allowed(no_network):
     assert len(Files(["https://host/a@2x.jpg", "https://host?user@x"])) == 2
 
 
@@ -89,7 +89,7 @@ def test_nothing_connects_before_the_first_read(tmp_path, no_network, make):
         next(iter(loader))
 
 
-def test_folders_and_chains_need_their_protocols_by_name(tmp_path):
+def test_folders_and_chains_need_allowed_protocols(tmp_path):
     for url in ("file:///tmp", "zip://::photos.zip"):
         with pytest.raises(LoaderError, match=r"sources\.Remote\(urls, protocols="):
             open_source(url)
@@ -104,7 +104,7 @@ def test_reference_is_never_allowed(url):
         Remote([url], protocols=("reference", "file", "refs.json"))
 
 
-def test_an_answer_is_no_larger_than_the_limit(tmp_path):
+def test_max_bytes_of_a_url(tmp_path):
     (tmp_path / "a.png").write_bytes(png(1))
     (tmp_path / "b.png").write_bytes(png(2) + bytes(5_000_000))
     with served(tmp_path) as url:
@@ -116,7 +116,7 @@ def test_an_answer_is_no_larger_than_the_limit(tmp_path):
             source.read(1)
 
 
-def test_a_member_of_an_archive_is_no_larger_than_the_limit(tmp_path):
+def test_max_bytes_of_an_archive_member(tmp_path):
     import zipfile
 
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -127,12 +127,12 @@ def test_a_member_of_an_archive_is_no_larger_than_the_limit(tmp_path):
         source.read(0)
 
 
-# --- paths that leave their folder -----------------------------------------------------------------------------------
+# --- paths out of their folder ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a.jpg", "b/../../a.jpg", "..", "b/../../{folder}x/a.jpg"])
 @pytest.mark.parametrize("make", [list_file, table, coco])
-def test_paths_do_not_lead_out_of_their_folder(tmp_path, make, name):
+def test_paths_out_of_the_folder_are_refused(tmp_path, make, name):
     name = name.replace("{folder}", tmp_path.name)
     with pytest.raises(LoaderError, match=r"leads out of .*: give root=.* or allow_outside=True") as caught:
         make(tmp_path, name)
@@ -146,7 +146,7 @@ def _images(make) -> list[str]:
 
 
 @pytest.mark.parametrize("make", [list_file, table])
-def test_the_root_is_the_folder_where_one_is_given(tmp_path, make):
+def test_root_replaces_the_folder(tmp_path, make):
     assert make(tmp_path, "/data/a.jpg", root="/").path(0) == "/data/a.jpg"
     assert make(tmp_path, "/data/a.jpg", root="/data").path(0) == "/data/a.jpg"
     assert make(tmp_path, "b/../a..b.jpg").path(0) == f"{tmp_path}/b/../a..b.jpg"

@@ -1,4 +1,4 @@
-"""Indexes kept on disk: reused, never trusted when stale or damaged, and safe with many processes."""
+"""Indexes on disk: reused, made again when stale or damaged, and safe with many processes."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ SUFFIX = ".cuaug-index"
 
 @pytest.fixture
 def scans(monkeypatch) -> list[str]:
-    """The shards that are read through, in order."""
+    """Names of the scanned shards, in order."""
     seen: list[str] = []
     make = indexing._make
 
-    def noted(kind, path, file):
+    def record_and_make(index_format, path, file):
         seen.append(os.path.basename(path))
-        return make(kind, path, file)
+        return make(index_format, path, file)
 
-    monkeypatch.setattr(indexing, "_make", noted)
+    monkeypatch.setattr(indexing, "_make", record_and_make)
     return seen
 
 
@@ -58,7 +58,7 @@ def labels(path: Path) -> list[int]:
     return [source.read(i)[1] for i in range(len(source))]
 
 
-def test_it_is_made_once_and_lies_beside_the_shard(tmp_path, scans, cache):
+def test_an_index_is_made_once_beside_its_shard(tmp_path, scans, cache):
     paths = [shard(tmp_path / "d", f"{i}.tar", start=10 * i) for i in range(3)]
     assert labels(tmp_path / "d") == [0, 1, 2, 10, 11, 12, 20, 21, 22] and sorted(scans) == ["0.tar", "1.tar", "2.tar"]
     assert all(Path(f"{path}{SUFFIX}").is_file() for path in paths) and not cache.exists()
@@ -66,9 +66,9 @@ def test_it_is_made_once_and_lies_beside_the_shard(tmp_path, scans, cache):
     assert labels(tmp_path / "d") == [0, 1, 2, 10, 11, 12, 20, 21, 22] and len(scans) == 3
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not say how much was read")
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count bytes read")
 def test_opening_reads_no_images(tmp_path):
-    """Headers and labels once; of TFRecord also the first eight records. With an index, nothing but that."""
+    """The scan reads headers and labels, and the first eight TFRecord records. With an index, it reads the index."""
 
     def bytes_read(make, path) -> int:
         def total() -> int:
@@ -84,8 +84,8 @@ def test_opening_reads_no_images(tmp_path):
     )
     record = frame(example({"image/encoded": image, "image/class/label": 1}))
     (tmp_path / "a.tfrecord").write_bytes(record * 100)
-    for make, name, once in ((TarShards, "a.tar", 0), (TFRecord, "a.tfrecord", 8 * len(record))):
-        assert bytes_read(make, tmp_path / name) < once + 4_000_000, "of 20 MB"
+    for make, name, probed in ((TarShards, "a.tar", 0), (TFRecord, "a.tfrecord", 8 * len(record))):
+        assert bytes_read(make, tmp_path / name) < probed + 4_000_000, "of 20 MB"
         assert bytes_read(make, tmp_path / name) < 50_000
 
 
@@ -93,13 +93,13 @@ def test_readers_of_the_shard_may_read_the_index(tmp_path):
     path = shard(tmp_path)
     os.chmod(path, 0o764)
     labels(path)
-    assert stat.S_IMODE(os.stat(f"{path}{SUFFIX}").st_mode) == 0o644, "and nobody else may write it"
+    assert stat.S_IMODE(os.stat(f"{path}{SUFFIX}").st_mode) == 0o644, "only the owner may write it"
 
 
 def test_another_shard_of_the_same_name_gets_another_index(tmp_path, scans):
     path = shard(tmp_path)
     assert labels(path) == [0, 1, 2]
-    time.sleep(0.01)  # file systems count time in steps of some milliseconds
+    time.sleep(0.01)  # file systems store time in steps of milliseconds
     shard(tmp_path, start=5)
     assert labels(path) == [5, 6, 7] and len(scans) == 2
     shard(tmp_path, count=4)
@@ -109,12 +109,12 @@ def test_another_shard_of_the_same_name_gets_another_index(tmp_path, scans):
     assert labels(path) == [0, 1, 2, 3] and len(scans) == 4
 
 
-def test_another_shard_as_large_and_as_old(tmp_path, scans):
-    """tarfile makes sizes multiples of 10,240 bytes, and time is copied with files."""
+def test_another_shard_of_equal_size_and_time(tmp_path, scans):
+    """tarfile pads to multiples of 10,240 bytes, and copying can keep the time."""
     path = shard(tmp_path)
     assert labels(path) == [0, 1, 2]
     before = os.stat(path)
-    for members in (  # others than before from the beginning on, then in the last ones alone
+    for members in (  # all members differ, then only the last ones
         {f"{i}.{f}": str(i + 5).encode() for i in range(3) for f in ("jpg", "cls")},
         {f"{i}.{f}": str(i + 5 + (i == 2)).encode() for i in range(3) for f in ("jpg", "cls")},
     ):
@@ -125,7 +125,7 @@ def test_another_shard_as_large_and_as_old(tmp_path, scans):
     assert len(scans) == 3
 
 
-def test_of_another_kind(tmp_path, scans):
+def test_an_index_of_another_format_is_ignored(tmp_path, scans):
     """A TFRecord file and a tar file of the same name and stamp."""
     path = tmp_path / "same"
     record = frame(example({"image/encoded": b"x", "image/class/label": 4}))
@@ -138,7 +138,7 @@ def test_of_another_kind(tmp_path, scans):
 
 
 @given(data=st.data())
-def test_a_damaged_index_is_made_anew(data, tmp_path_factory):
+def test_a_damaged_index_is_made_again(data, tmp_path_factory):
     path = shard(tmp_path_factory.mktemp("d"))
     index = Path(f"{path}{SUFFIX}")
     assert labels(path) == [0, 1, 2]
@@ -151,8 +151,8 @@ def test_a_damaged_index_is_made_anew(data, tmp_path_factory):
     assert index.read_bytes() == whole
 
 
-def test_where_the_folder_takes_no_index(tmp_path, scans, cache):
-    """A name so long that the index's has no room."""
+def test_the_cache_directory_holds_an_index_if_the_folder_cannot(tmp_path, scans, cache):
+    """The index's name would be too long."""
     name = "n" * 248 + ".tar"
     path = shard(tmp_path / "d", name)
     for _ in range(2):
@@ -160,22 +160,22 @@ def test_where_the_folder_takes_no_index(tmp_path, scans, cache):
     assert os.listdir(tmp_path / "d") == [name] and len(list(cache.iterdir())) == 1
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "d")
-    assert labels(link / name) == [0, 1, 2] and len(scans) == 1, "by whatever way it is reached"
+    assert labels(link / name) == [0, 1, 2] and len(scans) == 1, "also through a link"
     other = shard(tmp_path / "e", name, start=5)
     assert labels(other) == [5, 6, 7] and labels(path) == [0, 1, 2] and len(list(cache.iterdir())) == 2
 
 
-def test_where_nothing_takes_an_index(tmp_path, scans, monkeypatch, caplog):
+def test_an_index_that_cannot_be_kept_is_made_each_time(tmp_path, scans, monkeypatch, caplog):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUAUG_CACHE_DIR", str(tmp_path / "file"))
     path = shard(tmp_path / "d", "n" * 248 + ".tar")
-    for turn in (1, 2):
-        assert labels(path) == [0, 1, 2] and len(scans) == turn
-    assert "cannot be kept, and will be made anew each time: [Errno 20]" in caplog.text
+    for count in (1, 2):
+        assert labels(path) == [0, 1, 2] and len(scans) == count
+    assert "cannot keep the index of" in caplog.text and "made again each time: [Errno 20]" in caplog.text
 
 
-def test_a_ctrl_c_right_after_an_index_was_put_in_its_place(tmp_path, scans, monkeypatch):
-    """It has lost its first name by then: that this is not there to be taken away must not hide the Ctrl-C."""
+def test_ctrl_c_after_the_rename_of_an_index(tmp_path, scans, monkeypatch):
+    """The temporary name is gone by then: failing to remove it must not hide the Ctrl-C."""
     replace = os.replace
 
     def interrupted(old, new, **directories):
@@ -191,8 +191,8 @@ def test_a_ctrl_c_right_after_an_index_was_put_in_its_place(tmp_path, scans, mon
 
 
 @pytest.mark.slow
-def test_a_folder_that_may_only_be_read():
-    """As a user who may not write there: its own cache directory takes the index."""
+def test_a_read_only_folder():
+    """The index goes to the user's cache directory."""
     folder = Path(tempfile.mkdtemp())
     try:
         path = shard(folder / "data")
@@ -204,7 +204,7 @@ def test_a_folder_that_may_only_be_read():
             nobody = pwd.getpwnam("nobody")
             os.chown(folder / "home", nobody.pw_uid, -1)
             user = {"user": nobody.pw_uid}
-        # Modules are imported before the user changes, since they may lie where only root reads.
+        # Import before changing the user: only root may be able to read the modules.
         program = f"""
 import os, sys
 from cuaug.sources import TarShards
@@ -223,7 +223,7 @@ print([source.read(i)[1] for i in range(3)])
         shutil.rmtree(folder)
 
 
-def test_a_shard_that_grows_while_it_is_indexed(tmp_path, monkeypatch):
+def test_a_shard_that_grows_during_the_scan(tmp_path, monkeypatch):
     path = shard(tmp_path)
     has_header = tar_shards._has_header
 
@@ -238,21 +238,21 @@ def test_a_shard_that_grows_while_it_is_indexed(tmp_path, monkeypatch):
     assert not Path(f"{path}{SUFFIX}").exists()
 
 
-def test_sixteen_processes_at_once(tmp_path, scans):
+def test_sixteen_processes_open_the_same_shards(tmp_path, scans):
     for i in range(16):
         shard(tmp_path / "d", f"{i:02d}.tar", count=25, start=25 * i)
     context = multiprocessing.get_context("fork")
-    together, made = context.Barrier(16), context.Queue()
+    barrier, scan_counts = context.Barrier(16), context.Queue()
 
     def open_and_read() -> None:
-        together.wait(60)
+        barrier.wait(60)
         assert labels(tmp_path / "d") == list(range(16 * 25))
-        made.put(len(scans))
+        scan_counts.put(len(scans))
 
     processes = [context.Process(target=open_and_read) for _ in range(16)]
     for process in processes:
         process.start()
-    counts = [made.get(timeout=60) for _ in processes]
+    counts = [scan_counts.get(timeout=60) for _ in processes]
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0] * 16

@@ -1,4 +1,4 @@
-"""Indexes that others planted, that are damaged, or that no longer fit their shard: none is believed."""
+"""Untrusted, damaged and stale indexes are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cuaug.sources import _index as indexing
 from tests.loader.pictures import numbers_of, png
 from tests.sources import fuzz_index
 from tests.sources.writers import example, frame, write_tar
-from tests.support.foreign_files import give_away
+from tests.support.foreign_files import chown_to_nobody
 
 SUFFIX = indexing.SUFFIX
 COUNT = 4
@@ -36,7 +36,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 @pytest.fixture
 def shard(tmp_path) -> Path:
-    """A tar whose samples have their number as image and label."""
+    """A tar; each sample's image and label are its number."""
     path = tmp_path / "data" / "a.tar"
     path.parent.mkdir()
     write_tar(path, {f"{i}.{field}": b"%d" % i for i in range(COUNT) for field in ("jpg", "cls")})
@@ -48,21 +48,21 @@ def samples(path: Path) -> list[tuple[bytes, int]]:
     return [source.read(i) for i in range(len(source))]
 
 
-RIGHT = [(b"%d" % i, i) for i in range(COUNT)]
+EXPECTED = [(b"%d" % i, i) for i in range(COUNT)]
 
 
 def load(path: Path) -> indexing.Index:
     with open(path, "rb") as file:
-        return indexing.Index(indexing.Stamp.of(file.fileno()), *tar_shards._KIND.scan(str(path), file))
+        return indexing.Index(indexing.Stamp.of(file.fileno()), *tar_shards._FORMAT.scan(str(path), file))
 
 
 def pack(index: indexing.Index, **arrays: object) -> bytes:
-    """An index on disk with other arrays."""
-    return indexing._pack(tar_shards._KIND, indexing.Index(index.stamp, index.notes, {**index.arrays, **arrays}))
+    """Serializes an index with other arrays."""
+    return indexing._pack(tar_shards._FORMAT, indexing.Index(index.stamp, index.notes, {**index.arrays, **arrays}))
 
 
 def reversed_labels(path: Path) -> bytes:
-    """A whole index that gives each sample another's label."""
+    """A valid index that gives each sample another sample's label."""
     index = load(path)
     labels = index.arrays["member_field"] == index.notes["fields"].index("cls")
     arrays = {}
@@ -75,88 +75,88 @@ def reversed_labels(path: Path) -> bytes:
 # --- planted ---------------------------------------------------------------------------------------------------------
 
 
-def test_such_an_index_would_be_believed(shard):
-    """Of this user: it is what the tests below plant."""
+def test_a_planted_index_of_this_user_is_believed(shard):
+    """The tests below plant the same index as another user."""
     Path(f"{shard}{SUFFIX}").write_bytes(reversed_labels(shard))
     assert samples(shard) == [(b"%d" % i, COUNT - 1 - i) for i in range(COUNT)]
 
 
-@pytest.mark.parametrize("how", ["another's", "group", "others", "link"])
-def test_one_beside_the_shard(shard, how, cache, caplog):
+@pytest.mark.parametrize("flaw", ["other owner", "group", "others", "link"])
+def test_a_planted_index_beside_the_shard_is_ignored(shard, flaw, cache, caplog):
     planted = Path(f"{shard}{SUFFIX}")
     planted.write_bytes(reversed_labels(shard))
     before = planted.read_bytes()
-    if how == "another's":
-        give_away(planted)
-    elif how == "link":
+    if flaw == "other owner":
+        chown_to_nobody(planted)
+    elif flaw == "link":
         planted.rename(shard.parent / "elsewhere")
         planted.symlink_to("elsewhere")
     else:
-        os.chmod(planted, 0o664 if how == "group" else 0o646)
-    assert samples(shard) == RIGHT
+        os.chmod(planted, 0o664 if flaw == "group" else 0o646)
+    assert samples(shard) == EXPECTED
     (warning,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert str(planted) in warning and warning.endswith(
-        "this index and others like it there are not used but made anew"
+        "this index and others like it there are ignored and made again"
     )
-    if how == "another's":  # who could otherwise make it anew again, and so on
+    if flaw == "other owner":  # atomic_write it could go on forever
         assert planted.read_bytes() == before and len(os.listdir(cache)) == 1
     else:
         assert not planted.is_symlink() and planted.stat().st_mode & 0o777 == 0o644
-        assert how != "link" or (shard.parent / "elsewhere").read_bytes() == before
+        assert flaw != "link" or (shard.parent / "elsewhere").read_bytes() == before
     made = caplog.text.count("made the index of")
-    assert samples(shard) == RIGHT and caplog.text.count("made the index of") == made, "the one that was made is used"
+    assert samples(shard) == EXPECTED and caplog.text.count("made the index of") == made, "the new index is used"
 
 
-def test_the_shards_owner_may_make_its_index(shard, monkeypatch):
-    """Who could write other labels into the shard as well."""
-    assert samples(shard) == RIGHT
+def test_the_owner_of_a_shard_may_write_its_index(shard, monkeypatch):
+    """The owner could as well write other labels into the shard."""
+    assert samples(shard) == EXPECTED
     for path in (shard, Path(f"{shard}{SUFFIX}")):
-        give_away(path)
-    monkeypatch.setattr(indexing, "_make", lambda *_: pytest.fail("it is there"))
-    assert samples(shard) == RIGHT
+        chown_to_nobody(path)
+    monkeypatch.setattr(indexing, "_make", lambda *_: pytest.fail("the index exists"))
+    assert samples(shard) == EXPECTED
 
 
-def test_one_in_the_cache_directory(shard, cache, caplog):
+def test_a_planted_index_in_the_cache_directory_is_ignored(shard, cache, caplog):
     shard = shard.rename(shard.with_name("n" * 248 + ".tar"))  # too long a name for an index beside it
-    assert samples(shard) == RIGHT
+    assert samples(shard) == EXPECTED
     (planted,) = cache.iterdir()
     planted.write_bytes(reversed_labels(shard))
-    give_away(planted)
-    assert samples(shard) == samples(shard) == RIGHT
-    assert caplog.text.count("this index and others like it there are not used") == 1
+    chown_to_nobody(planted)
+    assert samples(shard) == samples(shard) == EXPECTED
+    assert caplog.text.count("this index and others like it there are ignored") == 1
 
 
-@pytest.mark.parametrize("how", ["0777", "another's"])
-def test_a_cache_directory_that_is_not_trusted(shard, cache, how, caplog):
+@pytest.mark.parametrize("flaw", ["0777", "other owner"])
+def test_an_untrusted_cache_directory(shard, cache, flaw, caplog):
     paths = [shard.with_name(letter * 248 + ".tar") for letter in "nm"]
     for path in paths:
         path.write_bytes(shard.read_bytes())
-        assert samples(path) == RIGHT
+        assert samples(path) == EXPECTED
     assert len(os.listdir(cache)) == 2
-    if how == "0777":
+    if flaw == "0777":
         os.chmod(cache.parent, 0o777)
     else:
-        give_away(cache)
+        chown_to_nobody(cache)
     caplog.clear()
     for _ in range(2):
-        assert [samples(path) for path in paths] == [RIGHT, RIGHT]
+        assert [samples(path) for path in paths] == [EXPECTED, EXPECTED]
     assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
-    assert ("run `chmod go-w" if how == "0777" else "belongs to user") in caplog.text
+    assert ("run `chmod go-w" if flaw == "0777" else "belongs to user") in caplog.text
 
 
 def test_a_sticky_cache_directory(shard, cache):
-    """As CUAUG_CACHE_DIR=/tmp, with a directory for this user alone in it."""
+    """For example CUAUG_CACHE_DIR=/tmp, with a private directory in it."""
     cache.parent.mkdir()
     os.chmod(cache.parent, 0o1777)
     shard = shard.rename(shard.with_name("n" * 248 + ".tar"))
-    assert samples(shard) == RIGHT and len(os.listdir(cache)) == 1 and cache.stat().st_mode & 0o777 == 0o700
+    assert samples(shard) == EXPECTED and len(os.listdir(cache)) == 1 and cache.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_huge_index_is_not_read(shard):
     planted = Path(f"{shard}{SUFFIX}")
     planted.write_bytes(b"")
     os.truncate(planted, 1 << 42)
-    assert samples(shard) == RIGHT and planted.stat().st_size < 10_000
+    assert samples(shard) == EXPECTED and planted.stat().st_size < 10_000
 
 
 # --- damaged ---------------------------------------------------------------------------------------------------------
@@ -180,23 +180,23 @@ EDITS = {
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_numbers_out_of_bounds(shard, edit, caplog):
+def test_an_index_with_numbers_out_of_bounds_is_made_again(shard, edit, caplog):
     index = load(shard)
     arrays = {name: index.arrays[name].copy() for name in EDITS[edit]}
     for name, values in EDITS[edit].items():
-        for place, value in values.items():
-            arrays[name][place] = value
+        for row, value in values.items():
+            arrays[name][row] = value
     Path(f"{shard}{SUFFIX}").write_bytes(pack(index, **arrays))
-    assert samples(shard) == RIGHT and "is damaged and is made anew" in caplog.text
+    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
     caplog.clear()
-    assert samples(shard) == RIGHT and not caplog.records, "the new one is kept"
+    assert samples(shard) == EXPECTED and not caplog.records, "the new index is kept"
 
 
-@pytest.mark.parametrize("name", list(tar_shards._KIND.dtypes))
-def test_arrays_of_other_lengths(shard, name, caplog):
+@pytest.mark.parametrize("name", list(tar_shards._FORMAT.dtypes))
+def test_an_index_with_wrong_array_lengths_is_made_again(shard, name, caplog):
     index = load(shard)
     Path(f"{shard}{SUFFIX}").write_bytes(pack(index, **{name: index.arrays[name][:-1]}))
-    assert samples(shard) == RIGHT and "is damaged and is made anew" in caplog.text
+    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -209,52 +209,52 @@ def test_arrays_of_other_lengths(shard, name, caplog):
     ]
     + [{"fields": ["jpg", "cls"], "digest": value} for value in (None, 3, [])],
 )
-def test_notes_of_other_types(shard, notes, caplog):
+def test_an_index_with_wrong_notes_is_made_again(shard, notes, caplog):
     index = load(shard)
     Path(f"{shard}{SUFFIX}").write_bytes(
-        indexing._pack(tar_shards._KIND, index.__class__(index.stamp, notes, index.arrays))
+        indexing._pack(tar_shards._FORMAT, index.__class__(index.stamp, notes, index.arrays))
     )
-    assert samples(shard) == RIGHT and "is damaged and is made anew" in caplog.text
+    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
 
 
 @pytest.mark.parametrize("head", [b"[" * 100_000, b"null", b"[]", b"{}", b"\xff", b'{"kind": ["tar", 3], "stamp": 3}'])
-def test_other_json(shard, head, caplog):
+def test_an_index_with_other_json_is_made_again(shard, head, caplog):
     rest = head + b"\n"
     Path(f"{shard}{SUFFIX}").write_bytes(b"%08x\n" % zlib.crc32(rest) + rest)
-    assert samples(shard) == RIGHT and "is damaged and is made anew" in caplog.text
+    assert samples(shard) == EXPECTED and "is damaged and is made again" in caplog.text
 
 
 @pytest.mark.parametrize("span", [(0, 1), (12, "one byte too many"), (1 << 40, 1), (12, -1), (12, BIG), (BIG, BIG)])
-def test_records_out_of_bounds(tmp_path, span, caplog):
+def test_a_tfrecord_index_with_spans_out_of_bounds_is_made_again(tmp_path, span, caplog):
     path = tmp_path / "a.tfrecord"
     path.write_bytes(frame(example({"image/encoded": b"x", "image/class/label": 4})))
-    kind = tfrecord._KIND
+    index_format = tfrecord._FORMAT
     with open(path, "rb") as file:
-        index = indexing.Index(indexing.Stamp.of(file.fileno()), *kind.scan(str(path), file))
+        index = indexing.Index(indexing.Stamp.of(file.fileno()), *index_format.scan(str(path), file))
     if span[1] == "one byte too many":
         span = (12, path.stat().st_size - 12 - 4 + 1)
     spans = {name: np.array([value]) for name, value in zip(("offset", "size"), span, strict=True)}
-    Path(f"{path}{SUFFIX}").write_bytes(indexing._pack(kind, indexing.Index(index.stamp, index.notes, spans)))
-    assert TFRecord(path).read(0) == (b"x", 4) and "is damaged and is made anew" in caplog.text
+    Path(f"{path}{SUFFIX}").write_bytes(indexing._pack(index_format, indexing.Index(index.stamp, index.notes, spans)))
+    assert TFRecord(path).read(0) == (b"x", 4) and "is damaged and is made again" in caplog.text
 
 
 @given(seed=st.integers(0, 2**64))
-def test_an_index_that_is_damaged_anyhow(seed, tmp_path_factory):
+def test_random_damage_to_an_index(seed, tmp_path_factory):
     fuzz_index.run_one(random.Random(seed), tmp_path_factory.getbasetemp())
 
 
-# --- of a shard that has changed -------------------------------------------------------------------------------------
+# --- indexes of changed shards --------------------------------------------------------------------------------------
 
 
 def big_shard(path: Path, order: list[int]) -> None:
-    """Of 10,240 bytes more before and after, so that the samples are neither in its head nor in its tail."""
+    """Large first and last members keep the samples out of the stamped head and tail."""
     members = [("first.jpg", bytes(20_480))] + [(f"{i}.{f}", b"%d" % i) for i in order for f in ("jpg", "cls")]
     write_tar(path, [*members, ("last.jpg", bytes(40_960))])
     os.utime(path, ns=(10**18, 10**18))
 
 
-def test_members_that_moved_in_a_shard_as_large_and_as_old(tmp_path):
-    """Whose beginning and end are the same: the header before the data tells."""
+def test_moved_members_in_a_shard_with_an_equal_stamp_are_noticed(tmp_path):
+    """The CRC of the tar header before the data differs."""
     path = tmp_path / "a.tar"
     big_shard(path, [0, 1, 2])
     source = TarShards(path, label=None)
@@ -270,7 +270,7 @@ def test_members_that_moved_in_a_shard_as_large_and_as_old(tmp_path):
     assert [again.read(i)[0] for i in (1, 2, 3)] == [b"2", b"1", b"0"]
 
 
-def test_a_loader_skips_members_that_moved(tmp_path):
+def test_a_loader_skips_moved_members(tmp_path):
     path = tmp_path / "a.tar"
 
     def write(order: list[int]) -> None:
@@ -289,7 +289,7 @@ def test_a_loader_skips_members_that_moved(tmp_path):
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_hard_links_and_long_names(tmp_path, form):
-    """The data of a hard link follows another member's header; long names have headers of their own."""
+    """A hard link's data follow another member's header; long names have their own headers."""
     path = tmp_path / "a.tar"
     with tarfile.open(path, "w", format=form) as archive:
         for name in ("0.jpg", "n" * 300 + ".jpg", "grün.JPG"):

@@ -1,4 +1,4 @@
-"""List files and tables: paths, kinds of labels, and errors that name the line."""
+"""List files and tables: paths, label types, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read(source: Files) -> list:
 
 
 class Series:
-    """As pandas has them: found by the names of their rows."""
+    """Like a pandas Series: indexing looks up row names."""
 
     def __init__(self, rows: list[int], values: list) -> None:
         self.rows, self.values = rows, values
@@ -50,7 +50,7 @@ class Array(Series):
 
 
 @pytest.mark.parametrize("kind", [Series, Array])
-def test_labels_go_by_their_place(kind):
+def test_labels_are_taken_by_position(kind):
     paths, rows = ["a.jpg", "b.jpg", "c.jpg"], [2, 0, 1]
     source = Files(kind(rows, paths), kind(rows, [7, 8, 9]))
     assert read(source) == [("a.jpg", 7), ("b.jpg", 8), ("c.jpg", 9)] and source.label(0) == 7
@@ -58,26 +58,26 @@ def test_labels_go_by_their_place(kind):
 
 
 @pytest.mark.parametrize("paths", ["photos/a.jpg", Path("photos"), b"photos", None, 5, {"a.jpg"}])
-def test_what_is_no_list_of_paths(paths):
-    with pytest.raises(LoaderError, match=r"paths are a list of files, not .*open_source") as refused:
+def test_invalid_lists_of_paths_are_refused(paths):
+    with pytest.raises(LoaderError, match=r"paths must be a list of files, not .*open_source") as refused:
         Files(paths)
     assert repr(paths) in str(refused.value)
 
 
 @pytest.mark.parametrize("path", [None, 5, b"b.jpg", ("b.jpg", 1)])
-def test_what_is_no_path_in_a_list(path):
-    with pytest.raises(LoaderError, match=r"entry 1 of paths is ") as refused:
+def test_invalid_paths_in_a_list_are_refused(path):
+    with pytest.raises(LoaderError, match=r"paths: entry 1 is ") as refused:
         Files(["a.jpg", path])
     assert repr(path) in str(refused.value)
 
 
-def test_paths_that_come_one_by_one():
+def test_paths_from_a_generator():
     assert Files(path for path in ("a.jpg", Path("b.jpg"))).paths == ["a.jpg", "b.jpg"]
 
 
 @pytest.mark.parametrize("labels", [{"a.jpg": 1}, {1}, 5])
-def test_labels_without_an_order(labels):
-    with pytest.raises(LoaderError, match=f"in the samples' order, not a {type(labels).__name__}"):
+def test_labels_without_order_are_refused(labels):
+    with pytest.raises(LoaderError, match=f"in sample order, not a {type(labels).__name__}"):
         Files(["a.jpg"], labels)
 
 
@@ -89,7 +89,7 @@ def test_a_mapping_of_paths_to_labels():
 # --- list files ------------------------------------------------------------------------------------------------------
 
 
-def test_a_list_as_dali_and_caffe_have_it(tmp_path):
+def test_a_list_in_the_format_of_dali_and_caffe(tmp_path):
     text = "# path label\n\na.jpg 3\nfolder with spaces/b c.jpg\t0\r\n/abs/d.jpg -1\n  e.jpg   12  \nlast.jpg 7"
     source = ListFile(write(tmp_path, text), allow_outside=True)
     names = [str(tmp_path / "a.jpg"), str(tmp_path / "folder with spaces/b c.jpg"), "/abs/d.jpg"]
@@ -108,7 +108,7 @@ def test_root_and_no_folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "labels", "want", "dtype"),
+    ("text", "labels", "expected", "dtype"),
     [
         ("a 1\nb 2\n", 1, [1, 2], np.int64),
         ("a 1\nb 0.5\n", 1, [1.0, 0.5], np.float64),
@@ -118,9 +118,9 @@ def test_root_and_no_folder(tmp_path, monkeypatch):
         ("a 9223372036854775807\n", 1, [2**63 - 1], np.int64),
     ],
 )
-def test_labels_are_numbers_of_one_type(tmp_path, text, labels, want, dtype):
+def test_all_labels_have_one_dtype(tmp_path, text, labels, expected, dtype):
     source = ListFile(write(tmp_path, text), labels=labels)
-    assert source.labels.dtype == dtype and source.labels.tolist() == want
+    assert source.labels.dtype == dtype and source.labels.tolist() == expected
 
 
 def test_a_list_without_labels(tmp_path):
@@ -150,24 +150,24 @@ def test_names_that_are_not_utf8_and_a_byte_order_mark(tmp_path):
     ],
     ids=["no label", "a word", "too few", "underscore", "too large", "MXNet's order", "no path"],
 )
-def test_a_line_that_is_wrong_is_named(tmp_path, text, labels, line):
+def test_errors_name_the_line(tmp_path, text, labels, line):
     with pytest.raises(LoaderError) as caught:
         ListFile(write(tmp_path, text), labels=labels)
-    assert f"list.txt' line {line}: a path and " in str(caught.value)
+    assert f"list.txt' line {line}: expected a path and " in str(caught.value)
     assert repr(text.splitlines()[line - 1]) in str(caught.value)
 
 
-def test_a_list_of_paths_alone_is_told_how_to_be_read(tmp_path):
+def test_the_error_for_a_list_without_labels_has_a_hint(tmp_path):
     for name in ("a.jpg", "b c.jpg"):
         (tmp_path / name).write_bytes(png(1))
     for text in ("a.jpg\n", "b c.jpg\n"):
-        with pytest.raises(LoaderError, match=r"; of paths without labels: ListFile\(\.\.\., labels=0\)$"):
+        with pytest.raises(LoaderError, match=r"; for paths without labels: ListFile\(\.\.\., labels=0\)$"):
             ListFile(write(tmp_path, text))
-    with pytest.raises(LoaderError, match=r"not 'b c\.jpg 1 2'$"):
+    with pytest.raises(LoaderError, match=r"got 'b c\.jpg 1 2'$"):
         ListFile(write(tmp_path, "b c.jpg 1 2\n"), labels=3)
 
 
-def test_lists_that_cannot_be_read(tmp_path):
+def test_unreadable_lists_are_refused(tmp_path):
     with pytest.raises(LoaderError, match=r"cannot read .*none.txt': No such file"):
         ListFile(tmp_path / "none.txt")
     with pytest.raises(LoaderError, match=r"list.txt' names no file"):
@@ -185,7 +185,7 @@ _names = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1
     st.lists(st.tuples(st.lists(_names, min_size=1, max_size=3), st.integers(-(2**63), 2**63 - 1)), min_size=1),
     st.sampled_from([" ", "\t", "  "]),
 )
-def test_whatever_is_written_is_read(tmp_path_factory, entries, separator):
+def test_any_list_is_read_back(tmp_path_factory, entries, separator):
     entries = [(" ".join(words), label) for words, label in entries if not words[0].startswith(("#", "\ufeff"))]
     if not entries:
         return
@@ -232,7 +232,7 @@ def test_several_columns_are_a_dict(tmp_path):
     assert Csv(table(tmp_path), label=["breed"]).read(0)[1] == {"breed": "pug"}
 
 
-def test_in_a_batch(tmp_path):
+def test_table_labels_in_a_batch(tmp_path):
     for name, number in (("a.jpg", 1), ("b.jpg", 2), ("c.jpg", 3)):
         (tmp_path / name).write_bytes(png(number))
     with Loader(Csv(table(tmp_path), label=["breed", "age", "weight"]), batch_size=3) as loader:
@@ -242,7 +242,7 @@ def test_in_a_batch(tmp_path):
     assert labels["weight"].tolist() == [7.5, 30, 8]
 
 
-def test_without_a_header(tmp_path):
+def test_a_table_without_a_header(tmp_path):
     source = Csv(table(tmp_path, "a.jpg,1,x\nb.jpg,2,y\n"), label=[1, 2], header=False)
     assert labels_of(source) == [{"1": 1, "2": "x"}, {"1": 2, "2": "y"}]
 
@@ -260,7 +260,7 @@ def test_types(tmp_path):
     assert labels_of(source) == ["0012", "7a"] and source.classes is None
     source = Csv(path, label=["when"], types={"when": lambda text: [int(part) for part in text.split(":")]})
     assert labels_of(source) == [{"when": [1, 30]}, {"when": [2, 15]}]
-    with pytest.raises(LoaderError, match=r"line 3, column 'id': '7a' is not as `types` says"):
+    with pytest.raises(LoaderError, match=r"line 3, column 'id': the converter in `types` refuses '7a'"):
         Csv(path, label="id", types={"id": int})
 
 
@@ -274,53 +274,57 @@ def test_types(tmp_path):
         (TABLE, {"image": "file"}, "no column 'file'"),
         (TABLE, {"label": "age", "header": False}, "no column 'age'.* it has 4 columns, numbered from 0"),
         ("path,a,a\nx,1,2\n", {"label": "a"}, "no column 'a', or several"),
-        (TABLE, {"class_column": "age"}, r"class_column is one of the label columns \[1\], not 'age'"),
-        (TABLE, {"types": {"age": int}}, r"types are for the label columns \[1\], not 'age'"),
+        (TABLE, {"class_column": "age"}, r"class_column must be one of the label columns \[1\], not 'age'"),
+        (TABLE, {"types": {"age": int}}, r"types must name label columns \[1\], not 'age'"),
         ("path,l\na,1\nb,x\n", {}, r"table.csv' line 3, column 'l': 'x' is not a number.*types=\{1: str\}"),
         ("path,l\na,x\nb,\nc,1\n", {}, r"line 2, column 'l': 'x' is not a number"),
         ("path,l\na,1\n,2\n", {}, "line 3: the path is empty"),
-        ("path,l\na,1\nb,c,2\n", {}, "line 3: there are 3 columns here, 2 above.*in quotes"),
-        ("path,l\na,1\nb\n", {}, "line 3: there are 1 columns here, 2 above"),
+        ("path,l\na,1\nb,c,2\n", {}, "line 3: 3 columns here, 2 above.*in quotes"),
+        ("path,l\na,1\nb\n", {}, "line 3: 1 columns here, 2 above"),
         ('path,l\na,1\n"b,2\n', {}, "line 3: "),
         ("path,l\n", {}, "names no file"),
         ("", {}, "names no file"),
-        ("a.JPG,1\nb.jpg,2\n", {}, r"line 1: 'a.JPG' looks like a file, not .* no header: Csv\(..., header=False\)"),
+        (
+            "a.JPG,1\nb.jpg,2\n",
+            {},
+            r"line 1: 'a.JPG' looks like a file, not .* without a header: Csv\(..., header=False\)",
+        ),
         ("\n1, a.jpg\n2,b.jpg\n", {"image": 1, "label": 0}, "line 2: 'a.jpg' looks like a file"),
         ("a.jpg\n", {}, "line 1: 'a.jpg' looks like a file"),
     ],
 )
-def test_tables_that_are_wrong(tmp_path, text, arguments, message):
+def test_malformed_tables_are_refused(tmp_path, text, arguments, message):
     with pytest.raises(LoaderError, match=message) as caught:
         Csv(table(tmp_path, text), **arguments)
     assert "table.csv" in str(caught.value) or "label columns" in str(caught.value)
 
 
-def test_a_column_may_be_called_like_a_file(tmp_path):
+def test_a_named_column_may_look_like_a_file(tmp_path):
     assert read(Csv(table(tmp_path, "a.jpg,label\nx,1\n"), "a.jpg")) == [(str(tmp_path / "x"), 1)]
 
 
-def test_a_table_whose_paths_stand_in_another_column(tmp_path):
-    """As Kaggle's tables, which begin with a number."""
+def test_paths_in_another_column_are_noticed(tmp_path):
+    """Kaggle's tables begin with a number."""
     path = table(tmp_path, "id,breed,file name\n7,pug,a.jpg\n8,akita,none.jpg\n")
-    assert read(Csv(path))[0] == (str(tmp_path / "7"), 1), "no file of either: nothing tells what was meant"
+    assert read(Csv(path))[0] == (str(tmp_path / "7"), 1), "neither column names a file: no way to tell"
     (tmp_path / "a.jpg").write_bytes(png(1))
     with pytest.raises(
         LoaderError,
-        match=r"line 2: there is no file '7', of column 'id', but there is 'a.jpg', of column 'file name': say which "
-        r"are the columns, Csv\(..., image='file name', label=...\)",
+        match=r"line 2: column 'id' names no file, '7', but column 'file name' does, 'a.jpg': name the columns, "
+        r"Csv\(..., image='file name', label=...\)",
     ):
         Csv(path)
     assert read(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), 1)
     without = table(tmp_path, "7,a.jpg\n")
-    with pytest.raises(LoaderError, match=r"there is no file '7', of column 0, but .* of column 1: .*image=1,"):
+    with pytest.raises(LoaderError, match=r"column 0 names no file, '7', but column 1 does, .*image=1,"):
         Csv(without, header=False)
     (tmp_path / "7").write_bytes(png(1))
     assert read(Csv(without, header=False)) == [(str(tmp_path / "7"), 0)]
     masks = table(tmp_path, "image,mask\nlost.jpg,a.jpg\n")
-    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), 0)], "a picture that is lost is for on_error to say"
+    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), 0)], "on_error handles a missing image"
 
 
-def test_a_table_that_is_not_there(tmp_path):
+def test_a_missing_table(tmp_path):
     with pytest.raises(LoaderError, match=r"cannot read .*none.csv': No such file"):
         Csv(tmp_path / "none.csv")
 
@@ -329,7 +333,7 @@ _cells = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1
 
 
 @given(st.lists(st.tuples(_cells, _cells, st.integers(-5, 5)), min_size=1), st.sampled_from([",", ";", "\t"]))
-def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter):
+def test_any_table_is_read_back(tmp_path_factory, rows, delimiter):
     rows = [row for row in rows if "://" not in row[0]]
     if not rows:
         return
@@ -342,8 +346,8 @@ def test_whatever_csv_writes_is_read(tmp_path_factory, rows, delimiter):
     assert [one.classes[label] for _, label in read(one)] == [text for _, text, _ in rows]
 
 
-def test_a_column_that_is_named_is_no_guess(tmp_path):
-    """Though the first row's file is missing, has no ending, and another column's is there."""
+def test_a_named_image_column_is_not_questioned(tmp_path):
+    """Even if its first file is missing and another column names an existing one."""
     (tmp_path / "thumb.jpg").write_bytes(b"")
     (tmp_path / "table.csv").write_text("file,thumb\nraw/1,thumb.jpg\n")
     assert len(Csv(tmp_path / "table.csv", image="file", label="thumb")) == 1

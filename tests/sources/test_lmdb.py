@@ -1,4 +1,4 @@
-"""LMDB: keys, labels, values that hold more than an image, one environment in one process, and damage."""
+"""LMDB: keys, labels, values with more than an image, shared environments, and damage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import Lmdb
-from cuaug.sources.lmdb_environment import _open
+from cuaug.sources.lmdb_environment import _environments
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import split_value, value_page_at, write_environment
 
@@ -48,7 +48,7 @@ def test_all_keys_in_order(tmp_path):
     [[10, 20], (10, 20), {"b/x": 10, b"a": 20, "other": 3}, deque([10, 20])],
     ids=["list", "tuple", "mapping", "deque"],
 )
-def test_keys_and_labels_given(tmp_path, labels):
+def test_given_keys_and_labels(tmp_path, labels):
     path = environment(tmp_path)
     for keys in (["b/x", b"a"], iter([b"b/x", "a"])):
         source = Lmdb(path, keys=keys, labels=labels)
@@ -62,20 +62,20 @@ def test_decode(tmp_path):
     with pytest.raises(struct.error):
         source.read(1)
 
-    def careful(key: bytes, value: bytes):
+    def checked_split(key: bytes, value: bytes):
         if len(value) < 4:
             raise ValueError(f"{len(value)} bytes of {key!r}")
         return split_value(key, value)
 
-    source = Lmdb(path, decode=careful)
-    with pytest.raises(DecodeError, match="decode does not accept the value: 0 bytes of b'y'"):
+    source = Lmdb(path, decode=checked_split)
+    with pytest.raises(DecodeError, match="decode refuses the value: 0 bytes of b'y'"):
         source.read(1)
     with Loader(source, batch_size=3, on_error="skip") as loader:
         ((images, labels),) = loader
     assert numbers_of(images) == [3, 4] and labels.tolist() == [7, 8]
 
 
-def test_a_key_that_is_not_there(tmp_path):
+def test_a_missing_key_damages_its_sample(tmp_path):
     source = Lmdb(environment(tmp_path), keys=["a", "c"])
     with pytest.raises(DecodeError, match="there is no such key"):
         source.read(1)
@@ -86,15 +86,15 @@ def test_a_key_that_is_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"keys": []}, "has no keys"),
-        ({"keys": ["a", 5]}, "a key is bytes or a string, not 5"),
-        ({"labels": {1: 1}}, "a key is bytes or a string, not 1"),
-        ({"labels": [1]}, r"has 3 keys but 1 labels"),
-        ({"labels": {"a": 1}}, r"2 of the 3 keys of .* have no label; the first is 'b/x'"),
-        ({"labels": [1, 2, 3], "decode": split_value}, "either decode or labels"),
+        ({"keys": []}, "keys is empty"),
+        ({"keys": ["a", 5]}, "keys must be bytes or strings, not 5"),
+        ({"labels": {1: 1}}, "keys must be bytes or strings, not 1"),
+        ({"labels": [1]}, r"labels has 1 entries for 3 keys"),
+        ({"labels": {"a": 1}}, r"labels lack 2 of the 3 keys of .*; the first is 'b/x'"),
+        ({"labels": [1, 2, 3], "decode": split_value}, "labels and decode exclude each other"),
     ],
 )
-def test_arguments_that_do_not_fit(tmp_path, arguments, message):
+def test_invalid_arguments_are_refused(tmp_path, arguments, message):
     with pytest.raises(LoaderError, match=message):
         Lmdb(environment(tmp_path), **arguments)
 
@@ -109,7 +109,7 @@ def test_a_single_file(tmp_path):
 
 
 def test_sources_of_one_environment_share_it(tmp_path):
-    """LMDB does not allow to open it twice; when nobody uses it any more, it is closed."""
+    """LMDB allows one open environment per file; the last source closes it."""
     path = environment(tmp_path)
     link = tmp_path / "link"
     link.symlink_to(path)
@@ -117,16 +117,16 @@ def test_sources_of_one_environment_share_it(tmp_path):
     assert train._environment is test._environment and (read(train), read(test)) == ([(b"1", 0)], [(b"2", 0)])
     del train
     assert read(test) == [(b"2", 0)]
-    (before,) = [key for key, value in _open.items() if value() is test._environment]
+    (before,) = [key for key, value in _environments.items() if value() is test._environment]
     del test
     gc.collect()
-    assert _open[before]() is None
+    assert _environments[before]() is None
     with lmdb.open(str(path)) as db, db.begin(write=True) as transaction:
         transaction.put(b"a", b"new")
     assert Lmdb(path).read(0) == (b"new", 0)
 
 
-def test_an_environment_that_is_written_anew(tmp_path):
+def test_an_environment_that_is_replaced(tmp_path):
     path = environment(tmp_path)
     old = Lmdb(path)
     shutil.rmtree(path)
@@ -134,7 +134,7 @@ def test_an_environment_that_is_written_anew(tmp_path):
     assert read(Lmdb(path)) == [(b"other", 0)] and read(old)[0] == (b"1", 0)
 
 
-def test_one_that_is_open_for_writing_here(tmp_path):
+def test_an_environment_open_for_writing_is_refused(tmp_path):
     path = environment(tmp_path)
     with lmdb.open(str(path)), pytest.raises(LoaderError, match=r"cannot open .*already open in this process"):
         Lmdb(path)
@@ -142,18 +142,18 @@ def test_one_that_is_open_for_writing_here(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_child_ends_though_it_inherited_an_environment(tmp_path):
-    """lmdb would wait, on closing it there, for readers that exist in the parent alone."""
+def test_a_forked_child_ends_with_an_inherited_environment(tmp_path):
+    """On closing it, lmdb would wait for readers that exist only in the parent."""
     path = environment(tmp_path, {b"%d" % i: bytes(100_000) for i in range(20)})
     program = f"""
 import gc, os, threading
 from cuaug.sources import Lmdb
 source = Lmdb({str(path)!r})
-def use():
+def keep_reading():
     while True:
         source.read(3)
 for _ in range(4):
-    threading.Thread(target=use, daemon=True).start()
+    threading.Thread(target=keep_reading, daemon=True).start()
 for _ in range(8):
     child = os.fork()
     if not child:
@@ -172,7 +172,7 @@ os._exit(0)
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_environment(tmp_path):
+def test_missing_and_empty_environments(tmp_path):
     with pytest.raises(LoaderError, match=r"is no LMDB environment: No such file"):
         Lmdb(tmp_path / "none")
     with pytest.raises(LoaderError, match=r"No such file or directory: '.*data.mdb'"):
@@ -181,26 +181,26 @@ def test_no_environment(tmp_path):
     with pytest.raises(LoaderError, match="cannot open the LMDB environment"):
         Lmdb(tmp_path / "x.mdb")
     write_environment(tmp_path / "empty", {})
-    with pytest.raises(LoaderError, match="has no keys"):
+    with pytest.raises(LoaderError, match="has none: there is nothing to load"):
         Lmdb(tmp_path / "empty")
 
 
-def test_cut_anywhere_it_is_refused(tmp_path):
-    """Reading behind the end of a mapped file would end the process."""
+def test_a_truncated_environment_is_refused(tmp_path):
+    """Reading beyond the end of a mapped file would end the process."""
     path = environment(tmp_path, {b"%d" % i: bytes(5000) for i in range(10)})
     size = os.path.getsize(path / "data.mdb")
     for cut in (0, 100, 4096, 8192, 20_000, size - 4096, size - 1):
         copy = tmp_path / str(cut)
         shutil.copytree(path, copy)
         os.truncate(copy / "data.mdb", cut)
-        with pytest.raises(LoaderError, match=r"cannot open|is cut short: its 23 pages take"):
+        with pytest.raises(LoaderError, match=r"cannot open|is truncated: its 23 pages take"):
             Lmdb(copy)
     assert len(Lmdb(path)) == 10
 
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
-def test_what_is_no_regular_file(tmp_path, make):
+def test_special_files_are_refused(tmp_path, make):
     (tmp_path / "db").mkdir()
     for path in (tmp_path / "x.mdb", tmp_path / "db" / "data.mdb"):
         make(path)
@@ -209,18 +209,18 @@ def test_what_is_no_regular_file(tmp_path, make):
             Lmdb(path)
 
 
-def damaged(path: Path, offset: int, value: bytes) -> None:
+def overwrite(path: Path, offset: int, value: bytes) -> None:
     with open(path / "data.mdb", "r+b") as file:
         file.seek(offset)
         file.write(value)
 
 
 @pytest.mark.parametrize("count", [2, 4, 2**60])
-def test_another_number_of_keys_than_the_header_claims(tmp_path, count):
+def test_a_wrong_number_of_keys_is_refused(tmp_path, count):
     path = environment(tmp_path)
-    for meta in (0, 4096):  # entries of the main database, in both headers
-        damaged(path, meta + 120, struct.pack("<Q", count))
-    with pytest.raises(LoaderError, match=rf"/db' is damaged: its pages do not hold the {count} keys"):
+    for meta in (0, 4096):  # entry count of the main database, in both headers
+        overwrite(path, meta + 120, struct.pack("<Q", count))
+    with pytest.raises(LoaderError, match=rf"/db' is damaged: its header claims {count} keys"):
         Lmdb(path)
     assert read(Lmdb(path, keys=["a"])) == [(b"1", 0)]
 
@@ -229,19 +229,19 @@ def test_sizes_of_values(tmp_path):
     path = environment(tmp_path, {b"%d" % i: bytes(1000 * i) for i in range(6)})
     source = Lmdb(path, keys=["0", "3", "5", "none"])
     assert [source.encoded_size(i) for i in range(4)] == [0, 3000, 5000, 0]
-    damaged(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
-    for use in (source.encoded_size, source.read):
+    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    for method in (source.encoded_size, source.read):
         with pytest.raises(DecodeError, match=r"LMDB cannot read it: .*MDB_"):
-            use(2)
+            method(2)
 
 
-def test_a_fingerprint_of_damaged_values(tmp_path):
-    """A state can still be saved: damage costs its samples."""
+def test_damaged_values_still_have_a_fingerprint(tmp_path):
+    """A state can still be saved."""
     path = environment(tmp_path, {b"%d" % i: bytes(5000) for i in range(6)})
 
     def fingerprint() -> str:
         return Lmdb(path, keys=map(str, range(6)), decode=split_value).fingerprint()
 
-    sound = fingerprint()
-    damaged(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
-    assert fingerprint() == fingerprint() != sound
+    undamaged = fingerprint()
+    overwrite(path, value_page_at((path / "data.mdb").read_bytes(), b"5"), struct.pack("<Q", 2**40))
+    assert fingerprint() == fingerprint() != undamaged

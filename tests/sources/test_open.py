@@ -1,4 +1,4 @@
-"""What `Loader` makes of what it is given, and what it says of what it cannot use."""
+"""`open_source`: the source for each kind of argument, and errors for the others."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def folder(tmp_path) -> Path:
         ("x.hdf5", sources.Hdf5, 12),
     ],
 )
-def test_by_its_name(folder, name, kind, count):
+def test_the_name_selects_the_source(folder, name, kind, count):
     for given in (folder / name, str(folder / name)):
         source = open_source(given)
         assert type(source) is kind and len(source) == count
@@ -67,14 +67,14 @@ def test_by_its_name(folder, name, kind, count):
 
 @pytest.mark.parametrize(("ending", "kind"), [("tar", sources.TarShards), ("tfrecord", sources.TFRecord)])
 def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
-    """A list is what a shell makes of a pattern; of a folder the pattern is told."""
+    """A shell expands a pattern to a list; the error for a folder suggests the pattern."""
     names = sorted(folder.glob(f"train-*.{ending}"))
     for given in (names, tuple(map(str, names)), np.array(names), iter(names)):
         source = open_source(given)
         assert type(source) is kind and len(source) == 12
     (folder / "shards").mkdir()
     names[0].rename(folder / "shards" / f"a.{ending}")
-    with pytest.raises(LoaderError, match=rf"has no folders.* its shards as '.*/shards/\*\.{ending}'"):
+    with pytest.raises(LoaderError, match=rf"has no folders.* give its shards as '.*/shards/\*\.{ending}'"):
         open_source(folder / "shards")
 
 
@@ -84,14 +84,14 @@ def test_a_directory_named_like_a_file(tmp_path):
     assert type(open_source(tmp_path / "my.tar")) is sources.Files
 
 
-def test_urls():
+def test_urls_in_open_source():
     assert type(open_source(["https://host/ant/1.png"])) is sources.Files
     with pytest.raises(LoaderError, match=r"cannot list 'http://127\.0\.0\.1:9': "):
         open_source("http://127.0.0.1:9")
-    with pytest.raises(LoaderError, match=r"is remote; TarShards reads what lies on a disk: copy or mount it"):
+    with pytest.raises(LoaderError, match=r"is remote, but TarShards reads local files: copy or mount it"):
         open_source("s3://bucket/train-{0..9}.tar")
     for shards in (["s3://bucket/a.tar", "s3://bucket/b.tar"], ["s3://bucket/train-{0..9}.tfrecord"]):
-        with pytest.raises(LoaderError, match=r"'s3://bucket/.*' is remote; shards are read from a disk"):
+        with pytest.raises(LoaderError, match=r"'s3://bucket/.*' is remote, but shards are read from local disks"):
             open_source(shards)
 
 
@@ -103,7 +103,7 @@ def test_datasets_and_lists():
         def __getitem__(self, index):
             return png(0), 0
 
-    class Columns:  # as a table's column of paths: NumPy can make an array of it
+    class Columns:  # like a table's column of paths, which NumPy converts to an array
         def __len__(self):
             return 1
 
@@ -131,46 +131,45 @@ class Endless(IterableDataset):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Endless(), "which Endless has not; an iterable one has no order"),
-        (
-            DataLoader(Endless()),
-            "files is a torch DataLoader, whose place a Loader takes: give what it loads from, its .dataset",
-        ),
+        (Endless(), "unlike Endless; an iterable one has no order"),
+        (DataLoader(Endless()), "files is a torch DataLoader; cuaug.Loader replaces it: give its .dataset"),
         (DataLoader(TensorDataset(torch.zeros(1))), "files is a torch DataLoader"),
     ],
     ids=["iterable", "its DataLoader", "DataLoader"],
 )
-def test_what_only_iterates_is_refused_before_it_does(given, message):
+def test_iterables_are_refused_without_iterating(given, message):
     with pytest.raises(LoaderError, match=message):
         Loader(given)
 
 
-def test_a_dict_of_data_sets_is_not_taken_for_paths():
-    """Hugging Face's load_dataset gives one where no split is named, and tutorials have {"train": ..., "val": ...}."""
+def test_a_dict_of_datasets_is_refused():
+    """Hugging Face's load_dataset returns one without a split, and tutorials use {"train": ..., "val": ...}."""
     datasets = {"train": TensorDataset(torch.zeros(2)), "val": TensorDataset(torch.zeros(1))}
-    with pytest.raises(LoaderError, match=r"files is 2 data sets, 'train', 'val': give one of them, files\['train'\]"):
+    with pytest.raises(
+        LoaderError, match=r"files holds 2 datasets, 'train', 'val': give one of them, files\['train'\]"
+    ):
         Loader(datasets)
     for label in (np.zeros(3), torch.zeros(3), "text", [1], {"mask": np.zeros((2, 2))}, b"bytes", 1):
         assert open_source({"a.png": label}).paths == ["a.png"]
 
 
 @pytest.mark.parametrize("item", [torch.zeros(3), {"image": b"i"}, 7, ("a.png", 1, 2)])
-def test_of_an_iterable_only_the_first_item_is_taken_to_see_that_it_is_no_path(item):
+def test_an_iterable_of_no_paths_is_refused_after_its_first_item(item):
     def endless():
         yield item
-        pytest.fail("it went on")
+        pytest.fail("it took a second item")
 
-    with pytest.raises(LoaderError, match=r"entry 0 of files is neither a path nor a \(path, label\) pair: ") as caught:
+    with pytest.raises(LoaderError, match=r"files: entry 0 is neither a path nor a \(path, label\) pair: ") as caught:
         open_source(endless())
     assert len(str(caught.value)) < 300
     assert open_source((f"{i}.png", i) for i in range(3)).paths == ["0.png", "1.png", "2.png"]
-    with pytest.raises(LoaderError, match="there is nothing to load: the list of files is empty"):
+    with pytest.raises(LoaderError, match="paths is empty: there is nothing to load"):
         open_source(iter([]))
 
 
 @pytest.mark.parametrize("given", [{"a.png", "b.png"}, frozenset([("a.png", 1)])])
-def test_a_set_has_no_order_that_another_process_would_have(given):
-    with pytest.raises(LoaderError, match=r"files is a directory, paths, .* not (\{|frozenset)"):
+def test_a_set_is_refused_since_its_order_differs_between_processes(given):
+    with pytest.raises(LoaderError, match=r"files must be a directory, paths, .* not (\{|frozenset)"):
         open_source(given)
 
 
@@ -179,13 +178,13 @@ def test_a_set_has_no_order_that_another_process_would_have(given):
     [
         ("none", "none' is not a directory: give one with a folder per class"),
         ("none.txt", r"cannot read '.*none.txt': No such file"),
-        ("none-{0..3}.tar", r"there is no file '.*none-0.tar' \(of '.*none-\{0..3\}.tar'\)"),
-        ("0000.png", r"0000.png' is not a directory, and of no kind that its name tells \(.txt, .lst, .csv"),
+        ("none-{0..3}.tar", r"there is no file '.*none-0.tar' \(from '.*none-\{0..3\}.tar'\)"),
+        ("0000.png", r"0000.png' is not a directory and has no known extension \(.txt, .lst, .csv"),
         ("none.lmdb", "no LMDB environment"),
         ("none.h5", "cannot open"),
     ],
 )
-def test_names_of_nothing(folder, name, message):
+def test_missing_and_unknown_files(folder, name, message):
     with pytest.raises(LoaderError, match=message):
         Loader(folder / name)
 
@@ -202,18 +201,18 @@ def test_names_of_nothing(folder, name, message):
         ("fsspec", "remote", lambda folder: Loader("s3://bucket/train")),
     ],
 )
-def test_a_library_that_is_missing(folder, monkeypatch, module, extra, make):
-    monkeypatch.setitem(sys.modules, module, None)  # importing it fails as if it were not installed
+def test_a_missing_library_is_named(folder, monkeypatch, module, extra, make):
+    monkeypatch.setitem(sys.modules, module, None)  # the import fails as if it were not installed
     with pytest.raises(LoaderError, match=rf'this source needs {module} \(.*\): pip install "cuaug\[{extra}\]"'):
         make(folder)
 
 
-def test_a_protocol_whose_library_is_missing():
+def test_a_missing_library_of_a_protocol():
     with pytest.raises(LoaderError, match=r"fsspec cannot open 'gs://b/a.png': .*[Ii]nstall"):
         sources.Remote(["gs://b/a.png"])
 
 
-def test_importing_imports_none_of_the_libraries():
+def test_importing_cuaug_imports_no_optional_library():
     program = (
         "import sys, cuaug.sources\n"
         "libraries = ('lmdb', 'h5py', 'google.protobuf', 'google_crc32c', 'fsspec', 'aiohttp', 'PIL.Image')\n"
@@ -234,13 +233,12 @@ def test_every_public_name_has_a_docstring(name):
         assert not [n for n in arguments if not re.search(rf"^\s+(\w+, )*{n}:", inspect.getdoc(thing), re.MULTILINE)]
 
 
-def test_every_source_keeps_the_promises_of_all(tmp_path):
-    """What is exported and opens a data set has its row in the table that test_every_source.py goes through."""
+def test_every_source_class_is_tested_by_test_every_source(tmp_path):
     opened = set()
     for i, kind in enumerate(KINDS.values()):
         (tmp_path / str(i)).mkdir()
         kind.write(tmp_path / str(i), samples())
         opened.add(type(kind.open(tmp_path / str(i))))
     classes = {thing for name in sources.__all__ if inspect.isclass(thing := getattr(sources, name))}
-    # A label of Coco is a target, of no fixed shape: tests/sources/test_coco.py.
+    # Coco labels have no fixed shape: tests/sources/test_coco.py.
     assert classes - opened == {sources.Source, sources.ChecksumSource, sources.Coco}

@@ -1,4 +1,4 @@
-"""Urls: a local HTTP server and fsspec's memory file system; lists of urls, folders, and servers that fail."""
+"""URLs: lists, folders and failing servers, on a local HTTP server and fsspec's memory file system."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = ("http", "https", "memory", "file", "zip")
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Two classes, one with a space in its name and a folder inside; files that are no pictures."""
+    """Three classes, with a space in a name and a subfolder; also files that are no images."""
     names = ["wild boar/a.png", "ant/deep/b.PNG", "ant/c.png", "wild boar/d.png", "ant-eater/e.png"]
     for number, name in enumerate(names):
         path = tmp_path / "tree" / name
@@ -61,7 +61,7 @@ def batch(loader: Loader):
 # --- lists -----------------------------------------------------------------------------------------------------------
 
 
-def test_urls(server, memory):
+def test_lists_of_urls(server, memory):
     for root in (server, memory):
         urls = [f"{root}/ant/c.png", f"{root}/wild boar/a.png"]
         assert batch(Loader(Remote(urls, protocols=ALL), batch_size=2)) == ([2, 0], [0, 1])
@@ -90,30 +90,30 @@ def test_urls_in_lists_and_tables(server, tree):
 
 
 def test_a_folder_of_classes(server, memory, tree):
-    want = Files.from_directory(tree)
+    local = Files.from_directory(tree)
     for url in (server, memory, f"file://{tree}"):
-        sources = [Remote.from_folder(each, protocols=ALL) for each in (url, url + "/")]
+        sources = [Remote.from_folder(root, protocols=ALL) for root in (url, url + "/")]
         for source in [*sources, open_source(url)] if url == server else sources:
-            assert source.classes == want.classes == ["ant", "ant-eater", "wild boar"]
-            with Loader(source, batch_size=5) as loader, Loader(want, batch_size=5) as local:
-                ((images, labels),), ((same, of_same),) = loader, local
-            assert numbers_of(images) == numbers_of(same) and labels.equal(of_same)
+            assert source.classes == local.classes == ["ant", "ant-eater", "wild boar"]
+            with Loader(source, batch_size=5) as loader, Loader(local, batch_size=5) as local_loader:
+                ((images, labels),), ((local_images, local_labels),) = loader, local_loader
+            assert numbers_of(images) == numbers_of(local_images) and labels.equal(local_labels)
 
 
 def test_a_folder_in_an_archive(tree, tmp_path):
-    """Chains of urls: the path stands before the first "::", also the empty one of all that a zip file holds."""
+    """In a chain, the path stands before the first "::"; it is empty for a whole zip file."""
     archive = shutil.make_archive(str(tmp_path / "pictures"), "zip", tree.parent)
     whole = shutil.make_archive(str(tmp_path / "whole"), "zip", tree)
-    want = batch(Loader(tree, batch_size=5))
+    expected = batch(Loader(tree, batch_size=5))
     for url in (f"zip://tree::{archive}", f"zip://tree/::file://{archive}", f"zip://::{whole}"):
-        with pytest.raises(LoaderError, match="is a chain of urls"):
+        with pytest.raises(LoaderError, match="is a chain of URLs"):
             open_source(url)
         source = Remote.from_folder(url, protocols=("zip", "file"))
         assert source.classes == ["ant", "ant-eater", "wild boar"]
-        assert batch(Loader(source, batch_size=5)) == want, url
+        assert batch(Loader(source, batch_size=5)) == expected, url
 
 
-def test_a_folder_does_not_depend_on_where_it_lies(memory, tree):
+def test_the_fingerprint_does_not_depend_on_the_folder(memory, tree):
     other = "memory:///elsewhere/" + memory.rpartition("/")[2]
     for path in tree.rglob("*.*"):
         fsspec.filesystem("memory").pipe(f"{other[9:]}/{path.relative_to(tree)}", path.read_bytes())
@@ -126,9 +126,9 @@ def test_a_folder_does_not_depend_on_where_it_lies(memory, tree):
     assert fingerprint(memory) != fingerprint(other)
 
 
-def test_folders_that_hold_no_classes(server, memory):
+def test_folders_without_classes_are_refused(server, memory):
     for url in (memory, server):
-        with pytest.raises(LoaderError, match=r"holds no folder with a \.jpg.* \(\d+ files were found\)"):
+        with pytest.raises(LoaderError, match=r"holds no folder with a \.jpg.* \(\d+ files found\)"):
             Remote.from_folder(f"{url}/ant/deep", protocols=ALL)
     with pytest.raises(LoaderError, match=r"/none' holds no folder|cannot list .*/none'"):
         Remote.from_folder(f"{memory}/none", protocols=ALL)
@@ -136,7 +136,7 @@ def test_folders_that_hold_no_classes(server, memory):
         Remote.from_folder(f"{server}/none")
 
 
-def test_a_folder_that_cannot_be_listed_is_not_left_out(tree):
+def test_an_unlistable_folder_is_refused(tree):
     class Closed(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path.startswith("/ant-eater"):
@@ -151,10 +151,10 @@ def test_a_folder_that_cannot_be_listed_is_not_left_out(tree):
         Remote.from_folder(url)
 
 
-# --- what cannot be had ----------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
-def test_a_missing_file_costs_its_sample(server, memory):
+def test_a_missing_file_damages_its_sample(server, memory):
     for root in (server, memory):
         urls = [f"{root}/ant/c.png", f"{root}/ant/none.png", f"{root}/ant/deep/b.PNG"]
         with pytest.raises(OSError, match=r"cannot fetch '.*/ant/none.png': FileNotFoundError"):
@@ -192,8 +192,8 @@ class Failing(http.server.BaseHTTPRequestHandler):
     ("name", "cause"),
     [("500", "500"), ("closed", "Disconnected"), ("cut", "Payload|ContentLength"), ("slow", "Timeout")],
 )
-def test_servers_that_fail(tmp_path, name, cause):
-    """aiohttp's errors are no OSErrors by themselves, but here they are."""
+def test_failing_servers(tmp_path, name, cause):
+    """aiohttp's errors become OSErrors."""
     with served(tmp_path, Failing) as url:
         options = {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=0.5)}}
         source = Remote([f"{url}/{name}.png"], storage_options=options)
@@ -202,7 +202,7 @@ def test_servers_that_fail(tmp_path, name, cause):
         assert type(caught.value) is OSError and caught.value.__cause__ is not None
 
 
-def test_nobody_listens():
+def test_a_stopped_server():
     with served(Path("/")) as url:
         pass
     with pytest.raises(OSError, match=rf"cannot fetch '{url}/a.png': ClientConnectorError"):
@@ -213,39 +213,39 @@ def test_nobody_listens():
     ("urls", "message"),
     [
         (["nothing://x/a.png"], "fsspec cannot open 'nothing://x/a.png': Protocol not known: nothing"),
-        (["memory://a.png", "b.png"], "entry 1 of urls is 'b.png', not a url"),
-        ([b"memory://a.png"], r"entry 0 of files is neither a path nor"),
-        ([], "list of files is empty"),
+        (["memory://a.png", "b.png"], "urls: entry 1 is 'b.png', not a URL"),
+        ([b"memory://a.png"], r"files: entry 0 is neither a path nor"),
+        ([], "paths is empty"),
         ([("memory://a.png", 1), "memory://b.png"], "mixes paths and"),
         ([f"{protocol}://a.png" for protocol in ("memory", "file")], "'file://a.png' has the protocol 'file', which"),
     ],
 )
-def test_urls_that_are_none(urls, message):
+def test_invalid_urls_are_refused(urls, message):
     with pytest.raises(LoaderError, match=message):
         Remote(urls, protocols=("nothing", "memory"))
 
 
-def test_protocols_is_a_list_of_names():
-    with pytest.raises(LoaderError, match=r"protocols is a list of names, such as \('memory',\), not 'memory'"):
+def test_protocols_must_be_a_list():
+    with pytest.raises(LoaderError, match=r"protocols must be a list of names, such as \('memory',\), not 'memory'"):
         Remote(["memory://a.png"], protocols="memory")
 
 
-def test_fewer_labels_than_urls():
-    with pytest.raises(LoaderError, match=r"2 paths but 1 labels"):
+def test_too_few_labels_are_refused():
+    with pytest.raises(LoaderError, match=r"labels has 1 entries for 2 paths"):
         Remote(["http://a", "http://b"], [1])
 
 
-def test_many_at_once(tmp_path):
-    """Each thread makes its own request, so that a slow server is asked for several images at a time."""
-    inside, most = 0, 0
+def test_requests_run_in_parallel(tmp_path):
+    """Each thread makes its own request."""
+    inside, max_inside = 0, 0
     lock = threading.Lock()
 
     class Slow(http.server.SimpleHTTPRequestHandler):
         def do_GET(self) -> None:
-            nonlocal inside, most
+            nonlocal inside, max_inside
             with lock:
                 inside += 1
-                most = max(most, inside)
+                max_inside = max(max_inside, inside)
             time.sleep(0.05)
             super().do_GET()
             with lock:
@@ -259,4 +259,4 @@ def test_many_at_once(tmp_path):
     with served(tmp_path, Slow) as url:
         loader = Loader(Remote([f"{url}/{i}.png" for i in range(24)]), batch_size=24, threads=6)
         assert batch(loader) == (list(range(24)), list(range(24)))
-    assert most > 2
+    assert max_inside > 2

@@ -1,4 +1,4 @@
-"""Several shards as one data set: which files are meant, shuffling by shard, and files that change or are many."""
+"""Several shards as one dataset: file patterns, shuffling by shard, shards that change, and many shards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(source: TarShards) -> list:
 # --- which shards ----------------------------------------------------------------------------------------------------
 
 
-def test_names_of_shards(tmp_path):
+def test_patterns_of_shards(tmp_path):
     for i in range(12):
         archive(tmp_path, {f"{i}.jpg": b"", f"{i}.cls": str(i).encode()}, f"s-{i:03d}.tar")
     (tmp_path / "notes.txt").write_text("")
@@ -52,26 +52,26 @@ def test_names_of_shards(tmp_path):
         labels(tmp_path / "empty")
     with pytest.raises(LoaderError, match=r"there is no file \*.tfrecord or \*.tfrecords in the folder '.*empty'"):
         TFRecord(tmp_path / "empty")
-    with pytest.raises(LoaderError, match="list of shards is empty"):
+    with pytest.raises(LoaderError, match="shards is an empty list"):
         labels([])
 
 
-def test_a_name_that_exists_is_no_pattern(tmp_path):
+def test_an_existing_name_is_no_pattern(tmp_path):
     path = archive(tmp_path, {"a.jpg": b"it"}, "a{1,2}[x]*.tar")
     assert read(TarShards(path, label=None)) == [(b"it", 0)]
 
 
-def test_shards_without_samples(tmp_path):
+def test_empty_shards(tmp_path):
     for i, count in enumerate([0, 3, 0, 0, 2, 0]):
         archive(tmp_path, {f"{k}.jpg": bytes([i, k]) for k in range(count)}, f"{i}.tar")
     source = TarShards(tmp_path, label=None)
     assert source.shard_sizes == [3, 2]
     assert [data for data, _ in read(source)] == [b"\1\0", b"\1\1", b"\1\2", b"\4\0", b"\4\1"]
-    with pytest.raises(LoaderError, match="nothing to load"):
+    with pytest.raises(LoaderError, match="shards hold no sample"):
         TarShards(tmp_path / "0.tar")
 
 
-def test_shuffled_by_shard(tmp_path):
+def test_shuffling_by_shard(tmp_path):
     for i in range(8):
         members = {
             f"{k}.{f}": png(10 * i + k) if f == "png" else str(i).encode() for k in range(6) for f in ("png", "cls")
@@ -85,30 +85,30 @@ def test_shuffled_by_shard(tmp_path):
     assert sorted(order) == list(range(8)) != order
 
 
-# --- while it is read ------------------------------------------------------------------------------------------------
+# --- shards that change ----------------------------------------------------------------------------------------------
 
 
-def test_a_shard_that_changes_under_us(tmp_path):
+def test_a_shard_that_is_replaced(tmp_path):
     path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
     source, other = TarShards(path, label=None), TarShards(path, label=None)
     assert source.read(0)[0] == png(0)
     archive(tmp_path, {f"{i}.jpg": png(i + 5) for i in range(3)}, "new.tar")
     os.replace(tmp_path / "new.tar", path)
-    assert source.read(1)[0] == png(1), "open files go on with what was there"
+    assert source.read(1)[0] == png(1), "open files keep the old content"
     with pytest.raises(OSError, match=r"a.tar' has changed since its index was made"):
         other.read(0)
     assert TarShards(path, label=None).read(0)[0] == png(5)
 
 
 def rewrite(path: Path) -> None:
-    """As cp and rsync --inplace do."""
+    """Overwrites in place, like cp and rsync --inplace."""
     data = archive(path.parent, {f"{i}.jpg": bytes(5) + png(i + 5) for i in range(3)}, "new").read_bytes()
     with open(path, "r+b") as file:
         file.write(data)
 
 
 def rewrite_as_old(path: Path) -> None:
-    """As cp -p and rsync -t --inplace do, where the other is as large and as old: as what cuaug prepare writes is."""
+    """Overwrites with equal size and time, like cp -p, rsync -t --inplace and cuaug prepare."""
     before = os.stat(path)
     rewrite(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -120,19 +120,19 @@ def cut(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [rewrite, rewrite_as_old, cut])
-def test_a_shard_that_changes_in_place_while_open(tmp_path, change):
+def test_a_shard_that_changes_in_place_is_refused(tmp_path, change):
     path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
     source = TarShards(path, label=None)
     assert source.read(0)[0] == png(0)
-    time.sleep(0.01)  # file systems count time in steps of some milliseconds
+    time.sleep(0.01)  # file systems store time in steps of milliseconds
     change(path)
     for i in (0, 1, 2, 0):
-        with pytest.raises(OSError, match=r"a.tar' has changed since its index was made: open the data set anew"):
+        with pytest.raises(OSError, match=r"a.tar' has changed since its index was made: open the dataset again"):
             source.read(i)
 
 
-def test_a_shard_that_is_moved_while_open(tmp_path):
-    """That changes something of the file, and nothing in it."""
+def test_a_moved_shard_stays_readable(tmp_path):
+    """ctime changes, the content does not."""
     path = archive(tmp_path, {f"{i}.jpg": png(i) for i in range(3)})
     source = TarShards(path, label=None)
     assert source.read(0)[0] == png(0)
@@ -144,7 +144,7 @@ def test_a_shard_that_is_moved_while_open(tmp_path):
 
 @pytest.mark.slow
 def test_many_shards_keep_few_files_open(tmp_path):
-    """More shards than a process may open files, read in a random order by several threads."""
+    """Several threads read more shards than a process may open, in random order."""
     program = f"""
 import resource, sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What is no regular file costs its sample at once: a pipe would be waited for, a device may have no end."""
+"""Special files damage one sample at once: a pipe would block, a device may have no end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TarShards, _bytes
 from cuaug.sources._bytes import read_bytes, read_files
-from tests.cache.pictures import run
+from tests.cache.images import run
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import write_tar
 
@@ -23,7 +23,7 @@ def pipe(path: Path) -> None:
 
 
 def device(path: Path) -> None:
-    path.symlink_to("/dev/null")  # as /dev/zero is, but with an end
+    path.symlink_to("/dev/null")  # like /dev/zero, but with an end
 
 
 @pytest.mark.parametrize("make", [pipe, device])
@@ -33,55 +33,55 @@ def test_special_files_are_not_read(tmp_path, make):
         read_bytes(tmp_path / "x.jpg")
 
 
-def test_what_else_can_be_read_or_not(tmp_path):
+def test_other_paths(tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     assert read_bytes(tmp_path / "empty") == b""
-    assert read_bytes("/proc/self/status").startswith(b"Name:"), "a file that does not say how long it is"
+    assert read_bytes("/proc/self/status").startswith(b"Name:"), "a file without a known size"
     with pytest.raises(IsADirectoryError):
         read_bytes(tmp_path)
     with pytest.raises(OSError, match="no file can have such a name"):
         read_bytes("a\0b")
 
 
-def many(folder: Path) -> dict[str, bytes | None]:
-    """Paths of all sorts, and what `read_files` makes of them; None: `read_bytes` is asked."""
-    found: dict[str, bytes | None] = {}
+def make_files(folder: Path) -> dict[str, bytes | None]:
+    """{path: result of `read_files`} for all sorts of paths; None: left to `read_bytes`."""
+    results: dict[str, bytes | None] = {}
     for name, size in {"one": 1, "two": 2, "some": 5_000, os.fsdecode(b"no text \xff"): 100, "many": 1 << 20}.items():
-        found[str(folder / name)] = data = os.urandom(size)
+        results[str(folder / name)] = data = os.urandom(size)
         (folder / name).write_bytes(data)
     (folder / "empty").write_bytes(b"")
     pipe(folder / "pipe")
     device(folder / "device")
     others = [folder, folder / "empty", folder / "pipe", folder / "device", folder / "missing", "/proc/self/status"]
-    return found | dict.fromkeys([*map(str, others), f"{folder}/one\0.jpg", f"{folder}/\ud800", ""])
+    return results | dict.fromkeys([*map(str, others), f"{folder}/one\0.jpg", f"{folder}/\ud800", ""])
 
 
-def test_several_at_once(tmp_path):
-    expected = many(tmp_path)
-    before, at = len(os.listdir("/proc/self/fd")), ctypes.c_int64()
-    assert read_files(list(expected), at) == list(expected.values())
-    assert at.value == 4, "the last one that was read"
-    assert len(os.listdir("/proc/self/fd")) == before and read_files([], at) == []
+def test_reading_several_files(tmp_path):
+    expected = make_files(tmp_path)
+    before, progress = len(os.listdir("/proc/self/fd")), ctypes.c_int64()
+    assert read_files(list(expected), progress) == list(expected.values())
+    assert progress.value == 4, "the last file that was read"
+    assert len(os.listdir("/proc/self/fd")) == before and read_files([], progress) == []
 
 
-def test_several_at_once_that_shrink_or_find_no_room(tmp_path, monkeypatch):
-    """One that is cut off between its size and its bytes is left to `read_bytes`; no descriptor stays open."""
+def test_several_files_that_shrink_or_do_not_fit_in_memory(tmp_path, monkeypatch):
+    """A file truncated while it is read is left to `read_bytes`; no descriptor stays open."""
     paths = [str(tmp_path / name) for name in "abc"]
     for path in paths:
         Path(path).write_bytes(b"0123456789")
     before, new_bytes = len(os.listdir("/proc/self/fd")), _bytes._new_bytes
 
-    def cut_off(nothing: None, size: int) -> bytes:
+    def truncate(nothing: None, size: int) -> bytes:
         os.truncate(paths[1], 4)
         return new_bytes(nothing, size)
 
-    monkeypatch.setattr(_bytes, "_new_bytes", cut_off)
+    monkeypatch.setattr(_bytes, "_new_bytes", truncate)
     assert read_files(paths, ctypes.c_int64()) == [b"0123456789", None, b"0123456789"]
 
-    def no_room(nothing: None, size: int) -> bytes:
+    def out_of_memory(nothing: None, size: int) -> bytes:
         raise MemoryError
 
-    monkeypatch.setattr(_bytes, "_new_bytes", no_room)
+    monkeypatch.setattr(_bytes, "_new_bytes", out_of_memory)
     assert read_files(paths, ctypes.c_int64()) == [None] * 3
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -97,7 +97,7 @@ def test_no_descriptor_stays_open(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_larger_than_memory(tmp_path):
-    """Its size costs nothing where it is sparse."""
+    """The file is sparse."""
     with open(tmp_path / "x.jpg", "wb") as file:
         file.truncate(1 << 40)
     program = """
@@ -109,18 +109,18 @@ try:
 except OSError as error:
     print(error.strerror, error.filename)
 """
-    assert run(program, tmp_path / "x.jpg") == f"its 1,099,511,627,776 bytes find no room in memory {tmp_path}/x.jpg\n"
+    assert run(program, tmp_path / "x.jpg") == f"its 1,099,511,627,776 bytes do not fit in memory {tmp_path}/x.jpg\n"
 
 
-def test_a_pipe_in_a_folder_costs_one_sample(tmp_path):
+def test_a_pipe_in_a_folder_damages_one_sample(tmp_path):
     (tmp_path / "ant").mkdir()
     for i in (0, 2):
         (tmp_path / "ant" / f"{i}.png").write_bytes(png(i))
     pipe(tmp_path / "ant" / "1.png")
-    told: list[DecodeError] = []
-    with Loader(tmp_path, batch_size=3, on_error="skip", error_callback=told.append) as loader:
+    errors: list[DecodeError] = []
+    with Loader(tmp_path, batch_size=3, on_error="skip", error_callback=errors.append) as loader:
         assert [numbers_of(images) for images, _ in loader] == [[0, 2]]
-    assert [(error.path, error.cause) for error in told] == [(f"{tmp_path}/ant/1.png", "it is no regular file")]
+    assert [(error.path, error.cause) for error in errors] == [(f"{tmp_path}/ant/1.png", "it is no regular file")]
 
 
 def test_a_pipe_in_place_of_a_shard_or_its_index(tmp_path):

@@ -1,4 +1,4 @@
-"""What torch's Subset, random_split and ConcatDataset make of sources: samples, names, what tells them apart."""
+"""torch's Subset, random_split and ConcatDataset of sources: samples, optional members, fingerprints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset, random_split
 from cuaug import DecodeError, Loader, LoaderError, cache, sources
 from cuaug.sources import FromDataset, open_source
 from tests.loader.pictures import numbers_of, png
-from tests.sources.writers import KINDS, Kind, Pictures, samples, write_files, write_shards
+from tests.sources.writers import KINDS, ImageDataset, Kind, samples, write_files, write_shards
 
 
 @pytest.fixture
@@ -21,15 +21,15 @@ def files(tmp_path) -> sources.Files:
     return KINDS["files"].open(tmp_path)
 
 
-def loaded(given, **options) -> tuple[list[int], list]:
-    """(pictures' numbers, labels)"""
-    with Loader(given, batch_size=100, **options) as loader:
+def load(files, **options) -> tuple[list[int], list]:
+    """(image numbers, labels)"""
+    with Loader(files, batch_size=100, **options) as loader:
         ((images, labels),) = loader
     return numbers_of(images), labels.tolist()
 
 
 class Minimal:
-    """A source with nothing but what one must have."""
+    """A source without optional members."""
 
     def __len__(self) -> int:
         return 4
@@ -49,33 +49,33 @@ def test_a_random_split_of_a_loaders_source(tmp_path, name):
     halves = random_split(source, [8, 4], torch.Generator().manual_seed(1))
     numbers = []
     for half in halves:
-        got, labels = loaded(half)
-        assert labels == [kind.label(samples()[i]) for i in got]
-        numbers += got
+        half_numbers, labels = load(half)
+        assert labels == [kind.label(samples()[i]) for i in half_numbers]
+        numbers += half_numbers
     assert sorted(numbers) == list(range(12)) != numbers
 
 
-def test_parts_of_parts(files):
-    assert loaded(Subset(files, [5, 2, 7])) == ([5, 2, 7], [files.labels[i] for i in (5, 2, 7)])
+def test_nested_subsets_and_concatenations(files):
+    assert load(Subset(files, [5, 2, 7])) == ([5, 2, 7], [files.labels[i] for i in (5, 2, 7)])
     for indices in (np.array([5, 2]), torch.tensor([5, 2]), (5, np.int64(2))):
-        assert loaded(Subset(files, indices))[0] == [5, 2]
-    assert loaded(Subset(files, range(3, 5)))[0] == [3, 4]
+        assert load(Subset(files, indices))[0] == [5, 2]
+    assert load(Subset(files, range(3, 5)))[0] == [3, 4]
     nested = Subset(Subset(files, [5, 2, 7]), [2, 0])
-    assert loaded(nested)[0] == [7, 5]
+    assert load(nested)[0] == [7, 5]
     both = ConcatDataset([nested, Minimal(), ConcatDataset([Subset(files, [1])])])
-    assert loaded(both) == ([7, 5, 0, 1, 2, 3, 1], [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]])
-    assert loaded(Subset(both, [6, 2, 0]))[0] == [1, 0, 7]
+    assert load(both) == ([7, 5, 0, 1, 2, 3, 1], [files.labels[7], files.labels[5], 0, 10, 20, 30, files.labels[1]])
+    assert load(Subset(both, [6, 2, 0]))[0] == [1, 0, 7]
     assert isinstance(open_source(both), sources.Source) and len(open_source(both)) == 7
 
 
 def test_sources_beside_datasets(files, tmp_path):
-    """What torch can join is joined; items of the Dataset are as FromDataset has them."""
-    mixed = ConcatDataset([Subset(files, [3]), Pictures(tmp_path, "pillow")])
-    assert loaded(mixed)[0] == [3, *range(12)]
-    assert [open_source(mixed).path(i) for i in (0, 2)] == [files.path(3), "Pictures[1]"]
+    """FromDataset reads the Dataset's items."""
+    mixed = ConcatDataset([Subset(files, [3]), ImageDataset(tmp_path, "pillow")])
+    assert load(mixed)[0] == [3, *range(12)]
+    assert [open_source(mixed).path(i) for i in (0, 2)] == [files.path(3), "ImageDataset[1]"]
 
 
-def test_datasets_alone_are_from_datasets_as_they_were(tmp_path, files):
+def test_subsets_and_concatenations_of_datasets_are_datasets(tmp_path, files):
     class Own(Subset):
         def __getitem__(self, index):
             return self.dataset.read(self.indices[index])[0], 7
@@ -83,34 +83,35 @@ def test_datasets_alone_are_from_datasets_as_they_were(tmp_path, files):
         def __getitems__(self, indices):  # torch refuses a Subset that overrides one of the two
             return [self[index] for index in indices]
 
-    pictures = Pictures(tmp_path, "path")
-    for dataset in (Subset(pictures, [5, 2]), ConcatDataset([pictures]), Own(files, [5, 2])):
+    photos = ImageDataset(tmp_path, "path")
+    for dataset in (Subset(photos, [5, 2]), ConcatDataset([photos]), Own(files, [5, 2])):
         assert type(open_source(dataset)) is FromDataset
-    assert loaded(Own(files, [5, 2])) == ([5, 2], [7, 7])
+    assert load(Own(files, [5, 2])) == ([5, 2], [7, 7])
 
 
-def test_through_pickle_and_checks(files):
-    part = pickle.loads(pickle.dumps(open_source(ConcatDataset([Subset(files, [5, 2]), files]))))
-    assert part.read(1) == files.read(2) and part.read(2) == files.read(0)
-    checked = sources.ChecksumSource(part, sources.ChecksumSource.compute(part))
-    assert loaded(checked)[0] == [5, 2, *range(12)]
+def test_pickling_and_checksums(files):
+    source = pickle.loads(pickle.dumps(open_source(ConcatDataset([Subset(files, [5, 2]), files]))))
+    assert source.read(1) == files.read(2) and source.read(2) == files.read(0)
+    checked = sources.ChecksumSource(source, sources.ChecksumSource.compute(source))
+    assert load(checked)[0] == [5, 2, *range(12)]
 
 
-# --- what else a source has -------------------------------------------------------------------------------------------
+# --- optional members ------------------------------------------------------------------------------------------------
 
 
-def test_names_labels_and_classes(tmp_path):
+def test_paths_labels_and_classes(tmp_path):
     KINDS["class folders"].write(tmp_path, samples())
     folders = sources.Files.from_directory(tmp_path)
-    part = open_source(Subset(folders, [5, 2]))
-    assert part.classes == folders.classes and part.path(1) == folders.path(2) and part.label(1) == folders.label(2)
-    assert open_source(ConcatDataset([folders, part])).classes == folders.classes
-    assert open_source(ConcatDataset([folders, Minimal()])).classes is None, "their labels mean other things"
+    subset = open_source(Subset(folders, [5, 2]))
+    assert subset.classes == folders.classes and subset.path(1) == folders.path(2)
+    assert subset.label(1) == folders.label(2)
+    assert open_source(ConcatDataset([folders, subset])).classes == folders.classes
+    assert open_source(ConcatDataset([folders, Minimal()])).classes is None, "labels have other meanings"
     bare = open_source(Subset(Minimal(), [3]))
     assert bare.path(0) == "Minimal[3]" and bare.label(0) == 30 and bare.classes is None
 
 
-def test_errors_name_the_file_and_the_place_in_the_part(files, tmp_path):
+def test_errors_name_the_file_and_the_index_in_the_subset(files, tmp_path):
     with open(files.path(5), "wb") as file:
         file.write(b"x" * 20)
     with (
@@ -128,12 +129,12 @@ def test_errors_name_the_file_and_the_place_in_the_part(files, tmp_path):
         next(iter(loader))
 
 
-def test_pictures_sizes_are_checked_where_one_tells_them(files):
+def test_image_sizes_are_checked_if_a_source_knows_them(files):
     class Sized(Minimal):
         def picture_size(self, index):
             return (4, 5) if index else (9, 9)
 
-    assert not hasattr(open_source(Subset(files, [1])), "picture_size"), "the loader is quicker without"
+    assert not hasattr(open_source(Subset(files, [1])), "picture_size"), "the loader is faster without"
     both = open_source(ConcatDataset([files, Subset(Sized(), [1, 0])]))
     assert [both.picture_size(i) for i in (0, 12, 13)] == [(0, 0), (4, 5), (9, 9)]
     with Loader(both, batch_size=14, on_error="skip") as loader:
@@ -141,7 +142,7 @@ def test_pictures_sizes_are_checked_where_one_tells_them(files):
         assert len(images) == 13 and loader.stats().failed == 1
 
 
-def test_shards_of_what_is_joined(tmp_path, files):
+def test_shard_sizes_of_concatenations(tmp_path, files):
     write_shards(tmp_path, samples())
     tars = KINDS["tar"].open(tmp_path)
     assert open_source(ConcatDataset([tars, tars])).shard_sizes == [*tars.shard_sizes] * 2
@@ -149,15 +150,15 @@ def test_shards_of_what_is_joined(tmp_path, files):
         assert not hasattr(open_source(dataset), "shard_sizes")
 
 
-# --- what tells them apart --------------------------------------------------------------------------------------------
+# --- fingerprints and cache keys -------------------------------------------------------------------------------------
 
 
-def test_fingerprints_and_origins(files, tmp_path):
-    part = [Subset(files, [5, 2]), Subset(files, [2, 5]), Subset(Subset(files, [5, 2, 3]), [0, 1])]
-    whole = [files, ConcatDataset([files, files]), ConcatDataset([files, part[0]])]
-    opened = [open_source(each) for each in part + whole]
-    assert len({each.fingerprint() for each in opened}) == 6 and None not in [each.fingerprint() for each in opened]
-    assert open_source(Subset(files, torch.tensor([5, 2]))).fingerprint() == opened[0].fingerprint()
+def test_fingerprints_and_cache_keys(files, tmp_path):
+    subsets = [Subset(files, [5, 2]), Subset(files, [2, 5]), Subset(Subset(files, [5, 2, 3]), [0, 1])]
+    whole = [files, ConcatDataset([files, files]), ConcatDataset([files, subsets[0]])]
+    fingerprints = [open_source(dataset).fingerprint() for dataset in subsets + whole]
+    assert len(set(fingerprints)) == 6 and None not in fingerprints
+    assert open_source(Subset(files, torch.tensor([5, 2]))).fingerprint() == fingerprints[0]
     (tmp_path / "other").mkdir()
     write_files(tmp_path / "other", samples())
     other = KINDS["files"].open(tmp_path / "other")
@@ -167,11 +168,11 @@ def test_fingerprints_and_origins(files, tmp_path):
     assert Subset(files, [1]).dataset.cache_key() == open_source(Subset(files, [1])).cache_key()
 
 
-def test_what_cannot_be_told_apart(files):
+def test_sources_without_fingerprint_or_cache_key(files):
     for dataset in (Subset(Minimal(), [1]), ConcatDataset([files, Minimal()])):
         assert open_source(dataset).fingerprint() is None
 
-    class Known(Minimal):  # as a source that says it is told by its fingerprint alone
+    class Known(Minimal):  # its fingerprint alone identifies it
         def fingerprint(self):
             return "abc"
 
@@ -188,58 +189,61 @@ def test_what_cannot_be_told_apart(files):
 def test_a_cache_of_one_half_is_refused_by_the_other(files, tmp_path):
     one, two = random_split(files, [6, 6], torch.Generator().manual_seed(1))
 
-    def kept():
+    def make_cache():
         return cache.DecodedCache(8, limit_bytes=1 << 20, directory=tmp_path / "cache")
 
-    first = loaded(one, cache=kept())
-    assert loaded(one, cache=kept()) == first, "a Subset of the same indices has the same pictures"
+    first = load(one, cache=make_cache())
+    assert load(one, cache=make_cache()) == first, "a Subset of the same indices has the same images"
     with pytest.raises(LoaderError, match="fingerprint"):
-        Loader(two, cache=kept())
+        Loader(two, cache=make_cache())
     with Loader(one) as loader, pytest.raises(LoaderError, match="source"):
         state = loader.state_dict()
         Loader(two).load_state_dict(state)
 
 
-# --- what does not do -------------------------------------------------------------------------------------------------
+# --- refused arguments -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("indices", "message"),
     [
-        ([], "there is nothing to load: a Subset of Files has no indices"),
-        ([0, 12], r"a Subset's indices are integers from 0 to 11, for so many samples has its Files: .*place 1 is 12"),
-        ([3, 0, -1], "place 2 is -1"),
-        ([True, False], r"a Subset's indices are integers from 0 to 11"),
-        ([0.5], r"a Subset's indices are integers from 0 to 11"),
-        ([[1, 2]], r"a Subset's indices are integers from 0 to 11"),
+        ([], "files is a Subset of Files without indices"),
+        (
+            [0, 12],
+            r"indices of a Subset must be integers from 0 to 11, since its Files has 12 samples; indices\[1\] is 12",
+        ),
+        ([3, 0, -1], r"indices\[2\] is -1"),
+        ([True, False], r"indices of a Subset must be integers from 0 to 11"),
+        ([0.5], r"indices of a Subset must be integers from 0 to 11"),
+        ([[1, 2]], r"indices of a Subset must be integers from 0 to 11"),
     ],
 )
-def test_indices_that_do_not_do(files, indices, message):
+def test_invalid_indices_are_refused(files, indices, message):
     with pytest.raises(LoaderError, match=message):
         Loader(Subset(files, indices))
 
 
 class Both(Minimal, Dataset):
-    """A source that has items too: torch takes these."""
+    """A source that also has items, which torch takes."""
 
     def __getitem__(self, index):
         return png(index), 5
 
 
-def test_from_dataset_reads_no_sources(files):
+def test_from_dataset_refuses_sources(files):
     with pytest.raises(
-        LoaderError, match=r"ConcatDataset holds a Files, which has no items by number; .* a Loader takes as it is"
+        LoaderError, match=r"ConcatDataset holds a Files, which has no items by index; give .* to a Loader directly"
     ):
         FromDataset(ConcatDataset([Both(), Subset(files, [1])]), label=None)
 
 
-def test_of_what_has_items_too_the_items_are_taken(files):
-    assert loaded(Both())[1] == [0, 10, 20, 30] and loaded(Subset(Both(), [1])) == ([1], [5])
+def test_items_take_precedence_in_subsets_of_sources(files):
+    assert load(Both())[1] == [0, 10, 20, 30] and load(Subset(Both(), [1])) == ([1], [5])
     assert type(open_source(Subset(Both(), [1]))) is FromDataset
-    assert loaded(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
+    assert load(ConcatDataset([Subset(files, [3]), Both()]))[1] == [files.labels[3], 5, 5, 5, 5]
 
 
-def test_attributes_of_a_source_that_mean_something_else_do_no_harm():
+def test_attributes_with_another_meaning_are_ignored():
     class Numbered:
         classes, shard_sizes = 10, 16
 

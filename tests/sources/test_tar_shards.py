@@ -1,4 +1,4 @@
-"""Tar shards: WebDataset's rules for names, labels by extension, and archives that are damaged or of another kind."""
+"""Tar shards: WebDataset's naming rules, labels by extension, and archives that are refused."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def names(source: TarShards) -> list[str]:
     return [os.path.relpath(source.path(i), folder) for i in range(len(source))]
 
 
-# --- what a sample is ------------------------------------------------------------------------------------------------
+# --- samples --------------------------------------------------------------------------------------------------------
 
 
-def test_samples_are_in_order_and_named(tmp_path):
+def test_samples_have_an_order_and_paths(tmp_path):
     write_shards(tmp_path, samples())
     source = TarShards(str(tmp_path / "train-{0..1}.tar"))
     assert read(source) == [(sample.data, sample.label) for sample in samples()]
@@ -67,35 +67,32 @@ def test_the_key_ends_at_the_first_dot_of_the_last_part(tmp_path):
     assert names(source)[0] == "a.tar/v1.2/a.b/0001.jpg"
 
 
-def test_what_is_no_sample_is_left_out(tmp_path):
-    members = {
-        "__meta__": b"{}",
-        "__a__/x.jpg": b"",
-        "README": b"",
-        "._0001.jpg": b"",
-        "d/.x.jpg": b"",
-        "1.jpg": b"i",
-    }
+def test_other_members_are_ignored(tmp_path):
+    members = {"__meta__": b"{}", "__a__/x.jpg": b"", "README": b"", "._0001.jpg": b"", "d/.x.jpg": b"", "1.jpg": b"i"}
     path = archive(tmp_path, members)
     with tarfile.open(path, "a") as tar:
-        for kind, name in ((tarfile.DIRTYPE, "folder.jpg"), (tarfile.SYMTYPE, "2.jpg"), (tarfile.FIFOTYPE, "3.jpg")):
+        for member_type, name in (
+            (tarfile.DIRTYPE, "folder.jpg"),
+            (tarfile.SYMTYPE, "2.jpg"),
+            (tarfile.FIFOTYPE, "3.jpg"),
+        ):
             info = tarfile.TarInfo(name)
-            info.type = kind
+            info.type = member_type
             tar.addfile(info)
     assert read(TarShards(path, label=None)) == [(b"i", 0)]
 
 
-def test_members_of_a_sample_need_not_be_neighbours(tmp_path):
+def test_members_of_a_sample_need_not_be_adjacent(tmp_path):
     members = [("a.jpg", b"ia"), ("b.jpg", b"ib"), ("b.cls", b"2"), ("a.cls", b"1")]
     assert read(TarShards(archive(tmp_path, members))) == [(b"ia", 1), (b"ib", 2)]
 
 
-@pytest.mark.parametrize("form", FORMATS)
-def test_long_and_foreign_names(tmp_path, form):
+@pytest.mark.parametrize("tar_format", FORMATS)
+def test_long_and_unicode_names(tmp_path, tar_format):
     folder = "d" * 90 + "/" + "e" * 60
-    long = f"{folder}/{'f' * 95}" if form == "ustar" else f"{folder}/{'g' * 300}"
+    long = f"{folder}/{'f' * 95}" if tar_format == "ustar" else f"{folder}/{'g' * 300}"
     members = {f"{long}.jpg": b"long", f"{long}.cls": b"1", "grün/日本.jpg": b"unicode", "grün/日本.cls": b"2"}
-    source = TarShards(archive(tmp_path, members, form=FORMATS[form]))
+    source = TarShards(archive(tmp_path, members, tar_format=FORMATS[tar_format]))
     assert read(source) == [(b"long", 1), (b"unicode", 2)]
     assert names(source) == [f"a.tar/{long}.jpg", "a.tar/grün/日本.jpg"]
 
@@ -110,7 +107,7 @@ def test_names_that_are_not_utf8(tmp_path):
 
 
 def test_archives_of_the_tar_command(tmp_path):
-    """Files of one content as hard links, headers of the file system, a large blocking factor."""
+    """Hard links, file system headers, a large blocking factor."""
     files = tmp_path / "files"
     files.mkdir()
     for i in range(5):
@@ -118,10 +115,11 @@ def test_archives_of_the_tar_command(tmp_path):
         (files / f"{i}.cls").write_text(f"{i}\n")
     os.link(files / "3.png", files / "9.png")
     (files / "9.cls").write_text("3")
-    for form in ("gnu", "pax", "ustar", "v7"):
-        command = ["tar", "-cf", str(tmp_path / f"{form}.tar"), f"--format={form}", "-b", "200", "--sort=name", "."]
+    for tar_format in ("gnu", "pax", "ustar", "v7"):
+        path = tmp_path / f"{tar_format}.tar"
+        command = ["tar", "-cf", str(path), f"--format={tar_format}", "-b", "200", "--sort=name", "."]
         subprocess.run(command, cwd=files, check=True)
-        with Loader(TarShards(tmp_path / f"{form}.tar"), batch_size=6) as loader:
+        with Loader(TarShards(path), batch_size=6) as loader:
             ((images, labels),) = loader
         assert numbers_of(images) == labels.tolist() == [0, 1, 2, 3, 4, 3]
 
@@ -152,7 +150,7 @@ def test_labels_by_extension(tmp_path):
     assert TarShards(path, label=None).read(0)[1] == 0
 
 
-def test_alternatives(tmp_path):
+def test_alternative_fields(tmp_path):
     members = {"a.png": b"a png", "a.txt": b"a", "b.webp": b"b webp", "b.jpg": b"b jpg", "b.cls": b"5"}
     source = TarShards(archive(tmp_path, members), image="jpg; png;webp", label="cls;txt")
     assert read(source) == [(b"a png", "a"), (b"b jpg", 5)]
@@ -160,7 +158,7 @@ def test_alternatives(tmp_path):
     assert TarShards(tmp_path / "a.tar", image="webp;jpg;png", label=None).read(1)[0] == b"b webp"
 
 
-def test_decoders_of_ones_own(tmp_path):
+def test_user_decoders(tmp_path):
     path = archive(tmp_path, {"a.jpg": b"", "a.cls": b"0x1f", "a.box.bin": b"\1\2"})
     decoders = {"cls": lambda data: int(data, 16), "bin": list}
     assert TarShards(path, label=["cls", "box.bin"], decoders=decoders).read(0)[1] == {"cls": 31, "box.bin": [1, 2]}
@@ -169,7 +167,7 @@ def test_decoders_of_ones_own(tmp_path):
 
 
 def array_header(text: str) -> bytes:
-    """What `np.save` writes before the numbers, with another text."""
+    """The header that `np.save` writes, with another text."""
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text) + 1) + text.encode() + b"\n"
 
 
@@ -187,9 +185,9 @@ def array_header(text: str) -> bytes:
     ],
     ids=range(8),
 )
-def test_a_damaged_label_costs_its_sample(tmp_path, field, data, cause):
-    good = {"cls": b"1", "json": b"1", "txt": b"1", "npy": b""}[field]
-    members = {"a.jpg": png(0), f"a.{field}": data, "b.jpg": png(1), f"b.{field}": good}
+def test_an_invalid_label_damages_its_sample(tmp_path, field, data, cause):
+    valid = {"cls": b"1", "json": b"1", "txt": b"1", "npy": b""}[field]
+    members = {"a.jpg": png(0), f"a.{field}": data, "b.jpg": png(1), f"b.{field}": valid}
     source = TarShards(archive(tmp_path, members), label=field)
     with pytest.raises(DecodeError, match=f"label '{field}' holds .*{cause}"):
         source.read(0)
@@ -209,7 +207,7 @@ def test_pickled_arrays_are_refused(tmp_path):
         source.read(0)
 
 
-def test_a_sample_that_lacks_a_field(tmp_path):
+def test_a_missing_field_damages_its_sample(tmp_path):
     members = {"a.jpg": b"", "a.cls": b"1", "b.cls": b"2", "c.jpg": b""}
     source = TarShards(archive(tmp_path, members))
     assert source.read(0) == (b"", 1)
@@ -220,17 +218,17 @@ def test_a_sample_that_lacks_a_field(tmp_path):
     assert names(source) == ["a.tar/a.jpg", "a.tar/b", "a.tar/c.jpg"]
 
 
-def test_fields_that_no_sample_has(tmp_path):
+def test_unknown_fields_are_refused(tmp_path):
     path = archive(tmp_path, {"a.jpg": b"", "a.cls": b"1"})
-    with pytest.raises(LoaderError, match=r"no sample in .*a.tar' has a field 'json'; there are 'cls', 'jpg'"):
+    with pytest.raises(LoaderError, match=r"no sample in .*a.tar' has a field 'json'; available: 'cls', 'jpg'"):
         TarShards(path, label="json")
     with pytest.raises(LoaderError, match="has a field 'png;webp'"):
         TarShards(path, "png;webp")
-    with pytest.raises(LoaderError, match=r"label is a field's name, .* not \[3\]"):
+    with pytest.raises(LoaderError, match=r"label must be a field name, .* not \[3\]"):
         TarShards(path, label=[3])
 
 
-# --- archives that are no plain tar ----------------------------------------------------------------------------------
+# --- refused archives ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -242,33 +240,33 @@ def test_fields_that_no_sample_has(tmp_path):
         (lambda d: b"\x28\xb5\x2f\xfd" + d, "zstd"),
     ],
 )
-def test_compressed(tmp_path, compress, name):
+def test_compressed_archives_are_refused(tmp_path, compress, name):
     path = archive(tmp_path, {"a.jpg": b""})
     path.write_bytes(compress(path.read_bytes()))
     with pytest.raises(LoaderError, match=rf"a.tar' is compressed \({name}\)"):
         TarShards(path)
 
 
-def test_cut_anywhere_it_is_refused(tmp_path):
+def test_a_truncated_archive_is_refused(tmp_path):
     whole = archive(tmp_path, {f"{i}.jpg": bytes(i * 300) for i in range(4)}).read_bytes()
     end = whole.rindex(b"3.jpg") + 512 + 1024  # the last member's data, in whole blocks
     path = tmp_path / "cut.tar"
     for size in [0, 1, 511, *range(512, end + 511, 256), end + 511]:
         path.write_bytes(whole[:size])
-        with pytest.raises(LoaderError, match=r"cut.tar' is (not a tar file|damaged|cut short)"):
+        with pytest.raises(LoaderError, match=r"cut.tar' is (not a tar file|damaged|truncated)"):
             TarShards(path, label=None)
     path.write_bytes(whole[: end + 512])
     assert len(TarShards(path, label=None)) == 4
 
 
-def test_several_archives_in_one(tmp_path):
+def test_concatenated_archives_are_refused(tmp_path):
     one = archive(tmp_path, {"a.jpg": b""}).read_bytes()
     (tmp_path / "b.tar").write_bytes(one + one)
     with pytest.raises(LoaderError, match="data after its end mark at byte 512: is it several archives"):
         TarShards(tmp_path / "b.tar", label=None)
 
 
-def test_other_files(tmp_path):
+def test_other_files_are_refused(tmp_path):
     for data in (b"label,path\n" * 100, png(1), bytes(range(256)) * 9):
         (tmp_path / "x.tar").write_bytes(data)
         with pytest.raises(LoaderError, match=r"x.tar' is "):
@@ -277,34 +275,34 @@ def test_other_files(tmp_path):
         TarShards(tmp_path / "y.tar")
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_headers_without_end(tmp_path, kind):
-    """Each is of the next, which tarfile reads in a call of its own."""
+@pytest.mark.parametrize("header_type", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_endless_headers_are_refused(tmp_path, header_type):
+    """Each header announces the next; tarfile recurses."""
     header = tarfile.TarInfo("x")
-    header.type = kind
+    header.type = header_type
     (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.USTAR_FORMAT) * 2000 + bytes(1024))
     with pytest.raises(LoaderError, match=r"a.tar' is not a tar file, or damaged at byte 0: "):
         TarShards(tmp_path / "a.tar", label=None)
 
 
-@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+@pytest.mark.parametrize("header_type", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
 @pytest.mark.parametrize("size", [1 << 33, 1 << 40, 1 << 62, 1 << 70])
-def test_a_name_that_claims_more_than_there_is(tmp_path, kind, size):
-    """tarfile takes memory for all of it before it reads."""
+def test_a_name_of_a_huge_claimed_size_is_refused(tmp_path, header_type, size):
+    """tarfile allocates the claimed size before it reads."""
     header = tarfile.TarInfo("x")
-    header.type, header.size = kind, size
+    header.type, header.size = header_type, size
     (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(4096))
     with pytest.raises(LoaderError, match=r"a.tar' is "):
         TarShards(tmp_path / "a.tar", label=None)
 
 
-def test_a_field_that_comes_twice(tmp_path):
+def test_a_duplicate_field_is_refused(tmp_path):
     path = archive(tmp_path, [("a.jpg", b"1"), ("a.JPG", b"2")])
     with pytest.raises(LoaderError, match=r"a.tar' has 'a.JPG' twice"):
         TarShards(path, label=None)
 
 
-def test_sparse_members(tmp_path):
+def test_sparse_members_are_refused(tmp_path):
     with open(tmp_path / "1.jpg", "wb") as file:
         file.truncate(1 << 22)
         file.seek(1 << 21)
@@ -335,8 +333,8 @@ WHOLE = _whole()
 
 
 @given(st.composite(_damaged)())
-def test_damage_costs_a_sample_or_is_named(tmp_path_factory, data):
-    """Any other exception, a hang or a read outside of the file fails this."""
+def test_damage_raises_a_loader_or_decode_error(tmp_path_factory, data):
+    """Any other exception, a hang or a read outside the file fails this."""
     path = tmp_path_factory.mktemp("damaged") / "d.tar"
     path.write_bytes(data)
     try:

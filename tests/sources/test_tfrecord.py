@@ -1,4 +1,4 @@
-"""TFRecord: the framing, its checksum, the protobuf messages, and files that are damaged or something else."""
+"""TFRecord: framing, checksums, protobuf messages, and files that are refused."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from cuaug import DecodeError, Loader, LoaderError
 from cuaug.sources import TFRecord, _index
-from cuaug.sources._example import parse_features, values
-from cuaug.sources.tfrecord import _KIND
+from cuaug.sources._example import feature_values, parse_features
+from cuaug.sources.tfrecord import _FORMAT
 from tests.loader.pictures import numbers_of, png
 from tests.sources.writers import block, example, feature, frame, masked_crc, varint, write_tfrecord
 
 IMAGE, LABEL = "image/encoded", "image/class/label"
 
-# Two records as the packages tfrecord 1.14.6, protobuf 7.36.2 and crc32c 2.9 write them.
-WRITTEN = bytes.fromhex(
+# Two records written by the packages tfrecord 1.14.6, protobuf 7.36.2 and crc32c 2.9.
+REFERENCE_FILE = bytes.fromhex(
     "9700000000000000e47640f30a94010a110a047465787412090a070a056772c3bc6e0a1b0a0d696d6167652f656e636f6465"
     "64120a0a080a0689504e4700ff0a1b0a11696d6167652f636c6173732f6c6162656c12061a040a02ac020a1c0a0369647312"
     "151a130a1101ffffffffffffffffff018080808080200a120a06776569676874120812060a040000003f0a130a03626f7812"
@@ -32,21 +32,21 @@ WRITTEN = bytes.fromhex(
 )
 
 
-def written(folder: Path, *records: bytes, name: str = "a.tfrecord") -> Path:
+def write_file(folder: Path, *records: bytes, name: str = "a.tfrecord") -> Path:
     write_tfrecord(folder / name, list(records))
     return folder / name
 
 
-def plain(i: int) -> bytes:
+def record_of(i: int) -> bytes:
     return example({IMAGE: png(i), LABEL: i})
 
 
-# --- what others wrote -----------------------------------------------------------------------------------------------
+# --- files of other writers ------------------------------------------------------------------------------------------
 
 
-def test_records_that_protobuf_wrote(tmp_path):
+def test_a_file_written_by_other_packages(tmp_path):
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(WRITTEN)
+    path.write_bytes(REFERENCE_FILE)
     source = TFRecord(path, verify=True)
     assert [source.read(i) for i in range(len(source))] == [(b"\x89PNG\x00\xff", 300), (b"two", -7)]
     assert source.path(1) == f"{path}[1]" and source.shard_sizes == [2]
@@ -56,27 +56,27 @@ def test_records_that_protobuf_wrote(tmp_path):
     assert label["ids"].dtype == np.int64 and label["ids"].tolist() == [1, -1, 2**40]
 
 
-def test_the_writer_of_these_tests_agrees(tmp_path):
-    """Its features come in another order than protobuf's, which has none."""
+def test_the_writer_of_these_tests_matches_the_reference():
+    """protobuf does not fix the order of features."""
     fields = {"text": "grün".encode(), IMAGE: b"\x89PNG\x00\xff", LABEL: 300, "ids": [1, -1, 2**40], "weight": 0.5}
     first = example({**fields, "box": [1.0, -2.5]})
     second = example({IMAGE: b"two", LABEL: -7})
-    assert frame(first) + frame(second) == WRITTEN
+    assert frame(first) + frame(second) == REFERENCE_FILE
 
 
 # --- checksums -------------------------------------------------------------------------------------------------------
 
 
 def test_verify(tmp_path):
-    records = [plain(i) for i in range(3)]
-    path = written(tmp_path, *records)
+    records = [record_of(i) for i in range(3)]
+    path = write_file(tmp_path, *records)
     damaged = bytearray(path.read_bytes())
     damaged[damaged.index(png(1)) + 30] ^= 1
     path.write_bytes(damaged)
-    assert TFRecord(path).read(1)[1] == 1, "not looked at"
+    assert TFRecord(path).read(1)[1] == 1, "not verified"
     source = TFRecord(path, verify=True)
     assert [source.read(i) for i in (0, 2)] == [(png(0), 0), (png(2), 2)]
-    with pytest.raises(DecodeError, match="does not fit its checksum"):
+    with pytest.raises(DecodeError, match="its checksum does not match"):
         source.read(1)
     with Loader(source, batch_size=3, on_error="skip") as loader:
         ((images, labels),) = loader
@@ -95,35 +95,35 @@ _values = st.one_of(
 @given(st.dictionaries(st.text(min_size=1), _values), st.booleans())
 def test_any_example(fields, packed):
     record = example(fields, packed)
-    found = {name: values(feature) for name, feature in parse_features(record).items()}
-    assert {name: list(value) for name, value in found.items()} == fields
+    parsed = {name: feature_values(feature) for name, feature in parse_features(record).items()}
+    assert {name: list(value) for name, value in parsed.items()} == fields
     for name, value in fields.items():
         if isinstance(value[0], float):
-            assert found[name].dtype == np.float32
+            assert parsed[name].dtype == np.float32
         elif isinstance(value[0], int):
-            assert found[name].dtype == np.int64
+            assert parsed[name].dtype == np.int64
 
 
-def test_fields_of_other_numbers_are_passed_over():
-    """Wire types 0, 1, 2 and 5 in places where a later version of the messages might have something."""
+def test_unknown_fields_are_ignored():
+    """Wire types 0, 1, 2 and 5, as a later version of the messages might add."""
     more = varint(8 * 9) + varint(5) + varint(8 * 10 + 1) + bytes(8) + block(11, b"abc") + varint(8 * 12 + 5) + bytes(4)
     entry = block(1, b"name") + block(2, more + feature(7))
     record = more + block(1, more + block(1, entry))
-    assert {name: values(each).tolist() for name, each in parse_features(record).items()} == {"name": [7]}
+    assert {name: feature_values(each).tolist() for name, each in parse_features(record).items()} == {"name": [7]}
 
 
-def test_of_a_feature_that_comes_twice_the_last_counts():
+def test_the_last_of_two_equal_features_counts():
     record = block(1, b"".join(block(1, block(1, b"name") + block(2, feature(value))) for value in (7, b"text")))
-    assert {name: values(each) for name, each in parse_features(record).items()} == {"name": [b"text"]}
+    assert {name: feature_values(each) for name, each in parse_features(record).items()} == {"name": [b"text"]}
 
 
 def test_features_may_be_empty():
     assert not parse_features(b"")
     empty = parse_features(block(1, block(1, block(1, b"name"))))
-    assert list(empty) == ["name"] and values(empty["name"]) == []
+    assert list(empty) == ["name"] and feature_values(empty["name"]) == []
     for number in (2, 3):
         (each,) = parse_features(block(1, block(1, block(1, b"name") + block(2, block(number, b""))))).values()
-        assert values(each).tolist() == []
+        assert feature_values(each).tolist() == []
 
 
 def one_feature(message: bytes) -> bytes:
@@ -145,27 +145,27 @@ def one_feature(message: bytes) -> bytes:
     ],
     ids=["no length", "too short", "wire type 3", "long number", "inner", "name", "three bytes", "cut number"],
 )
-def test_what_is_no_example(record):
+def test_invalid_examples_are_refused(record):
     with pytest.raises(ValueError):
         parse_features(record)
 
 
 @given(st.binary(max_size=200), st.booleans())
-def test_arbitrary_bytes_give_a_value_error_or_features(data, within):
+def test_arbitrary_bytes_give_a_value_error_or_features(data, is_feature):
     try:
-        for each in parse_features(one_feature(data) if within else data).values():
-            values(each)
+        for each in parse_features(one_feature(data) if is_feature else data).values():
+            feature_values(each)
     except ValueError:
         pass
 
 
 @pytest.mark.parametrize("message", [varint(8 + 0) + b"\x01", block(2, varint(8 + 0) + b"\x01")], ids=["list", "float"])
-def test_a_number_where_a_list_or_a_float_should_be(tmp_path, message):
-    """To protobuf it is a field of a later version. It costs the sample its label, and not the run its end."""
+def test_a_number_in_place_of_a_list_damages_its_sample(tmp_path, message):
+    """protobuf takes it for a field of a later version."""
     entries = block(1, block(1, IMAGE.encode()) + block(2, feature(b"i"))) + block(
         1, block(1, b"n") + block(2, message)
     )
-    source = TFRecord(written(tmp_path, example({IMAGE: b"i", "n": 1}), block(1, entries)), label="n")
+    source = TFRecord(write_file(tmp_path, example({IMAGE: b"i", "n": 1}), block(1, entries)), label="n")
     assert source.read(0) == (b"i", 1)
     with pytest.raises(DecodeError, match="feature 'n' is damaged: it holds no value of its type"):
         source.read(1)
@@ -184,7 +184,7 @@ def test_labels(tmp_path):
         "ts": [b"a", b"b"],
         "raw": b"\xff\x00",
     }
-    path = written(tmp_path, example(fields))
+    path = write_file(tmp_path, example(fields))
     assert TFRecord(path, label="f").read(0) == (b"i", 2.5) and TFRecord(path, label=None).read(0) == (b"i", 0)
     label = TFRecord(path, label=["fs", "n", "t", "ts"]).read(0)[1]
     assert label["fs"].tolist() == [1, 2] and label["n"].tolist() == [3, 4]
@@ -194,10 +194,16 @@ def test_labels(tmp_path):
     assert TFRecord(path, label="raw", decoders={"raw": list}).read(0)[1] == [255, 0]
 
 
-def test_records_that_lack_a_feature(tmp_path):
-    records = [plain(0), example({LABEL: 1}), example({IMAGE: png(2)}), example({IMAGE: 3, LABEL: 3}), b"", b"\xff"]
-    source = TFRecord(written(tmp_path, *records))
-    causes = {1: f"no feature '{IMAGE}'", 2: f"no feature '{LABEL}'", 3: "not one image", 4: "no feature", 5: "damaged"}
+def test_a_missing_feature_damages_its_sample(tmp_path):
+    records = [record_of(0), example({LABEL: 1}), example({IMAGE: png(2)}), example({IMAGE: 3, LABEL: 3}), b"", b"\xff"]
+    source = TFRecord(write_file(tmp_path, *records))
+    causes = {
+        1: f"no feature '{IMAGE}'",
+        2: f"no feature '{LABEL}'",
+        3: "must be one image",
+        4: "no feature",
+        5: "damaged",
+    }
     for i, cause in causes.items():
         with pytest.raises(DecodeError, match=cause):
             source.read(i)
@@ -206,8 +212,8 @@ def test_records_that_lack_a_feature(tmp_path):
     assert numbers_of(images) == labels.tolist() == [0]
 
 
-def test_names_that_no_record_has(tmp_path):
-    path = written(tmp_path, plain(0))
+def test_unknown_features_are_refused(tmp_path):
+    path = write_file(tmp_path, record_of(0))
     with pytest.raises(
         LoaderError, match=rf"the first 8 records of '.*a.tfrecord' have no feature 'label'; .* '{LABEL}', '{IMAGE}'"
     ):
@@ -221,54 +227,54 @@ def test_names_that_no_record_has(tmp_path):
 
 def test_several_files(tmp_path):
     for i in range(4):
-        written(tmp_path, *(plain(10 * i + k) for k in range(i)), name=f"train-{i:05d}-of-00004")
+        write_file(tmp_path, *(record_of(10 * i + k) for k in range(i)), name=f"train-{i:05d}-of-00004")
     source = TFRecord(f"{tmp_path}/train-*-of-00004")
     assert [source.read(i)[1] for i in range(len(source))] == [10, 20, 21, 30, 31, 32]
     assert source.shard_sizes == [1, 2, 3] and source.path(2).endswith("train-00002-of-00004[1]")
     assert len(TFRecord(f"{tmp_path}/train-{{00001..00002}}-of-00004")) == 3
-    written(tmp_path, plain(1), name="x.tfrecords")
+    write_file(tmp_path, record_of(1), name="x.tfrecords")
     assert len(TFRecord(tmp_path)) == 1
-    with pytest.raises(LoaderError, match="nothing to load"):
+    with pytest.raises(LoaderError, match="shards hold no sample"):
         TFRecord(f"{tmp_path}/train-00000-of-00004")
 
 
-def test_cut_anywhere_it_is_refused(tmp_path):
-    path = written(tmp_path, plain(0), plain(1))
+def test_a_truncated_file_is_refused(tmp_path):
+    path = write_file(tmp_path, record_of(0), record_of(1))
     whole = path.read_bytes()
-    boundary = len(frame(plain(0)))
+    boundary = len(frame(record_of(0)))
     for size in range(1, len(whole)):
         path.write_bytes(whole[:size])
         if size == boundary:
             assert len(TFRecord(path)) == 1
         else:
-            with pytest.raises(LoaderError, match=r"a.tfrecord' is cut short: .*record [01]"):
+            with pytest.raises(LoaderError, match=r"a.tfrecord' is truncated: .*record [01]"):
                 TFRecord(path)
     path.write_bytes(b"")
-    with pytest.raises(LoaderError, match="nothing to load"):
+    with pytest.raises(LoaderError, match="shards hold no sample"):
         TFRecord(path)
 
 
 @pytest.mark.parametrize("size", [5 * 10**9, 2**63, 2**64 - 1])
-def test_records_of_absurd_sizes(tmp_path, size):
-    """The checksum of the length fits."""
+def test_huge_claimed_sizes_are_refused(tmp_path, size):
+    """The checksum of the length matches."""
     path = tmp_path / "a.tfrecord"
     length = struct.pack("<Q", size)
-    path.write_bytes(frame(plain(0)) + length + masked_crc(length) + bytes(1000))
-    with pytest.raises(LoaderError, match=r"a.tfrecord' is cut short: record 1 ends at byte"):
+    path.write_bytes(frame(record_of(0)) + length + masked_crc(length) + bytes(1000))
+    with pytest.raises(LoaderError, match=r"a.tfrecord' is truncated: record 1 ends at byte"):
         TFRecord(path)
 
 
-def test_a_large_record_is_not_read_to_index_it(tmp_path):
-    """Five gigabytes that take no room on the disk."""
+def test_the_scan_skips_large_records(tmp_path):
+    """The file is sparse: 5 GB that take no space."""
     path = tmp_path / "a.tfrecord"
     length = struct.pack("<Q", 5 * 10**9)
     with open(path, "wb") as file:
-        file.write(frame(plain(0)) + length + masked_crc(length))
+        file.write(frame(record_of(0)) + length + masked_crc(length))
         file.seek(5 * 10**9 + 4, os.SEEK_CUR)
-        file.write(frame(plain(2)))
+        file.write(frame(record_of(2)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     source = TFRecord(path)
-    assert [source.encoded_size(i) for i in range(3)] == [len(plain(0)), 5 * 10**9, len(plain(2))]
+    assert [source.encoded_size(i) for i in range(3)] == [len(record_of(0)), 5 * 10**9, len(record_of(2))]
     assert source.read(2) == (png(2), 2)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
 
@@ -284,30 +290,30 @@ def test_a_large_record_is_not_read_to_index_it(tmp_path):
     ],
     ids=str,
 )
-def test_an_index_that_anybody_wrote(tmp_path, change, caplog):
-    path = written(tmp_path, plain(0), plain(1))
-    right = [TFRecord(path).read(i) for i in range(2)]
-    (index,) = _index.indexes(_KIND, [str(path)])
+def test_a_wrong_index_is_made_again(tmp_path, change, caplog):
+    path = write_file(tmp_path, record_of(0), record_of(1))
+    expected = [TFRecord(path).read(i) for i in range(2)]
+    (index,) = _index.load_indexes(_FORMAT, [str(path)])
     arrays = {**index.arrays, **change}
-    data = _index._pack(_KIND, _index.Index(index.stamp, index.notes, arrays))
+    data = _index._pack(_FORMAT, _index.Index(index.stamp, index.notes, arrays))
     Path(f"{path}{_index.SUFFIX}").write_bytes(data)
-    assert [TFRecord(path).read(i) for i in range(2)] == right
-    assert "is damaged and is made anew" in caplog.text
+    assert [TFRecord(path).read(i) for i in range(2)] == expected
+    assert "is damaged and is made again" in caplog.text
 
 
-def test_other_files(tmp_path):
+def test_other_files_are_refused(tmp_path):
     path = tmp_path / "a.tfrecord"
-    path.write_bytes(gzip.compress(WRITTEN))
+    path.write_bytes(gzip.compress(REFERENCE_FILE))
     with pytest.raises(LoaderError, match=r"is compressed \(gzip\)"):
         TFRecord(path)
     path.write_bytes(png(0))
-    with pytest.raises(LoaderError, match="is not a TFRecord file, or damaged: the length of record 0, at byte 0"):
+    with pytest.raises(LoaderError, match="is no TFRecord file, or damaged: record 0, at byte 0, has a wrong length"):
         TFRecord(path)
-    size = struct.unpack("<Q", WRITTEN[:8])[0] + 16
-    damaged = bytearray(WRITTEN)
+    size = struct.unpack("<Q", REFERENCE_FILE[:8])[0] + 16
+    damaged = bytearray(REFERENCE_FILE)
     damaged[size] ^= 1
     path.write_bytes(damaged)
-    with pytest.raises(LoaderError, match=f"the length of record 1, at byte {size}"):
+    with pytest.raises(LoaderError, match=f"record 1, at byte {size}, has a wrong length"):
         TFRecord(path)
     path.write_bytes(frame(b"\xff\xff"))
     with pytest.raises(LoaderError, match=r"no tf.train.Example"):
@@ -315,9 +321,9 @@ def test_other_files(tmp_path):
 
 
 @given(st.data())
-def test_damage_costs_a_sample_or_is_named(tmp_path_factory, data):
+def test_damage_raises_a_loader_or_decode_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damaged") / "d.tfrecord"
-    whole = bytearray(WRITTEN)
+    whole = bytearray(REFERENCE_FILE)
     for _ in range(data.draw(st.integers(1, 4))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path.write_bytes(whole)
@@ -327,9 +333,9 @@ def test_damage_costs_a_sample_or_is_named(tmp_path_factory, data):
         except LoaderError as error:
             assert "d.tfrecord" in str(error)
             continue
-        for i, good in enumerate([(b"\x89PNG\x00\xff", 300), (b"two", -7)]):
+        for i, expected in enumerate([(b"\x89PNG\x00\xff", 300), (b"two", -7)]):
             try:
-                read = source.read(i)
+                sample = source.read(i)
             except DecodeError:
                 continue
-            assert not verify or read == good
+            assert not verify or sample == expected

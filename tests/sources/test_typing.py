@@ -1,4 +1,4 @@
-"""What a type checker says of a user's program: what sources take, it lets pass."""
+"""Type checking of a user's program: mypy accepts what sources accept."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ Files([7])  # type: ignore[list-item]
 
 
 @pytest.mark.slow
-def test_a_program_that_is_right_passes(tmp_path):
-    """And one that is not does not: an ignore that ignores nothing is an error."""
+def test_mypy_accepts_a_correct_program(tmp_path):
+    """It also refuses the wrong calls: an unused `type: ignore` is an error."""
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM)
     done = subprocess.run(

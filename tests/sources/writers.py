@@ -1,4 +1,4 @@
-"""Writes the same few samples in every form that cuaug.sources reads, with other libraries or by the formats' books."""
+"""Writes the same samples in every format of cuaug.sources, with other libraries or from specifications."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.loader.pictures import png
 
 class Sample(NamedTuple):
     name: str
-    number: int  # which of the constant-colour pictures
+    number: int  # of a constant-color image
     label: int
 
     @property
@@ -47,14 +47,14 @@ def samples(count: int = 12) -> list[Sample]:
 
 @dataclass(frozen=True)
 class Kind:
-    """One form of a data set.
+    """One format of a dataset.
 
     Attributes:
-        write: (folder, samples): puts the data set there.
-        open: (folder) -> a source of it.
-        label: what the source has as a sample's label.
-        has_names: the data set has names of samples.
-        shared: another process, which is no fork, can open it.
+        write: (folder, samples): writes the dataset.
+        open: (folder) -> source.
+        label: the label that the source returns for a sample.
+        has_names: the dataset stores names of samples.
+        shared: a process that is no fork can open it.
     """
 
     write: Callable[[Path, list[Sample]], None]
@@ -67,16 +67,16 @@ class Kind:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def write_files(folder: Path, these: list[Sample]) -> None:
-    """name.png, and their names and labels in list.txt and table.csv."""
-    for sample in these:
+def write_files(folder: Path, content: list[Sample]) -> None:
+    """Writes name.png, and names and labels in list.txt and table.csv."""
+    for sample in content:
         (folder / f"{sample.name}.png").write_bytes(sample.data)
-    lines = [f"{sample.name}.png {sample.label}\n" for sample in these]
+    lines = [f"{sample.name}.png {sample.label}\n" for sample in content]
     (folder / "list.txt").write_text("".join(lines))
     with open(folder / "table.csv", "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["path", "label", "name"])
-        writer.writerows([f"{sample.name}.png", sample.label, f"no {sample.name}"] for sample in these)
+        writer.writerows([f"{sample.name}.png", sample.label, f"no {sample.name}"] for sample in content)
 
 
 def open_files(folder: Path) -> sources.Files:
@@ -85,8 +85,8 @@ def open_files(folder: Path) -> sources.Files:
     return sources.Files([str(folder / path) for path, _ in pairs], [int(label) for _, label in pairs])
 
 
-def write_class_folders(folder: Path, these: list[Sample]) -> None:
-    for sample in these:
+def write_class_folders(folder: Path, content: list[Sample]) -> None:
+    for sample in content:
         path = folder / f"{sample.label:02d}" / f"{sample.name}.png"
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(sample.data)
@@ -96,19 +96,19 @@ def write_class_folders(folder: Path, these: list[Sample]) -> None:
 
 
 def write_tar(
-    path: Path, members: Mapping[str, bytes] | list[tuple[str, bytes]], form: int = tarfile.GNU_FORMAT
+    path: Path, members: Mapping[str, bytes] | list[tuple[str, bytes]], tar_format: int = tarfile.GNU_FORMAT
 ) -> None:
-    with tarfile.open(path, "w", format=form) as archive:
+    with tarfile.open(path, "w", format=tar_format) as archive:
         for name, data in members.items() if isinstance(members, Mapping) else members:
             info = tarfile.TarInfo(name)
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
 
 
-def write_shards(folder: Path, these: list[Sample]) -> None:
-    """train-0.tar and train-1.tar, the first with a third of the samples."""
-    cut = len(these) // 3
-    for i, part in enumerate([these[:cut], these[cut:]]):
+def write_shards(folder: Path, content: list[Sample]) -> None:
+    """Writes train-0.tar with a third of the samples, and train-1.tar."""
+    cut = len(content) // 3
+    for i, part in enumerate([content[:cut], content[cut:]]):
         members = {}
         for sample in part:
             members[f"{sample.name}.png"] = sample.data
@@ -116,11 +116,11 @@ def write_shards(folder: Path, these: list[Sample]) -> None:
         write_tar(folder / f"train-{i}.tar", members)
 
 
-# --- TFRecord, by https://www.tensorflow.org/tutorials/load_data/tfrecord and protobuf's encoding guide ---------------
+# --- TFRecord, from https://www.tensorflow.org/tutorials/load_data/tfrecord and protobuf's encoding guide ------------
 
 
 def crc32c(data: bytes) -> int:
-    """One bit at a time, as the definition has it."""
+    """One bit at a time, as defined."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -154,7 +154,7 @@ def block(number: int, content: bytes) -> bytes:
 
 
 def feature(value: Any, packed: bool = True) -> bytes:
-    """A Feature message of bytes, floats or integers, or a list of them."""
+    """A Feature message of one or several bytes, floats or integers."""
     values = value if isinstance(value, list) else [value]
     if isinstance(values[0], bytes):
         return block(1, b"".join(block(1, item) for item in values))
@@ -174,9 +174,9 @@ def write_tfrecord(path: Path, records: list[bytes]) -> None:
     path.write_bytes(b"".join(map(frame, records)))
 
 
-def write_tfrecords(folder: Path, these: list[Sample]) -> None:
-    cut = len(these) // 3
-    for i, part in enumerate([these[:cut], these[cut:]]):
+def write_tfrecords(folder: Path, content: list[Sample]) -> None:
+    cut = len(content) // 3
+    for i, part in enumerate([content[:cut], content[cut:]]):
         records = [
             example({"image/encoded": s.data, "image/class/label": s.label, "image/filename": s.name.encode()})
             for s in part
@@ -195,20 +195,20 @@ def write_environment(path: Path, items: Mapping[bytes, bytes]) -> None:
 
 
 def value_size_at(data: bytes, key: bytes) -> int:
-    """Where an LMDB file has the size, in four bytes, of a value that takes pages of its own."""
+    """Offset of the 4-byte size of a value that has its own pages in an LMDB file."""
     node = struct.pack("<HH", 1, len(key)) + key  # flags: F_BIGDATA; then the key and its length
     assert data.count(node) == 1
     return data.index(node) - 4
 
 
 def value_page_at(data: bytes, key: bytes) -> int:
-    """Where it has the number, in eight bytes, of the first of these pages."""
+    """Offset of the 8-byte number of that value's first page."""
     return value_size_at(data, key) + 8 + len(key)
 
 
-def write_lmdb(folder: Path, these: list[Sample]) -> None:
-    write_environment(folder / "db.lmdb", {sample.name.encode(): sample.data for sample in these})
-    (folder / "labels.txt").write_text("".join(f"{sample.name} {sample.label}\n" for sample in these))
+def write_lmdb(folder: Path, content: list[Sample]) -> None:
+    write_environment(folder / "db.lmdb", {sample.name.encode(): sample.data for sample in content})
+    (folder / "labels.txt").write_text("".join(f"{sample.name} {sample.label}\n" for sample in content))
 
 
 def open_lmdb(folder: Path) -> sources.Lmdb:
@@ -216,9 +216,9 @@ def open_lmdb(folder: Path) -> sources.Lmdb:
     return sources.Lmdb(folder / "db.lmdb", labels={name: int(label) for name, label in pairs})
 
 
-def write_labelled_lmdb(folder: Path, these: list[Sample]) -> None:
-    """Each value is a label of four bytes, then the image."""
-    values = {sample.name.encode(): struct.pack("<i", sample.label) + sample.data for sample in these}
+def write_labelled_lmdb(folder: Path, content: list[Sample]) -> None:
+    """Writes values of a 4-byte label and the image."""
+    values = {sample.name.encode(): struct.pack("<i", sample.label) + sample.data for sample in content}
     write_environment(folder / "db.lmdb", values)
 
 
@@ -226,38 +226,38 @@ def split_value(key: bytes, value: bytes) -> tuple[bytes, int]:
     return value[4:], struct.unpack("<i", value[:4])[0]
 
 
-def write_hdf5(folder: Path, these: list[Sample]) -> None:
-    """data.h5: `images`, encoded; `pixels`, decoded; `labels`."""
+def write_hdf5(folder: Path, content: list[Sample]) -> None:
+    """Writes data.h5: `images`, encoded; `pixels`, decoded; `labels`."""
     with h5py.File(folder / "data.h5", "w") as file:
-        images = file.create_dataset("images", (len(these),), dtype=h5py.vlen_dtype(np.uint8))
-        for i, sample in enumerate(these):
+        images = file.create_dataset("images", (len(content),), dtype=h5py.vlen_dtype(np.uint8))
+        for i, sample in enumerate(content):
             images[i] = np.frombuffer(sample.data, np.uint8)
-        file["pixels"] = np.stack([sample.pixels for sample in these])
-        file["labels"] = [sample.label for sample in these]
+        file["pixels"] = np.stack([sample.pixels for sample in content])
+        file["labels"] = [sample.label for sample in content]
 
 
 # --- Datasets --------------------------------------------------------------------------------------------------------
 
 
-class Pictures(torch.utils.data.Dataset):
-    """Files of a list, as torchvision's ImageFolder has them: (image, label), and `samples`."""
+class ImageDataset(torch.utils.data.Dataset):
+    """A Dataset like torchvision's ImageFolder: (image, label) items, and `samples`."""
 
-    def __init__(self, folder: Path, give: str) -> None:
+    def __init__(self, folder: Path, image_type: str) -> None:
         source = open_files(folder)
         self.samples = list(zip(source.paths, source.labels, strict=True))
-        self.give = give
+        self.image_type = image_type
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.samples[index]
-        if self.give == "path":
+        if self.image_type == "path":
             return path, label
-        if self.give == "bytes":
+        if self.image_type == "bytes":
             return Path(path).read_bytes(), label
         image = Image.open(path)
-        return (image if self.give == "pillow" else np.asarray(image)), label
+        return (image if self.image_type == "pillow" else np.asarray(image)), label
 
 
 def open_halves(folder: Path) -> sources.Source:
@@ -275,7 +275,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
-    """Serves a folder by HTTP; gives its url."""
+    """Serves a folder by HTTP; yields its URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -288,7 +288,7 @@ def served(folder: Path, handler: type = _Quiet) -> Iterator[str]:
 
 
 @functools.cache
-def _everything() -> Any:
+def _file_server() -> Any:
     """Serves all files of this machine until the process ends."""
     server = served(Path("/"))
     return server, server.__enter__()
@@ -297,12 +297,12 @@ def _everything() -> Any:
 def open_http(folder: Path) -> sources.Remote:
     pytest.importorskip("aiohttp")
     source = open_files(folder)
-    return sources.Remote([_everything()[1] + path for path in source.paths], source.labels)
+    return sources.Remote([_file_server()[1] + path for path in source.paths], source.labels)
 
 
-def write_memory(folder: Path, these: list[Sample]) -> None:
-    write_files(folder, these)
-    for sample in these:
+def write_memory(folder: Path, content: list[Sample]) -> None:
+    write_files(folder, content)
+    for sample in content:
         fsspec.filesystem("memory").pipe(f"{folder}/{sample.name}.png", sample.data)
 
 
@@ -311,8 +311,8 @@ def open_memory(folder: Path) -> sources.Remote:
     return sources.Remote([f"memory://{path}" for path in source.paths], source.labels, protocols=("memory",))
 
 
-def _dataset(give: str, **options: Any) -> Kind:
-    return Kind(write_files, lambda folder: sources.FromDataset(Pictures(folder, give), **options))
+def _dataset(image_type: str, **options: Any) -> Kind:
+    return Kind(write_files, lambda folder: sources.FromDataset(ImageDataset(folder, image_type), **options))
 
 
 KINDS: dict[str, Kind] = {

@@ -1,4 +1,4 @@
-"""Files as other users plant them."""
+"""Makes files that belong to another user."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 NOBODY = 65_534
 
 
-def give_away(path: str | Path) -> None:
-    """Makes a file, a directory or a symbolic link another user's. Only root can: the test is skipped for others."""
+def chown_to_nobody(path: str | Path) -> None:
+    """Gives a file, directory or symbolic link to user `nobody`. Skips the test unless root runs it."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     os.chown(path, NOBODY, NOBODY, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""From what a user gives to a cache that is open for a source."""
+"""`open_cache`: makes a loader's cache and opens it for its source."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from cuaug.sources.source import optional_method
 
 __all__ = ["open_cache"]
 
-_NAMES = {"encoded": EncodedCache, "decoded": DecodedCache}
+_CACHE_BY_NAME = {"encoded": EncodedCache, "decoded": DecodedCache}
 
 
 def open_cache(cache: Any, source: Any, device: torch.device, **decoding: bool) -> EncodedCache | DecodedCache | None:
-    """A loader's cache, open for its source.
+    """Opens a loader's cache for its source.
 
     Args:
         cache: "encoded", "decoded", a cache or None.
-        source: what tells its pictures from others is its `fingerprint` and its `cache_key`. A source without is told
-            by being the same object, which on a disk would mean nothing to the next process.
-        device: the loader's.
-        decoding: what pixels depend on beside the source and the decoder.
+        source: its `fingerprint` and `cache_key` identify the cached images. Without them the object's id does, which
+            means nothing to another process.
+        device: the loader's device.
+        decoding: decoding options that change pixels.
 
     Raises:
-        LoaderError: not a cache, one of another source, or one on a disk and nothing tells this source from others.
+        LoaderError: `cache` is no cache or belongs to another source; or it is on disk and nothing identifies the
+            source.
     """
     if cache is None:
         return None
-    if isinstance(cache, str) and cache in _NAMES:
-        cache = _NAMES[cache]()
+    if isinstance(cache, str) and cache in _CACHE_BY_NAME:
+        cache = _CACHE_BY_NAME[cache]()
     if not isinstance(cache, (EncodedCache, DecodedCache)):
-        raise LoaderError(f"cache is 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
+        raise LoaderError(f"cache must be 'encoded', 'decoded', an EncodedCache or a DecodedCache, not {cache!r}")
     contents: dict[str, Any] = {
         name: method() for name in ("fingerprint", "cache_key") if (method := optional_method(source, name)) is not None
     }
     if None in (contents.get("fingerprint"), contents.get("cache_key", "")):
         if isinstance(cache, DecodedCache) and cache.directory is not None:
             raise LoaderError(
-                f"a cache in {cache.directory!r} would not notice another data set: the source "
-                f"{type(source).__name__} has no fingerprint() that tells its pictures from others"
+                f"cache: the one in {cache.directory!r} would not notice another dataset, since the source "
+                f"{type(source).__name__} has no fingerprint() to identify its images"
             )
         contents = {"source": f"{type(source).__name__} object {id(source):#x}"}
     if isinstance(cache, EncodedCache):
