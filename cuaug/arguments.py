@@ -1,4 +1,4 @@
-"""Arguments of loaders, samplers, sources and caches, checked; each raises a LoaderError that names the argument."""
+"""Checks of arguments; each raises a LoaderError that names the argument."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 from cuaug.errors import LoaderError
 
-__all__ = ["flag", "function", "integer", "one_of", "seconds", "share"]
+__all__ = ["flag", "fraction", "function", "integer", "one_of", "seconds"]
 
 
-def integer(name: str, value: Any, least: int | None = None) -> int:
+def integer(name: str, value: Any, minimum: int | None = None) -> int:
     """A Python int, from any kind of integer but a bool."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (least is not None and number < least):
-        raise LoaderError(f"{name} is an integer{'' if least is None else f' of at least {least}'}, not {value!r}")
+    if number is None or (minimum is not None and number < minimum):
+        raise LoaderError(f"{name} is an integer{'' if minimum is None else f' of at least {minimum}'}, not {value!r}")
     return number
 
 
@@ -44,13 +44,13 @@ def seconds(name: str, value: Any) -> float | None:
     raise LoaderError(f"{name} is a number above 0, or None, not {value!r}")
 
 
-def share(name: str, value: Any) -> float | str | None:
-    """A part of the whole, or None, or "auto"."""
+def fraction(name: str, value: Any) -> float | str | None:
+    """A number from 0 to 1, "auto" or None."""
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
     if _is_number(value) and 0 <= value <= 1:
         return float(value)
-    raise LoaderError(f"{name} is a share from 0 to 1, 'auto' or None, not {value!r}")
+    raise LoaderError(f"{name} is a number from 0 to 1, 'auto' or None, not {value!r}")
 
 
 def function(name: str, value: Any) -> Any:

@@ -24,6 +24,7 @@ import fcntl
 import json
 import logging
 import os
+import weakref
 import zlib
 from collections.abc import Iterator
 from struct import Struct
@@ -32,7 +33,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.finalizers import libc, when_gone
 from cuaug._runtime.trusted_files import Directory, UntrustedError
 from cuaug.cache.blocks import Blocks
 from cuaug.cache.identity import differences
@@ -70,7 +70,7 @@ class DiskStore:
         self._is_full = self._is_off = self._warned = False
         try:
             self._directory = Directory(directory, make=0o755)
-            when_gone(self, libc.close, self._directory.fd)
+            weakref.finalize(self, os.close, self._directory.fd).atexit = False
             self._read_only = self._may("pixels", os.R_OK) and not self._may("pixels", os.W_OK)
             with self._locked() as lock:
                 self._agree({"version": VERSION, **identity}, lock)
@@ -96,7 +96,7 @@ class DiskStore:
     def _open(self, name: str) -> int:
         """Closed when no thread holds the store any more: one that did could write to another file of its number."""
         file = self._directory.open(name, os.O_RDONLY if self._read_only else os.O_RDWR)
-        when_gone(self, libc.close, file)
+        weakref.finalize(self, os.close, file).atexit = False  # threads may use it at exit
         return file
 
     @contextlib.contextmanager

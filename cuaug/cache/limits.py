@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuaug._runtime.cpu_limits import own_memory
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.arguments import integer
 
 __all__ = ["CacheStats", "no_longer_promised", "readable", "set_limit"]
 
 # The bytes that caches were promised by default.
 _promised: dict[weakref.ref[Any], int] = {}
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 

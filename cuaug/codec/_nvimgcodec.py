@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cuaug._runtime.finalizers import libc
-from cuaug._runtime.fork import ForkWaitsLock
+from cuaug._runtime.fork import hold_during_fork, renew_after_fork
+from cuaug._runtime.libc import libc
 from cuaug.codec.messages import captured
 
 __all__ = [
@@ -34,7 +34,8 @@ __all__ = [
 
 _nvimgcodec: ModuleType | None = None
 #: Whoever loads a part of nvImageCodec holds it.
-import_lock = ForkWaitsLock()
+import_lock = threading.RLock()
+hold_during_fork(import_lock)  # no child could finish its parent's import
 
 
 def nv() -> ModuleType:
@@ -141,8 +142,9 @@ def decoder_options(fancy_upsampling: bool) -> str:
     return f":fancy_upsampling={int(fancy_upsampling)}"
 
 
-# What decoded, by the process and its device: a decoder takes long to make.
-_decodes: dict[tuple[int, int], str] = {}
+# What decoded, by the device: a decoder takes long to make.
+_decodes: dict[int, str] = {}
+renew_after_fork(_decodes.clear)
 
 
 def gpu_decodes(device_id: int) -> tuple[bool, str]:
@@ -154,9 +156,8 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     Returns:
         (True, what decoded) or (False, why not), the text being one line for a person.
     """
-    place = os.getpid(), device_id
-    if place in _decodes:
-        return True, _decodes[place]
+    if device_id in _decodes:
+        return True, _decodes[device_id]
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -173,8 +174,8 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     red, green = mean
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
-    _decodes[place] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
-    return True, _decodes[place]
+    _decodes[device_id] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
+    return True, _decodes[device_id]
 
 
 def engine_decodes(device_id: int) -> str:

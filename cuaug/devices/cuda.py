@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import address, library
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
@@ -72,7 +72,7 @@ class Kernels(NamedTuple):
 
 # By the device's number; never replaced: a module that goes takes its kernels with it, also those that are queued.
 _kernels: dict[int, Kernels] = {}
-_loading = ForkSafeLock()
+_loading = fork_safe_lock()
 
 
 def kernels(device_index: int) -> Kernels:

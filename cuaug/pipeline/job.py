@@ -8,7 +8,6 @@ to be filled are filled by another job, for other samples, whose images are put 
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,7 +64,6 @@ class Job:
         self._finished: Batch | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
-        self._process = os.getpid()
         # Gets something once it is finished. Unlike Event.wait, its `get` leaves no lock behind at a Ctrl-C.
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -106,11 +104,9 @@ class Job:
         """Waits until the batch is finished.
 
         Raises:
-            LoaderError: the loader was closed, this process is a fork of the one that began the batch, or a thread has
-                been at the same sample, or at finishing the batch, for more than `timeout_seconds` of this wait.
+            LoaderError: the loader was closed, this process is a forked child, or a thread has been at the same sample,
+                or at finishing the batch, for more than `timeout_seconds` of this wait.
         """
-        if self._process != os.getpid():
-            raise LoaderError("this iteration began before the process was forked: begin a new one")
         self._workers.check()
         watches: list[Iterator[None]] = []
         while True:

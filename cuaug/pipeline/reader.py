@@ -245,7 +245,8 @@ class Reader:
         height, width = self._picture_size(index)
         if 0 not in (height, width) and (picture.height, picture.width) != (height, width):
             turned = (picture.width, picture.height) == (height, width) and self._apply_exif
-            hint = "; the annotations may be of the picture before its EXIF turn: apply_exif=False" if turned else ""
+            option = "decode=cuaug.DecodeOptions(apply_exif=False)"
+            hint = f"; the annotations may ignore its EXIF orientation: {option}" if turned else ""
             raise DecodeError(
                 f"the picture is {picture.height} x {picture.width} pixels (height x width), its annotations are of "
                 f"{height} x {width}{hint}"

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import heapq
 import itertools
-import os
 import queue
 import threading
 import time
@@ -14,9 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from cuaug._runtime.finalizers import libc
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.intraop import one_of_many
+from cuaug._runtime.libc import libc
 from cuaug._runtime.native import library
 from cuaug.errors import LoaderError
 from cuaug.profiling.recorder import Clock
@@ -33,6 +32,9 @@ LOOK_SECONDS = 0.25
 _PATIENCE_SECONDS = 2.0
 _PATIENCE_WITH_READS_SECONDS = 1.0
 
+_CLOSED = "the loader is closed"
+_FORKED = "this Loader belongs to another process, of which this one is a fork: make a new one"
+
 # Whether the interpreter is at its exit.
 _ending = False
 
@@ -40,17 +42,21 @@ _ending = False
 class ThreadPool:
     """A pool of threads, and tasks that wait for them: those of an earlier turn first, else in their order.
 
-    A task catches its own exceptions. Threads start with the first task; a process that was forked from one with
-    running threads starts its own. They are called name-0, name-1 and so on.
+    A task catches its own exceptions. Threads start with the first task; a forked child refuses all tasks. They are
+    called name-0, name-1 and so on.
     """
 
     def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
         self._name = name
         self._pool: _Pool | None = None
-        self._closed = False
-        self._lock = ForkSafeLock()
+        self._closed = ""  # why it takes no more tasks
+        self._lock = fork_safe_lock()
         self._clocks: dict[int, Clock] = {}
+        renew_after_fork(self._refuse)
+
+    def _refuse(self) -> None:
+        self._closed, self._pool = _FORKED, None
 
     def doing(self, clock: Clock) -> None:
         """Notes the clock that tells what the calling worker is at, until the end of its task."""
@@ -64,14 +70,14 @@ class ThreadPool:
     def stopping(self) -> bool:
         """Whether tasks should end early: nobody will ask for what they make."""
         pool = self._pool
-        return self._closed or (pool is not None and pool.stopping)
+        return bool(self._closed) or (pool is not None and pool.stopping)
 
     def check(self) -> None:
         """Raises a LoaderError once it is closed; at the interpreter's exit the main thread alone is told."""
         if not self._closed:
             _stay_at_exit()
         if self.stopping:
-            raise LoaderError("the loader is closed")
+            raise LoaderError(self._closed or _CLOSED)
 
     def watch(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or those of other batches are on every thread.
@@ -114,19 +120,18 @@ class ThreadPool:
     def _submit(self, task: Task, turn: int) -> None:
         with self._lock:
             if self._closed:
-                raise LoaderError("the loader is closed")
+                raise LoaderError(self._closed)
             pool = self._pool
-            if pool is None or pool.process != os.getpid():
-                self._clocks.clear()
+            if pool is None:
                 pool = self._pool = _Pool(self._clocks)
-                pool.owner = weakref.ref(self, pool.calls.put)
+                weakref.finalize(self, pool.tell).atexit = False  # `_stop_all` ends threads then
             pool.start(self.threads, self._name)
             pool.put(task, turn)
 
     def close(self) -> None:
         """Drops what is queued and waits for what is running: for reads at most 1 s, for the rest at most 2 s."""
         with self._lock:
-            self._closed = True
+            self._closed = self._closed or _CLOSED
             pool, self._pool = self._pool, None
         if pool is not None:
             _stop([pool])
@@ -136,16 +141,12 @@ class _Pool:
     """Threads, and the tasks that wait for them.
 
     Attributes:
-        process: whose threads they are.
-        calls: wakes a thread for each thing in it: True to look for tasks, anything else to end.
-        owner: its end puts this weak reference among the calls, without Python: see cuaug/_runtime/finalizers.py.
+        calls: wakes a thread for each thing in it: True to look for tasks, False to end.
         stopping: whether the threads are to end.
     """
 
     def __init__(self, clocks: dict[int, Clock]) -> None:
-        self.process = os.getpid()
-        self.owner: weakref.ref[ThreadPool] | None = None
-        self.calls: queue.SimpleQueue[bool | weakref.ref[ThreadPool]] = queue.SimpleQueue()
+        self.calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.stopping = False
         self._tasks: list[tuple[int, int, Task]] = []  # a heap
         self._count = itertools.count()
@@ -164,7 +165,7 @@ class _Pool:
 
     def work(self) -> None:
         """What each thread does."""
-        while self.calls.get() is True:
+        while self.calls.get():
             # Not one for each call: a Ctrl-C can come between the two steps of `put`.
             while (task := self._next()) is not None:
                 task()
@@ -207,7 +208,7 @@ class _Thread(threading.Thread):
 
 def _stop(pools: Iterable[_Pool]) -> bool:
     """Ends the threads of all these pools, and waits for them together. Whether native code may still be running."""
-    pools = [pool for pool in pools if pool.process == os.getpid()]  # in a fork's copy the threads do not exist
+    pools = list(pools)
     for pool in pools:
         pool.tell()
     begin = time.monotonic()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.pipeline.config import RuntimeConfig
 from cuaug.profiling.bottleneck import bottleneck, table
 from cuaug.profiling.stages import stages
@@ -236,7 +236,7 @@ class Recorder:
         self._totals: Counter[Any] = Counter()
         # What is to be added: appending takes no lock.
         self._waiting: deque[dict[Any, int]] = deque()
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
 
     def at(
         self,

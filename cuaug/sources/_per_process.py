@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 
 __all__ = ["PerProcess"]
 
 T = TypeVar("T")
 
-_making = ForkSafeLock()
+_making = fork_safe_lock()
 
 
 class PerProcess(Generic[T]):
@@ -24,17 +23,23 @@ class PerProcess(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._held: tuple[int, T] | None = None
+        self._value: T | None = None
+        self._is_made = False
+        self._inherited: T | None = None
+        renew_after_fork(self._renew)
 
     def get(self) -> T:
         """This process's own."""
-        held = self._held
-        if held is None or held[0] != os.getpid():
+        if not self._is_made:
             with _making:
-                held = self._held
-                if held is None or held[0] != os.getpid():
-                    self._held = held = os.getpid(), self._make()
-        return held[1]
+                if not self._is_made:
+                    self._value = self._make()
+                    self._is_made, self._inherited = True, None
+        return cast(T, self._value)
+
+    def _renew(self) -> None:
+        # The parent's value is let go of later: right after a fork, closing it may wait for a lock that is never free.
+        self._inherited, self._is_made = self._value, False
 
     def __reduce__(self) -> Any:
         return PerProcess, (self._make,)

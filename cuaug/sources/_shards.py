@@ -9,11 +9,11 @@ import os
 import re
 import resource
 import threading
+import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key
@@ -151,7 +151,7 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
         self._fitted: tuple[int, int, int] | None = None
-        when_gone(self, libc.close, number)
+        weakref.finalize(self, os.close, number).atexit = False  # threads may use it at exit
 
     def fits(self, stamp: Stamp) -> bool:
         """Whether it is what the stamp is of.

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._extras import need
@@ -190,10 +190,10 @@ def _name(key: bytes) -> str:
 # with what it inherited: opened without locks it is only a read-only memory map, of which no thread leaves anything
 # behind. The child must not close it either, since lmdb may wait there for readers of the parent that do not exist.
 
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _open: dict[tuple[int, int], weakref.ref[Any]] = {}
 _inherited: list[Any] = []
-os.register_at_fork(after_in_child=lambda: _inherited.extend(each() for each in _open.values()))
+renew_after_fork(lambda: _inherited.extend(each() for each in _open.values()))
 
 
 def _file(path: str) -> str:

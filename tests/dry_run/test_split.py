@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cuaug import DecodeOptions
 from cuaug.errors import LoaderError
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
@@ -19,9 +20,9 @@ from tests.support.run_plans import assert_same
 )
 def test_the_split_is_as_given_and_the_same_in_every_run(loader_on, pictures, options, want):
     for _ in range(2):
-        list(loader_on(True, pictures, CHAIN, batch_size=8, **options))
+        list(loader_on(True, pictures, CHAIN, batch_size=8, decode=DecodeOptions(**options)))
     assert FakeDecoder.made == [want] * 2
-    loader = loader_on(True, pictures, CHAIN, batch_size=8, **options)
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, decode=DecodeOptions(**options))
     because = "as given" if options else "the default"
     assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
 
@@ -45,7 +46,7 @@ def test_the_split_is_chosen_in_the_first_batches(loader_on, pictures, monkeypat
     monkeypatch.setattr(FakeDecoder, "__init__", made)
     monkeypatch.setattr(FakeDecoder, "decode", timed)
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
-    options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
+    options = {"batch_size": 4, "last_batch": "drop", "decode": DecodeOptions(load_hint="auto", decode_threads=3)}
     gpu, cpu = (loader_on(device, pictures, CHAIN, **options) for device in (True, False))
     epochs = 0
     assert gpu.stats().setup.split_because == "still trying"
@@ -79,13 +80,13 @@ def test_the_share_is_of_a_whole_batch_also_where_the_first_is_partial(loader_on
 
 def test_every_candidate_has_the_share_of_a_whole_batch(loader_on, pictures):
     """Also the one whose first batch is an epoch's last."""
-    loader = loader_on(True, pictures, CHAIN, batch_size=8, load_hint="auto", decode_threads=3)
+    loader = loader_on(True, pictures, CHAIN, batch_size=8, decode=DecodeOptions(load_hint="auto", decode_threads=3))
     for _ in range(3):
         list(loader)
     assert len(FakeDecoder.shared) > 3 and set(FakeDecoder.shared) == {8}
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "fast", True, float("nan")])
-def test_a_load_hint_that_is_none(loader_on, pictures, wrong):
-    with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
-        loader_on(True, pictures, CHAIN, load_hint=wrong)
+def test_a_load_hint_that_is_none(wrong):
+    with pytest.raises(LoaderError, match="load_hint is a number from 0 to 1, 'auto' or None"):
+        DecodeOptions(load_hint=wrong)

@@ -20,7 +20,7 @@ from tests.loader.pictures import Memory
         *[({"threads": v}, LoaderError, rf"threads .* at least 1, not {v}") for v in (0, -2, 0.5, False)],
         *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
         *[({"seed": v}, LoaderError, rf"seed is an integer, not {v}") for v in (1.5, None)],
-        ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
+        ({"decode": {"max_pixels": 5}}, LoaderError, "decode is a cuaug.DecodeOptions or None, not {'max_pixels': 5}"),
         ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', 'replace', not 'ignore'"),
         ({"on_error": None}, LoaderError, "not None"),
         *[

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Subset
 
-from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
+from cuaug import DecodedCache, DecodeOptions, EncodedCache, Loader, LoaderError, functional
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
@@ -177,7 +177,7 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
         assert_equal(epochs(loader, 1), want)
         assert loader.source.reads == [0] * 12, "nothing was read"
     with pytest.raises(LoaderError, match="apply_exif is True there and False here"):
-        make(apply_exif=False)
+        make(decode=DecodeOptions(apply_exif=False))
     shutil.rmtree(tmp_path / "cache")
 
 

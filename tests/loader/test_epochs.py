@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
-from cuaug import Batch, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug import Batch, DecodeOptions, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.loader.pictures import Memory, numbers_of, photo, png
@@ -359,5 +359,6 @@ def test_arrays_that_are_no_pictures_cost_one_sample(array):
 
 
 def test_an_array_above_max_pixels():
-    with Loader(Arrays(photo(8, 9)), max_pixels=71) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
+    options = DecodeOptions(max_pixels=71)
+    with Loader(Arrays(photo(8, 9)), decode=options) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
         next(iter(loader))

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import CuaugError, DecodeError, Loader, LoaderError, TransformError, collate
+from cuaug import CuaugError, DecodeError, DecodeOptions, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
 
@@ -164,9 +164,12 @@ def test_of_several_bad_files_the_first_is_raised():
 
 
 def test_max_pixels():
-    with Loader(Bytes(jpeg(40, 60)), max_pixels=2400) as loader:
+    with Loader(Bytes(jpeg(40, 60)), decode=DecodeOptions(max_pixels=2400)) as loader:
         assert len(list(loader)) == 1
-    with Loader(Bytes(jpeg(40, 60)), max_pixels=2399) as loader, pytest.raises(DecodeError, match="max_pixels=2399"):
+    with (
+        Loader(Bytes(jpeg(40, 60)), decode=DecodeOptions(max_pixels=2399)) as loader,
+        pytest.raises(DecodeError, match="max_pixels=2399"),
+    ):
         list(loader)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader, LoaderError, collate
+from cuaug import DecodeOptions, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.profiling.stages import stages
 from tests.codec.pictures import encode
@@ -211,7 +211,7 @@ def test_exif_orientation_is_applied_unless_asked_not_to():
         picture = Image.open(io.BytesIO(data))
         for apply_exif in (True, False):
             want = np.asarray(ImageOps.exif_transpose(picture) if apply_exif else picture)
-            with Loader(Bytes(data), apply_exif=apply_exif, threads=1) as loader:
+            with Loader(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1) as loader:
                 ((images, _),) = loader
             np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
 

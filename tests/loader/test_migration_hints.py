@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 
 import pytest
 from torch.utils.data import DataLoader
 
-from cuaug import Loader
+from cuaug import DecodeOptions, Loader
 from cuaug.migration_hints import LOADER_ARGUMENTS
 from tests.loader.pictures import Memory
 
 OWN = set(inspect.signature(Loader).parameters)
+OPTIONS = {field.name for field in dataclasses.fields(DecodeOptions)}
 
 
 def test_each_of_a_dataloaders_arguments_is_known():
@@ -24,7 +26,13 @@ def test_each_of_a_dataloaders_arguments_is_known():
 def test_what_is_named_instead_is_there(name):
     with pytest.raises(TypeError, match=re.escape(f"Loader has no argument {name!r}: {LOADER_ARGUMENTS[name]}")):
         Loader(Memory(4), **{name: 1})
-    assert set(re.findall(r"(\w+)=", LOADER_ARGUMENTS[name])) <= OWN
+    assert set(re.findall(r"(\w+)=", LOADER_ARGUMENTS[name])) <= OWN | OPTIONS
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_decode_options_as_loader_arguments_are_refused(name):
+    with pytest.raises(TypeError, match=rf"no argument '{name}': decode=cuaug.DecodeOptions\({name}="):
+        Loader(Memory(4), **{name: 1})
 
 
 def test_all_that_are_given_are_named_at_once():

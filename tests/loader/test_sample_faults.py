@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
-from cuaug import DecodeError, Loader, LoaderError, TransformError
+from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources._bytes import read_bytes, read_files
@@ -176,9 +176,9 @@ def test_a_member_of_a_tar_that_is_too_large_is_not_read(tmp_path):
     assert source.encoded_size(1) == len(png(1)) + 5000
     read: list[int] = []
     source.read = lambda index: (read.append(index), TarShards.read(source, index))[1]  # type: ignore[method-assign]
-    came, failed = skipped(source, [], max_bytes=4000)
+    came, failed = skipped(source, [], decode=DecodeOptions(max_bytes=4000))
     assert came == [0, 2] == sorted(read) and "bytes, above the limit max_bytes=4,000" in failed[1]
-    assert skipped(source, [], max_bytes=9000) == ([0, 1, 2], {})
+    assert skipped(source, [], decode=DecodeOptions(max_bytes=9000)) == ([0, 1, 2], {})
 
 
 def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
@@ -191,13 +191,13 @@ def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
     source = TarShards(tmp_path / "a.tar", "png", None)
     joined = open_source(ConcatDataset([Subset(source, [1, 0]), source]))
     assert [joined.encoded_size(i) for i in range(4)] == [source.encoded_size(i) for i in (1, 0, 0, 1)]
-    assert skipped(joined, [], max_bytes=4000)[0] == [1, 2]
+    assert skipped(joined, [], decode=DecodeOptions(max_bytes=4000))[0] == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
 def test_bytes_of_a_source_are_limited_too(kind):
     source = Pictures(kind(png(0)), kind(png(1) + bytes(5000)))
-    came, failed = skipped(source, [], max_bytes=4000)
+    came, failed = skipped(source, [], decode=DecodeOptions(max_bytes=4000))
     assert came == [0] and "above the limit max_bytes=4,000" in failed[1]
 
 
@@ -221,9 +221,9 @@ def test_a_file_without_a_size_is_limited(tmp_path):
 
 def test_images_between_two_passes_count_against_max_pixels():
     chain = [T.Resize((300, 300)), T.GaussianBlur(5), T.Resize((32, 32))]
-    assert skipped(Pictures(GOOD), chain, max_pixels=90_000) == ([0], {})
+    assert skipped(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=90_000)) == ([0], {})
     with (
-        Loader(Pictures(GOOD), chain, max_pixels=89_999) as loader,
+        Loader(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=89_999)) as loader,
         pytest.raises(TransformError, match=r"make an image of 300 x 300 pixels .* above the limit max_pixels=89999"),
     ):
         next(iter(loader))
@@ -232,4 +232,4 @@ def test_images_between_two_passes_count_against_max_pixels():
 @pytest.mark.parametrize("value", [0, -1, 1.5, "1", None])
 def test_limits_are_positive_integers(value):
     with pytest.raises(LoaderError, match="max_bytes"):
-        Loader(Pictures(GOOD), max_bytes=value)
+        DecodeOptions(max_bytes=value)

@@ -10,9 +10,9 @@ import weakref
 
 import pytest
 import torch
+from cuaug._runtime.finalizers import libc, when_gone
 
 from cuaug import Loader
-from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.cache import DecodedCache
 from cuaug.devices import streams
 from cuaug.sources import TarShards
