@@ -46,7 +46,7 @@ class Samples:
     def __init__(self, epoch: Epoch, share: RankSlice, partners: int) -> None:
         self.epoch = epoch
         self.own = len(share.positions)
-        self.positions = epoch.followed(share.positions, partners)
+        self.positions = epoch.with_next(share.positions, partners)
         self.indices = epoch.indices[self.positions]
         self.keys = epoch.keys(self.positions)
         self.valid = np.concatenate([share.valid, np.zeros(partners, dtype=bool)])

@@ -115,7 +115,7 @@ class RandomIoUCrop(Transform):
         found = np.zeros(len(rng), dtype=bool)
         window = np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths])
         boxes, rows = points.boxes(), np.flatnonzero(open)
-        rng = rng.some(rows)
+        rng = rng.select(rows)
         for _ in range(self._MOST_OPTIONS):
             if len(rows) == 0:
                 break
@@ -129,7 +129,7 @@ class RandomIoUCrop(Transform):
             )
             window[:, of[hit]], found[of[hit]] = chosen[:, hit], True
             again = looks[~hit]
-            rows, rng = rows[again], rng.some(again)
+            rows, rng = rows[again], rng.select(again)
         return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.sampling.rng import APART, SampleRNG
+from cuaug.sampling.rng import MAX_VIEWS, SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, members
 from cuaug.transforms.containers import check_planned
@@ -86,8 +86,8 @@ class MultiView(Transform):
 
     @property
     def views(self) -> int:  # type: ignore[override]
-        if not 2 <= (count := len(self.transforms)) <= APART:
-            raise TransformError(f"MultiView has transforms of at least two views and at most {APART}, not {count}")
+        if not 2 <= (count := len(self.transforms)) <= MAX_VIEWS:
+            raise TransformError(f"MultiView has transforms of at least two views and at most {MAX_VIEWS}, not {count}")
         if any(transform.views > 1 for transform in self.transforms):
             raise TransformError("a view is one image: nothing in MultiView can make several")
         return len(self.transforms)

@@ -126,7 +126,7 @@ def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, dif
         with pytest.raises(LoaderError) as caught:
             loader.load_state_dict(state)
         begin, *parts = str(caught.value).split("; ")
-        assert begin == "the state does not belong to this loader"
+        assert begin == "state_dict does not belong to this loader"
         assert len(parts) == len(differ) and all(map(re.fullmatch, differ, parts)), parts
         assert loader.state_dict() == before and len(list(loader)) == len(loader), "it is as it was"
 
@@ -184,11 +184,17 @@ def test_the_state_that_the_next_test_spoils_is_good():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "a state of version 2; this cuaug reads version 1$"),
-        ({"version": None}, "a state of version None; "),
-        *[({"epoch": value}, "epoch is an integer of at least 0, not ") for value in (-1, "1", None, 0.0, True)],
-        *[({"position": value}, "position is an integer of at least 0, not ") for value in (-1, "1", None, 4.0, True)],
-        ({"position": 21}, "position is at most 20, not 21"),
+        ({"version": 2}, "state_dict has version 2; this cuaug reads version 1$"),
+        ({"version": None}, "state_dict has version None; "),
+        *[
+            ({"epoch": value}, r"state_dict\['epoch'\] is an integer of at least 0, not ")
+            for value in (-1, "1", None, 0.0, True)
+        ],
+        *[
+            ({"position": value}, r"state_dict\['position'\] is an integer of at least 0, not ")
+            for value in (-1, "1", None, 4.0, True)
+        ],
+        ({"position": 21}, r"state_dict\['position'\] is at most 20, not 21"),
         ({"seed": None}, "seed: None in the state, 0 here"),
         ({"order": None}, "order of the samples: None in the state, 'SequentialOrder' here"),
         ({"order_length": None}, "number of samples in an epoch: None in the state, 20 here"),
@@ -207,10 +213,10 @@ def test_a_spoiled_state_is_refused(change, message):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        *[(state, "not a state of a Loader: ") for state in (None, 5, "epoch position", [], [("epoch", 0)])],
-        ({}, "not a state of a Loader: it has no 'version', 'epoch', 'position', 'seed'"),
-        ({"epoch": 0, "version": 2}, "it has no 'position', 'seed'"),
-        ({"_snapshot": {"_main_snapshot": {}}, "_steps_since_snapshot": 3}, "it has no 'version', 'epoch'"),
+        *[(state, "state_dict is not a Loader's state: ") for state in (None, 5, "epoch position", [], [("epoch", 0)])],
+        ({}, "state_dict is not a Loader's state: it lacks 'version', 'epoch', 'position', 'seed'"),
+        ({"epoch": 0, "version": 2}, "it lacks 'position', 'seed'"),
+        ({"_snapshot": {"_main_snapshot": {}}, "_steps_since_snapshot": 3}, "it lacks 'version', 'epoch'"),
     ],
     ids=repr,
 )
@@ -225,5 +231,5 @@ def test_arrays_are_no_values_of_a_state(name, value):
     """As where a trainer has put the states of several ranks together: comparing them gives no yes or no."""
     with Loader([("a.jpg", 0), ("b.jpg", 1)]) as loader:
         state = loader.state_dict()
-        with pytest.raises(LoaderError, match=r"^(a state of version|the state does not belong)"):
+        with pytest.raises(LoaderError, match=r"^state_dict (has version|does not belong)"):
             loader.load_state_dict({**state, name: value})
