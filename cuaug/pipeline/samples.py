@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch, none_of
+from cuaug.batch import Batch, empty_labels
 from cuaug.pipeline.images import Images
 from cuaug.pipeline.settings import BatchConfig
 from cuaug.plan import Layout, Trace
@@ -97,7 +97,7 @@ class Samples:
         together = settings.collate(labels[: max(len(which), 1)])
         return Batch(
             images.first(len(which)).given,
-            together if len(which) else none_of(together),
+            together if len(which) else empty_labels(together),
             torch.from_numpy(self.indices[which]),
             torch.from_numpy(self.valid[which]),
             self.epoch.number,

@@ -192,7 +192,7 @@ def test_a_batch_is_a_pair_that_says_more():
     assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels) and listed.epoch is None
     with pytest.raises(TypeError, match=r"required|unpack"):
         Batch()
-    with pytest.raises(TypeError, match="only images"):
+    with pytest.raises(TypeError, match="labels is missing"):
         Batch(batch.images[:2])
 
 
@@ -237,13 +237,13 @@ def test_batches_are_copied_to_where_they_are_expected():
         batch.copy_into(images, labels)
         assert images.data_ptr() == at and images.equal(batch.images) and labels.equal(batch.labels)
     last = list(loader)[-1]
-    with pytest.raises(LoaderError, match=r"images are \(2, 3, 4, 5\) torch.uint8, and go into \(4, 3, 4, 5\)"):
+    with pytest.raises(LoaderError, match=r"images is \(4, 3, 4, 5\) torch.uint8, but the batch has \(2, 3, 4, 5\)"):
         last.copy_into(images, labels)
     assert images.equal(batch.images)
-    with pytest.raises(LoaderError, match=r"labels are \(4,\) torch.int64, and go into \(4,\) torch.float32"):
+    with pytest.raises(LoaderError, match=r"labels is \(4,\) torch.float32, but the batch has \(4,\) torch.int64"):
         batch.copy_into(images, labels.float())
     named = Batch(images, ["a", "b", "c", "d"])
-    with pytest.raises(LoaderError, match="labels are a list and not a tensor"):
+    with pytest.raises(LoaderError, match="labels of the batch are a list, not a tensor"):
         named.copy_into(images, labels)
     named.copy_into(images)
 
@@ -286,7 +286,7 @@ def test_labels_of_different_shapes_need_a_word():
     labels = [np.zeros((k, 4)) for k in range(3)]
     with (
         Loader(Labelled(labels), batch_size=3) as loader,
-        pytest.raises(LoaderError, match="collate_fn=list leaves them"),
+        pytest.raises(LoaderError, match="collate_fn=list keeps a list"),
     ):
         next(iter(loader))
     (batch,) = epoch_of(files=Labelled(labels), batch_size=3, collate_fn=list)

@@ -285,7 +285,7 @@ def test_the_label_that_does_not_fit_is_named(odd, tmp_path):
 def test_tensors_that_numpy_does_not_take_are_named(one):
     """It was NumPy's word for it, and of no label."""
     for first, odd in ((one, torch.ones(3)), (torch.ones(3), one), ({"a": one}, {"a": 5})):
-        with pytest.raises(LoaderError, match=r"do not make a tensor: .* and .*; give them one shape"):
+        with pytest.raises(LoaderError, match=r"do not make a tensor: .* and .*; return one shape"):
             collate([first, odd, odd])
 
 

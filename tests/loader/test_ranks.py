@@ -56,7 +56,7 @@ def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp
             assert len(list(loader)) == 2
             dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
             try:
-                with pytest.raises(LoaderError, match=r"made as rank 1 of 2.* as rank 0 of 1: make it"):
+                with pytest.raises(LoaderError, match=r"rank is 1 of 2 .* rank 0 of 1: make the Loader"):
                     iter(loader)
                 assert len(list(given)) == 2 and len(list(same)) == 4
             finally:

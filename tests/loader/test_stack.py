@@ -86,7 +86,7 @@ def test_what_a_batch_can_do(tmp_path):
         assert all(map(torch.equal, batch.images, others)) and type(others) is list
     assert again.params() == [[], [], []] and len(batch.params()) == 3
     assert repr(batch).startswith("Batch(images: 3 of their own sizes torch.uint8 on cpu, epoch=0")
-    with pytest.raises(LoaderError, match="images are 3 tensors, and go into 1"):
+    with pytest.raises(LoaderError, match="images has 1 tensor\\(s\\), but the batch has 3"):
         batch.copy_into(into[0])
 
 

@@ -93,9 +93,9 @@ def test_a_batch_of_several_sizes(tmp_path):
     assert again.params() == [[], [], [], []]
     assert [{step["view"] for step in steps} for steps in batch.params()] == [{0, 1, 2}] * 4
     assert "images: (4, 1, 3, 24, 24), (4, 2, 3, 10, 12) torch.uint8 on cpu" in repr(batch)
-    with pytest.raises(cuaug.LoaderError, match="images are 2 tensors, and go into 1"):
+    with pytest.raises(cuaug.LoaderError, match="images has 1 tensor\\(s\\), but the batch has 2"):
         batch.copy_into(into[0])
-    with pytest.raises(cuaug.LoaderError, match=r"images are \(4, 2, 3, 10, 12\).* go into \(4, 1, 3, 24, 24\)"):
+    with pytest.raises(cuaug.LoaderError, match=r"images is \(4, 1, 3, 24, 24\).* the batch has \(4, 2, 3, 10, 12\)"):
         batch.copy_into([into[0], into[0]])
 
 
