@@ -287,6 +287,7 @@ class Loader:
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
+        self._pipeline.workers.check()  # not closed, and not in a forked child
         # An iterator counts as an epoch from its first batch on: trainers make some only to look, or before set_epoch.
         number, start = self.epoch, self._start
         if not start:

@@ -8,7 +8,6 @@ import itertools
 import os
 import pickle
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -196,15 +195,6 @@ def test_files_that_come_once_leave_room():
     for i in range(40):
         cut(FILE + bytes([i]), REGION, index)
     assert cut(FILE, REGION, index) is not None
-
-
-def test_letting_go_runs_no_python():
-    """A Ctrl-C that comes while a finaliser runs is printed and forgotten."""
-    index, events = known(FILE), []
-    sys.setprofile(lambda frame, event, argument: events.append(event))
-    del index
-    sys.setprofile(None)
-    assert "call" not in events
 
 
 def test_a_file_that_changes_is_another_file():

@@ -14,7 +14,6 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
-from cuaug.pipeline import cuda as pipeline
 from tests.codec.test_messages import GAMMA, PRINTED
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
@@ -181,22 +180,6 @@ def test_a_forked_process_is_told_so(fake, loader_on, pictures):
     assert "forked" in cuda.unavailable(torch.device("cuda"))
     with pytest.raises(DeviceError, match="spawn"):
         loader_on(True, pictures, CHAIN)
-
-
-def test_a_fork_of_a_process_with_a_loader_is_told_so_each_time(fake, loader_on, pictures, monkeypatch):
-    """Of the parent's loader, which it must not go on with the second time, either."""
-    loader = loader_on(True, pictures, CHAIN)
-
-    def make_pipeline(self: cuaug.Loader) -> pipeline.CudaPipeline:
-        return pipeline.CudaPipeline(self._settings, self._recorder, self.threads, torch.device("cpu"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cuaug.Loader, "_make_pipeline", make_pipeline)
-        patch.setattr(fake.torch.cuda, "_is_in_bad_fork", lambda: True)
-        patch.setattr(loader, "_process", 0)
-        for _ in range(2):
-            with pytest.raises(DeviceError, match="spawn"):
-                next(iter(loader))
 
 
 def test_lines_of_image_libraries_are_logged_with_the_samples_name(loader_on, pictures, caplog):

@@ -128,9 +128,7 @@ time.sleep(600)
 _OTHER_LOADER = "list(Loader(Memory(8), batch_size=8, threads=2))"
 STATES |= {
     "a daemon thread iterates": _DAEMON.format(before="", body="pass"),
-    "a daemon thread uses its batches": _DAEMON.format(
-        before="", body="for _ in range(2000): images = images.clone()"
-    ),
+    "a daemon thread uses its batches": _DAEMON.format(before="", body="for _ in range(2000): images = images.clone()"),
     "a daemon thread uses a batch for ever": _DAEMON.format(before="", body="while True: images = images.clone()"),
     "a daemon thread uses a batch for ever, after another loader's": _DAEMON.format(
         before=_OTHER_LOADER, body="while True: images = images.clone()"
