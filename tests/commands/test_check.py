@@ -141,7 +141,7 @@ def test_a_death_that_no_sample_explains(checked, monkeypatch):
     children(monkeypatch, [["opened", 2], *events, ["death", "ends the process by SIGBUS"]], [*events, *sound])
     status, lines, errors = checked("a")
     assert (status, lines) == (1, ["2 of 2 samples checked, 0 damaged"])
-    assert errors.endswith("SIGBUS, and none of them did so alone\n")
+    assert errors.endswith("SIGBUS, but none of them does so alone\n")
 
 
 def test_a_data_set_that_ends_every_process(checked, monkeypatch):
@@ -149,7 +149,7 @@ def test_a_data_set_that_ends_every_process(checked, monkeypatch):
     requests = children(monkeypatch, *[each] * 100)
     status, lines, errors = checked("a")
     assert status == 1 and lines[-1] == "50 of 99 samples checked, 50 damaged" and len(requests) == 50
-    assert errors == "cuaug check: gave up, since 50 processes have ended\n"
+    assert errors == "cuaug check: gave up after 50 crashed processes\n"
 
 
 def in_place_of_h5py(folder: Path, monkeypatch, code: str) -> None:

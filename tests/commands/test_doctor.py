@@ -82,7 +82,7 @@ def test_a_whole_examination():
     done = run("doctor")
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
-    assert line(done.stdout, "CPU", "host kernels")[0] == "OK"
+    assert line(done.stdout, "CPU", "CPU kernels")[0] == "OK"
     assert line(done.stdout, "CPU", "Loader")[:2] == ("OK", line(done.stdout, "CPU", "Loader")[1])
     assert "8 files in 2 batches on cpu" in done.stdout
     assert "loading works on the" in done.stdout.splitlines()[-1]
@@ -96,10 +96,10 @@ def test_a_gpu_that_works():
 
 
 def test_missing_host_kernels(only):
-    found = only("host kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
-    assert found["CPU host kernels"].verdict == "no"
-    assert "/nowhere/_host.so" in found["CPU host kernels"].text
-    assert "pip install" in found["CPU host kernels"].fix
+    found = only("CPU kernels", "Loader", CUAUG_HOST_LIBRARY="/nowhere/_host.so")
+    assert found["CPU CPU kernels"].verdict == "no"
+    assert "/nowhere/_host.so" in found["CPU CPU kernels"].text
+    assert "pip install" in found["CPU CPU kernels"].fix
     assert found["CPU Loader"].verdict == "no"
 
 
@@ -161,7 +161,7 @@ def test_a_library_that_prints(only, stand_in):
 
 FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]
 NO_GPU = [FINE[0], Finding("GPU", "driver", "no", "none", "install it"), Finding("GPU", "kernels", "--", "not tried")]
-BROKEN = [Finding("CPU", "host kernels", "no", "none", "pip install cuaug"), FINE[1]]
+BROKEN = [Finding("CPU", "CPU kernels", "no", "none", "pip install cuaug"), FINE[1]]
 
 
 @pytest.mark.parametrize(

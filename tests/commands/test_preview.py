@@ -15,7 +15,7 @@ from PIL import Image
 from cuaug import TransformError
 from cuaug import transforms as T
 from cuaug.commands import cli
-from cuaug.commands.preview import Cell, chain_of, draw, grid, shown
+from cuaug.commands.preview import Cell, chain_of, draw, grid, to_image
 from tests.codec.pictures import photo
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -57,7 +57,7 @@ def at(whole: np.ndarray, column: int, top: int, height: int, width: int, side: 
 
 def test_the_first_column_is_the_picture_and_the_others_are_draws(files, run, tmp_path):
     status, out, errors = run(*files, "--transforms", "[T.RandomHorizontalFlip()]", "--columns", "8", "--side", "64")
-    assert (status, errors) == (0, "") and out.endswith("grid.png: 2 x 9 pictures\n")
+    assert (status, errors) == (0, "") and out.endswith("grid.png: 2 x 9 images\n")
     whole = picture(tmp_path)
     assert whole.shape[1] == 6 + 9 * (64 + 6)
     original = photo(40, 60, 40)
@@ -126,7 +126,7 @@ def test_a_folder_stands_for_all_pictures_below_it(files, run, tmp_path):
         Image.new("RGB", (8, 8), (int(path.stem), 0, 0)).save(path)
     (tmp_path / "photos" / "notes.txt").write_text("no picture")
     status, out, _ = run(str(tmp_path / "photos"), files[0], "--transforms", "[]", "--columns", "1", "--side", "60")
-    assert status == 0 and out.endswith("grid.png: 4 x 2 pictures\n")
+    assert status == 0 and out.endswith("grid.png: 4 x 2 images\n")
     whole = picture(tmp_path)
     tops = [int(np.argwhere((whole == (red, 0, 0)).all(axis=-1))[0, 0]) for red in range(3)]
     assert tops[2] < tops[1] < tops[0], "in their paths' order"
@@ -141,7 +141,7 @@ def test_of_many_pictures_some_from_throughout_are_shown(run, tmp_path):
         Image.new("RGB", (8, 8), (i, 255 - i, 7)).save(path)
     for given in ([str(tmp_path / "many")], list(map(str, paths))):
         status, out, _ = run(*given, "--transforms", "[]", "--columns", "1", "--side", "8")
-        assert status == 0 and out.endswith("grid.png: 64 x 2 pictures, of 130 evenly chosen\n")
+        assert status == 0 and out.endswith("grid.png: 64 x 2 images, evenly chosen from 130\n")
         whole = picture(tmp_path)
         there = [i for i in range(130) if (whole == (i, 255 - i, 7)).all(axis=-1).any()]
         assert len(there) == 64 and there[0] == 0 and there[-1] >= 127 and max(np.diff(there)) == 3
@@ -161,7 +161,7 @@ def test_of_many_pictures_some_from_throughout_are_shown(run, tmp_path):
 )
 def test_what_normalize_did_is_undone(chain):
     image, chain = photo(40, 60), T.Compose(chain)
-    got, note = shown(next(draw(image, chain, 1)), chain)
+    got, note = to_image(next(draw(image, chain, 1)), chain)
     np.testing.assert_array_equal(np.asarray(got), image)
     assert note == ""
 
@@ -170,17 +170,17 @@ def test_what_lies_beyond_black_and_white_is_cut_and_said():
     image = photo(40, 60).copy()
     image[-1] = 0
     chain = T.Compose([T.Normalize(MEAN, STD), T.RandomErasing(p=1, value=9.0)])
-    got, note = shown(next(draw(image, chain, 1)), chain)
+    got, note = to_image(next(draw(image, chain, 1)), chain)
     changed = (np.asarray(got) != image).any(axis=-1)
     assert changed.any() and (np.asarray(got)[changed] == 255).all()
-    assert note == "cut from 0 ... 2.546"
+    assert note == "clipped from 0 ... 2.546"
 
 
 def test_what_cannot_be_undone_is_stretched_and_said():
     image = photo(40, 60)
     chain = T.Compose([T.RandomApply([T.Normalize(0.5, 0.25)], p=1.0)])
     result = next(draw(image, chain, 1))
-    got, note = shown(result, chain)
+    got, note = to_image(result, chain)
     assert note == f"stretched from {result.min():.3f} ... {result.max():.3f}".replace(".000", "")
     values = np.asarray(got).astype(float)
     assert values.min() == 0 and values.max() == 255
@@ -189,7 +189,7 @@ def test_what_cannot_be_undone_is_stretched_and_said():
 
 def test_several_results_of_one_are_shown_side_by_side():
     image, chain = photo(40, 60), T.Compose([T.TenCrop((20, 30))])
-    got = np.asarray(shown(next(draw(image, chain, 1)), chain)[0])
+    got = np.asarray(to_image(next(draw(image, chain, 1)), chain)[0])
     assert got.shape == (40, 150, 3)
     np.testing.assert_array_equal(got[:20, :30], image[:20, :30])
     np.testing.assert_array_equal(got[20:, :30], image[:20, :-31:-1])
@@ -198,7 +198,7 @@ def test_several_results_of_one_are_shown_side_by_side():
 def test_views_of_several_sizes_are_shown_one_size_below_the_other():
     image = photo(40, 60)
     chain = T.Compose([T.MultiView([T.CenterCrop(10), T.CenterCrop((20, 44)), T.CenterCrop(10)])])
-    got = np.asarray(shown(next(draw(image, chain, 1)), chain)[0])
+    got = np.asarray(to_image(next(draw(image, chain, 1)), chain)[0])
     assert got.shape == (30, 44, 3)
     for left in (0, 10):
         np.testing.assert_array_equal(got[:10, left : left + 10], image[15:25, 25:35])
@@ -209,16 +209,16 @@ def test_views_of_several_sizes_are_shown_one_size_below_the_other():
 @pytest.mark.parametrize("function", [lambda images: images[:, :2], lambda images: images.flatten(1)])
 def test_what_is_no_picture_is_refused(function):
     chain = T.Compose([T.Lambda(function)])
-    with pytest.raises(TransformError, match="the chain makes no picture"):
-        shown(next(draw(photo(4, 6), chain, 1)), chain)
+    with pytest.raises(TransformError, match="not an image"):
+        to_image(next(draw(photo(4, 6), chain, 1)), chain)
 
 
 def test_gray_results_and_single_values():
     image = photo(40, 60)
     chain = T.Compose([T.Grayscale()])
-    got, _ = shown(next(draw(image, chain, 1)), chain)
+    got, _ = to_image(next(draw(image, chain, 1)), chain)
     assert got.mode == "RGB" and got.size == (60, 40)
-    assert shown(np.full((2, 3, 1), 7.0), T.Compose([]))[1] == "stretched from 7 ... 7"
+    assert to_image(np.full((2, 3, 1), 7.0), T.Compose([]))[1] == "stretched from 7 ... 7"
 
 
 # --- the chain --------------------------------------------------------------------------------------------------------
@@ -326,7 +326,7 @@ def test_a_name_that_is_no_text_is_told(files, tmp_path):
     command = [sys.executable, "-m", "cuaug", "preview", files[0], "--transforms", "T.Resize(8)", "-o", grid_of]
     environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, "") and "\\udcff.png: 1 x 7 pictures" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "\\udcff.png: 1 x 7 images" in done.stdout
 
 
 def test_a_mix_shows_the_picture_mixed_with_itself():
@@ -339,5 +339,5 @@ def test_a_mix_shows_the_picture_mixed_with_itself():
 def test_views_of_several_sizes_of_a_mix_are_shown():
     """The mix takes a batch, and there is a stack of each size to take its one image from."""
     chain = T.Compose([T.MixUp(num_classes=2), T.MultiView([T.CenterCrop(10), T.CenterCrop(20)])])
-    picture, _ = shown(next(draw(photo(40, 60), chain, 1)), chain)
+    picture, _ = to_image(next(draw(photo(40, 60), chain, 1)), chain)
     assert picture.size == (20, 30)
