@@ -257,7 +257,7 @@ def test_errors_name_the_expression(text, says):
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("x = 1\n", "defines no `transforms`"),
+        ("x = 1\n", "must define `transforms`"),
         ("x = 1\n\ny = x / 0\n", "line 3: ZeroDivisionError"),
         ("x = (\n", "SyntaxError"),
         ("transforms = 7\n", "not 7"),
