@@ -141,7 +141,7 @@ def test_a_sampler_is_asked_for_each_iteration():
     ],
     ids=["list", "array", "subset", "with replacement", "weighted", "shards"],
 )
-def test_samplers_give_the_order_of_all_ranks(sampler, count):
+def test_samplers_set_the_order_of_all_ranks(sampler, count):
     for epoch in (0, 4):
         orders = []
         for world_size in (1, 3):
@@ -176,7 +176,7 @@ def test_a_sample_that_comes_twice_looks_different():
 # --- what a batch is -------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_pair_that_says_more():
+def test_a_batch_is_a_pair_with_further_fields():
     (batch,) = epoch_of(files=Memory(3), batch_size=3)
     images, labels = batch
     assert isinstance(batch, tuple) and len(batch) == 2 and batch._fields == ("images", "labels")

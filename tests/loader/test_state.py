@@ -29,7 +29,7 @@ def test_states_are_plain(tmp_path):
         loader.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
 
-def test_it_is_a_stateful_of_torch_and_of_torchdata():
+def test_a_loader_is_a_stateful_of_torch_and_of_torchdata():
     with Loader(Memory(1)) as loader:
         assert isinstance(loader, dcp.stateful.Stateful)
         torchdata = pytest.importorskip("torchdata.stateful_dataloader.stateful")
@@ -117,7 +117,7 @@ GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
         *("indices to none", "none to indices", "two things"),
     ],
 )
-def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, differ):
+def test_a_state_of_another_loader_is_refused_with_the_differences(there, here, differ):
     common = {"files": Memory(20), "batch_size": 4}
     with Loader(**common | there) as loader:
         state = stopped(loader, 1)
