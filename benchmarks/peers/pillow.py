@@ -44,7 +44,7 @@ class ViewsOfImages(PillowImages):
         stacks = []
         for view in VIEWS:
             kind = dataclasses.replace(self, size=view.size, scale=view.area)
-            made = [kind.normalise(np.array(kind.augment(image))) for _ in range(view.count)]
+            made = [kind.normalize(np.array(kind.augment(image))) for _ in range(view.count)]
             stacks.append(torch.stack(made))
         return stacks, label
 
@@ -58,8 +58,8 @@ class HeavyImages(PillowImages):
             image = operated(image, name, value)
         return image
 
-    def normalise(self, pixels: np.ndarray) -> Tensor:
-        planes = super().normalise(pixels)
+    def normalize(self, pixels: np.ndarray) -> Tensor:
+        planes = super().normalize(pixels)
         rectangle = draw_erasing(self.size)
         if rectangle is not None:
             planes[:, rectangle[0], rectangle[1]] = 0
