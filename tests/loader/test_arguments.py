@@ -1,4 +1,4 @@
-"""Arguments of a loader: what does not fit is an error that names the value and what was allowed."""
+"""Arguments of a loader: errors name the value and the allowed ones."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ from tests.loader.pictures import Memory
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
-def test_arguments_that_do_not_fit(arguments, error, message):
+def test_invalid_arguments_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Loader(Memory(3), **arguments)
 
 
-def test_nothing_to_load():
+def test_an_empty_source_is_refused():
     with pytest.raises(LoaderError, match=r"there is nothing to load: .*Memory"):
         Loader(Memory(0))
 
@@ -56,7 +56,7 @@ def test_nothing_to_load():
 @pytest.mark.parametrize(
     ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("dtype", None)]
 )
-def test_what_a_loader_was_made_with_stays(name, value):
+def test_arguments_of_a_loader_are_read_only(name, value):
     with (
         Loader(Memory(3)) as loader,
         pytest.raises(AttributeError, match=rf"{name} is fixed when a Loader is made .* make another"),
@@ -64,7 +64,7 @@ def test_what_a_loader_was_made_with_stays(name, value):
         setattr(loader, name, value)
 
 
-def test_no_collate_fn_is_the_default():
+def test_collate_fn_none_is_the_default():
     with Loader(Memory(3), batch_size=3, collate_fn=None) as loader:
         assert next(iter(loader)).labels.tolist() == [0, 1, 2]
 
@@ -77,13 +77,13 @@ def test_numpy_integers_are_integers():
 
 
 @pytest.mark.parametrize("epoch", [-1, 0.5, None])
-def test_set_epoch_takes_numbers_from_0(epoch):
+def test_set_epoch_takes_integers_from_0(epoch):
     with pytest.raises(LoaderError, match=f"epoch .* at least 0, not {epoch}"):
         Loader(Memory(3)).set_epoch(epoch)
 
 
 @pytest.mark.cpu_only
-def test_cuda_where_there_is_none():
+def test_cuda_without_a_gpu_is_refused():
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     for device in ("cuda", "cuda:1", torch.device("cuda")):
