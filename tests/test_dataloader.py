@@ -14,7 +14,7 @@ COUNT = 12
 
 
 class Pictures(Dataset):
-    """One and the same picture under every index: what differs is what was drawn."""
+    """The same image for every index: only random numbers differ."""
 
     def __init__(self, transform: T.Transform, kind: str = "PIL") -> None:
         self.transform = transform
@@ -69,14 +69,14 @@ def test_workers_and_epochs_never_share_draws(start, explicit):
 
 @pytest.mark.slow
 def test_spawned_workers():
-    """Everything pickles, the generator included; the same samples as under fork."""
+    """Everything pickles, also the generator; samples are the same as under fork."""
     transform = chain(torch.Generator().manual_seed(4))
     spawned = epochs(1, transform, 2, "spawn", 4)
     assert len(set(spawned[0])) == COUNT
     assert spawned == epochs(1, transform, 2, "fork", 4)
 
 
-def test_persistent_workers_draw_anew_each_epoch():
+def test_persistent_workers_draw_new_numbers_each_epoch():
     torch.manual_seed(0)
     transform = chain(torch.Generator().manual_seed(0))
     loader = DataLoader(Pictures(transform, "NumPy"), batch_size=4, num_workers=2, persistent_workers=True)
@@ -115,7 +115,7 @@ def resize_and_crop(image: Image.Image, side: int, filter: Image.Resampling) -> 
 @pytest.mark.parametrize("size", [(97, 140), (150, 71), (64, 64), (333, 500)])
 @pytest.mark.parametrize("name", ["bilinear", "bicubic"])
 def test_evaluation_chain_against_pillow(size, name):
-    """Resize, CenterCrop, ToDtype, Normalize: what nearly every evaluation runs."""
+    """Resize, CenterCrop, ToDtype, Normalize: the usual evaluation chain."""
     image = picture(*size)
     mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
     compose = T.Compose(

@@ -89,7 +89,7 @@ def test_the_readmes_programs_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_the_map_has_everything():
+def test_the_map_of_the_readme_is_complete():
     tree = (ROOT / "README.md").read_text().partition("## How it works")[2].partition("## Development")[0]
     parts = [path for path in (ROOT / "cuaug").iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
     assert len(parts) > 20
@@ -98,7 +98,7 @@ def test_the_map_has_everything():
         assert name.startswith("__") or name in tree, f"README.md, How it works: {name}"
 
 
-def test_shim_names_every_file_that_branches():
+def test_platform_h_names_every_file_with_a_cuda_branch():
     comment = (ROOT / "kernels" / "platform.h").read_text().partition("#pragma once")[0]
     folder = ROOT / "kernels"
     paths = [path for path in folder.glob("**/*.h") if "__CUDACC__" in path.read_text()]
