@@ -231,6 +231,8 @@ batches = iter(loader)
 next(batches)
 
 def goes_on():
+    global loader, batches  # the parent's: the child makes its own
+    loader, batches = Loader(loader.source, T.CenterCrop(160), batch_size=4, threads=3), None
     counts = [(whole() == want, loader.stats().parts) for _ in range(3)]
     loader.close()
     return counts == [(True, 0), (True, 16), (True, 32)]
