@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 class Launch:
     """`python -m module folder arguments` in one process; or under torchrun, in `world_size` of them.
 
-    Each process calls `begin`, so that it can be found, and killed. What they print goes to a file in `folder`.
+    Each process calls `begin`, so that it can be found, and killed. Their output goes to a file in `folder`.
     """
 
     def __init__(self, module: str, folder: Path, *arguments: str, world_size: int | None = None) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.loader.programs import IMPORTING, Program, run
 
-# What `event()` does, which each program of STATES calls in the state of its name.
+# Bodies of `event()`, which each program of STATES calls once it is in its state.
 EVENTS = {
     "exit": "ready(); sys.exit()",
     "exit code": "ready(); sys.exit(7)",
