@@ -35,6 +35,7 @@ LEFT_OUT = {
     "tests/loader/test_epochs.py::test_epochs_are_exact": LONG,
     "tests/loader/test_frameworks.py": LONG,
     "tests/loader/test_growth.py": LONG,
+    "tests/loader/test_interrupts.py": PROGRAMS,
     "tests/loader/test_memory.py": PROGRAMS,
     "tests/loader/test_process_ends.py": PROGRAMS,
     "tests/loader/test_processes.py": PROGRAMS,
