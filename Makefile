@@ -33,6 +33,7 @@ lint: $(VENV)/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(wildcard kernels/*.h kernels/*/*.h kernels/*/*.cpp kernels/*/*.cu)
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 test: lint
 	$(BIN)/python -m pytest -n logical --dist worksteal

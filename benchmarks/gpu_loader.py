@@ -47,11 +47,14 @@ class Feed(Protocol):
 
 
 class Ours:
-    def __init__(self, paths: list[str], batch_size: int, threads: int, load_hint: Any, **options: Any) -> None:
+    def __init__(
+        self, paths: list[str], batch_size: int, threads: int, load_hint: Any, decode_threads: int | None = None
+    ) -> None:
         chain = [T.RandomResizedCrop(SIZE), T.RandomHorizontalFlip(), T.Normalize(MEAN, STD)]
-        options |= {"shuffle": True, "last_batch": "drop", "dtype": torch.float16, "prefetch": 3}
+        options: dict[str, Any] = {"shuffle": True, "last_batch": "drop", "dtype": torch.float16, "prefetch": 3}
+        decode = cuaug.DecodeOptions(load_hint=load_hint, decode_threads=decode_threads)
         self.loader = cuaug.Loader(
-            paths, chain, batch_size=batch_size, device="cuda", threads=threads, load_hint=load_hint, **options
+            paths, chain, batch_size=batch_size, device="cuda", threads=threads, decode=decode, **options
         )
 
     def epoch(self) -> Iterator[torch.Tensor]:

@@ -35,7 +35,7 @@ def epochs(task: Task) -> dict[str, list[float]]:
             last_batch="drop",
             threads=task.threads,
             device="cpu",
-            index_bytes=limit,
+            decode=cuaug.DecodeOptions(index_bytes=limit),
         )
         for name, limit in (("without", 0), ("with", None))
     }

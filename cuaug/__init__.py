@@ -5,8 +5,8 @@
     >>> loader = cuaug.Loader("photos/", transforms=[T.RandomResizedCrop(224)], batch_size=256)  # doctest: +SKIP
     >>> for images, labels in loader: ...  # doctest: +SKIP
 
-Importing it imports neither CuPy nor nvImageCodec, and creates no CUDA context. Its parts load when they are first
-used, so that `python -m cuaug doctor` runs where something that they need is missing.
+`import cuaug` imports neither CuPy nor nvImageCodec and creates no CUDA context. Modules load on first use, so
+`python -m cuaug doctor` runs where a dependency is missing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cuaug.batch import Batch, collate
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.commands import prepare
+    from cuaug.decode_options import DecodeOptions
     from cuaug.loader import Loader
     from cuaug.sampling import ShardSampler, WeightedSampler
 
@@ -29,6 +30,7 @@ __all__ = [
     "Batch",
     "CuaugError",
     "DecodeError",
+    "DecodeOptions",
     "DecodedCache",
     "DeviceError",
     "EncodedCache",
@@ -52,8 +54,9 @@ _MODULES = {
     "sources": "cuaug.sources",
     "transforms": "cuaug.transforms",
 }
-_HOMES = {
+_MODULE_OF = {
     "Batch": "cuaug.batch",
+    "DecodeOptions": "cuaug.decode_options",
     "DecodedCache": "cuaug.cache",
     "EncodedCache": "cuaug.cache",
     "Loader": "cuaug.loader",
@@ -66,9 +69,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'cuaug' has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value = getattr(importlib.import_module(_MODULE_OF[name]), name)
     return value
 
 

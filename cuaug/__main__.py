@@ -1,4 +1,4 @@
-"""`python -m cuaug`, which is the `cuaug` command."""
+"""`python -m cuaug`: the `cuaug` command."""
 
 import sys
 

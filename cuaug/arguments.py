@@ -1,4 +1,4 @@
-"""Arguments of loaders, samplers, sources and caches, checked; each raises a LoaderError that names the argument."""
+"""Checks of arguments; each raises a LoaderError that names the argument."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ import numpy as np
 
 from cuaug.errors import LoaderError
 
-__all__ = ["flag", "function", "integer", "one_of", "seconds", "share"]
+__all__ = ["flag", "fraction", "function", "integer", "one_of", "seconds"]
 
 
-def integer(name: str, value: Any, least: int | None = None) -> int:
+def integer(name: str, value: Any, minimum: int | None = None) -> int:
     """A Python int, from any kind of integer but a bool."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (least is not None and number < least):
-        raise LoaderError(f"{name} is an integer{'' if least is None else f' of at least {least}'}, not {value!r}")
+    if number is None or (minimum is not None and number < minimum):
+        raise LoaderError(
+            f"{name} must be an integer{'' if minimum is None else f' of at least {minimum}'}, not {value!r}"
+        )
     return number
 
 
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, int, np.bool_)):
-        raise LoaderError(f"{name} is True or False, not {value!r}")
+        raise LoaderError(f"{name} must be True or False, not {value!r}")
     return bool(value)
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> Any:
     if value not in (allowed := tuple(allowed)):
-        raise LoaderError(f"{name} is one of {', '.join(map(repr, allowed))}, not {value!r}")
+        raise LoaderError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
     return value
 
 
@@ -41,22 +43,22 @@ def seconds(name: str, value: Any) -> float | None:
     """A time above 0, or None."""
     if value is None or (_is_number(value) and value > 0):
         return value
-    raise LoaderError(f"{name} is a number above 0, or None, not {value!r}")
+    raise LoaderError(f"{name} must be a number above 0, or None, not {value!r}")
 
 
-def share(name: str, value: Any) -> float | str | None:
-    """A part of the whole, or None, or "auto"."""
+def fraction(name: str, value: Any) -> float | str | None:
+    """A number from 0 to 1, "auto" or None."""
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
     if _is_number(value) and 0 <= value <= 1:
         return float(value)
-    raise LoaderError(f"{name} is a share from 0 to 1, 'auto' or None, not {value!r}")
+    raise LoaderError(f"{name} must be a number from 0 to 1, 'auto' or None, not {value!r}")
 
 
 def function(name: str, value: Any) -> Any:
     if value is None or callable(value):
         return value
-    raise LoaderError(f"{name} is a function, or None, not {value!r}")
+    raise LoaderError(f"{name} must be a function, or None, not {value!r}")
 
 
 def _is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Which device a loader runs on."""
+"""The choice of a loader's device."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger("cuaug")
 
 
 def resolve_device(device: str | torch.device | None) -> torch.device:
-    """The device to use; None: that of CUAUG_DEVICE, or else CUDA where it truly works.
+    """The device to use; None: the device in CUAUG_DEVICE, else CUDA if it works.
 
     Raises:
-        DeviceError: not a device, or CUDA was asked for and does not work, with the reason.
+        DeviceError: not a device, or the requested CUDA device does not work; the message has the reason.
     """
     name = "device"
     if device is None and (device := os.environ.get("CUAUG_DEVICE") or None):
@@ -37,13 +37,13 @@ def resolve_device(device: str | torch.device | None) -> torch.device:
     from cuaug.devices import cuda
 
     if chosen.index is None and torch.cuda.is_available() and not cuda.fork_error():
-        chosen = torch.device("cuda", own_gpu())  # before anything is tried: on any other GPU it would leave a context
+        chosen = torch.device("cuda", own_gpu())  # before any trial, which would leave a context on another GPU
     reason = cuda.availability_error(chosen)
     if not reason:
         works, reason = gpu_decodes(chosen.index)
         if works:
             return chosen
     if device is None:
-        log.warning("using the CPU, although torch sees a GPU: %s (`python -m cuaug doctor` tells more)", reason)
+        log.warning("using the CPU, although torch sees a GPU: %s (run `python -m cuaug doctor`)", reason)
         return torch.device("cpu")
-    raise DeviceError(f"cannot use {device}: {reason} (`python -m cuaug doctor` tells more)")
+    raise DeviceError(f"cannot use {device}: {reason} (run `python -m cuaug doctor`)")

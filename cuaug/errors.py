@@ -10,17 +10,18 @@ class CuaugError(Exception):
 
 
 class TransformError(CuaugError, ValueError):
-    """A transform's arguments, or the images it was given, do not fit together."""
+    """A transform's arguments or input images are invalid or do not fit together."""
 
 
 class DeviceError(CuaugError, RuntimeError):
-    """A device cannot do what was asked of it: no driver, no CuPy, a kernel that does not compile."""
+    """A device cannot be used: no driver, no CuPy, or a kernel does not compile."""
 
 
 class LoaderError(CuaugError, RuntimeError):
-    """Arguments of a loader, source, sampler or cache that do not fit, or a loader that cannot go on.
+    """An argument of a loader, source, sampler or cache is invalid, or a loader cannot continue.
 
-    That is one that was closed, timed out, or was given something unusable by its source.
+    A loader cannot continue after `close()`, after a timeout, in a forked child, or where its source returns something
+    unusable.
     """
 
 
@@ -28,24 +29,24 @@ class DecodeError(CuaugError, ValueError):
     """One encoded image could not be read or decoded.
 
     Attributes:
-        path: the file's path, or None where the bytes came from memory.
-        index: the sample's index in its source, or None where it is not known.
-        cause: one line that says what is wrong.
+        path: the file's path; None where the bytes came from memory.
+        index: the sample's index in its source; None where it is not known.
+        cause: one line about the damage.
     """
 
     def __init__(self, cause: str, *, path: str | None = None, index: int | None = None) -> None:
         self.cause = cause
         self.path = path
         self.index = index
-        where = "" if path is None else f" {path!r}"
-        which = "" if index is None else f" (sample {index})"
-        super().__init__(f"cannot decode{where}{which}: {cause}")
+        file = "" if path is None else f" {path!r}"
+        sample = "" if index is None else f" (sample {index})"
+        super().__init__(f"cannot decode{file}{sample}: {cause}")
 
     def __reduce__(self):
         return _rebuild_decode_error, (self.cause, self.path, self.index)
 
     def at(self, path: str | None, index: int | None) -> DecodeError:
-        """The same error, naming the sample that it belongs to."""
+        """The same error with the path and index of its sample."""
         return DecodeError(self.cause, path=path, index=index)
 
 
@@ -54,11 +55,11 @@ def _rebuild_decode_error(cause: str, path: str | None, index: int | None) -> De
 
 
 def without_frames(error: BaseException | None) -> None:
-    """Drops the tracebacks of an error and of all that led to it, by causes and contexts, which may form a cycle."""
-    left, seen = [error], set()
-    while left:
-        each = left.pop()
-        if each is not None and id(each) not in seen:
-            seen.add(id(each))
-            each.__traceback__ = None
-            left += [each.__cause__, each.__context__]
+    """Drops the tracebacks of an error and of its causes and contexts, which may form a cycle."""
+    pending, seen = [error], set()
+    while pending:
+        current = pending.pop()
+        if current is not None and id(current) not in seen:
+            seen.add(id(current))
+            current.__traceback__ = None
+            pending += [current.__cause__, current.__context__]

@@ -78,7 +78,7 @@ def type_of(dtype: torch.dtype) -> Type:
         TransformError: the dtype is not uint8, float16, bfloat16 or float32.
     """
     if not isinstance(dtype, torch.dtype) or dtype not in _TYPES:
-        raise TransformError(f"dtype is one of {', '.join(map(str, _TYPES))}, not {dtype!r}")
+        raise TransformError(f"dtype must be one of {', '.join(map(str, _TYPES))}, not {dtype!r}")
     return _TYPES[dtype]
 
 
@@ -127,7 +127,7 @@ def open_images(images: Any) -> InputImages:
     if pillow is not None and isinstance(images, pillow.Image):
         return _open_pil(images)
     raise TransformError(
-        f"image is a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
+        f"image must be a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
         f"{type(images).__qualname__}"
     )
 
@@ -151,13 +151,13 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 def _open_tensor(tensor: torch.Tensor) -> InputImages:
     if tensor.device.type not in ("cpu", "cuda"):
-        raise TransformError(f"image: a tensor is on the CPU or a CUDA device, not on {tensor.device}")
+        raise TransformError(f"image: a tensor must be on the CPU or a CUDA device, not on {tensor.device}")
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TransformError("image: no gradient flows through transforms: pass image.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
     if tensor.ndim not in (3, 4) or tensor.shape[-3] not in (1, 3):
         shape = tuple(tensor.shape)
-        raise TransformError(f"image: a tensor is (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {shape}")
+        raise TransformError(f"image: a tensor must be (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {shape}")
     is_batch = tensor.ndim == 4
     stack = tensor if is_batch else tensor[None]
     last = is_batch and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
@@ -174,9 +174,11 @@ def _open_array(
 ) -> InputImages:
     shape, dtype = tuple(array.shape), array.dtype
     if dtype != np.uint8 and not (dtype.kind == "f" and dtype.itemsize <= 8):
-        raise TransformError(f"image: its dtype is uint8 or floating point, not {dtype}")
+        raise TransformError(f"image: its dtype must be uint8 or floating point, not {dtype}")
     if len(shape) not in (2, 3, 4) or (len(shape) > 2 and shape[-1] not in (1, 3)):
-        raise TransformError(f"image: an array is (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}")
+        raise TransformError(
+            f"image: an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}"
+        )
     tensor = to_torch(array)
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
@@ -244,7 +246,7 @@ def _make_input(
     """`stack` is (N, H, W, C) with any strides."""
     is_uint8 = original.dtype == torch.uint8
     if not is_uint8 and not original.dtype.is_floating_point:
-        raise TransformError(f"image: its dtype is uint8 or floating point, not {original.dtype}")
+        raise TransformError(f"image: its dtype must be uint8 or floating point, not {original.dtype}")
     if 0 in stack.shape:
         raise TransformError(f"image: images of shape {tuple(original.shape)} have no pixels")
     channels = stack.shape[-1]

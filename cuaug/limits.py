@@ -1,4 +1,4 @@
-"""Limits on one sample: how much a damaged or hostile file may make cuaug allocate."""
+"""Size limits of one sample: they bound the memory that a damaged or hostile file makes cuaug allocate."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from cuaug.errors import DecodeError
 __all__ = ["DEFAULT_MAX_BYTES", "DEFAULT_MAX_PIXELS", "check_bytes", "check_pixels"]
 
 DEFAULT_MAX_PIXELS = 178_956_970
-"""Height times width. Pillow too sees a decompression bomb beyond this size."""
+"""Height x width. Pillow reports a decompression bomb above the same size."""
 
 DEFAULT_MAX_BYTES = 1 << 30
-"""Encoded bytes of one sample: an uncompressed picture of `DEFAULT_MAX_PIXELS` has 0.5 GB, with 16 bits 1 GB."""
+"""Encoded bytes of one sample. An uncompressed image of `DEFAULT_MAX_PIXELS` has 0.5 GB, with 16 bits 1 GB."""
 
 
 def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the header claims") -> None:
-    """Refuses a size in pixels before anything is allocated for it.
+    """Refuses an image size before memory is allocated for it.
 
     Args:
         claim: subject and verb of the error message.
@@ -23,7 +23,7 @@ def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the hea
         DecodeError: the size is not positive, or height x width exceeds `max_pixels`.
     """
     if height < 1 or width < 1:
-        raise DecodeError(f"{claim} {height} x {width} pixels (height x width), which is no picture")
+        raise DecodeError(f"{claim} {height} x {width} pixels (height x width), which is no image")
     if height * width > max_pixels:
         raise DecodeError(
             f"{claim} {height} x {width} = {height * width} pixels (height x width), "
@@ -32,7 +32,7 @@ def check_pixels(height: int, width: int, max_pixels: int, claim: str = "the hea
 
 
 def check_bytes(size: int, max_bytes: int, claim: str = "the file has") -> None:
-    """Refuses a size in bytes before the bytes are read or made.
+    """Refuses a number of bytes before they are read or allocated.
 
     Args:
         claim: subject and verb of the error message.

@@ -1,10 +1,9 @@
-"""The front door: image files in, augmented batches out."""
+"""`Loader`: image files in, augmented batches out."""
 
 from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -13,13 +12,13 @@ import numpy as np
 import torch
 
 from cuaug._runtime.distributed import check_rank, own_rank
-from cuaug.arguments import flag, function, integer, one_of, seconds, share
+from cuaug.arguments import flag, function, integer, one_of, seconds
 from cuaug.batch import Batch, collate
 from cuaug.cache import DecodedCache, EncodedCache, open_cache
+from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.interop import type_of
-from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
 from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
@@ -28,9 +27,8 @@ from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.prefetch import prefetch_in_order
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout
-from cuaug.profiling.bottleneck import Stats
 from cuaug.profiling.profile import Profile
-from cuaug.profiling.recorder import Recorder
+from cuaug.profiling.recorder import Recorder, Stats
 from cuaug.sampling import LAST_BATCH, Epoch, Order, RankSlice, SamplerView, Steps, open_sampler, order_of, state
 from cuaug.sources import open_source, optional_method
 from cuaug.sources.open import Loadable
@@ -46,70 +44,62 @@ log = logging.getLogger("cuaug")
 
 _LAYOUTS = {"NCHW": Layout.CHW, "NHWC": Layout.HWC}
 OnError = Literal["raise", "skip", "replace"]
+_ACTION = {"skip": "skipped", "replace": "replaced"}
 
 
 class Loader:
-    """Loads, decodes and augments images in batches; iterate over it for one epoch after another.
+    """Loads, decodes and augments images in batches; each iteration is one epoch.
 
     Args:
-        files: a directory with one folder per class; paths, each labelled with its index; (path, label) pairs, or
-            {path: label}; a file, folder or data set that `cuaug.sources` reads; or any object with `__len__` and
-            `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array.
-        transforms: a chain of `cuaug.transforms` after which all images, or the same view of all, have the same size.
-        batch_size: images per batch, on each rank.
-        shuffle: a new order each epoch.
-        sampler: the order, instead: a torch Sampler, indices, `cuaug.WeightedSampler` or `cuaug.ShardSampler`. It gives
-            the indices of all ranks.
-        seed: with the epoch and the sample's index, it alone decides what shuffling and transforms draw. The same on
-            all ranks.
-        last_batch: what becomes of samples that do not fill a batch on every rank. "partial": they make smaller
-            batches, so that an epoch has each sample once, which is right for evaluation. "drop": they are left out.
-            "pad": the batches are filled with others, marked as not `valid`. All ranks make the same number of steps.
-        rank, world_size: which process of how many; None: as torch.distributed says where it is initialised, else as
-            torchrun's environment says.
-        device: "cpu", "cuda", "cuda:1", ...; None: what the environment variable CUAUG_DEVICE says, or else CUDA where
-            decoding and kernels truly run there. Without a number it is the GPU of torchrun's LOCAL_RANK.
-        dtype: what the finished images become: torch.uint8, float16, bfloat16 or float32; None: what the chain makes
-            (uint8 without ToDtype or Normalize). uint8 becomes [0, 1] as a float, and back. Functions of whole batches
-            that end the chain, such as `Lambda`, are given this type already; what `Mosaic` makes is converted.
-        layout: "NCHW", or "NHWC" for channels-last memory. The shape is (N, C, H, W) either way.
-        stack: False: images of any size, as a list of N tensors (C, H, W), which detectors take.
-        threads: worker threads that read and decode, in place of DataLoader's num_workers; None: one for each CPU that
-            affinity and the control group's quota leave to this process, shared among the ranks of a machine; on a GPU
-            at most 16.
-        prefetch: batches that are made ready ahead of the one you hold; None: 2, or as many as keep all threads busy.
-            `print(loader)` tells both, and why.
-        on_error: what to do when a sample cannot be read or decoded. "raise" a `DecodeError`; "skip" it, its batch is
-            then smaller by one, or even empty; or "replace" it by another, marked as not `valid`.
-        error_callback: called with the `DecodeError` of each sample that is skipped or replaced, in the consumer's
-            thread. The log names each such sample once; `stats()` counts them.
-        max_errors: raise a LoaderError once more different samples than this have failed.
-        timeout_seconds: raise a LoaderError when the loop waits longer while one sample is read, or what is decoded
-            together: on the CPU up to eight small pictures, on a GPU a batch; None waits for ever.
-        collate_fn: turns the list of a batch's labels into one object; None: `cuaug.collate`.
-        cache: "encoded" keeps the files' bytes in memory, "decoded" the pixels; an `EncodedCache` or `DecodedCache`
-            sets limits, a size that pictures are reduced to, and where. The first epoch fills it.
-        index_bytes: memory for noting where in a JPEG the parts that crops need begin, so that they are decoded without
-            the rest when it comes again. None: up to a 64th of what is available; 0: none. On a GPU it is not used.
-        apply_exif: turn encoded pictures as their EXIF orientation says; PIL images of a Dataset are taken as they are.
-        fancy_upsampling: smooth a JPEG's chroma as libjpeg does; without it decoding is faster and colours differ.
-        load_hint: the share of a batch's JPEGs that a GPU's hardware engine decodes, from 0 to 1; its multiprocessors
-            decode the rest, and round a little differently. None: 0.65, always. "auto": what is fastest, found in the
-            first batches, and so perhaps not the same in every run; `stats()` tells. Ignored on the CPU.
-        decode_threads: CPU threads that help the GPU to decode; None: `threads`, or chosen with the load_hint.
-        max_pixels: height times width above which a picture is refused, before anything is allocated for it; also of
-            images that the chain makes of it.
-        max_bytes: encoded bytes above which a sample is refused, before it is read where its size is known.
+        files: a folder with one subfolder per class; paths, each labeled with its index; (path, label) pairs or
+            {path: label}; a file, folder or Dataset that `cuaug.sources` reads; or an object with `__len__` and
+            `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array (H, W, 3).
+        transforms: a chain of `cuaug.transforms`. Its images must have one size, or each view its own.
+        batch_size: samples per batch on each rank.
+        shuffle: True for a new random order each epoch.
+        sampler: the order, in place of `shuffle`: a torch Sampler, indices, `cuaug.WeightedSampler` or
+            `cuaug.ShardSampler`. It yields the indices of all ranks.
+        seed: seed of shuffling and transforms; equal on all ranks. A sample's random numbers depend only on the seed,
+            the epoch and the sample's index.
+        last_batch: how the last samples of an epoch are handled, where they fill no batch on every rank. "partial":
+            smaller batches, so that each sample comes once; right for evaluation. "drop": left out. "pad": filled up
+            with other samples, marked as not `valid`. All ranks make the same number of steps.
+        rank, world_size: this process's rank and the number of ranks. None: from torch.distributed where it is
+            initialized, else from torchrun's environment variables.
+        device: "cpu", "cuda" or "cuda:1", .... "cuda" is the GPU of torchrun's LOCAL_RANK. None: the environment
+            variable CUAUG_DEVICE, else CUDA if decoding and kernels work there, else the CPU.
+        dtype: dtype of the images: torch.uint8, float16, bfloat16 or float32. uint8 values are scaled to [0, 1] for
+            floats, and back. None: the dtype of the chain, uint8 unless it has ToDtype or Normalize. `Lambda` at the
+            end of a chain receives this dtype.
+        layout: memory format, "NCHW" or "NHWC" (channels last). The shape is (N, C, H, W) either way.
+        stack: False for images of any size, as a list of N tensors (C, H, W). Detectors take these.
+        threads: worker threads that read and decode, in place of DataLoader's `num_workers`. None: one per CPU of
+            this process (affinity and control group count), shared by the ranks of a machine; at most 16 with a GPU.
+        prefetch: batches prepared ahead of the current one. None: 2, or enough to keep all threads busy.
+            `print(loader)` shows both numbers and the reasons.
+        on_error: handling of samples that cannot be read or decoded. "raise": raise a `DecodeError`. "skip": leave the
+            sample out; the batch is smaller by one, or empty. "replace": load another sample, marked as not `valid`.
+        error_callback: called in the consumer's thread with the `DecodeError` of each skipped or replaced sample. The
+            log names each such sample once; `stats()` counts them.
+        max_errors: raise a LoaderError once more than this number of different samples have failed.
+        timeout_seconds: limit for one read or decode task while the loop waits, in seconds. A task is one read, up to
+            eight small images on the CPU, or a batch on a GPU. None: no limit.
+        collate_fn: merges the list of a batch's labels into one object. None: `cuaug.collate`.
+        cache: "encoded" keeps encoded files in memory, "decoded" keeps pixels. `EncodedCache` and `DecodedCache` set
+            limits, a reduced image size and a folder. The first epoch fills the cache.
+        decode: `cuaug.DecodeOptions`: EXIF, chroma upsampling, size limits, the JPEG index, GPU decoding.
 
-    Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device (of views
-    more: see `Batch`), yours to keep, and a CPU tensor of labels. Boxes, masks and keypoints in labels have moved with
-    their images, and labels that are dicts of these stay a list: see `cuaug.targets`. Each iteration is, from its first
-    batch on, the next epoch; `set_epoch` chooses it. `state_dict` and `load_state_dict` stop and go on, on any number
-    of ranks. It is a context manager; `close()` ends its threads.
+    Iterating yields a `cuaug.Batch`, which unpacks as (images, labels): an (N, C, H, W) tensor on the device, yours to
+    keep, and a CPU tensor of labels. Chains with several views add an axis, see `Batch`. Boxes, masks and keypoints in
+    the labels move with their images; labels that are dicts of targets stay a list, see `cuaug.targets`.
+
+    Each iteration is the next epoch, from its first batch on; `set_epoch` chooses another. `state_dict` and
+    `load_state_dict` resume in mid-epoch, on any number of ranks. A Loader is a context manager; `close()` ends its
+    threads. It belongs to the process that made it: a forked child makes its own.
 
     Raises:
-        LoaderError, TransformError, DeviceError: arguments that do not fit, when the loader is made.
-        TypeError: arguments that it does not have; for those of DataLoader, DALI and FFCV it names its own.
+        LoaderError, TransformError, DeviceError: an argument is invalid, or arguments do not fit together.
+        TypeError: an unknown argument. For arguments of DataLoader, DALI and FFCV the message names the equivalent.
     """
 
     @suggest_arguments(LOADER_ARGUMENTS)
@@ -137,13 +127,7 @@ class Loader:
         timeout_seconds: float | None = 300.0,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         cache: Literal["encoded", "decoded"] | EncodedCache | DecodedCache | None = None,
-        index_bytes: int | None = None,
-        apply_exif: bool = True,
-        fancy_upsampling: bool = True,
-        load_hint: float | Literal["auto"] | None = None,
-        decode_threads: int | None = None,
-        max_pixels: int = DEFAULT_MAX_PIXELS,
-        max_bytes: int = DEFAULT_MAX_BYTES,
+        decode: DecodeOptions | None = None,
     ) -> None:
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
@@ -155,114 +139,120 @@ class Loader:
         self.seed = integer("seed", seed)
         self.last_batch = one_of("last_batch", last_batch, LAST_BATCH)
         self.rank, self.world_size = own_rank(rank, world_size)
-        self._rank_given = rank is not None
+        self._has_given_rank = rank is not None
         self.on_error: OnError = one_of("on_error", on_error, get_args(OnError))
         self.error_callback = function("error_callback", error_callback)
         self.max_errors = None if max_errors is None else integer("max_errors", max_errors, 0)
         self.timeout_seconds = seconds("timeout_seconds", timeout_seconds)
+        self.decode = _checked_options(decode)
         self.device = resolve_device(device)
-        self._setup = choose(
+        self._runtime = choose(
             self.device.type,
             self.batch_size,
             None if threads is None else integer("threads", threads, 1),
             None if prefetch is None else integer("prefetch", prefetch, 1),
         )
-        self.threads, self.prefetch = self._setup.threads, self._setup.prefetch
+        self.threads, self.prefetch = self._runtime.threads, self._runtime.prefetch
+        options = self.decode
         self.cache = open_cache(
-            cache, self.source, self.device, apply_exif=apply_exif, fancy_upsampling=fancy_upsampling
+            cache,
+            self.source,
+            self.device,
+            apply_exif=options.apply_exif,
+            fancy_upsampling=options.fancy_upsampling,
         )
-        max_pixels, max_bytes = integer("max_pixels", max_pixels, 1), integer("max_bytes", max_bytes, 1)
         reader = Reader(
             self.source,
             encoded=self.cache if isinstance(self.cache, EncodedCache) else None,
             decoded=self.cache if isinstance(self.cache, DecodedCache) else None,
-            apply_exif=apply_exif,
-            max_pixels=max_pixels,
-            max_bytes=max_bytes,
+            apply_exif=options.apply_exif,
+            max_pixels=options.max_pixels,
+            max_bytes=options.max_bytes,
             opened=self.device.type != "cpu",
         )
-        self._settings = BatchConfig(
+        config = BatchConfig(
             reader=reader,
             transforms=self.transforms,
             target_type=None if dtype is None else type_of(dtype),
             layout=_LAYOUTS[one_of("layout", layout, _LAYOUTS)],
             stack=flag("stack", stack),
-            fancy_upsampling=fancy_upsampling,
-            index_bytes=None if index_bytes is None else integer("index_bytes", index_bytes, 0),
-            load_hint=share("load_hint", load_hint),
-            decode_threads=None if decode_threads is None else integer("decode_threads", decode_threads, 1),
+            fancy_upsampling=options.fancy_upsampling,
+            index_bytes=options.index_bytes,
+            load_hint=options.load_hint,
+            decode_threads=options.decode_threads,
             prefetch=self.prefetch,
-            max_pixels=max_pixels,
+            max_pixels=options.max_pixels,
             max_images=self.batch_size + self.transforms.partners,
             on_error=on_error,
             collate=collate if collate_fn is None else function("collate_fn", collate_fn),
         )
         self.epoch = 0
-        self._start = 0  # where in the order of that epoch the next iteration begins
-        self._consumed = 0, 0  # epoch, and how far in its order all ranks together have come
+        self._start = 0  # position in that epoch's order where the next iteration begins
+        self._consumed = 0, 0  # (epoch, position in its order that all ranks together have reached)
         self._order: Epoch | None = None
         self._failed: set[str | int | None] = set()
-        self._begin()
-        self._made = True
+        self._recorder = Recorder(self._runtime)
+        self._pipeline = self._make_pipeline(config)
+        self._is_initialized = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if hasattr(self, "_made") and name in _FIXED and (hasattr(self, name) or type(self) is Loader):
+        if hasattr(self, "_is_initialized") and name in _READ_ONLY and (hasattr(self, name) or type(self) is Loader):
             raise AttributeError(
-                f"{name} is fixed when a Loader is made and cannot become {value!r}: make another, which goes on from "
-                "this one's `state_dict()`; of the chain, `loader.transforms.transforms` may be edited"
+                f"{name} is fixed when a Loader is made and cannot become {value!r}: make another Loader, which "
+                "continues from this one's `state_dict()`. `loader.transforms.transforms` may be edited"
             )
         super().__setattr__(name, value)
 
     @property
     def classes(self) -> list[str] | None:
-        """The class folders' names, in the order of their labels, where the source has them."""
+        """Names of the class folders in label order; None where the source has none."""
         return getattr(self.source, "classes", None)
 
     @property
     def sampler(self) -> SamplerView:
-        """For trainers that know torch's DataLoader: they tell its sampler the epoch, which here is `set_epoch`."""
+        """A DataLoader-like sampler: trainers set the epoch on it."""
         return SamplerView(len(self._sampler), 1, self.set_epoch)
 
     @property
     def batch_sampler(self) -> SamplerView:
-        """Likewise: what has a sampler is taken for a DataLoader, which has both."""
+        """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
         return SamplerView(len(self), self.batch_size, self.set_epoch)
 
     def __len__(self) -> int:
-        """Batches in a whole epoch, on this rank as on every other."""
+        """Batches in a whole epoch, the same on every rank."""
         return len(self._steps(len(self._sampler), 0))
 
     def set_epoch(self, epoch: int) -> None:
-        """The epoch that the next iteration is: it decides the order and what is drawn.
+        """Sets the number of the next epoch, which decides its order and random numbers.
 
-        After `load_state_dict` the epoch of the state goes on where it stopped, any other begins at its beginning.
+        After `load_state_dict` the state's epoch continues where it stopped; any other epoch starts at its beginning.
         """
         epoch = integer("epoch", epoch, 0)
         self._go_to(epoch, self._start if epoch == self.epoch else 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """How much has been consumed: every batch that an iteration has yielded, and none that was only prefetched.
+        """The consumed position: batches that were yielded, without prefetched ones.
 
-        It is the same on all ranks that have made the same number of steps, and fits any number of ranks and any batch
-        size. It holds numbers and strings. With two iterations alive it tells of the one that began or yielded last.
+        The state is equal on all ranks after the same number of steps. It fits any number of ranks and any batch size.
+        It holds numbers and strings. With two iterators alive it follows the one that yielded last.
         """
         epoch, position = self._consumed
         return {"epoch": epoch, "position": position, **self._identity(epoch, position)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """The next iteration goes on where the state stopped.
+        """Sets the position of a `state_dict()`, from where the next iteration continues.
 
         Raises:
-            LoaderError: it is not a loader's state, or that of another data set, order or seed; it says what differs.
+            LoaderError: not a loader's state, or the state of another data set, order or seed. It names the difference.
         """
         try:
             self._go_to(*state.check(state_dict, self._identity))
         except LoaderError:
-            self._order = None  # its sampler is asked again, for there may be a generator to restore
+            self._order = None  # ask the sampler again: the user may restore its generator
             raise
 
     def _identity(self, epoch: int, position: int) -> dict[str, Any]:
-        """What a state must have in common with the loader that goes on from it."""
+        """The fields of a state that must equal those of the loader that resumes from it."""
         return {
             "version": state.VERSION,
             "seed": self.seed,
@@ -291,31 +281,30 @@ class Loader:
         return Steps(count, self.batch_size, self.last_batch, rank=self.rank, world_size=self.world_size, start=start)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._process != os.getpid():
-            self._begin()
-        if not self._rank_given:
+        if not self._has_given_rank:
             check_rank(self.rank, self.world_size)
         return self._batches()
 
     def _batches(self) -> Iterator[Batch]:
-        # An iteration counts from its first batch on: trainers begin some only to look, or before they set the epoch.
+        self._pipeline.workers.check()  # not closed, and not in a forked child
+        # An iterator counts as an epoch from its first batch on: trainers make some only to look, or before set_epoch.
         number, start = self.epoch, self._start
         if not start:
-            self._order = None  # a sampler may give another order for the same epoch
+            self._order = None  # a sampler may return another order for the same epoch
         self._go_to(number + 1, 0)
         self._consumed = number, start
         epoch = self._epoch(number)
         steps, recorder = self._steps(len(epoch), start), self._recorder
 
-        def start_job(share: RankSlice) -> Job:
-            return self._pipeline.start(epoch, share)
+        def start_job(rank_slice: RankSlice) -> Job:
+            return self._pipeline.start(epoch, rank_slice)
 
-        def on_next(under_way: Iterable[Job]) -> None:
+        def count_ready(under_way: Iterable[Job]) -> None:
             recorder.on_next(sum(job.ready for job in under_way))
 
         try:
             with recorder.at("wait_for_first_batch", lane="consumer") as clock:
-                for job in prefetch_in_order(steps, start_job, self.prefetch, on_next):
+                for job in prefetch_in_order(steps, start_job, self.prefetch, count_ready):
                     clock.batch = job.number
                     job.wait(self.timeout_seconds)
                     self._report(job)
@@ -325,27 +314,21 @@ class Loader:
                     clock.count("samples", job.sample_count)
                     clock.at("wait_for_consumer")
                     clock.flush()
-                    yield job.take()  # and keep nothing of it here: its memory is the consumer's to free
+                    yield job.take()  # keep no reference here: the consumer frees the batch's memory
                     clock.at("wait_for_data")
             self._consumed = number + 1, 0
         finally:
             self._pipeline.end_iteration()
 
-    def _begin(self) -> None:
-        """Makes what belongs to one process. A fork begins anew: locks that it copied may never be released there."""
-        self._recorder = Recorder(self._setup)
-        self._pipeline = self._make_pipeline()
-        self._process = os.getpid()  # last: where no pipeline can be made, a child must not take its parent's
-
-    def _make_pipeline(self) -> Pipeline:
+    def _make_pipeline(self, config: BatchConfig) -> Pipeline:
         if self.device.type == "cpu":
-            return CpuPipeline(self._settings, self._recorder, self.threads)
-        from cuaug.pipeline.cuda import CudaPipeline  # CuPy, and a context, only where a GPU is to be used
+            return CpuPipeline(config, self._recorder, self.threads)
+        from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
 
-        return CudaPipeline(self._settings, self._recorder, self.threads, self.device)
+        return CudaPipeline(config, self._recorder, self.threads, self.device)
 
     def _report(self, job: Job) -> None:
-        """Raises, or counts and tells of, a batch's damaged samples."""
+        """Raises the errors of a batch's damaged samples, or counts and logs them."""
         error: DecodeError | None = None
         try:
             for error in job.failures():
@@ -355,7 +338,7 @@ class Loader:
                 name = error.path or error.index
                 if name not in self._failed:
                     self._failed.add(name)
-                    log.warning("%s: %s", {"skip": "skipped", "replace": "replaced"}[self.on_error], error)
+                    log.warning("%s: %s", _ACTION[self.on_error], error)
                 if self.error_callback is not None:
                     self.error_callback(error)
                 if self.max_errors is not None and len(self._failed) > self.max_errors:
@@ -364,28 +347,22 @@ class Loader:
                         f"{error}"
                     ) from error
         finally:
-            del error  # whose traceback has this frame
+            del error  # its traceback holds this frame
 
     def stats(self) -> Stats:
-        """What was done so far, how long each stage took, and a verdict; `print` it."""
-        if self._process != os.getpid():
-            self._begin()
+        """Counts, seconds per stage, and the bottleneck so far; `print` it."""
         return self._recorder.stats()
 
     def profile(self) -> Profile:
-        """`stats()` of a while, and every thread's timeline: `with loader.profile() as profile:` around iterating."""
-        if self._process != os.getpid():
-            self._begin()
+        """`stats()` and a timeline of a part of training: `with loader.profile() as profile:` around iterating."""
         return Profile(self._recorder, self._pipeline.ranges)
 
     def close(self) -> None:
-        """Ends the threads, and every iteration under way with a LoaderError. Batches already yielded stay valid."""
-        if self._process != os.getpid():
-            self._begin()
+        """Ends the threads, and every iteration under way with a LoaderError. Yielded batches stay valid."""
         self._pipeline.close()
 
     def __repr__(self) -> str:
-        return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, {self._setup})"
+        return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, {self._runtime})"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Loader owns threads and does not pickle: make it in the process that iterates over it")
@@ -401,5 +378,13 @@ def _as_list(transforms: Sequence[Transform] | Transform) -> list[Transform]:
     return list(transforms) if isinstance(transforms, Iterable) else [transforms]
 
 
-# What is left out is looked at anew whenever it is needed, and may be set.
-_FIXED = {"source", *inspect.signature(Loader).parameters} - {"error_callback", "max_errors", "timeout_seconds"}
+def _checked_options(decode: Any) -> DecodeOptions:
+    if decode is None:
+        return DecodeOptions()
+    if not isinstance(decode, DecodeOptions):
+        raise LoaderError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
+    return decode
+
+
+# These attributes are read again for each batch, and may be set.
+_READ_ONLY = {"source", *inspect.signature(Loader).parameters} - {"error_callback", "max_errors", "timeout_seconds"}

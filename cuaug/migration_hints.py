@@ -1,4 +1,4 @@
-"""Arguments that other libraries' loaders have, and what to give a `Loader` in their place."""
+"""Arguments of other libraries' loaders, and the `Loader` arguments that replace them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,25 @@ __all__ = ["LOADER_ARGUMENTS", "suggest_arguments"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_THREADS = "threads= says how many; they are threads, not processes"
-_EPOCHS = "not needed: each `for` is the next epoch"
+_THREADS = "threads= sets their number; they are threads, not processes"
+_EPOCHS = "not needed: each `for` loop is the next epoch"
 _LAST = 'last_batch="drop", "partial" (the default) or "pad"'
-_ON_DEVICE = "not needed: images come on the Loader's device"
+_ON_DEVICE = "not needed: images are on the Loader's device"
 _RANK = "not needed under torchrun; else rank= and world_size="
 LOADER_ARGUMENTS = {
+    # cuaug.DecodeOptions
+    "apply_exif": "decode=cuaug.DecodeOptions(apply_exif=False)",
+    "decode_threads": "decode=cuaug.DecodeOptions(decode_threads=4)",
+    "fancy_upsampling": "decode=cuaug.DecodeOptions(fancy_upsampling=False)",
+    "index_bytes": "decode=cuaug.DecodeOptions(index_bytes=0)",
+    "load_hint": 'decode=cuaug.DecodeOptions(load_hint="auto")',
+    "max_bytes": "decode=cuaug.DecodeOptions(max_bytes=100_000_000)",
+    "max_pixels": "decode=cuaug.DecodeOptions(max_pixels=50_000_000)",
     # torch.utils.data.DataLoader
     "batch_sampler": "sampler= and batch_size=",
-    "dataset": "files, the first argument, takes a Dataset, too",
-    "drop_last": 'last_batch="drop" leaves out what fills no batch; "partial" (the default) does not',
-    "generator": "seed= decides what is drawn",
+    "dataset": "files, the first argument, accepts a Dataset too",
+    "drop_last": 'last_batch="drop" leaves out an incomplete last batch; "partial" (the default) keeps it',
+    "generator": "seed= seeds all random numbers",
     "in_order": "not needed: batches come in order",
     "multiprocessing_context": _THREADS,
     "num_workers": _THREADS,
@@ -30,21 +38,21 @@ LOADER_ARGUMENTS = {
     "pin_memory_device": _ON_DEVICE,
     "prefetch_factor": "prefetch=, in batches",
     "timeout": "timeout_seconds=",
-    "worker_init_fn": "not needed: what is drawn depends on seed= and the sample, not on threads",
+    "worker_init_fn": "not needed: random numbers depend on seed= and the sample, not on threads",
     # torchvision's data sets
     "root": "files, the first argument, is the folder",
     "transform": "transforms=",
-    "target_transform": "collate_fn=, or the labels of a source of your own",
+    "target_transform": "collate_fn=, or labels from your own source",
     # DALI's pipelines, readers and iterators
     "auto_reset": _EPOCHS,
     "device_id": 'device="cuda:0", "cuda:1", ...',
-    "file_list": "files, the first argument, takes a list file's name",
+    "file_list": "files, the first argument, accepts the name of a list file",
     "file_root": "files, the first argument, is the folder",
-    "hw_decoder_load": "load_hint=",
+    "hw_decoder_load": "decode=cuaug.DecodeOptions(load_hint=0.65)",
     "initial_fill": "not needed: shuffle=True shuffles the whole epoch",
     "last_batch_policy": _LAST,
     "num_shards": _RANK,
-    "num_threads": "threads=, and on a GPU decode_threads=",
+    "num_threads": "threads=, and on a GPU decode=cuaug.DecodeOptions(decode_threads=4)",
     "pad_last_batch": 'last_batch="pad"',
     "prefetch_queue_depth": "prefetch=, in batches",
     "random_shuffle": "shuffle=True",
@@ -52,28 +60,24 @@ LOADER_ARGUMENTS = {
     # FFCV's Loader
     "distributed": _RANK,
     "order": "shuffle=True, or sampler=",
-    "os_cache": 'cache="encoded" keeps files in memory, "decoded" pixels',
-    "pipelines": "transforms=, of the images",
+    "os_cache": 'cache="encoded" keeps encoded files in memory, "decoded" keeps pixels',
+    "pipelines": "transforms=, for the images",
 }
 
 
-def suggest_arguments(instead: Mapping[str, str]) -> Callable[[Function], Function]:
-    """Has a class's `__init__` say what to use instead of arguments that it does not have.
+def suggest_arguments(replacements: Mapping[str, str]) -> Callable[[Function], Function]:
+    """Decorates an `__init__` to raise a TypeError that names the replacement of a foreign argument."""
 
-    Raises:
-        TypeError: when it is called with some of these.
-    """
-
-    def told(init: Function) -> Function:
+    def decorate(init: Function) -> Function:
         own = inspect.signature(init).parameters
 
         @functools.wraps(init)
         def checked(self: Any, *args: Any, **options: Any) -> None:
-            foreign = [f"{name!r}: {instead[name]}" for name in options if name not in own and name in instead]
+            foreign = [f"{name!r}: {replacements[name]}" for name in options if name not in own if name in replacements]
             if foreign:
                 raise TypeError(f"{type(self).__name__} has no argument {'; nor '.join(foreign)}")
             init(self, *args, **options)
 
         return cast(Function, checked)
 
-    return told
+    return decorate

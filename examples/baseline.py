@@ -1,7 +1,7 @@
-"""The loader most training scripts start from: a torch `DataLoader` whose workers decode and augment with Pillow.
+"""The usual baseline: a torch `DataLoader` whose workers decode and augment with Pillow.
 
-The demo and the benchmarks compare against it. The chain is torchvision's, written out: RandomResizedCrop, horizontal
-flip, ColorJitter (if asked for), scaling to [0, 1] and normalising, one image at a time in the worker processes.
+The demo and the benchmarks compare against it. It reimplements torchvision's RandomResizedCrop, horizontal flip,
+optional ColorJitter, scaling to [0, 1] and normalization, one image at a time in the worker processes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def random_crop_box(
 
 @dataclass(frozen=True)
 class PillowImages(Dataset[tuple[Tensor, int]]):
-    """Files read, decoded and augmented with Pillow: (float32 [C, size, size], label) per item."""
+    """Images decoded and augmented with Pillow; an item is (float32 [C, size, size], label)."""
 
     samples: Sequence[Sample]
     size: int
@@ -61,7 +61,7 @@ class PillowImages(Dataset[tuple[Tensor, int]]):
         path, label = self.samples[index]
         with Image.open(path) as image:
             pixels = self.augment(image.convert("RGB"))
-        return self.normalise(np.array(pixels)), label
+        return self.normalize(np.array(pixels)), label
 
     def augment(self, image: Image.Image) -> Image.Image:
         """Crop and resize in one call (the fastest way in Pillow), flip, jitter."""
@@ -75,8 +75,8 @@ class PillowImages(Dataset[tuple[Tensor, int]]):
                 image = enhancer(image).enhance(random.uniform(1 - strength, 1 + strength))
         return image
 
-    def normalise(self, pixels: np.ndarray) -> Tensor:
-        """uint8 [H, W, C] -> normalised float32 [C, H, W]."""
+    def normalize(self, pixels: np.ndarray) -> Tensor:
+        """uint8 [H, W, C] -> normalized float32 [C, H, W]."""
         mean, std = torch.tensor(self.mean)[:, None, None], torch.tensor(self.std)[:, None, None]
         planes = torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
         return planes.to(torch.float32).mul_(1 / (255 * std)).sub_(mean / std)
@@ -85,7 +85,7 @@ class PillowImages(Dataset[tuple[Tensor, int]]):
 def worker_loader(
     dataset: Dataset, batch_size: int, workers: int, *, shuffle: bool = True, seed: int = 0, drop_last: bool = True
 ) -> DataLoader:
-    """A `DataLoader` set up for speed: its workers live through all epochs and are spawned, not forked."""
+    """A `DataLoader` tuned for speed: persistent workers, spawned instead of forked."""
     return DataLoader(
         dataset,
         batch_size,

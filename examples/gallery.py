@@ -172,7 +172,7 @@ def strip(pixels: np.ndarray, code: str) -> Image.Image:
         results = results[:1]
     views = [view for result in results for view in (result if result.ndim == 4 else [result])]
     cells = [
-        preview.Cell(picture) for picture in [Image.fromarray(pixels), *(preview.shown(v, chain)[0] for v in views)]
+        preview.Cell(picture) for picture in [Image.fromarray(pixels), *(preview.to_image(v, chain)[0] for v in views)]
     ]
     return preview.grid([cells[i : i + DRAWS + 2] for i in range(0, len(cells), DRAWS + 2)], WIDTH)
 

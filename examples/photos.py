@@ -1,11 +1,11 @@
-"""JPEG sets for the demo and the benchmarks, made from the photos that scikit-image and scikit-learn ship.
+"""JPEG data sets for the demo and the benchmarks, made from the photos in scikit-image and scikit-learn.
 
-Nothing is downloaded: the ten photos below lie inside the two wheels. Each written file is a random view of one of them
-(crop, scale, slight rotation, brightness), so the pictures have the statistics of photographs: edges, smooth
-areas, noise and the JPEG sizes that come with them. Everything follows from a seed.
+Nothing is downloaded: the two wheels contain the ten photos below. Each written file is a random view of one photo
+(crop, scale, slight rotation, brightness), so it has the statistics of photographs: edges, smooth areas, noise and
+realistic JPEG sizes. A seed determines everything.
 
-`write_classes` makes a labelled set (class = which photo the view comes from); `write_photos` makes an unlabelled set
-of nearly equal sizes for benchmarks. A complete set with the same parameters is kept, not written again.
+`write_classes` makes a labeled set, one class per photo. `write_photos` makes an unlabeled set of nearly equal sizes
+for benchmarks. An existing complete set with the same parameters is kept.
 
     python examples/photos.py classes demo-data/classes --count 2400
     python examples/photos.py photos bench-data/375x500 --count 2048 --height 375 --width 500
@@ -46,19 +46,19 @@ PHOTOS = {
 CLASSES = ("astronaut", "cat", "coffee", "flower", "motorcycle", "retina", "rocket", "temple")
 EVERYDAY = ("astronaut", "cat", "coffee", "flower", "motorcycle", "rocket", "temple")
 MARKER = "set.json"
-FORMAT = 1  # raise it when the same parameters would give other pictures
+FORMAT = 1  # increase it when the same parameters make other images
 
 
 @dataclass(frozen=True)
 class View:
-    """One JPEG to write: a rotated rectangle of a photo, brought to `width` x `height`."""
+    """One JPEG to write: a rotated rectangle of a photo, resized to `width` x `height`."""
 
     path: str
     photo: str
     width: int
     height: int
-    extent: float  # the rectangle's share of the largest one of its shape that fits, in (0, 1]
-    centre: tuple[float, float]  # where it lies in the room left, x and y in [0, 1]
+    extent: float  # scale relative to the largest rectangle that fits, in (0, 1]
+    center: tuple[float, float]  # position within the free space, x and y in [0, 1]
     angle_degrees: float
     brightness: float  # a factor
     grain: float  # standard deviation of the added film grain, in uint8 levels
@@ -71,7 +71,7 @@ def write_classes(root: str | Path, count: int = 2400, seed: int = 0) -> Path:
     """Write `count` JPEGs into one folder per class under `root` and return it.
 
     Sides are 160 to 640 pixels, portrait and landscape; quality 75 to 95; three quarters 4:2:0, the others 4:4:4.
-    All views of a class come from one photo: the set shows that a pipeline learns, not that a model generalises.
+    All views of a class come from one photo: the set shows that a pipeline learns, not that a model generalizes.
     """
     rng = np.random.default_rng(seed)
     views = []
@@ -88,8 +88,8 @@ def write_classes(root: str | Path, count: int = 2400, seed: int = 0) -> Path:
 def write_photos(root: str | Path, count: int, height: int, width: int, seed: int = 0) -> Path:
     """Write `count` JPEGs of about `width` x `height` (each side within 5 %) into `root` and return it.
 
-    The views show most of a photo, enlarged or reduced as the size asks, at quality 91 to 98. An enlarged view lacks
-    the fine detail that makes real JPEGs large, and entropy decoding takes time by the byte, so every view gets film
+    The views show most of a photo, enlarged or reduced to the size, at quality 91 to 98. An enlarged view lacks
+    the fine detail that makes real JPEGs large, and entropy decoding takes time per byte, so every view gets film
     grain: about 0.58 bytes per pixel at 500 x 375 (108 kB, as ImageNet's files) and 0.46 at 1920 x 1080.
     """
     rng = np.random.default_rng(seed)
@@ -107,14 +107,14 @@ def write_photos(root: str | Path, count: int, height: int, width: int, seed: in
 def _view(
     rng: np.random.Generator, path: str, photo: str, width: int, height: int, extent: float, grain: float, quality: int
 ) -> View:
-    """A view with everything that both kinds of set draw the same way."""
+    """A view with the random parameters that both sets share."""
     return View(
         path=path,
         photo=photo,
         width=width,
         height=height,
         extent=extent,
-        centre=(rng.random(), rng.random()),
+        center=(rng.random(), rng.random()),
         angle_degrees=rng.uniform(-8.0, 8.0),
         brightness=rng.uniform(0.8, 1.2),
         grain=grain,
@@ -130,26 +130,26 @@ def _photo(name: str) -> Image.Image:
     package, folder, file = PHOTOS[name]
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(f"the photo {name!r} lies in {package}; install cuaug[demo]", name=package)
+        raise ModuleNotFoundError(f"the photo {name!r} is part of {package}: pip install 'cuaug[demo]'", name=package)
     return Image.open(Path(spec.submodule_search_locations[0]) / folder / file).convert("RGB")
 
 
 @cache
 def _grain() -> np.ndarray:
-    """Unit normal noise to cut grain from; drawing it anew for each picture would take most of the time."""
+    """Unit normal noise for film grain; drawing it for each image would dominate the time."""
     return np.random.default_rng(0).standard_normal(2**22, dtype=np.float32)
 
 
 def _affine(view: View, photo: Image.Image) -> tuple[float, ...]:
-    """The matrix that takes output pixels to the photo, as `Image.transform` wants it."""
+    """The matrix from output pixels to the photo, for `Image.transform`."""
     angle = math.radians(view.angle_degrees)
     cos, sin = math.cos(angle), math.sin(angle)
     # The axis-aligned box of the rotated w x h rectangle must lie inside the photo.
     box_w = view.width * cos + view.height * abs(sin)
     box_h = view.width * abs(sin) + view.height * cos
     step = view.extent * min(photo.width / box_w, photo.height / box_h)  # photo pixels per output pixel
-    x = step * box_w / 2 + view.centre[0] * (photo.width - step * box_w)
-    y = step * box_h / 2 + view.centre[1] * (photo.height - step * box_h)
+    x = step * box_w / 2 + view.center[0] * (photo.width - step * box_w)
+    y = step * box_h / 2 + view.center[1] * (photo.height - step * box_h)
     a, b = step * cos, -step * sin
     return (
         a, b, x - (a * view.width + b * view.height) / 2,
@@ -158,11 +158,11 @@ def _affine(view: View, photo: Image.Image) -> tuple[float, ...]:
 
 
 def _render(view: View) -> Image.Image:
-    """The picture of a view."""
+    """Renders a view."""
     photo = _photo(view.photo)
     matrix = _affine(view, photo)
     reduce = max(1, int(math.hypot(matrix[0], matrix[1])))
-    if reduce > 1:  # `transform` does not average, so halve the photo before a strong reduction
+    if reduce > 1:  # `transform` does not antialias, so shrink the photo first
         photo = photo.reduce(reduce)
         matrix = tuple(value / reduce for value in matrix)
     size = (view.width, view.height)
@@ -188,15 +188,15 @@ def _save_chunk(root: Path, views: list[View]) -> int:
 
 
 def _write(root: Path, views: list[View], parameters: dict[str, object]) -> Path:
-    """Write a set on every core, unless it is there; it appears under its name only once complete."""
+    """Writes a set on all cores unless it exists; it gets its name once complete."""
     marker = root / MARKER
     if marker.is_file():
         found = json.loads(marker.read_text())
         if all(found.get(key) == value for key, value in parameters.items()):
             return root
-        shutil.rmtree(root)  # ours, made with other parameters
+        shutil.rmtree(root)  # made here with other parameters
     elif root.exists() and any(root.iterdir()):
-        raise FileExistsError(f"{root} holds files but no {MARKER}; name an empty or new folder")
+        raise FileExistsError(f"{root} has files but no {MARKER}: use an empty or new folder")
     partial = root.with_name(root.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     for folder in {(partial / view.path).parent for view in views} | {partial}:

@@ -1,8 +1,8 @@
-"""Demo: train a small network on JPEGs that cuaug loads, then the same with a Pillow `DataLoader`, and compare.
+"""Demo: trains a small network with cuaug, then with a Pillow `DataLoader`, and compares both.
 
-Writes 2,400 photos of eight classes (see photos.py), holds every fifth of a class back for validation, and prints
-the accuracy, the images per second and where the time went. A labelled grid of one augmented batch goes to preview.png.
-Runs on a CPU in about three minutes, `--quick` in one; on a GPU where there is one.
+It writes 2,400 photos of eight classes (see photos.py), keeps every fifth one for validation, and prints accuracy,
+images per second and the time of each stage. It also writes preview.png, a labeled grid of one augmented batch. It runs
+on a GPU if there is one; on a CPU it takes about three minutes, with `--quick` one.
 
     python examples/train.py
 """
@@ -33,7 +33,7 @@ Batches = cuaug.Loader | DataLoader[tuple[Tensor, Tensor]]
 
 @dataclass
 class Run:
-    """What one training took."""
+    """The result of one training."""
 
     name: str
     images: int = 0
@@ -47,7 +47,7 @@ class Run:
 
 
 def split(root: Path) -> tuple[list[str], list[Sample], list[Sample]]:
-    """Class names, training and validation samples: of each class, every fifth file is for validation."""
+    """Class names, training samples, and validation samples (every fifth file of a class)."""
     classes = sorted(folder.name for folder in root.iterdir() if folder.is_dir())
     train: list[Sample] = []
     validation: list[Sample] = []
@@ -58,7 +58,7 @@ def split(root: Path) -> tuple[list[str], list[Sample], list[Sample]]:
 
 
 def training_loader(samples: list[Sample], device: str | None, batch_size: int = BATCH) -> cuaug.Loader:
-    """The chain under comparison, by cuaug."""
+    """The compared chain, in cuaug."""
     chain = [
         T.RandomResizedCrop(SIZE, scale=SCALE),
         T.RandomHorizontalFlip(),
@@ -77,13 +77,13 @@ def training_loader(samples: list[Sample], device: str | None, batch_size: int =
 
 
 def validation_loader(samples: list[Sample], device: str | None) -> cuaug.Loader:
-    """Whole images, only resized; both trainings are judged by it."""
+    """Whole images, only resized; evaluates both trainings."""
     chain = [T.Resize((SIZE, SIZE)), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
     return cuaug.Loader(samples, transforms=chain, batch_size=BATCH, shuffle=False, threads=WORKERS, device=device)
 
 
 def network(classes: int) -> nn.Module:
-    """Four convolutions, each halving the picture, then an average and a linear layer."""
+    """Four convolutions of stride 2, a global average, and a linear layer."""
     layers: list[nn.Module] = []
     channels = 3
     for width in (16, 32, 64, 128):
@@ -93,8 +93,8 @@ def network(classes: int) -> nn.Module:
 
 
 def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: torch.device) -> Run:
-    """Train and keep the time, split into waiting for batches and everything else."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    """Trains a model and measures the time spent waiting for batches."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     run = Run(name)
     model.train()
     start = time.perf_counter()
@@ -102,16 +102,16 @@ def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: to
         progress = tqdm(desc=f"{name}, epoch {epoch + 1}/{epochs}", total=len(batches) * BATCH, unit=" images")
         iterator = iter(batches)
         while True:
-            asked = time.perf_counter()
+            wait_start = time.perf_counter()
             batch = next(iterator, None)
-            run.waiting_seconds += time.perf_counter() - asked
+            run.waiting_seconds += time.perf_counter() - wait_start
             if batch is None:
                 break
             images, labels = (tensor.to(device) for tensor in batch)
             loss = nn.functional.cross_entropy(model(images), labels.long())
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()
-            optimiser.step()
+            optimizer.step()
             run.images += len(images)
             progress.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
             progress.update(len(images))
@@ -122,24 +122,24 @@ def train(name: str, batches: Batches, model: nn.Module, epochs: int, device: to
 
 @torch.inference_mode()
 def accuracy(batches: Batches, model: nn.Module, device: torch.device) -> float:
-    """The share of images whose class is found."""
+    """The fraction of correctly classified images."""
     model.eval()
-    right = total = 0
+    correct = total = 0
     for images, labels in batches:
-        right += int((model(images.to(device)).argmax(1) == labels.to(device)).sum())
+        correct += int((model(images.to(device)).argmax(1) == labels.to(device)).sum())
         total += len(labels)
-    return right / total
+    return correct / total
 
 
 def loading_rate(batches: Batches) -> float:
-    """Images per second over one epoch in which nothing is computed from them."""
+    """Images per second of one epoch without training."""
     start = time.perf_counter()
     images = sum(len(images) for images, _ in batches)
     return images / (time.perf_counter() - start)
 
 
 def preview(samples: list[Sample], classes: list[str], device: str | None, path: Path) -> None:
-    """Write a grid of one augmented batch, each picture with its class below."""
+    """Writes a grid of one augmented batch, with the class below each image."""
     columns, rows, cell, caption = 8, 4, 2 * SIZE, 18
     with training_loader(samples, device, batch_size=columns * rows) as loader:
         images, labels = next(iter(loader))
@@ -147,17 +147,17 @@ def preview(samples: list[Sample], classes: list[str], device: str | None, path:
     pixels = ((images.float().cpu() * std + mean) * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
     sheet = Image.new("RGB", (columns * (cell + 4), rows * (cell + caption + 4)), "white")
     draw = ImageDraw.Draw(sheet)
-    for index, (picture, label) in enumerate(zip(pixels, labels.tolist(), strict=True)):
+    for index, (image, label) in enumerate(zip(pixels, labels.tolist(), strict=True)):
         x, y = index % columns * (cell + 4) + 2, index // columns * (cell + caption + 4) + 2
-        sheet.paste(Image.fromarray(picture.numpy()).resize((cell, cell), Image.Resampling.LANCZOS), (x, y))
+        sheet.paste(Image.fromarray(image.numpy()).resize((cell, cell), Image.Resampling.LANCZOS), (x, y))
         draw.text((x + 2, y + cell + 2), classes[label], fill="black")
     sheet.save(path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("demo-data"), help="where the photos are or go")
-    parser.add_argument("--count", type=int, default=2400, help="how many photos to write")
+    parser.add_argument("--data", type=Path, default=Path("demo-data"), help="folder of the photos; written if new")
+    parser.add_argument("--count", type=int, default=2400, help="number of photos to write")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--device", choices=["cpu", "cuda"], help="default: cuda where there is one")
     parser.add_argument("--quick", action="store_true", help="two epochs and one round of loading")
@@ -168,16 +168,19 @@ def main() -> None:
 
     start = time.perf_counter()
     root = write_classes(args.data / "classes", args.count)
-    classes, samples, held_back = split(root)
-    print(f"{len(samples)} photos to train on, {len(held_back)} held back; classes: {', '.join(classes)}")
+    classes, samples, held_out = split(root)
+    print(f"{len(samples)} photos to train on, {len(held_out)} to validate; classes: {', '.join(classes)}")
     print(f"in {root}, ready after {time.perf_counter() - start:.0f} s; training on {device.type}")
     preview(samples, classes, device.type, args.preview)
     print(f"one augmented batch: {args.preview}\n")
 
     pillow = worker_loader(PillowImages(samples, SIZE, SCALE, JITTER), BATCH, WORKERS)
-    with training_loader(samples, device.type) as loader, validation_loader(held_back, device.type) as validation:
+    with (
+        training_loader(samples, device.type) as loader,
+        validation_loader(held_out, device.type) as validation,
+    ):
         loaders: dict[str, Batches] = {"cuaug": loader, "Pillow": pillow}
-        print(f"Loading only, {WORKERS} threads or workers: a warm-up epoch each, then {rounds} in turns")
+        print(f"Loading only, {WORKERS} threads or workers: one warm-up epoch each, then {rounds} in turn")
         for batches in loaders.values():
             loading_rate(batches)
         rates: dict[str, list[float]] = {name: [] for name in loaders}
@@ -196,18 +199,18 @@ def main() -> None:
             run = train(name, batches, model, epochs, device)
             run.accuracy = accuracy(validation, model, device)
             runs.append(run)
-        stages = loader.stats()
+        stats = loader.stats()
 
-    print(f"\nTraining, {epochs} epochs of {len(samples)} photos (guessing would give {1 / len(classes):.1%})")
+    print(f"\nTraining, {epochs} epochs of {len(samples)} photos (chance is {1 / len(classes):.1%})")
     for run in runs:
         print(
-            f"  {run.name:8}{run.accuracy:6.1%} right,{run.images_per_second:7.0f} images/s,{run.seconds:6.1f} s: "
+            f"  {run.name:8}{run.accuracy:6.1%} correct,{run.images_per_second:7.0f} images/s,{run.seconds:6.1f} s: "
             f"{run.waiting_seconds:.1f} s waiting for data, {run.seconds - run.waiting_seconds:.1f} s training"
         )
     ratio = runs[0].images_per_second / runs[1].images_per_second
     print(f"  training runs {ratio:.2f} times as fast with cuaug as with Pillow")
-    print(f"\nInside cuaug's loader, all its epochs, added up over its threads:\n{stages}")
-    print(f"\n{time.perf_counter() - start:.0f} s in all")
+    print(f"\nStages of cuaug's loader, all epochs, summed over its threads:\n{stats}")
+    print(f"\n{time.perf_counter() - start:.0f} s in total")
 
 
 if __name__ == "__main__":

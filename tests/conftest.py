@@ -20,7 +20,7 @@ os.environ.setdefault("CUAUG_DEVICE", "cpu")
 
 @functools.cache
 def cuda_is_missing() -> str:
-    """Why no CUDA device can be used; empty where one can."""
+    """Why no CUDA device can be used; empty if one can."""
     try:
         import cupy
 
@@ -38,7 +38,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Also writes failures at once into the file of CUAUG_FAILURES: the summary never comes where time runs out."""
+    """Writes failures at once to the file in CUAUG_FAILURES: after a timeout there is no summary."""
     to = os.environ.get("CUAUG_FAILURES")
     if to and report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         with open(to, "a") as file:

@@ -1,4 +1,4 @@
-"""The public surface: what importing costs, which names there are, and that each says what it is."""
+"""The public API: cost of imports, names, docstrings."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_importing_and_running_on_the_cpu_are_quiet_and_import_no_codec_and_no_compiler():
-    """Neither importing, nor making a chain or running it, does: a worker needs neither, which may touch a GPU."""
+def test_importing_and_running_on_the_cpu_imports_no_codec_and_prints_nothing():
+    """DataLoader workers need neither a codec nor a compiler, and these may touch a GPU."""
     done = python(
         "import cuaug, numpy, sys\n"
         "from cuaug import transforms as T, functional as F, Loader\n"
@@ -43,7 +43,7 @@ def test_importing_and_running_on_the_cpu_are_quiet_and_import_no_codec_and_no_c
 
 def test_the_public_names():
     assert cuaug.__all__ == sorted(cuaug.__all__)
-    assert set(dir(cuaug)) >= set(cuaug.__all__)
+    assert set(dir(cuaug)) == {*cuaug.__all__, "__version__"}
     for name in cuaug.__all__:
         assert getattr(cuaug, name) is not None
     with pytest.raises(AttributeError, match="'cuaug' has no attribute 'Lodaer'"):
@@ -72,14 +72,14 @@ def test_the_public_names():
         ("functional", "to_grayscale", "rgb_to_grayscale"),
     ],
 )
-def test_names_of_torchvision_that_are_not_here(module, name, instead):
+def test_torchvisions_names_raise_a_hint(module, name, instead):
     with pytest.raises(AttributeError) as caught:
         getattr(getattr(cuaug, module), name)
     assert str(caught.value).startswith(f"module 'cuaug.{module}' has no attribute '{name}': {instead}")
 
 
-def test_other_names_that_are_not_here():
-    """Python says what may have been meant."""
+def test_unknown_names_raise_pythons_error():
+    """Python suggests a similar name."""
     done = python(
         "import sys\n"
         "from cuaug import functional, transforms\n"
@@ -90,14 +90,14 @@ def test_other_names_that_are_not_here():
         "        sys.excepthook(type(error), error, None)\n"
     )
     for module, name, meant in (("transforms", "RandomCorp", "RandomCrop"), ("functional", "horizontal_flop", "\\w+")):
-        said = f"AttributeError: module 'cuaug.{module}' has no attribute '{name}'. Did you mean: '{meant}'"
-        assert re.search(said, done.stderr)
+        output = f"AttributeError: module 'cuaug.{module}' has no attribute '{name}'. Did you mean: '{meant}'"
+        assert re.search(output, done.stderr)
         assert not hasattr(getattr(cuaug, module), "__path") and not hasattr(getattr(cuaug, module), "_x")
 
 
 @pytest.mark.parametrize("name", ["cuaug", *MODULES])
-def test_all_is_correct_everywhere(name):
-    """Every module says what it offers: sorted, existing, and nothing of its own that is public is missing."""
+def test_dunder_all_of_every_module(name):
+    """`__all__` has existing names only, and all public classes and functions of its module."""
     module = importlib.import_module(name)
     assert module.__doc__, f"{name} has no docstring"
     if name.rsplit(".", 1)[-1] in ("cli", "doctor"):
@@ -116,7 +116,7 @@ def test_all_is_correct_everywhere(name):
 
 
 def public_objects() -> list[tuple[str, object]]:
-    """Everything reachable by a public name from cuaug, cuaug.transforms and cuaug.functional."""
+    """All objects with a public name in cuaug, cuaug.transforms and cuaug.functional."""
     found = []
     for module in (cuaug, cuaug.transforms, cuaug.functional):
         for name in module.__all__:
@@ -144,13 +144,14 @@ def test_every_public_name_has_a_docstring():
         assert inspect.getdoc(getattr(home, name))
 
 
-def test_every_argument_of_the_loader_is_documented():
-    names = [name for name in inspect.signature(cuaug.Loader).parameters if name != "self"]
-    text = inspect.getdoc(cuaug.Loader)
-    assert not [name for name in names if not re.search(rf"^\s+([a-z_]+, )*{name}(, [a-z_]+)*:", text, re.MULTILINE)]
+def test_every_argument_of_loader_and_decode_options_is_documented():
+    for kind in (cuaug.Loader, cuaug.DecodeOptions):
+        text = inspect.getdoc(kind)
+        for name in inspect.signature(kind).parameters:
+            assert re.search(rf"^\s+([a-z_]+, )*{name}(, [a-z_]+)*:", text, re.MULTILINE), name
 
 
-def test_errors_are_one_family():
+def test_errors_derive_from_cuaug_error():
     for name in ("DecodeError", "DeviceError", "LoaderError", "TransformError"):
         assert issubclass(getattr(cuaug, name), cuaug.CuaugError)
 

@@ -253,7 +253,10 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: torch.zeros(H, W), r"a tensor is \(C, H, W\) or \(N, C, H, W\) with 1 or 3 channels, not \(9, 12\)"),
+        (
+            lambda: torch.zeros(H, W),
+            r"a tensor must be \(C, H, W\) or \(N, C, H, W\) with 1 or 3 channels, not \(9, 12\)",
+        ),
         (lambda: torch.zeros(H, W, 3), r"not \(9, 12, 3\)"),
         (lambda: torch.zeros(4, H, W), r"not \(4, 9, 12\)"),
         (lambda: torch.zeros(2, 2, 3, H, W), r"not \(2, 2, 3, 9, 12\)"),
@@ -263,7 +266,7 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
         (lambda: torch.zeros(3, H, W, device="meta"), "not on meta"),
         (lambda: torch.zeros(0, 3, H, W), r"of shape \(0, 3, 9, 12\) have no pixels"),
         (lambda: torch.zeros(3, 0, W), "have no pixels"),
-        (lambda: np.zeros((3, H, W), np.uint8), r"an array is \(H, W\), .* not \(3, 9, 12\)"),
+        (lambda: np.zeros((3, H, W), np.uint8), r"an array must be \(H, W\), .* not \(3, 9, 12\)"),
         (lambda: np.zeros((H, W, 4), np.uint8), r"not \(9, 12, 4\)"),
         (lambda: np.zeros(5), r"not \(5,\)"),
         (lambda: np.float32(5.0), "a PIL image, not numpy.float32"),

@@ -1,4 +1,4 @@
-"""A source distribution, a wheel built from it, and what a machine without a compiler is told."""
+"""Packaging: source distribution, wheel, and builds without a compiler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A copy, because building writes beside the sources."""
+    """A copy of the sources: building writes beside them."""
     copy = tmp_path / "source"
     copy.mkdir()
     for name in FOLDERS:
@@ -47,7 +47,7 @@ def build(source: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def unpacked(source: Path) -> Path:
-    """The source distribution of a copy, in a folder of its own."""
+    """Builds the source distribution of a copy and unpacks it."""
     command = [sys.executable, "-m", "build", "--no-isolation", "--sdist", "."]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +57,7 @@ def unpacked(source: Path) -> Path:
     return source.parent / name
 
 
-def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(source: Path):
+def test_the_source_distribution_is_complete_and_builds_a_wheel_for_every_python_3(source: Path):
     have = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
     source = unpacked(source)
     brings = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
@@ -88,7 +88,7 @@ def test_the_source_distribution_is_whole_and_gives_a_wheel_for_every_python_3(s
     assert used.returncode == 0, used.stderr
 
 
-def test_without_a_compiler_one_line_says_so(source: Path):
+def test_a_missing_compiler_is_one_line(source: Path):
     done = build(source, CXX="no-such-compiler")
     assert done.returncode != 0
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "needs a C++17 compiler" in line]
@@ -99,12 +99,12 @@ def test_a_failing_compiler_is_quoted(source: Path):
     (source / "kernels" / "core/store.h").write_text("this is no C++")
     done = build(source)
     assert done.returncode != 0
-    assert "the C++ compiler failed on the CPU kernels" in done.stdout + done.stderr
+    assert "the C++ compiler failed on the host kernels" in done.stdout + done.stderr
     assert "core/store.h" in done.stdout + done.stderr
 
 
 def test_a_library_of_other_sources_is_refused(source: Path):
-    """As after a `git pull` that changed kernels/, in an editable install that was not built again."""
+    """For example after a `git pull` that changed kernels/, in an editable install without a rebuild."""
     shutil.copy(ROOT / "cuaug" / "_kernels.so", source / "cuaug")
     command = [sys.executable, "-c", "import cuaug._runtime.native"]
     environment = {

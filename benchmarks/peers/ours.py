@@ -48,7 +48,7 @@ class Cuaug(Contender):
             last_batch="drop",
             device=self.device,
             threads=task.threads,
-            load_hint=self.load_hint,
+            decode=cuaug.DecodeOptions(load_hint=self.load_hint),
         )
 
     def epoch(self) -> Iterator[Batch]:

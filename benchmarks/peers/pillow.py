@@ -44,7 +44,7 @@ class ViewsOfImages(PillowImages):
         stacks = []
         for view in VIEWS:
             single = dataclasses.replace(self, size=view.size, scale=view.area)
-            images = [single.normalise(np.array(single.augment(image))) for _ in range(view.count)]
+            images = [single.normalize(np.array(single.augment(image))) for _ in range(view.count)]
             stacks.append(torch.stack(images))
         return stacks, label
 
@@ -58,8 +58,8 @@ class HeavyImages(PillowImages):
             image = apply_operation(image, name, value)
         return image
 
-    def normalise(self, pixels: np.ndarray) -> Tensor:
-        planes = super().normalise(pixels)
+    def normalize(self, pixels: np.ndarray) -> Tensor:
+        planes = super().normalize(pixels)
         rectangle = draw_erasing(self.size)
         if rectangle is not None:
             planes[:, rectangle[0], rectangle[1]] = 0

@@ -1,1 +1,1 @@
-"""What cuaug needs of the process and the machine: the compiled library, forks, memory, CPU limits, ranks."""
+"""The process and the machine: compiled library, forks, memory, CPU limits, ranks."""

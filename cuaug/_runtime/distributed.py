@@ -1,4 +1,4 @@
-"""Which process of how many this is, and which GPU is its own."""
+"""Rank, world size and GPU of this process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["check_rank", "own_gpu", "own_rank"]
 
 
 def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[int, int]:
-    """(rank, world size): as given, else torch.distributed's where it is initialised, else torchrun's, else (0, 1).
+    """(rank, world size): the arguments, else torch.distributed, else torchrun, else (0, 1).
 
     Raises:
-        LoaderError: one given without the other, no integers, or a rank outside of 0 ... world_size - 1.
+        LoaderError: one is given without the other, not an integer, or the rank is not in 0 ... world_size - 1.
     """
     if (rank is None) != (world_size is None):
         raise LoaderError(f"rank and world_size belong together: rank={rank}, world_size={world_size}")
@@ -33,31 +33,31 @@ def own_rank(rank: int | None = None, world_size: int | None = None) -> tuple[in
     except TypeError:
         raise LoaderError(f"rank and world_size are integers: {rank=}, {world_size=}") from None
     if not 0 <= rank < world_size:
-        raise LoaderError(f"rank is one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
+        raise LoaderError(f"rank must be one of 0 ... world_size - 1: rank={rank}, world_size={world_size}")
     return rank, world_size
 
 
 def check_rank(rank: int, world_size: int) -> None:
-    """Whether what `own_rank()` once found still holds.
+    """Checks that an earlier result of `own_rank()` still holds.
 
     Raises:
-        LoaderError: torch.distributed was initialised meanwhile, with another rank or size.
+        LoaderError: torch.distributed was initialized since, with another rank or size.
     """
-    if _initialized() and (rank, world_size) != (now := own_rank()):
+    if _initialized() and (rank, world_size) != (current := own_rank()):
         raise LoaderError(
-            f"this loader was made as rank {rank} of {world_size}, and torch.distributed was then initialised as rank "
-            f"{now[0]} of {now[1]}: make it afterwards, or give rank and world_size"
+            f"rank is {rank} of {world_size} for this Loader, but torch.distributed was initialized later with rank "
+            f"{current[0]} of {current[1]}: make the Loader afterwards, or pass rank and world_size"
         )
 
 
 def own_gpu() -> int:
-    """The number of this process's GPU: LOCAL_RANK where torchrun sets it, else torch's current device.
+    """Index of this process's GPU: torchrun's LOCAL_RANK, else torch's current device.
 
-    Where a launcher shows each process one GPU alone, that is number 0, whatever LOCAL_RANK is.
+    It is 0 where the process sees one GPU only.
 
     Raises:
-        DeviceError: LOCAL_RANK is not the number of a GPU.
-        LoaderError: it is no number at all.
+        DeviceError: LOCAL_RANK is not the index of a GPU.
+        LoaderError: LOCAL_RANK is not a number.
     """
     if "LOCAL_RANK" not in os.environ:
         return torch.cuda.current_device()
@@ -66,7 +66,7 @@ def own_gpu() -> int:
         return 0
     if not 0 <= local < count:
         raise DeviceError(
-            f"LOCAL_RANK is {local}, but there are {count} GPUs: start one process per GPU, or give device="
+            f"LOCAL_RANK is {local}, but there are {count} GPUs: start one process per GPU, or pass device="
         )
     return local
 
@@ -79,4 +79,4 @@ def _variable(name: str) -> int:
     try:
         return int(os.environ[name])
     except ValueError:
-        raise LoaderError(f"the environment variable {name} is an integer, not {os.environ[name]!r}") from None
+        raise LoaderError(f"the environment variable {name} must be an integer, not {os.environ[name]!r}") from None

@@ -1,72 +1,69 @@
-"""Locks that survive a fork.
+"""One registry of everything that a forked child must renew.
 
-`with` finds their `__enter__` and `__exit__` to be those of the lock inside, which run no Python: a Ctrl-C that came
-after a lock was taken, in a method of ours, would leave it taken for ever.
+A forked child has one thread. Locks that other threads held stay locked in it, and threads, file offsets and library
+handles belong to its parent. Modules register their state here; `os.register_at_fork` is called nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["ForkSafeLock", "ForkWaitsLock"]
+__all__ = ["fork_safe_lock", "hold_during_fork", "renew_after_fork"]
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_functions: list[Callable[[], object]] = []
+_methods: weakref.WeakKeyDictionary[Any, Callable[[Any], object]] = weakref.WeakKeyDictionary()
+_held_locks: list[Any] = []
 
 
-class ForkSafeLock:
-    """A lock that is free in a forked child: the thread that held it in the parent does not exist there.
+def fork_safe_lock() -> threading.Lock:
+    """A lock that is free in a forked child. The data that it guards must be usable in any state."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
 
-    What it guards must be usable however far that thread had come.
+
+def renew_after_fork(function: Callable[[], object]) -> None:
+    """Calls a function or bound method in each forked child; the owner of a method is held weakly."""
+    if inspect.ismethod(function):
+        _methods[function.__self__] = function.__func__
+    else:
+        _functions.append(function)
+
+
+def hold_during_fork(lock: Any) -> None:
+    """Makes each fork take an RLock first, so that a child never sees half of what the lock guards.
+
+    For module locks: the registry keeps the lock.
     """
-
-    def __init__(self) -> None:
-        self._renew()
-        _locks.add(weakref.ref(self, _locks.discard))  # not a WeakSet: see cuaug/_runtime/finalizers.py
-
-    def _renew(self) -> None:
-        self._lock = threading.Lock()
-
-    @property
-    def __enter__(self) -> Callable[[], bool]:
-        return self._lock.__enter__
-
-    @property
-    def __exit__(self) -> Callable[..., None]:
-        return self._lock.__exit__
+    _held_locks.append(lock)
 
 
-_locks: set[weakref.ref[ForkSafeLock]] = set()
+def _before() -> None:
+    for lock in _held_locks:
+        lock.acquire()
 
 
-def _renew_all() -> None:
-    for lock in _locks.copy():
-        if (living := lock()) is not None:
-            living._renew()
+def _after() -> None:
+    for lock in _held_locks:
+        with contextlib.suppress(RuntimeError):  # Ctrl-C ended the acquisition, and the fork went on
+            lock.release()
 
 
-os.register_at_fork(after_in_child=_renew_all)
+def _after_in_child() -> None:
+    _after()
+    for lock in list(_locks):
+        lock._at_fork_reinit()  # as the standard library does in `logging` and `concurrent.futures`
+    for function in _functions:
+        function()
+    for owner, method in list(_methods.items()):
+        method(owner)
 
 
-class ForkWaitsLock:
-    """A lock that a fork takes as well: what it guards is never half done in a child, where nobody would go on with it.
-
-    It lives as long as the process. The thread that holds it may take it again, and fork.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        os.register_at_fork(before=self._lock.acquire, after_in_parent=self._free, after_in_child=self._free)
-
-    def _free(self) -> None:
-        with contextlib.suppress(RuntimeError):  # a Ctrl-C ended the waiting, and the fork went on
-            self._lock.release()
-
-    @property
-    def __enter__(self) -> Callable[[], bool]:
-        return self._lock.__enter__
-
-    @property
-    def __exit__(self) -> Callable[..., None]:
-        return self._lock.__exit__
+os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

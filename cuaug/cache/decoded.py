@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.arguments import integer
 from cuaug.cache.device import DeviceImage, DeviceStore
 from cuaug.cache.disk import DiskStore
@@ -74,7 +74,7 @@ class DecodedCache:
         if limit_bytes is None and (on_device or directory is not None):
             where = "on the GPU" if on_device else f"in {directory!r}"
             raise LoaderError(f"limit_bytes is None: the cache {where} needs a limit in bytes")
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
         self._identity: dict[str, Any] = {}  # of the dataset it was last opened for
         self._store: MemoryStore | DiskStore | DeviceStore | None = None
         self.limit_bytes: int

@@ -26,6 +26,7 @@ import fcntl
 import json
 import logging
 import os
+import weakref
 import zlib
 from collections.abc import Iterator
 from struct import Struct
@@ -34,7 +35,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.finalizers import libc, when_gone
 from cuaug._runtime.trusted_files import Directory, UntrustedError
 from cuaug.cache.image_buffers import ImageBuffers
 from cuaug.cache.limits import CacheStats, differences
@@ -72,7 +72,7 @@ class DiskStore:
         self._is_full = self._is_disabled = self._has_warned = False
         try:
             self._directory = Directory(directory, make_mode=0o755)
-            when_gone(self, libc.close, self._directory.fd)
+            weakref.finalize(self, os.close, self._directory.fd).atexit = False  # threads may use it at exit
             self._read_only = self._has_access("pixels", os.R_OK) and not self._has_access("pixels", os.W_OK)
             with self._locked() as lock:
                 self._check_or_make({"version": VERSION, **identity}, lock)
@@ -98,7 +98,7 @@ class DiskStore:
     def _open(self, name: str) -> int:
         """Opens a file that stays open as long as any thread holds the store: its descriptor could be reused."""
         file = self._directory.open(name, os.O_RDONLY if self._read_only else os.O_RDWR)
-        when_gone(self, libc.close, file)
+        weakref.finalize(self, os.close, file).atexit = False  # threads may use it at exit
         return file
 
     @contextlib.contextmanager

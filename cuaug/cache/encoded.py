@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.cache.limits import CacheStats, differences, identity, release_reservation, set_limit
 from cuaug.errors import LoaderError
 
@@ -34,7 +34,7 @@ class EncodedCache:
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
         self._identity: dict[str, Any] | None = None
         self._source: object = None
         self._samples: dict[int, tuple[bytes, Any]] = {}

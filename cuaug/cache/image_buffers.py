@@ -8,7 +8,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.huge_pages import pages
 
 __all__ = ["ImageBuffers"]
@@ -28,7 +28,7 @@ class ImageBuffers:
 
     def __init__(self) -> None:
         self._lent: dict[int, deque[tuple[weakref.ref[NDArray[np.uint8]], memoryview]]] = {}
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
 
     def empty(self, size: int) -> NDArray[np.uint8]:
         """Returns an uninitialized (size,) uint8 array.

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from cuaug._runtime.cpu_limits import own_memory
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.arguments import integer
 
 __all__ = ["CacheStats", "differences", "format_bytes", "identity", "release_reservation", "set_limit"]
 
 # Default limits of the open caches, in bytes: memory that others must not claim.
 _reserved: dict[weakref.ref[Any], int] = {}
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _UNITS = ("bytes", "kB", "MB", "GB", "TB", "PB")
 
 

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.cache.limits import CacheStats
 
 __all__ = ["MemoryStore"]
@@ -34,7 +34,7 @@ class MemoryStore:
         self._bytes = 0
         self._free = np.empty(0, dtype=np.uint8)  # the rest of the last block
         self._views: dict[int, NDArray[np.uint8] | None] = {}
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
 
     def get(self, index: int) -> NDArray[np.uint8] | None:
         return self._views.get(index)

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cuaug._runtime.finalizers import libc
-from cuaug._runtime.fork import ForkWaitsLock
+from cuaug._runtime.fork import hold_during_fork, renew_after_fork
+from cuaug._runtime.libc import libc
 from cuaug.codec.messages import capture_stderr
 
 __all__ = [
@@ -33,8 +33,9 @@ __all__ = [
 ]
 
 _nvimgcodec: ModuleType | None = None
-import_lock = ForkWaitsLock()
+import_lock = threading.RLock()
 """Held while a library of nvImageCodec is loaded."""
+hold_during_fork(import_lock)  # a forked child could not finish its parent's import
 
 
 def nv() -> ModuleType:
@@ -140,8 +141,9 @@ def decoder_options(fancy_upsampling: bool) -> str:
     return f":fancy_upsampling={int(fancy_upsampling)}"
 
 
-# {(process, device): the success text}, because a trial takes long.
-_decodes: dict[tuple[int, int], str] = {}
+# {device: the success text}, because a trial takes long.
+_decodes: dict[int, str] = {}
+renew_after_fork(_decodes.clear)
 
 
 def gpu_decodes(device_id: int) -> tuple[bool, str]:
@@ -153,9 +155,8 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     Returns:
         (True, the decoder's name) or (False, the reason); the text is one line for the user.
     """
-    key = os.getpid(), device_id
-    if key in _decodes:
-        return True, _decodes[key]
+    if device_id in _decodes:
+        return True, _decodes[device_id]
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -172,8 +173,8 @@ def gpu_decodes(device_id: int) -> tuple[bool, str]:
     red, green = mean
     if red < 240 or green > 15:
         return False, f"device {device_id} decoded a red JPEG to red={red:.0f} green={green:.0f}"
-    _decodes[key] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
-    return True, _decodes[key]
+    _decodes[device_id] = f"nvImageCodec {nv().__version__} decodes JPEG on device {device_id}"
+    return True, _decodes[device_id]
 
 
 def engine_decodes(device_id: int) -> str:

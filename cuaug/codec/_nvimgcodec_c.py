@@ -7,7 +7,7 @@ it may create a CUDA context. This module loads the CPU decoders alone.
 from __future__ import annotations
 
 import ctypes
-import os
+import weakref
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.finalizers import when_gone
+from cuaug._runtime.fork import renew_after_fork
 from cuaug._runtime.native import address, library
 from cuaug.codec._nvimgcodec import decoder_options, import_lock, quiet_opencv
 from cuaug.codec.jpeg_crop import JpegIndex
@@ -47,7 +47,7 @@ FROM_FILE, FROM_CROP = 1, 2  # `Status` in kernels/jpeg/decode.h
 # For JPEG; for PNG and WebP.
 _EXTENSIONS = ("libjpeg_turbo_ext", "libopencv_ext")
 
-_loaded: tuple[int, int, int] | None = None  # process, codec handle, version
+_loaded: tuple[int, int] | None = None  # codec handle, version
 
 
 def load_codec() -> int:
@@ -58,18 +58,27 @@ def load_codec() -> int:
         DeviceError: another version, or an incomplete installation.
     """
     global _loaded
-    if _loaded is None or _loaded[0] != os.getpid():
+    if _loaded is None:
         with import_lock:
-            if _loaded is None or _loaded[0] != os.getpid():
-                _loaded = os.getpid(), *_load()
-    return _loaded[1]
+            if _loaded is None:
+                _loaded = _load()
+    return _loaded[0]
+
+
+def _forget() -> None:
+    """A forked child loads nvImageCodec anew: the codec's threads stay with the parent."""
+    global _loaded
+    _loaded = None
+
+
+renew_after_fork(_forget)
 
 
 def codec_version() -> str:
     """The version of nvImageCodec, for example '0.9.0'."""
     load_codec()
     assert _loaded is not None
-    version = _loaded[2]
+    version = _loaded[1]
     return f"{version // 1000}.{version // 100 % 10}.{version % 100}"
 
 
@@ -132,7 +141,7 @@ class NativeDecoder:
         self._handle = library.cuaug_decoder_new(load_codec(), decoder_options(fancy_upsampling).encode())
         if self._handle is None:
             raise DeviceError("nvImageCodec gives no decoder for the CPU: is there memory for it?")
-        when_gone(self, library.cuaug_decoder_delete, self._handle)
+        weakref.finalize(self, library.cuaug_decoder_delete, self._handle).atexit = False  # threads may use it at exit
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a decoder is memory of this process: it can be neither copied nor pickled")

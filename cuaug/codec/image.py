@@ -175,7 +175,7 @@ class DecodedImage:
     def __init__(self, array: NDArray[Any], *, max_pixels: int | None = None) -> None:
         if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3)):
             raise DecodeError(
-                f"a decoded image is a uint8 array (H, W, 3), (H, W, 1) or (H, W), not {array.dtype} {array.shape}"
+                f"a decoded image must be a uint8 array (H, W, 3), (H, W, 1) or (H, W), not {array.dtype} {array.shape}"
             )
         if array.size == 0:
             raise DecodeError(f"an array of shape {array.shape} holds no pixels")

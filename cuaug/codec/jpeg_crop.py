@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import weakref
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cuaug._runtime.finalizers import when_gone
 from cuaug._runtime.native import address, library
 from cuaug.codec.exif import Region, orient_region
 from cuaug.codec.sniff import swaps_axes
@@ -43,7 +43,7 @@ class JpegIndex:
 
     def __init__(self, limit_bytes: int, files: int = 1) -> None:
         self.handle = library.cuaug_jpeg_index_new(min(limit_bytes, sys.maxsize), files)
-        when_gone(self, library.cuaug_jpeg_index_delete, self.handle)
+        weakref.finalize(self, library.cuaug_jpeg_index_delete, self.handle).atexit = False  # still in use at exit
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a JpegIndex is memory of this process: it can be neither copied nor pickled")

@@ -1,1 +1,1 @@
-"""The subcommands of `cuaug`, one module each. `cli` parses arguments and imports a command when it runs."""
+"""The subcommands of `cuaug`, one module each; `cli` parses arguments and imports the command."""

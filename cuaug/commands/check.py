@@ -1,8 +1,8 @@
-"""`cuaug check`: reads and decodes every sample of a data set, and names the damaged ones.
+"""`cuaug check`: reads and decodes every sample of a data set, and lists the damaged ones.
 
-A child process does the work, because some damage ends a process: liblmdb fails an assertion, or reads beyond the end
-of a mapped file. The child announces each sample before it reads it. If it dies, the parent starts another one, which
-first checks the samples that were under way, one at a time, to find the one at fault, and then goes on behind them.
+A child process does the work, because some damage crashes a process: liblmdb fails an assertion, or reads beyond the
+end of a mapped file. The child reports each sample before reading it. If the child dies, the parent starts another one,
+which first checks the samples under way one by one, to find the faulty one, and then continues after them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS, check_bytes
 
 __all__ = ["check"]
 
-_MOST_CHILDREN = 50
-_OPENING = 30  # the time limit of opening, in those of a sample: indexes of shards may be made
+_MAX_CHILDREN = 50
+_OPENING = 30  # time limit for opening, in multiples of a sample's: opening may index shards
 _PROGRESS_SECONDS = 0.2
 
 
 def check(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
-    """The command: prints the damaged samples, and returns the exit status."""
+    """Prints the damaged samples and returns the exit status."""
     report = _Report(out, errors)
     try:
         with open(options.csv or os.devnull, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
@@ -86,10 +86,10 @@ class _Report:
 
 
 def _check_all(options: argparse.Namespace, report: _Report) -> bool:
-    """Runs children until all samples are checked; False if they cannot be."""
+    """Runs children until all samples are checked; False if that fails."""
     alone: list[int] = []
     begin, unexplained = 0, ""
-    for _ in range(_MOST_CHILDREN):
+    for _ in range(_MAX_CHILDREN):
         threads = options.threads or allowed_cpus()[0]
         request = {"paths": options.paths, "decode": options.decode, "threads": threads, "alone": alone, "begin": begin}
         under_way: dict[int, str] = {}
@@ -112,11 +112,11 @@ def _check_all(options: argparse.Namespace, report: _Report) -> bool:
                     death = event[0]
         if death is None:
             if unexplained:
-                report.message(f"{unexplained}, and none of them did so alone")
+                report.message(f"{unexplained}, but none of them does so alone")
             return not unexplained
         if not under_way:
-            what = ", ".join(options.paths) if report.samples else f"opening {', '.join(options.paths)}"
-            report.message(f"{what} {death}")
+            subject = ", ".join(options.paths) if report.samples else f"opening {', '.join(options.paths)}"
+            report.message(f"{subject} {death}")
             return False
         if len(under_way) == 1:
             ((index, path),) = under_way.items()
@@ -127,18 +127,18 @@ def _check_all(options: argparse.Namespace, report: _Report) -> bool:
             alone = sorted(under_way)
             unexplained = f"one of the samples {', '.join(map(str, alone))} {death}"
             report.message(f"{unexplained}: checking each alone")
-    report.message(f"gave up, since {_MOST_CHILDREN} processes have ended")
+    report.message(f"gave up after {_MAX_CHILDREN} crashed processes")
     return False
 
 
 def _events(request: dict[str, Any], timeout: float) -> Generator[list[Any], None, None]:
-    """What a child tells; ["death", how] at last unless it finishes."""
-    # Not `-m`: the working folder, which comes first on the path then, may be the data set's.
+    """The events of a child; the last one is ["death", cause] if it crashes."""
+    # Not `-m`: it puts the working folder, perhaps the data set's, first on the path.
     program = f"import sys; sys.path[:] = {sys.path!r}; from cuaug.commands.check import _child; _child()"
     child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
     assert child.stdin is not None and child.stdout is not None
     try:
-        with contextlib.suppress(BrokenPipeError):  # it has died: its exit status tells
+        with contextlib.suppress(BrokenPipeError):  # it has died; its exit status follows
             child.stdin.write(json.dumps(request).encode())
             child.stdin.close()
         text, limit = b"", _OPENING * timeout
@@ -146,14 +146,14 @@ def _events(request: dict[str, Any], timeout: float) -> Generator[list[Any], Non
             if not select.select([child.stdout], [], [], limit)[0]:
                 yield ["death", f"takes longer than {limit:g} seconds"]
                 return
-            part = os.read(child.stdout.fileno(), 1 << 16)
-            *lines, text = (text + part).split(b"\n")
+            chunk = os.read(child.stdout.fileno(), 1 << 16)
+            *lines, text = (text + chunk).split(b"\n")
             for event in map(json.loads, lines):
                 if event[0] == "finished":
                     return
                 limit = timeout
                 yield event
-            if not part:
+            if not chunk:
                 status = child.wait()
                 ended = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
                 yield ["death", f"ends the process {ended}"]
@@ -168,29 +168,29 @@ def _events(request: dict[str, Any], timeout: float) -> Generator[list[Any], Non
 
 
 def _child() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent has the traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent prints the traceback
     request = json.load(sys.stdin)
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print belongs elsewhere
+    os.dup2(2, 1)  # keeps the output of libraries out of the channel
     lock = threading.Lock()
 
-    def tell(*event: Any) -> None:
+    def send(*event: Any) -> None:
         channel.write(json.dumps(event) + "\n")
         channel.flush()
 
     try:
-        _check_samples(request, tell, lock)
-        tell("finished")
+        _check_samples(request, send, lock)
+        send("finished")
     except (CuaugError, OSError) as error:
-        tell("failed", str(error))
+        send("failed", str(error))
 
 
-def _check_samples(request: dict[str, Any], tell: Any, lock: threading.Lock) -> None:
+def _check_samples(request: dict[str, Any], send: Any, lock: threading.Lock) -> None:
     from cuaug.codec import CpuDecoder
     from cuaug.commands.profile import open_paths
 
     source: Any = open_paths(request["paths"])
-    tell("opened", len(source))
+    send("opened", len(source))
 
     def run(indices: Iterator[int]) -> None:
         decoder = CpuDecoder() if request["decode"] else None
@@ -200,20 +200,20 @@ def _check_samples(request: dict[str, Any], tell: Any, lock: threading.Lock) -> 
                 if index is None:
                     return
                 path = source.path(index)
-                tell("begin", index, path)
+                send("begin", index, path)
             cause = _cause(source, index, decoder)
             with lock:
-                tell("done", index, path, cause)
+                send("done", index, path, cause)
 
     run(iter(request["alone"]))
     following = iter(range(request["begin"], len(source)))
     with ThreadPoolExecutor(request["threads"]) as pool:
-        for each in [pool.submit(run, following) for _ in range(request["threads"])]:
-            each.result()
+        for future in [pool.submit(run, following) for _ in range(request["threads"])]:
+            future.result()
 
 
 def _cause(source: Any, index: int, decoder: Any) -> str | None:
-    """What is wrong with a sample; None if it is sound."""
+    """The damage of a sample; None if it has none."""
     from cuaug.codec import DecodedImage, read_header
     from cuaug.sources import optional_method
     from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
@@ -235,6 +235,6 @@ def _cause(source: Any, index: int, decoder: Any) -> str | None:
         if is_fd_limit_error(error):
             raise
         return error_reason(error)
-    except Exception as error:  # of a source or a decoder: the others are checked all the same
+    except Exception as error:  # from a source or decoder: go on with the other samples
         return f"{type(error).__name__}: {error}"
     return None

@@ -1,4 +1,4 @@
-"""What a chain does, seen: `cuaug preview` shows pictures beside what successive draws make of them."""
+"""`cuaug preview`: a grid of images and random results of a chain of transforms."""
 
 from __future__ import annotations
 
@@ -25,53 +25,52 @@ from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources.files import EXTENSIONS, images_below
 
-__all__ = ["Cell", "chain_of", "draw", "grid", "preview", "shown"]
+__all__ = ["Cell", "chain_of", "draw", "grid", "preview", "to_image"]
 
-_BACKGROUND = (119, 119, 119)  # half of white's lightness
+_BACKGROUND = (119, 119, 119)  # half the lightness of white
 _GAP = 6
-_ABREAST = 5  # FiveCrop's results; TenCrop's second five are the mirrored ones
-_MOST_ROWS = 64  # more make a picture that nothing shows, of hundreds of megabytes
+_VIEWS_PER_ROW = 5  # FiveCrop's views; TenCrop's second five are mirrored
+_MAX_ROWS = 64  # more rows make an image of hundreds of megabytes that no viewer opens
 _HALF_A_LEVEL = 0.5 / 255.0
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One picture of a grid, and the words under it."""
+    """One image of a grid and its caption."""
 
-    picture: Image.Image
+    image: Image.Image
     caption: str = ""
 
 
 def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
-    """The command: writes the grid, and returns the exit status. What is wrong is said in one line on `errors`.
+    """Writes the grid and returns the exit status; errors are one line on `errors`.
 
-    Of more than 64 pictures it has 64, from throughout.
+    The grid has at most 64 images, evenly chosen.
     """
     try:
         chain = chain_of(options.transforms)
-        paths = _pictures(options.images)
-        some = paths if len(paths) <= _MOST_ROWS else [paths[i * len(paths) // _MOST_ROWS] for i in range(_MOST_ROWS)]
+        paths = _image_paths(options.images)
+        shown = paths if len(paths) <= _MAX_ROWS else [paths[i * len(paths) // _MAX_ROWS] for i in range(_MAX_ROWS)]
         rows = [
-            _row(path, number, chain, options.columns, options.seed, options.side) for number, path in enumerate(some)
+            _row(path, number, chain, options.columns, options.seed, options.side) for number, path in enumerate(shown)
         ]
-        picture = grid(rows, options.side)
-        picture.save(options.output)
-    except (CuaugError, OSError, ValueError) as error:  # ValueError: a name from which Pillow tells no format
+        grid(rows, options.side).save(options.output)
+    except (CuaugError, OSError, ValueError) as error:  # ValueError: Pillow knows no format for this file name
         print(f"cuaug preview: {error}", file=errors)
         return 1
-    left_out = "" if some is paths else f", of {len(paths)} evenly chosen"
-    print(f"{options.output}: {len(rows)} x {options.columns + 1} pictures{left_out}", file=out)
+    selection = "" if shown is paths else f", evenly chosen from {len(paths)}"
+    print(f"{options.output}: {len(rows)} x {options.columns + 1} images{selection}", file=out)
     return 0
 
 
-def _pictures(given: Sequence[str]) -> list[str]:
-    """The paths, and for a folder all pictures below it.
+def _image_paths(arguments: Sequence[str]) -> list[str]:
+    """The paths, and all images below each folder.
 
     Raises:
-        LoaderError: there is none below a folder.
+        LoaderError: a folder has no image.
     """
     paths: list[str] = []
-    for path in given:
+    for path in arguments:
         found = images_below(path) if os.path.isdir(path) else [path]
         if not found:
             raise LoaderError(f"folder {path!r} holds no {', '.join(EXTENSIONS)} file")
@@ -80,31 +79,31 @@ def _pictures(given: Sequence[str]) -> list[str]:
 
 
 def chain_of(text: str) -> T.Compose:
-    """The chain that a Python file defines as `transforms`, or that an expression makes. Their code is run.
+    """The chain from a Python file that defines `transforms`, or from an expression. Runs their code.
 
-    An expression sees `T` (cuaug.transforms), `cuaug`, `math` and `torch`.
+    An expression may use `T` (cuaug.transforms), `cuaug`, `math` and `torch`.
 
     Raises:
-        TransformError: says which of the two it was taken for, and what was wrong.
+        TransformError: the code fails or makes no chain.
     """
     is_file = text.endswith(".py") or os.path.isfile(text)
-    what = f"--transforms {text}" if is_file else f"--transforms {text!r}"
+    argument = f"--transforms {text}" if is_file else f"--transforms {text!r}"
     try:
         value = _from_file(text) if is_file else _from_expression(text)
     except TransformError as error:
-        raise TransformError(f"{what}: {error}") from error
+        raise TransformError(f"{argument}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise TransformError(f"{what}: {_place(error, text)}{type(error).__name__}: {error}") from error
+        raise TransformError(f"{argument}: {_line_number(error, text)}{type(error).__name__}: {error}") from error
     try:
         return T.Compose([value] if isinstance(value, T.Transform) else value)
     except TransformError as error:
-        raise TransformError(f"{what}: {error}") from error
+        raise TransformError(f"{argument}: {error}") from error
 
 
 def _from_file(path: str) -> Any:
     names = runpy.run_path(path)
     if "transforms" not in names:
-        raise TransformError("the file defines no `transforms`: a transform, or a list of them")
+        raise TransformError("the file must define `transforms`, a transform or a list of transforms")
     return names["transforms"]
 
 
@@ -112,28 +111,28 @@ def _from_expression(text: str) -> Any:
     return eval(text.strip(), {"T": T, "cuaug": cuaug, "math": math, "torch": torch})
 
 
-def _place(error: BaseException, path: str) -> str:
-    """Where in the file an exception was raised; a SyntaxError says it itself."""
+def _line_number(error: BaseException, path: str) -> str:
+    """The line of the file that raised; a SyntaxError names its line itself."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return f"line {lines[-1]}: " if lines else ""
 
 
 def _row(path: str, number: int, chain: T.Compose, columns: int, seed: int, side: int) -> list[Cell]:
-    """The picture of a file and its draws, no larger than they are shown: memory holds no more."""
-    pixels = _decoded(path)
+    """A file's image and its results, shrunk at once to their shown size to save memory."""
+    pixels = _decode(path)
     name = Path(path).name.encode("ascii", "replace").decode()
     cells = [Cell(Image.fromarray(pixels), f"{name} {pixels.shape[1]} x {pixels.shape[0]}")]
     try:
         for result in draw(pixels, chain, columns, seed=seed, number=number):
-            picture, note = shown(result, chain)
-            cells.append(Cell(picture, f"{picture.width} x {picture.height} {note}".rstrip()))
+            image, note = to_image(result, chain)
+            cells.append(Cell(image, f"{image.width} x {image.height} {note}".rstrip()))
     except TransformError as error:
         raise TransformError(f"{path}: {error}") from error
-    return [Cell(_fitted(cell.picture, side), cell.caption) for cell in cells]
+    return [Cell(_shrink(cell.image, side), cell.caption) for cell in cells]
 
 
-def _decoded(path: str) -> NDArray[np.uint8]:
-    """(H, W, 3), as the loader sees the file."""
+def _decode(path: str) -> NDArray[np.uint8]:
+    """(H, W, 3), decoded as by a loader."""
     data, decoder = Path(path).read_bytes(), CpuDecoder()
     try:
         return decoder.decode(read_header(data)).copy()
@@ -144,50 +143,49 @@ def _decoded(path: str) -> NDArray[np.uint8]:
 
 
 def draw(pixels: NDArray[Any], chain: T.Compose, count: int, *, seed: int = 0, number: int = 0) -> Iterator[Any]:
-    """`count` draws of an image, (H, W, 3): the same ones for a seed and number, however many are taken."""
+    """`count` results of a chain for an image (H, W, 3), a function of the seed and number."""
     generator = torch.Generator().manual_seed(hash_seed(seed, number))
     seeded = T.Compose(chain.transforms, generator=generator)
-    if chain.partners:  # of a batch of one, which it mixes with itself
-        return (_only(seeded(pixels[None])) for _ in range(count))
+    if chain.partners:  # a batch of one, which is mixed with itself
+        return (_first(seeded(pixels[None])) for _ in range(count))
     return (seeded(pixels) for _ in range(count))
 
 
-def _only(batch: Any) -> Any:
-    """What became of the one image of a batch; the batch may be a tuple, with views in several sizes."""
+def _first(batch: Any) -> Any:
+    """The one image of a batch; a tuple where views have several sizes."""
     return tuple(stack[0] for stack in batch) if isinstance(batch, tuple) else batch[0]
 
 
-def shown(result: NDArray[Any], chain: T.Transform) -> tuple[Image.Image, str]:
-    """A picture of what a chain makes of one image, and what had to be done to show it.
+def to_image(result: NDArray[Any], chain: T.Transform) -> tuple[Image.Image, str]:
+    """A result of a chain as a PIL image, and a note on changed values.
 
-    The result is (H, W, C), or (V, H, W, C) for chains that make several of one, which are put side by side; or a tuple
-    of these for those that make them in several sizes, one below the other.
-    Where all samples pass a `Normalize`, the last one is undone, and values saturate at black and white then. Other
-    floats that lie beyond [0, 1] are stretched to it.
+    The result is (H, W, C), or (V, H, W, C) with views, which are placed side by side; or a tuple of these with views
+    of several sizes, placed one below the other. If all samples pass a `Normalize`, the last one is undone and values
+    are clipped to [0, 1]. Otherwise floats beyond [0, 1] are stretched to that range.
     """
     if isinstance(result, tuple):  # views of several sizes
-        pictures, notes = zip(*(shown(views, chain) for views in result), strict=True)
-        widths, heights = zip(*(picture.size for picture in pictures), strict=True)
-        together = Image.new("RGB", (max(widths), sum(heights)))
-        for picture, top in zip(pictures, itertools.accumulate(heights[:-1], initial=0), strict=True):
-            together.paste(picture, (0, top))
-        return together, notes[0]
+        images, notes = zip(*(to_image(views, chain) for views in result), strict=True)
+        widths, heights = zip(*(image.size for image in images), strict=True)
+        column = Image.new("RGB", (max(widths), sum(heights)))
+        for image, top in zip(images, itertools.accumulate(heights[:-1], initial=0), strict=True):
+            column.paste(image, (0, top))
+        return column, notes[0]
     if isinstance(result, np.ndarray) and result.ndim == 4:
         views = list(result)
-        result = np.vstack([np.hstack(views[i : i + _ABREAST]) for i in range(0, len(views), _ABREAST)])
+        result = np.vstack([np.hstack(views[i : i + _VIEWS_PER_ROW]) for i in range(0, len(views), _VIEWS_PER_ROW)])
     if not isinstance(result, np.ndarray) or result.ndim != 3 or result.shape[-1] not in (1, 3):
-        what = f"an array of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
-        raise TransformError(f"the chain makes no picture of (H, W, 1 or 3) but {what}")
+        kind = f"an array of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
+        raise TransformError(f"the chain returns {kind}, not an image (H, W, 1 or 3)")
     note = ""
     if result.dtype != np.uint8:
         values, last = result.astype(np.float64), _last_normalize(chain)
-        undone = last is not None and len(last.mean) in (1, values.shape[-1])
-        if last is not None and undone:
+        is_undone = last is not None and len(last.mean) in (1, values.shape[-1])
+        if last is not None and is_undone:
             values = values * last.std + last.mean
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         if low < -_HALF_A_LEVEL or high > 1.0 + _HALF_A_LEVEL:
-            note = f"{'cut' if undone else 'stretched'} from {_short(low)} ... {_short(high)}"
-            values = values if undone else (values - low) / (high - low or 1.0)
+            note = f"{'clipped' if is_undone else 'stretched'} from {_short(low)} ... {_short(high)}"
+            values = values if is_undone else (values - low) / (high - low or 1.0)
         result = np.rint(np.nan_to_num(values).clip(0.0, 1.0) * 255.0).astype(np.uint8)
     return Image.fromarray(np.repeat(result, 3 // result.shape[-1], axis=-1)), note
 
@@ -197,43 +195,43 @@ def _short(value: float) -> str:
 
 
 def _last_normalize(chain: T.Transform) -> T.Normalize | None:
-    """The last one that all samples pass through."""
+    """The last `Normalize` that all samples pass."""
     if isinstance(chain, T.Compose):
         return next(filter(None, map(_last_normalize, reversed(chain.transforms))), None)
     return chain if isinstance(chain, T.Normalize) else None
 
 
-def _fitted(picture: Image.Image, side: int) -> Image.Image:
-    """Shrunk to at most `side` pixels either way; never enlarged."""
-    part = min(1.0, side / max(picture.size))
-    size = (max(1, round(picture.width * part)), max(1, round(picture.height * part)))
-    return picture if part == 1.0 else picture.resize(size, Image.Resampling.LANCZOS)
+def _shrink(image: Image.Image, side: int) -> Image.Image:
+    """Shrinks an image to at most `side` pixels in height and width."""
+    scale = min(1.0, side / max(image.size))
+    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+    return image if scale == 1.0 else image.resize(size, Image.Resampling.LANCZOS)
 
 
 def grid(rows: Sequence[Sequence[Cell]], side: int) -> Image.Image:
-    """The cells in columns of `side` pixels, each row as high as its highest picture, on neutral gray."""
-    rows = [[Cell(_fitted(cell.picture, side), cell.caption) for cell in row] for row in rows]
+    """Cells in columns of `side` pixels on gray; each row is as high as its highest image."""
+    rows = [[Cell(_shrink(cell.image, side), cell.caption) for cell in row] for row in rows]
     font = ImageFont.load_default()
-    texts = [[_wrapped(cell.caption, font, side) for cell in row] for row in rows]
-    line = sum(font.getmetrics()) if isinstance(font, ImageFont.FreeTypeFont) else 11
-    heights = [max(cell.picture.height for cell in row) for row in rows]
-    below = [max(len(lines) for lines in row) * line for row in texts]
+    texts = [[_wrap(cell.caption, font, side) for cell in row] for row in rows]
+    line_height = sum(font.getmetrics()) if isinstance(font, ImageFont.FreeTypeFont) else 11
+    heights = [max(cell.image.height for cell in row) for row in rows]
+    caption_heights = [max(len(lines) for lines in row) * line_height for row in texts]
     width = _GAP + max(map(len, rows)) * (side + _GAP)
-    whole = Image.new("RGB", (width, _GAP + sum(heights) + sum(below) + _GAP * len(rows)), _BACKGROUND)
-    pen, top = ImageDraw.Draw(whole), _GAP
-    for row, lines, height, words in zip(rows, texts, heights, below, strict=True):
+    canvas = Image.new("RGB", (width, _GAP + sum(heights) + sum(caption_heights) + _GAP * len(rows)), _BACKGROUND)
+    pen, top = ImageDraw.Draw(canvas), _GAP
+    for row, captions, height, caption_height in zip(rows, texts, heights, caption_heights, strict=True):
         for i, cell in enumerate(row):
             left = _GAP + i * (side + _GAP)
-            picture = cell.picture
-            whole.paste(picture, (left + (side - picture.width) // 2, top + (height - picture.height) // 2))
-            for k, text in enumerate(lines[i]):
-                pen.text((left, top + height + k * line), text, fill="white", font=font)
-        top += height + words + _GAP
-    return whole
+            image = cell.image
+            canvas.paste(image, (left + (side - image.width) // 2, top + (height - image.height) // 2))
+            for k, text in enumerate(captions[i]):
+                pen.text((left, top + height + k * line_height), text, fill="white", font=font)
+        top += height + caption_height + _GAP
+    return canvas
 
 
-def _wrapped(text: str, font: Any, width: int) -> list[str]:
-    """Lines of whole words, each at most `width` pixels wide where its words are."""
+def _wrap(text: str, font: Any, width: int) -> list[str]:
+    """Lines of whole words, at most `width` pixels wide unless one word is wider."""
     lines: list[str] = []
     for word in text.split():
         if lines and font.getlength(f"{lines[-1]} {word}") <= width:

@@ -1,4 +1,4 @@
-"""Where a loader's time goes, from the command line: `cuaug profile`."""
+"""`cuaug profile`: throughput of a loader, and the time of each stage."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["open_paths", "profile"]
 
 
 def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
-    """The command: prints the table, and returns the exit status. What is wrong is said in one line on `errors`."""
+    """Prints the profile and returns the exit status; errors are one line on `errors`."""
     try:
         source = open_paths(options.files)
-        # One epoch, however few the files are: beginning many short ones would be most of what is measured.
+        # One epoch, however few the files: the starts of many short ones would dominate the measurement.
         samples = RandomSampler(range(len(source)), num_samples=options.batches * options.batch_size)
         with Loader(
             source,
@@ -32,15 +32,15 @@ def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
             threads=options.threads,
             prefetch=options.prefetch,
         ) as loader:
-            next(iter(loader))  # decoders are opened
-            with loader.profile() as taken:
+            next(iter(loader))  # warm-up: opens decoders
+            with loader.profile() as measured:
                 for _ in loader:
                     pass
-        print(taken, file=out)
+        print(measured, file=out)
         if options.html:
-            taken.export_html(options.html)
+            measured.export_html(options.html)
         if options.trace:
-            taken.export_chrome_trace(options.trace)
+            measured.export_chrome_trace(options.trace)
     except (CuaugError, OSError) as error:
         print(f"cuaug profile: {error}", file=errors)
         return 1
@@ -48,11 +48,11 @@ def profile(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
 
 
 def open_paths(paths: list[str]) -> Source:
-    """The source of what a command is given: pictures, or one folder, list file, tar, ...
+    """The source for a command's paths: image files, or one folder, list file, tar, ...
 
     Raises:
-        LoaderError: there is nothing such.
+        LoaderError: a path does not exist or is not supported.
     """
-    one = paths[0]
-    is_picture = one.lower().endswith(EXTENSIONS) and not os.path.isdir(one)
-    return open_source(one if len(paths) == 1 and not is_picture else paths)
+    first = paths[0]
+    is_image = first.lower().endswith(EXTENSIONS) and not os.path.isdir(first)
+    return open_source(first if len(paths) == 1 and not is_image else paths)

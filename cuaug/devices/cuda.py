@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug._runtime.native import address, library
 from cuaug.devices import nvrtc
 from cuaug.errors import DeviceError
@@ -76,7 +76,7 @@ class Kernels(NamedTuple):
 
 # By device index. Entries are never replaced: unloading a module would unload kernels that are still queued.
 _kernels: dict[int, Kernels] = {}
-_kernels_lock = ForkSafeLock()
+_kernels_lock = fork_safe_lock()
 
 
 def kernels(device_index: int) -> Kernels:

@@ -6,14 +6,14 @@ for a graph capture, may get the stream that a loader decodes on.
 
 from __future__ import annotations
 
-import torch
+import weakref
 
-from cuaug._runtime.finalizers import Gone, when_gone
+import torch
 
 __all__ = ["acquire"]
 
 # By device index. Streams are never destroyed: torch's allocator keeps memory by the stream that used it.
-_unused: dict[int, list[Gone]] = {}
+_unused: dict[int, list[int]] = {}
 
 
 def acquire(device: torch.device) -> torch.cuda.ExternalStream:
@@ -26,11 +26,11 @@ def acquire(device: torch.device) -> torch.cuda.ExternalStream:
     assert device.index is not None
     unused = _unused.setdefault(device.index, [])
     try:
-        handle = unused.pop().number
+        handle = unused.pop()
     except IndexError:
         handle = _create(device.index)
     stream = torch.cuda.ExternalStream(handle, device=device)
-    when_gone(stream, unused.append, handle)
+    weakref.finalize(stream, unused.append, handle).atexit = False
     return stream
 
 

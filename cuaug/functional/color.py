@@ -118,7 +118,7 @@ def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
 
     def write(plan: Plan) -> None:
         if sorted(order) != list(range(plan.channels)):
-            raise TransformError(f"permutation is an order of 0 ... {plan.channels - 1}, not {permutation!r}")
+            raise TransformError(f"permutation must be an order of 0 ... {plan.channels - 1}, not {permutation!r}")
         if plan.channels == 3:
             plan.append(operations.permutation(len(plan), order))
 

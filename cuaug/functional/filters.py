@@ -51,7 +51,7 @@ def gaussian_blur(
     sizes = GaussianBlur(kernel_size).kernel_size
     sigmas = [0.15 * size + 0.35 for size in sizes] if sigma is None else list(arguments.numbers(sigma, float))
     if len(sigmas) not in (1, 2) or not all(0.0 < value < float("inf") for value in sigmas):
-        raise TransformError(f"sigma is a number above 0, or (x, y) of two, not {sigma!r}")
+        raise TransformError(f"sigma must be a number above 0, or (x, y) of two, not {sigma!r}")
     across, down = (blur.gaussian_weights(size, value)[0] for size, value in zip(sizes, (sigmas * 2)[:2], strict=True))
     return apply(image, lambda plan: plan.convolve(down, across))
 
@@ -77,7 +77,7 @@ def motion_blur(
         "direction": arguments.number("direction", direction, -1, 1),
     }
     if params["size"] % 2 == 0:
-        raise TransformError(f"kernel_size is an odd number, not {kernel_size!r}")
+        raise TransformError(f"kernel_size must be an odd number, not {kernel_size!r}")
     transform = MotionBlur(kernel_size, (angle, angle), (direction, direction), padding_mode, interpolation)
 
     def write(plan: Plan) -> None:
@@ -90,7 +90,7 @@ def median_blur(image: ImageT, kernel_size: int) -> ImageT:
     """Takes medians of each channel over a square of 3, 5 or 7 pixels a side."""
     size = arguments.integer("kernel_size", kernel_size)
     if size not in MEDIAN_SIZES:
-        raise TransformError(f"kernel_size is one of 3, 5 and 7, not {kernel_size!r}")
+        raise TransformError(f"kernel_size must be one of 3, 5 and 7, not {kernel_size!r}")
     return apply(image, lambda plan: plan.median(size))
 
 

@@ -224,7 +224,9 @@ def perspective(
         corners = {name: arguments.array(name, points, (4, 2))[None] for name, points in named.items()}
         for name, points in corners.items():
             if not matrices.is_regular(points).all():
-                raise TransformError(f"{name} are four (x, y), no three of them on a line, not {points[0].tolist()}")
+                raise TransformError(
+                    f"{name} must be four (x, y), no three of them on a line, not {points[0].tolist()}"
+                )
         matrix = matrices.perspective(*corners.values())[0]
     warp_options = Warp(interpolation, fill, padding_mode).warp_options
     return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, **warp_options))
@@ -249,7 +251,7 @@ def elastic(
     def write(plan: Plan) -> None:
         heights, widths = plan.sizes
         if moves.shape not in [(n, heights[0], widths[0], 2) for n in (1, len(plan))]:
-            raise TransformError(f"displacement is (1, {heights[0]}, {widths[0]}, 2) here, not {moves.shape}")
+            raise TransformError(f"displacement must be (1, {heights[0]}, {widths[0]}, 2) here, not {moves.shape}")
         # Nodes half a pixel apart: every other one is the centre of a pixel, and only centres are sampled.
         nodes = [np.arange(2 * int(size[0]) + 1) // 2 for size in plan.sizes]
         rows, columns = (np.minimum(own, own[-1] - 1) for own in nodes)

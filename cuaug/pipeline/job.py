@@ -15,7 +15,6 @@ state.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -70,7 +69,6 @@ class Job:
         self._batch: Batch | None = None
         self._failure: BaseException | None = None
         self._cancelled = False
-        self._process = os.getpid()
         # Receives None when the job ends. Unlike Event.wait, `get` leaves no lock behind at a Ctrl-C.
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -106,11 +104,9 @@ class Job:
         """Waits until the job ends.
 
         Raises:
-            LoaderError: the loader is closed; the process was forked since `start`; or a thread has spent more than
+            LoaderError: the loader is closed; this process is a forked child; or a thread has spent more than
                 `timeout_seconds` of this wait on one sample or on finishing the batch.
         """
-        if self._process != os.getpid():
-            raise LoaderError("the iteration began before the process was forked: begin a new iteration")
         self._workers.check()
         watchdogs: list[Iterator[None]] = []
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from cuaug._runtime.finalizers import release_freed_memory
+from cuaug._runtime.libc import release_freed_memory
 from cuaug.codec import MessageLog
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.job import Job

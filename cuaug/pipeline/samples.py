@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cuaug.batch import Batch, none_of
+from cuaug.batch import Batch, empty_labels
 from cuaug.pipeline.config import BatchConfig
 from cuaug.pipeline.planning import size_mismatch
 from cuaug.plan import Layout, Trace
@@ -100,7 +100,7 @@ class _PlanTrace(NamedTuple):
 
 
 class Samples:
-    """The samples of one rank slice, followed by the partners that batch transforms need.
+    """The samples of one rank slice, with_next by the partners that batch transforms need.
 
     Args:
         partners: number of partners, the next samples in epoch order.
@@ -117,7 +117,7 @@ class Samples:
     def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:
         self.epoch = epoch
         self.own = len(rank_slice.positions)
-        self.order_positions = epoch.followed(rank_slice.positions, partners)
+        self.order_positions = epoch.with_next(rank_slice.positions, partners)
         self.indices = epoch.indices[self.order_positions]
         self.keys = epoch.keys(self.order_positions)
         self.valid = np.concatenate([rank_slice.valid, np.zeros(partners, dtype=bool)])
@@ -174,7 +174,7 @@ class Samples:
         collated = config.collate(labels[: max(len(positions), 1)])
         return Batch(
             images.first(len(positions)).batch_images,
-            collated if len(positions) else none_of(collated),
+            collated if len(positions) else empty_labels(collated),
             torch.from_numpy(self.indices[positions]),
             torch.from_numpy(self.valid[positions]),
             self.epoch.number,

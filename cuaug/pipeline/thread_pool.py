@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import heapq
 import itertools
-import os
 import queue
 import threading
 import time
@@ -14,9 +13,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
-from cuaug._runtime.finalizers import libc
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug._runtime.intraop import disable_intraop_threads
+from cuaug._runtime.libc import libc
 from cuaug._runtime.native import library
 from cuaug.errors import LoaderError
 from cuaug.profiling.recorder import Clock
@@ -33,6 +32,9 @@ POLL_SECONDS = 0.25
 _CLOSE_SECONDS = 2.0
 _CLOSE_SECONDS_FOR_READS = 1.0
 
+_CLOSED = "the loader is closed"
+_FORKED = "this Loader belongs to another process, of which this one is a fork: make a new one"
+
 _at_exit = False
 
 
@@ -40,16 +42,20 @@ class ThreadPool:
     """A thread pool with priorities.
 
     Tasks with a lower `priority` run first, tasks of the same priority in order. A task catches its own exceptions.
-    Threads start with the first task; a forked child starts its own. They are named name-0, name-1 and so on.
+    Threads start with the first task. A forked child refuses all tasks. Threads are named name-0, name-1 and so on.
     """
 
     def __init__(self, threads: int, name: str = "cuaug-worker") -> None:
         self.threads = threads
         self._name = name
         self._workers: _Workers | None = None
-        self._closed = False
-        self._lock = ForkSafeLock()
+        self._closed = ""  # why the pool takes no more tasks
+        self._lock = fork_safe_lock()
         self._clocks: dict[int, Clock] = {}
+        renew_after_fork(self._refuse)
+
+    def _refuse(self) -> None:
+        self._closed, self._workers = _FORKED, None
 
     def track(self, clock: Clock) -> None:
         """Sets the calling thread's clock, until the end of its task."""
@@ -63,14 +69,14 @@ class ThreadPool:
     def stopping(self) -> bool:
         """Whether running tasks should end early."""
         workers = self._workers
-        return self._closed or (workers is not None and workers.stopping)
+        return bool(self._closed) or (workers is not None and workers.stopping)
 
     def check(self) -> None:
         """Raises a LoaderError if the pool is closed; at the interpreter's exit only in the main thread."""
         if not self._closed:
             _block_at_exit()
         if self.stopping:
-            raise LoaderError("the loader is closed")
+            raise LoaderError(self._closed or _CLOSED)
 
     def watchdog(self, batch: int, timeout_seconds: float, name: Callable[[Sequence[int]], str]) -> Iterator[None]:
         """Raises a LoaderError if a sample of this batch is stuck, or if every thread is stuck in other batches.
@@ -106,12 +112,11 @@ class ThreadPool:
         try:
             with self._lock:
                 if self._closed:
-                    raise LoaderError("the loader is closed")
+                    raise LoaderError(self._closed)
                 workers = self._workers
-                if workers is None or workers.process != os.getpid():
-                    self._clocks.clear()
+                if workers is None:
                     workers = self._workers = _Workers(self._clocks)
-                    workers.pool = weakref.ref(self, workers.wakeups.put)
+                    weakref.finalize(self, workers.stop).atexit = False  # `_stop_all` ends threads at exit
                 workers.start(self.threads, self._name)
                 workers.put(task, priority)
         except RuntimeError as error:
@@ -122,7 +127,7 @@ class ThreadPool:
     def close(self) -> None:
         """Drops queued tasks, and waits for running ones: at most 1 s for reads, 2 s for others."""
         with self._lock:
-            self._closed = True
+            self._closed = self._closed or _CLOSED
             workers, self._workers = self._workers, None
         if workers is not None:
             _stop([workers])
@@ -132,17 +137,12 @@ class _Workers:
     """The threads of a pool, and their queue.
 
     Attributes:
-        process: the threads' process.
-        wakeups: wakes one thread per entry: True to look for tasks, anything else to end.
-        pool: a weak reference, which enters `wakeups` once the pool is freed, without Python code: see
-            cuaug/_runtime/finalizers.py.
+        wakeups: wakes one thread per entry: True to look for tasks, False to end.
         stopping: whether the threads should end.
     """
 
     def __init__(self, clocks: dict[int, Clock]) -> None:
-        self.process = os.getpid()
-        self.pool: weakref.ref[ThreadPool] | None = None
-        self.wakeups: queue.SimpleQueue[bool | weakref.ref[ThreadPool]] = queue.SimpleQueue()
+        self.wakeups: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self.stopping = False
         self._tasks: list[tuple[int, int, Task]] = []  # a heap
         self._count = itertools.count()
@@ -161,7 +161,7 @@ class _Workers:
 
     def work(self) -> None:
         """The loop of each thread."""
-        while self.wakeups.get() is True:
+        while self.wakeups.get():
             # All tasks, not one per wake-up: a Ctrl-C can come between the two steps of `put`.
             while (task := self._next_task()) is not None:
                 task()
@@ -204,7 +204,7 @@ class _Thread(threading.Thread):
 
 def _stop(stopped: Iterable[_Workers]) -> bool:
     """Stops threads, and waits for them together. Returns whether native code may still run."""
-    stopped = [workers for workers in stopped if workers.process == os.getpid()]  # a fork copies no threads
+    stopped = list(stopped)
     for workers in stopped:
         workers.stop()
     begin = time.monotonic()

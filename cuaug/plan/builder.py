@@ -337,7 +337,9 @@ class Plan:
         values = np.asarray(table, dtype=np.float32)
         per_sample = values.ndim == 3
         if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
-            raise TransformError(f"a look-up table is (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}")
+            raise TransformError(
+                f"a look-up table must be (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}"
+            )
         if not per_sample:
             self.check_channels("the look-up table", values)
         tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256)) * np.float32(self.limit / 255.0)

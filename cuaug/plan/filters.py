@@ -53,7 +53,7 @@ def convolve(table: PassTable, chosen: Indices, down: ArrayLike, across: ArrayLi
     for name, values in (("down", down), ("across", across)):
         kernel = np.atleast_2d(np.asarray(values, dtype=np.float32))
         if kernel.ndim != 2 or kernel.shape[1] % 2 == 0:
-            raise TransformError(f"{name} is (K,) or (N, K) weights, K odd, not {np.shape(values)}")
+            raise TransformError(f"{name} must be (K,) or (N, K) weights, K odd, not {np.shape(values)}")
         kernels.append(np.broadcast_to(kernel, (len(table), kernel.shape[1]))[chosen])
     reach_down, reach_across = (kernel.shape[1] // 2 for kernel in kernels)
     _set_filter(table, chosen, Neighbourhood.SEPARABLE, reach_down, reach_across, border)
@@ -64,7 +64,7 @@ def stencil(table: PassTable, chosen: Indices, taps: ArrayLike, frame: int, clam
     """`Plan.stencil` of the chosen samples; sums are limited to [0, clamp] unless it is -1."""
     rows = np.asarray(taps, dtype=np.float32)
     if rows.ndim not in (2, 3) or rows.shape[-1] != 3:
-        raise TransformError(f"taps are (K, 3) or (N, K, 3), (dy, dx, weight) each, not {rows.shape}")
+        raise TransformError(f"taps must be (K, 3) or (N, K, 3), (dy, dx, weight) each, not {rows.shape}")
     rows = table.rows_of("taps", rows, chosen) if rows.ndim == 3 else rows[None]
     rows, count, reach = pack_taps(rows)
     _set_filter(table, chosen, Neighbourhood.STENCIL, reach[0], reach[1], border)
@@ -77,7 +77,7 @@ def median(table: PassTable, chosen: Indices, size: ArrayLike) -> None:
     """`Plan.median` of the chosen samples; edge pixels repeat beyond the edge."""
     (sizes,) = table.per_sample(chosen, size)
     if not np.isin(sizes, MEDIAN_SIZES).all():
-        raise TransformError(f"a median's size is one of {MEDIAN_SIZES}, not {np.unique(sizes).tolist()}")
+        raise TransformError(f"a median's size must be one of {MEDIAN_SIZES}, not {np.unique(sizes).tolist()}")
     _set_filter(table, chosen, Neighbourhood.MEDIAN, sizes // 2, sizes // 2, Border.EDGE)
     table.current["extent"][chosen] = sizes
 
@@ -86,7 +86,7 @@ def jpeg(table: PassTable, chosen: Indices, quality: ArrayLike, level: float) ->
     """`Plan.jpeg` of the chosen samples, as libjpeg; `level` is the value of a uint8 level."""
     (qualities,) = table.per_sample(chosen, quality)
     if ((qualities < 1) | (qualities > 100)).any():
-        raise TransformError(f"quality is 1 to 100, not {np.unique(qualities).tolist()}")
+        raise TransformError(f"quality must be 1 to 100, not {np.unique(qualities).tolist()}")
     _set_filter(table, chosen, Neighbourhood.JPEG, 0, 0, Border.CONSTANT)
     current = table.current
     current["weights"][chosen] = table.add_values(quantization_tables(qualities).reshape(len(chosen), 128))

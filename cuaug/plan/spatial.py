@@ -64,11 +64,11 @@ def add_field(
 ) -> DisplacementField:
     """Stores the field of `Plan.warp` for the chosen samples."""
     if field.ndim not in (3, 4) or field.shape[-1] != 2 or min(field.shape[-3:-1]) < 2:
-        raise TransformError(f"field is (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
+        raise TransformError(f"field must be (R, C, 2) or (N, R, C, 2), R and C at least 2, not {field.shape}")
     fields = table.rows_of("field", field, chosen) if field.ndim == 4 else field[None]
     rows, columns = table.per_sample(chosen, *(field.shape[-3:-1] if nodes is None else nodes))
     if (min(rows.min(), columns.min()) < 2) | (rows > field.shape[-3]).any() | (columns > field.shape[-2]).any():
-        raise TransformError(f"nodes are from 2 to the field's own, {field.shape[-3:-1]}, not {nodes}")
+        raise TransformError(f"nodes must be from 2 to the field's own, {field.shape[-3:-1]}, not {nodes}")
     packed = fields
     if (columns != field.shape[-2]).any():
         # Each sample's own nodes, row after row without gaps.

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock
 from cuaug.profiling.bottleneck import RuntimeConfig, Stats, stages_of
 
 __all__ = ["Clock", "Listener", "Recorder"]
@@ -159,7 +159,7 @@ class Recorder:
         self.listener: Listener | None = None
         self._totals: Counter[Any] = Counter()
         self._pending: deque[dict[Any, int]] = deque()  # appending takes no lock
-        self._lock = ForkSafeLock()
+        self._lock = fork_safe_lock()
 
     def at(
         self, stage: str | None = None, batch: int | None = None, *, lane: str | None = None, sample: int | None = None

@@ -1,6 +1,10 @@
-"""Which samples an epoch has, in what order, and which of them each rank loads in each step: pure integers.
+"""Sampling: the order of an epoch, the random numbers of its samples, and the slice of each rank.
 
-source, sampler -> orders.py: the order of an epoch -> epoch.py: what is drawn for whom -> steps.py: this rank's share
+orders.py   samplers: the order of an epoch
+epoch.py    one epoch: its order, the samples' RNG keys, replacements
+steps.py    the order divided into steps and rank slices
+state.py    checks of a loader's `state_dict`
+rng.py      `SampleRNG`, the counter-based generator
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random numbers that are a pure function of (seed, epoch, sample index, position, draw).
 
-`position` counts the transforms of a chain, `draw` the numbers that one transform takes. Nothing else enters: not
-the batch, the thread, the rank or the device. The generator is Philox4x32-10 (kernels/core/philox.h): the key comes
-from (seed, epoch), the counter from (index, position, draw).
+`position` counts the transforms of a chain, `draw` the numbers of one transform. Batch, thread, rank and device do not
+matter. The generator is Philox4x32-10 (kernels/core/philox.h): (seed, epoch) make the key, (index, position, draw) the
+counter.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug._runtime.native import BEST_ISA, address, library
 
-__all__ = ["APART", "STAND_IN_POSITION", "SampleRNG", "hash_seed"]
+__all__ = ["MAX_VIEWS", "REPLACEMENT_POSITION", "SampleRNG", "hash_seed"]
 
 _MASK64 = (1 << 64) - 1
-#: Where draws for the samples that replace damaged ones are taken; 0 is the order's, and the transforms count from 1.
-STAND_IN_POSITION = (1 << 32) - 1
-# How far apart `SampleRNG.apart` puts its keys: beyond those of samples that come again in an epoch, 2**40 apart.
+#: Position of the draws for replacements. Position 0 is for the epoch's order; transforms count from 1.
+REPLACEMENT_POSITION = (1 << 32) - 1
+# Distance between the keys of a sample's views, beyond its repetitions in an epoch, which are 2**40 apart.
 _STRIDE = 1 << 52
-#: How many numbers `SampleRNG.apart` can tell apart.
-APART = (1 << 63) // _STRIDE - 1
+#: Most views that `SampleRNG.for_view` distinguishes.
+MAX_VIEWS = (1 << 63) // _STRIDE - 1
 
 
 def _mix(value: int) -> int:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection of 64 bits that spreads every input bit."""
+    """SplitMix64's finalizer (Steele, Lea and Flood 2014), a bijection of 64 bits."""
     value = (value + 0x9E3779B97F4A7C15) & _MASK64
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
@@ -37,16 +37,16 @@ def hash_seed(seed: int, epoch: int) -> int:
 
 
 class SampleRNG:
-    """The draws of some samples of one epoch, handed out transform by transform.
+    """Random numbers for N samples of one epoch, transform by transform.
 
     Args:
         seed: any integer; taken modulo 2**64.
         epoch: any integer; taken modulo 2**64.
         indices: (N,) integers, the samples' indices in their source.
-        position: of the first draws.
+        position: position of the first draws.
 
-    Every method that draws returns one row per sample and moves on by as many draws as it returns columns, whatever
-    the values are: a sample's numbers do not depend on its neighbours'.
+    Every method that draws returns one row per sample and advances by its number of columns, whatever the values are.
+    So a sample's numbers do not depend on its neighbors.
     """
 
     def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0) -> None:
@@ -60,19 +60,19 @@ class SampleRNG:
         return len(self.indices)
 
     def at(self, position: int) -> SampleRNG:
-        """The draws of the same samples from another position on."""
+        """The same samples, from another position on."""
         return self._copy(self.indices, position)
 
     def of(self, indices: NDArray[np.int64]) -> SampleRNG:
-        """The draws of other samples, from the same position on."""
+        """Other samples, from the same position on."""
         return self._copy(indices, self._position)
 
     def for_view(self, numbers: NDArray[np.int64]) -> SampleRNG:
-        """Draws of the same samples, from the same position on; `numbers`, (N,) below `APART`, tell them apart."""
+        """Independent draws for views of the same samples; `numbers` are (N,) view numbers below `MAX_VIEWS`."""
         return self.of(self.indices + (numbers + 1) * _STRIDE)
 
-    def some(self, rows: NDArray[np.int64]) -> SampleRNG:
-        """The draws of some of the samples, going on from where these are."""
+    def select(self, rows: NDArray[np.int64]) -> SampleRNG:
+        """The samples in these rows, from the current draw on."""
         rng = self._copy(self.indices[rows], self._position)
         rng._draw = self._draw
         return rng
@@ -84,46 +84,46 @@ class SampleRNG:
         return rng
 
     def next_transform(self) -> None:
-        """Moves to the next position: each transform of a chain, nested ones included, draws from its own."""
+        """Moves to the next position: each transform of a chain, nested ones too, has its own."""
         self._position += 1
         self._draw = 0
 
     def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:
-        """(N,), or (N, count): uniform in [low, high), in steps of (high - low) / 2**32; the bounds broadcast."""
+        """(N,) or (N, count) uniform in [low, high), in steps of (high - low) / 2**32; the bounds broadcast."""
         columns, n = 1 if count is None else count, len(self.indices)
         out = np.empty(n if count is None else (n, count))
-        plain = isinstance(low, (int, float)) and isinstance(high, (int, float))
-        begin, span = (float(low), float(high) - float(low)) if plain else (0.0, 1.0)  # type: ignore[arg-type]
-        place = self._position, self._draw, columns
-        library.cuaug_draw(BEST_ISA, *self._key, address(self.indices), n, *place, begin, span, address(out))
+        is_scalar = isinstance(low, (int, float)) and isinstance(high, (int, float))
+        begin, span = (float(low), float(high) - float(low)) if is_scalar else (0.0, 1.0)  # type: ignore[arg-type]
+        counter = self._position, self._draw, columns
+        library.cuaug_draw(BEST_ISA, *self._key, address(self.indices), n, *counter, begin, span, address(out))
         self._draw += columns
-        if plain:
+        if is_scalar:
             return out
         first, end = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
         return first + out * (end - first)
 
     def bernoulli(self, p: float) -> NDArray[np.bool_]:
-        """(N,): True with probability p."""
+        """(N,) True with probability p."""
         return self.uniform() < p
 
     def integers(self, low: ArrayLike, high: ArrayLike) -> NDArray[np.int64]:
-        """(N,): uniform in low .. high, both included; `low` and `high` are numbers or one per sample."""
+        """(N,) uniform in low .. high, both included; `low` and `high` are numbers or (N,)."""
         low, high = np.asarray(low, dtype=np.int64), np.asarray(high, dtype=np.int64)
         return low + np.floor(self.uniform() * (high - low + 1)).astype(np.int64)
 
     def permutation(self, count: int) -> NDArray[np.int64]:
-        """(N, count): for each sample an order of 0 .. count - 1."""
+        """(N, count) a permutation of 0 .. count - 1 per sample."""
         return np.argsort(self.uniform(count), axis=1, kind="stable")
 
     def beta(self, alpha: float) -> NDArray[np.float64]:
-        """(N,): from Beta(alpha, alpha); two draws."""
+        """(N,) from Beta(alpha, alpha); two draws."""
         return np.exp(self._log_halves(alpha, 1)[:, 0, 0])
 
     def dirichlet(self, alpha: float, count: int) -> NDArray[np.float64]:
-        """(N, count): from the Dirichlet distribution whose parameters are all alpha.
+        """(N, count) from the symmetric Dirichlet distribution with parameter alpha.
 
-        A whole is halved until there are enough parts; those of one that has more than `count` are Dirichlet again once
-        they are scaled to add up to 1.
+        1 is split in two by Beta draws, recursively, up to a power of two of at least `count` parts. The first `count`
+        parts, normalized, are Dirichlet again.
         """
         parts = np.zeros((len(self), 1))
         for k in reversed(range((count - 1).bit_length())):
@@ -133,21 +133,21 @@ class SampleRNG:
         return weights / weights.sum(axis=1, keepdims=True)
 
     def _log_halves(self, alpha: float, count: int) -> NDArray[np.float64]:
-        """(N, count, 2): the logarithms of x and of 1 - x, x from Beta(alpha, alpha), which may be beside 0.
+        """(N, count, 2) log(x) and log(1 - x), x from Beta(alpha, alpha); x may be close to 0.
 
         Devroye 1996, "Random variate generation in one line of code": with u and v uniform, c = cos(2 pi v) and
         q = 1 / (u ** (-1 / alpha) - 1), x = (1 + c / sqrt(c ** 2 + q)) / 2.
         """
         u, v = self.uniform(2 * count).reshape(len(self), count, 2).transpose(2, 0, 1)
-        # Half a step above what was drawn: never 0.
+        # Plus half a step: never 0.
         y = -np.log(u + 2.0**-33) / alpha
         log_q = -y - np.log(-np.expm1(-y))
         c = np.cos(2.0 * np.pi * v)
-        root = np.sqrt(c * c + np.exp(log_q))
-        smaller = log_q - np.log(2.0 * root * (root + np.abs(c)))
-        larger = np.log1p(-np.exp(smaller))
-        return np.where((c < 0.0)[..., None], np.stack([smaller, larger], -1), np.stack([larger, smaller], -1))
+        sqrt = np.sqrt(c * c + np.exp(log_q))
+        log_min = log_q - np.log(2.0 * sqrt * (sqrt + np.abs(c)))
+        log_max = np.log1p(-np.exp(log_min))
+        return np.where((c < 0.0)[..., None], np.stack([log_min, log_max], -1), np.stack([log_max, log_min], -1))
 
     def keys(self) -> NDArray[np.uint32]:
-        """(N, 2): keys of per-pixel generators that the kernels run."""
+        """(N, 2) keys of the kernels' per-pixel generators."""
         return (self.uniform(2) * 4294967296.0).astype(np.uint32)

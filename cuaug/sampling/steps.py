@@ -1,7 +1,7 @@
-"""An epoch's order divided into steps, and each step among the ranks.
+"""An epoch's order divided into steps, and each step into rank slices.
 
-Step s takes the next world_size * batch_size samples of the order; rank r takes the r-th part of them. So what all
-ranks together have loaded after a step is always a prefix of the order, and any number of ranks can go on from there.
+Step s takes the next world_size * batch_size samples of the order; rank r takes the r-th slice of them. So all ranks
+together have always loaded a prefix of the order, and any number of ranks can resume from there.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 
 __all__ = ["LAST_BATCH", "RankSlice", "Steps"]
 
-#: What becomes of the samples left over at the end of an epoch.
+#: Values of the loader's `last_batch`.
 LAST_BATCH = ("partial", "drop", "pad")
 
 
 @dataclass(frozen=True)
 class RankSlice:
-    """What one rank loads in one step.
+    """The samples of one rank in one step.
 
     Attributes:
-        positions: (n,) places in the epoch's order.
+        positions: (n,) positions in the epoch's order.
         valid: (n,) False for padding.
-        kept: how many of them are yielded, all or none: a rank that nothing is left for loads one sample all the
-            same, to know the shape of its empty batch.
-        end: how far in the order all ranks together are after this step.
+        kept: number of samples that are yielded, n or 0. A rank without samples loads one to learn the shape of its
+            empty batch.
+        end: position in the order that all ranks together reach with this step.
     """
 
     positions: NDArray[np.int64]
@@ -37,19 +37,19 @@ class RankSlice:
 
 
 class Steps:
-    """The shares of one rank, as a sequence.
+    """The rank slices of one rank, as a sequence.
 
     Args:
         count: samples in the epoch's order.
         batch_size: samples per rank and step.
-        last_batch: "drop" leaves out what does not fill a batch on every rank; "pad" fills the last step with samples
-            from the beginning of the order, marked as not valid; "partial" divides what is left among the ranks.
-        rank, world_size: which rank of how many.
-        start: where in the order the first step begins.
+        last_batch: "drop" leaves out an incomplete last step; "pad" fills it with samples from the start of the order,
+            marked as not valid; "partial" divides its samples among the ranks.
+        rank, world_size: this rank and the number of ranks.
+        start: position in the order where the first step begins.
 
-    All ranks have the same number of steps. With "partial" a step that would have fewer samples than ranks takes some
-    from the step before; only where that cannot be (batches of one, or fewer samples than ranks in all) the batches of
-    some ranks are empty.
+    All ranks have the same number of steps. With "partial", a last step with fewer samples than ranks borrows some
+    from the step before. Ranks get empty batches only where that is impossible: batches of one sample, or fewer
+    samples than ranks in total.
     """
 
     def __init__(
@@ -59,8 +59,8 @@ class Steps:
         self._batch_size, self._rank, self._world_size = batch_size, rank, world_size
         self._last_batch = last_batch
         self._global_size = batch_size * world_size
-        full, self._left = divmod(self._count - self._start, self._global_size)
-        self._steps = full + (self._left > 0 and last_batch != "drop")
+        full, self._remainder = divmod(self._count - self._start, self._global_size)
+        self._steps = full + (self._remainder > 0 and last_batch != "drop")
 
     def __len__(self) -> int:
         return self._steps
@@ -73,20 +73,19 @@ class Steps:
             raise IndexError(f"step {step} of {self._steps}")
         if self._last_batch != "partial":
             begin = self._start + step * self._global_size
-            mine = begin + self._rank * self._batch_size + np.arange(self._batch_size)
+            positions = begin + self._rank * self._batch_size + np.arange(self._batch_size)
             end = min(begin + self._global_size, self._count)
-            return RankSlice(mine % self._count, mine < self._count, self._batch_size, end)
+            return RankSlice(positions % self._count, positions < self._count, self._batch_size, end)
         begin, end = self._begin(step), self._begin(step + 1)
         first, last = (-(-(end - begin) * rank // self._world_size) for rank in (self._rank, self._rank + 1))
-        mine = np.arange(begin + first, begin + last)
-        if len(mine):
-            return RankSlice(mine, np.ones(len(mine), dtype=bool), len(mine), end)
+        positions = np.arange(begin + first, begin + last)
+        if len(positions):
+            return RankSlice(positions, np.ones(len(positions), dtype=bool), len(positions), end)
         return RankSlice(np.array([begin]), np.zeros(1, dtype=bool), 0, end)
 
     def _begin(self, step: int) -> int:
-        """Where step `step` of a "partial" division begins, in the order; the end, for the number of steps."""
+        """Position where a step begins with "partial"; the end of the order after the last step."""
         begin = self._start + step * self._global_size
-        lend = self._world_size - self._left
-        if step == self._steps - 1 > 0 and 0 < self._left < self._world_size and self._batch_size > 1:
-            begin -= lend
+        if step == self._steps - 1 > 0 and 0 < self._remainder < self._world_size and self._batch_size > 1:
+            begin -= self._world_size - self._remainder  # borrowed: one sample for each rank
         return min(begin, self._count)

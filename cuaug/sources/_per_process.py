@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 
 __all__ = ["PerProcess"]
 
 T = TypeVar("T")
 
-_make_lock = ForkSafeLock()
+_make_lock = fork_safe_lock()
 
 
 class PerProcess(Generic[T]):
@@ -24,17 +23,23 @@ class PerProcess(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self._owned: tuple[int, T] | None = None  # (process id, object)
+        self._object: T | None = None
+        self._is_made = False
+        self._inherited: T | None = None
+        renew_after_fork(self._renew)
 
     def get(self) -> T:
         """This process's object."""
-        owned = self._owned
-        if owned is None or owned[0] != os.getpid():
+        if not self._is_made:
             with _make_lock:
-                owned = self._owned
-                if owned is None or owned[0] != os.getpid():
-                    self._owned = owned = os.getpid(), self._make()
-        return owned[1]
+                if not self._is_made:
+                    self._object = self._make()
+                    self._is_made, self._inherited = True, None
+        return cast(T, self._object)
+
+    def _renew(self) -> None:
+        # The parent's object is kept for now: closing it right after a fork may wait for a lock that is never free.
+        self._inherited, self._is_made = self._object, False
 
     def __reduce__(self) -> Any:
         return PerProcess, (self._make,)

@@ -9,11 +9,11 @@ import os
 import re
 import resource
 import threading
+import weakref
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 
-from cuaug._runtime.finalizers import libc, when_gone
 from cuaug.errors import LoaderError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
@@ -175,7 +175,7 @@ class _OpenFile:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._verified_state: tuple[int, int, int] | None = None
-        when_gone(self, libc.close, fd)
+        weakref.finalize(self, os.close, fd).atexit = False  # threads may use it at exit
 
     def matches(self, stamp: Stamp) -> bool:
         """Whether the file has this stamp. Computes the stamp again only if size, mtime or ctime has changed."""

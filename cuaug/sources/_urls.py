@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cuaug._runtime.fork import renew_after_fork
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_bytes
 from cuaug.sources._extras import require_module
@@ -29,7 +29,7 @@ def _reset_fsspec() -> None:
         asyn.reset_lock()
 
 
-os.register_at_fork(after_in_child=_reset_fsspec)
+renew_after_fork(_reset_fsspec)
 
 
 def is_url(path: str) -> bool:

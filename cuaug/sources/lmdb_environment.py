@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from cuaug._runtime.fork import ForkSafeLock
+from cuaug._runtime.fork import fork_safe_lock, renew_after_fork
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.sources._bytes import open_regular
 from cuaug.sources._extras import require_module
@@ -190,10 +190,10 @@ def _name(key: bytes) -> str:
 # one: without locks it is a plain read-only memory map. The child must not close it either, since lmdb may wait there
 # for the parent's readers, which the child lacks.
 
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _environments: dict[tuple[int, int], weakref.ref[Any]] = {}  # by (device, inode)
 _inherited: list[Any] = []
-os.register_at_fork(after_in_child=lambda: _inherited.extend(reference() for reference in _environments.values()))
+renew_after_fork(lambda: _inherited.extend(reference() for reference in _environments.values()))
 
 
 def _data_file(path: str) -> str:

@@ -110,7 +110,7 @@ class RandomIoUCrop(Transform):
         found = np.zeros(len(rng), dtype=bool)
         window = np.stack([np.zeros_like(heights), np.zeros_like(widths), heights, widths])
         boxes, pending = points.boxes(), np.flatnonzero(acts)
-        rng = rng.some(pending)
+        rng = rng.select(pending)
         for _ in range(self._MAX_OPTIONS):
             if len(pending) == 0:
                 break
@@ -131,7 +131,7 @@ class RandomIoUCrop(Transform):
             )
             window[:, samples[hit]], found[samples[hit]] = chosen[:, hit], True
             missed = trying[~hit]
-            pending, rng = pending[missed], rng.some(missed)
+            pending, rng = pending[missed], rng.select(missed)
         return found, dict(zip(("top", "left", "height", "width"), window, strict=True))
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cuaug.errors import TransformError
 from cuaug.plan import Plan
-from cuaug.sampling.rng import APART, SampleRNG
+from cuaug.sampling.rng import MAX_VIEWS, SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where, check_transforms
 from cuaug.transforms.containers import refuse_batch_transforms
@@ -89,8 +89,8 @@ class MultiView(Transform):
 
     @property
     def views(self) -> int:  # type: ignore[override]
-        if not 2 <= (count := len(self.transforms)) <= APART:
-            raise TransformError(f"transforms of MultiView must be for 2 to {APART} views, not {count}")
+        if not 2 <= (count := len(self.transforms)) <= MAX_VIEWS:
+            raise TransformError(f"transforms of MultiView must be for 2 to {MAX_VIEWS} views, not {count}")
         if any(transform.views > 1 for transform in self.transforms):
             raise TransformError("transforms of MultiView must each make one image per image, not several")
         return len(self.transforms)

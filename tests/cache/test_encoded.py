@@ -110,7 +110,7 @@ def test_put_before_open_and_out_of_range():
     for index in (-1, 12):
         with pytest.raises(LoaderError, match=f"index {index} is out of range for a cache of 12 samples"):
             open_cache(10).put(index, b"", 0)
-    with pytest.raises(LoaderError, match="count is an integer of at least 1, not 0"):
+    with pytest.raises(LoaderError, match="count must be an integer of at least 1, not 0"):
         open_cache(10, count=0)
 
 

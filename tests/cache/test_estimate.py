@@ -136,9 +136,9 @@ def test_a_source_of_decoded_arrays():
 
 def test_invalid_arguments_are_refused():
     for arguments in ({"samples": 0}, {"short_side": 0}, {"short_side": "256"}):
-        with pytest.raises(LoaderError, match=f"{next(iter(arguments))} is an integer of at least 1"):
+        with pytest.raises(LoaderError, match=f"{next(iter(arguments))} must be an integer of at least 1"):
             estimate(Images((4, 4)), **arguments)
-    with pytest.raises(LoaderError, match=r"len\(source\) is an integer of at least 1, not 0"):
+    with pytest.raises(LoaderError, match=r"len\(source\) must be an integer of at least 1, not 0"):
         estimate(Images())
 
 

@@ -17,14 +17,14 @@ from cuaug.errors import LoaderError
 @pytest.mark.parametrize("limit", [0, -1, 1.5, "8GB", True])
 @pytest.mark.parametrize("cache", [EncodedCache, DecodedCache])
 def test_a_limit_is_a_positive_integer(cache, limit):
-    with pytest.raises(LoaderError, match=f"limit_bytes is an integer of at least 1, not {limit!r}"):
+    with pytest.raises(LoaderError, match=f"limit_bytes must be an integer of at least 1, not {limit!r}"):
         cache(limit_bytes=limit)
     assert cache(limit_bytes=np.int64(7)).limit_bytes == 7
 
 
 @pytest.mark.parametrize("side", [0, -256, 25.6, "256", (256, 256), False])
 def test_a_short_side_is_a_positive_integer(side):
-    with pytest.raises(LoaderError, match="short_side is an integer of at least 1, not "):
+    with pytest.raises(LoaderError, match="short_side must be an integer of at least 1, not "):
         DecodedCache(short_side=side, limit_bytes=1)
     assert DecodedCache(np.int32(256), limit_bytes=1).short_side == 256
 

@@ -31,7 +31,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cuaug import Loader
+from cuaug import DecodeOptions, Loader
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.errors import DecodeError
@@ -184,7 +184,7 @@ def _loader(paths: list[str], on_error: str) -> Loader:
         threads=2,
         device="cpu",
         on_error=on_error,
-        max_pixels=MAX_PIXELS,
+        decode=DecodeOptions(max_pixels=MAX_PIXELS),
     )
 
 

@@ -8,7 +8,6 @@ import itertools
 import os
 import pickle
 import signal
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -199,15 +198,6 @@ def test_files_seen_once_leave_room_for_indexes():
     for i in range(40):
         crop(FILE + bytes([i]), REGION, index)
     assert crop(FILE, REGION, index) is not None
-
-
-def test_deleting_an_index_runs_no_python_code():
-    """A Ctrl-C in a Python finalizer would be printed and lost."""
-    index, events = make_index(FILE), []
-    sys.setprofile(lambda frame, event, argument: events.append(event))
-    del index
-    sys.setprofile(None)
-    assert "call" not in events
 
 
 def test_a_changed_file_is_another_file():

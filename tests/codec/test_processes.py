@@ -153,11 +153,14 @@ def test_gpu_decodes_gives_a_reason():
     assert isinstance(decodes, bool) and text and "\n" not in text
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_device_that_decodes_is_tried_once_per_process(monkeypatch):
-    monkeypatch.setitem(_nvimgcodec._decodes, (os.getpid(), 99), "decodes")
+    monkeypatch.setitem(_nvimgcodec._decodes, 99, "decodes")
     assert gpu_decodes(99) == (True, "decodes")
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert not gpu_decodes(99)[0]
+    child = os.fork()
+    if child == 0:
+        os._exit(int(gpu_decodes(99)[0]))
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.cuda

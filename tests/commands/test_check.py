@@ -1,4 +1,4 @@
-"""`cuaug check`: what it finds in each kind of data set, and that a sample that ends its process is found, too."""
+"""`cuaug check`: damage in each kind of data set, and samples that crash the process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture
 def checked(capfd):
-    """Checks paths: the exit status, what was printed, and what was said on standard error."""
+    """Checks paths; returns the exit status, output lines and stderr."""
 
     def run(*arguments: object) -> tuple[int, list[str], str]:
         status = main(["check", "--threads", "2", *map(str, arguments)])
@@ -31,7 +31,7 @@ def checked(capfd):
 
 
 def photos(folder: Path) -> list[Path]:
-    """A folder with two classes; the last of its three pictures is cut off."""
+    """A folder with two classes and three images; the last one is truncated."""
     paths = [folder / "ant" / "0.jpg", folder / "ant" / "1.jpg", folder / "bee" / "2.jpg"]
     for i, path in enumerate(paths):
         path.parent.mkdir(exist_ok=True, parents=True)
@@ -53,7 +53,7 @@ def test_a_folder_with_a_damaged_picture(tmp_path, checked):
 
 
 @pytest.mark.parametrize("kind", ["list", "tfrecord", "hdf5"])
-def test_sound_data_sets(tmp_path, checked, kind):
+def test_undamaged_data_sets(tmp_path, checked, kind):
     KINDS[kind].write(tmp_path, samples())
     names = {"list": "list.txt", "tfrecord": "train-*.tfrecord", "hdf5": "data.h5"}
     assert checked(tmp_path / names[kind]) == (0, ["12 of 12 samples checked, 0 damaged"], "")
@@ -72,7 +72,7 @@ def test_a_tar_with_a_damaged_member_and_a_damaged_label(tmp_path, checked):
     assert "an integer beyond int64" in max(lines[:-1])
 
 
-def test_what_cannot_be_opened(tmp_path, checked):
+def test_paths_that_cannot_be_opened(tmp_path, checked):
     status, lines, errors = checked(tmp_path / "none.tar")
     assert (status, lines) == (1, []) and errors.startswith("cuaug check: there is no file") and "none.tar" in errors
     photos(tmp_path / "photos")
@@ -81,7 +81,7 @@ def test_what_cannot_be_opened(tmp_path, checked):
 
 
 def noise(i: int) -> bytes:
-    """A picture that is no small value to LMDB."""
+    """An image large enough for LMDB's overflow pages."""
     return encode(Image.fromarray(np.random.default_rng(i).integers(0, 256, (60, 60, 3), dtype=np.uint8)), "PNG")
 
 
@@ -105,7 +105,7 @@ def test_a_sample_that_ends_the_process(tmp_path, checked, threads):
 
 
 def children(monkeypatch, *events: list[list]) -> list[dict]:
-    """What children tell, one after the other, in place of real ones; what they are asked."""
+    """Replaces children by scripted events; records their requests."""
     requests: list[dict] = []
 
     def tell(request: dict, timeout: float):
@@ -116,7 +116,7 @@ def children(monkeypatch, *events: list[list]) -> list[dict]:
     return requests
 
 
-def test_samples_that_were_under_way_are_checked_one_at_a_time(checked, monkeypatch):
+def test_samples_under_way_are_checked_one_by_one(checked, monkeypatch):
     opened, death = ["opened", 9], ["death", "ends the process by SIGBUS"]
     begun = [["begin", i, f"path {i}"] for i in range(9)]
     sound = [["done", i, f"path {i}", None] for i in range(9)]
@@ -135,31 +135,31 @@ def test_samples_that_were_under_way_are_checked_one_at_a_time(checked, monkeypa
     assert [(each["alone"], each["begin"]) for each in requests] == [([], 0), ([0, 2, 3], 4), ([3], 4)]
 
 
-def test_a_death_that_no_sample_explains(checked, monkeypatch):
+def test_a_crash_that_no_sample_explains(checked, monkeypatch):
     events = [["begin", 0, "path 0"], ["begin", 1, "path 1"]]
     sound = [["done", 0, "path 0", None], ["done", 1, "path 1", None]]
     children(monkeypatch, [["opened", 2], *events, ["death", "ends the process by SIGBUS"]], [*events, *sound])
     status, lines, errors = checked("a")
     assert (status, lines) == (1, ["2 of 2 samples checked, 0 damaged"])
-    assert errors.endswith("SIGBUS, and none of them did so alone\n")
+    assert errors.endswith("SIGBUS, but none of them does so alone\n")
 
 
-def test_a_data_set_that_ends_every_process(checked, monkeypatch):
+def test_a_data_set_that_crashes_every_process(checked, monkeypatch):
     each = [["opened", 99], ["begin", 0, "path 0"], ["death", "ends the process by SIGBUS"]]
     requests = children(monkeypatch, *[each] * 100)
     status, lines, errors = checked("a")
     assert status == 1 and lines[-1] == "50 of 99 samples checked, 50 damaged" and len(requests) == 50
-    assert errors == "cuaug check: gave up, since 50 processes have ended\n"
+    assert errors == "cuaug check: gave up after 50 crashed processes\n"
 
 
 def in_place_of_h5py(folder: Path, monkeypatch, code: str) -> None:
-    """The child imports this, which imports h5py and runs some code."""
+    """Puts a module in place of h5py that imports h5py and runs code in the child."""
     head = f"import os, sys, time\nsys.path.remove({str(folder)!r})\ndel sys.modules['h5py']\nimport h5py\n"
     (folder / "h5py.py").write_text(head + code)
     monkeypatch.syspath_prepend(folder)
 
 
-def test_a_container_that_ends_the_process(tmp_path, checked, monkeypatch):
+def test_a_container_that_crashes_the_process(tmp_path, checked, monkeypatch):
     KINDS["hdf5"].write(tmp_path, samples())
     in_place_of_h5py(tmp_path, monkeypatch, "os.kill(os.getpid(), 11)")
     status, lines, errors = checked(tmp_path / "data.h5")
@@ -169,7 +169,7 @@ def test_a_container_that_ends_the_process(tmp_path, checked, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_sample_that_never_ends(tmp_path, checked, monkeypatch):
+def test_a_sample_that_hangs(tmp_path, checked, monkeypatch):
     KINDS["hdf5"].write(tmp_path, samples())
     Path(tmp_path / "data.h5").rename(tmp_path / "other.h5")
     code = """
@@ -194,7 +194,7 @@ h5py.Dataset.__getitem__ = slow
 
 
 def test_modules_in_the_working_folder_are_not_imported(tmp_path, checked, monkeypatch):
-    """The folder may be that of a data set from anybody."""
+    """The folder may be an untrusted data set."""
     photos(tmp_path)
     for name in ("json", "random", "numpy", "torch"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported')")

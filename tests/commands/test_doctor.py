@@ -1,4 +1,4 @@
-"""`cuaug doctor`: exit statuses, what fixes what, and that nothing can crash or hang it."""
+"""`cuaug doctor`: exit statuses and fixes; crashes and hangs of checks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(text: str, path: str, name: str) -> tuple[str, str, str]:
 
 @pytest.fixture
 def only(monkeypatch):
-    """Examines with some of the checks alone: all take too long to be run by every test."""
+    """Runs some of the checks: all of them would take too long in every test."""
 
     def examine(*names: str, limit_seconds: float = 60.0, **environment: str) -> dict[str, Finding]:
         program = (
@@ -66,8 +66,8 @@ def only(monkeypatch):
 
 
 @pytest.fixture
-def stand_in(tmp_path):
-    """A directory for PYTHONPATH, with a package that runs this code when it is imported."""
+def fake_package(tmp_path):
+    """A folder for PYTHONPATH with a package that runs code on import."""
 
     def make(package: str, code: str) -> str:
         (tmp_path / package).mkdir()
@@ -78,11 +78,11 @@ def stand_in(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_whole_examination():
+def test_all_checks():
     done = run("doctor")
     assert done.returncode == 0, done.stdout
     assert done.stderr == ""
-    assert line(done.stdout, "CPU", "host kernels")[0] == "OK"
+    assert line(done.stdout, "CPU", "CPU kernels")[0] == "OK"
     assert line(done.stdout, "CPU", "Loader")[:2] == ("OK", line(done.stdout, "CPU", "Loader")[1])
     assert "8 files in 2 batches on cpu" in done.stdout
     assert "loading works on the" in done.stdout.splitlines()[-1]
@@ -96,35 +96,35 @@ def test_a_gpu_that_works():
 
 
 def test_missing_host_kernels(only):
-    found = only("host kernels", "Loader", CUAUG_KERNEL_LIBRARY="/nowhere/_kernels.so")
-    assert found["CPU host kernels"].verdict == "no"
-    assert "/nowhere/_kernels.so" in found["CPU host kernels"].text
-    assert "pip install" in found["CPU host kernels"].fix
+    found = only("CPU kernels", "Loader", CUAUG_KERNEL_LIBRARY="/nowhere/_kernels.so")
+    assert found["CPU CPU kernels"].verdict == "no"
+    assert "/nowhere/_kernels.so" in found["CPU CPU kernels"].text
+    assert "pip install" in found["CPU CPU kernels"].fix
     assert found["CPU Loader"].verdict == "no"
 
 
-def test_missing_torch(only, stand_in):
-    found = only("cuaug", "torch", PYTHONPATH=stand_in("torch", "raise ImportError('no torch here')"))
+def test_missing_torch(only, fake_package):
+    found = only("cuaug", "torch", PYTHONPATH=fake_package("torch", "raise ImportError('no torch here')"))
     assert found["CPU cuaug"].verdict == "OK"
     assert (found["CPU torch"].verdict, found["CPU torch"].fix) == ("no", "pip install torch numpy")
     assert "no torch here" in found["CPU torch"].text
 
 
-def test_missing_nvimagecodec(only, stand_in):
-    found = only("nvImageCodec", PYTHONPATH=stand_in("nvidia", ""))
+def test_missing_nvimagecodec(only, fake_package):
+    found = only("nvImageCodec", PYTHONPATH=fake_package("nvidia", ""))
     assert found["CPU nvImageCodec"].verdict == "no"
     assert "nvidia-nvimgcodec-cu12>=0.9,<0.10" in found["CPU nvImageCodec"].fix
 
 
 @pytest.mark.slow
-def test_missing_cupy(only, stand_in):
-    found = only("CuPy", "NVRTC", PYTHONPATH=stand_in("cupy", "raise ImportError('no cupy here')"))
+def test_missing_cupy(only, fake_package):
+    found = only("CuPy", "NVRTC", PYTHONPATH=fake_package("cupy", "raise ImportError('no cupy here')"))
     for name in ("GPU CuPy", "GPU NVRTC"):
         assert found[name].verdict == "no" and "no cupy here" in found[name].text
         assert found[name].fix.startswith("pip install 'cuaug[cuda1")
 
 
-def test_cupy_for_another_cuda(only, stand_in):
+def test_cupy_for_another_cuda(only, fake_package):
     cupy = """
         import sys, types
         __version__ = "14.0"
@@ -132,36 +132,38 @@ def test_cupy_for_another_cuda(only, stand_in):
         cuda.driver = types.SimpleNamespace(get_build_version=lambda: 11080)
     """
     torch = "import types; version = types.SimpleNamespace(cuda='13.0'); __version__ = '2.11'"
-    stand_in("torch", torch)
-    found = only("CuPy", PYTHONPATH=stand_in("cupy", cupy))["GPU CuPy"]
+    fake_package("torch", torch)
+    found = only("CuPy", PYTHONPATH=fake_package("cupy", cupy))["GPU CuPy"]
     assert found.text == "CuPy 14.0 is built for CUDA 11, torch for CUDA 13"
     assert found.fix == "pip install 'cuaug[cuda13]'"
 
 
 @pytest.mark.slow
-def test_a_library_that_crashes(only, stand_in):
-    found = only("cuaug", "CuPy", "driver", PYTHONPATH=stand_in("cupy", "import os; os.abort()"))
+def test_a_library_that_crashes(only, fake_package):
+    found = only("cuaug", "CuPy", "driver", PYTHONPATH=fake_package("cupy", "import os; os.abort()"))
     assert found["GPU CuPy"].verdict == "no" and "SIGABRT" in found["GPU CuPy"].text
-    assert found["CPU cuaug"].verdict == "OK" and "GPU driver" in found  # the others are heard all the same
+    assert found["CPU cuaug"].verdict == "OK" and "GPU driver" in found  # the other checks run
 
 
 @pytest.mark.slow
-def test_a_library_that_hangs(only, stand_in):
-    hanging = stand_in("cupy", "import time; time.sleep(600)")
+def test_a_library_that_hangs(only, fake_package):
+    hanging = fake_package("cupy", "import time; time.sleep(600)")
     found = only("cuaug", "CuPy", limit_seconds=5.0, PYTHONPATH=hanging)
     assert found["GPU CuPy"].text == "no answer in 5 s"
     assert found["CPU cuaug"].verdict == "OK"
 
 
 @pytest.mark.slow
-def test_a_library_that_prints(only, stand_in):
-    found = only("cuaug", "CuPy", PYTHONPATH=stand_in("cupy", "print('hello', flush=True); raise ImportError('no')"))
+def test_a_library_that_prints(only, fake_package):
+    found = only(
+        "cuaug", "CuPy", PYTHONPATH=fake_package("cupy", "print('hello', flush=True); raise ImportError('no')")
+    )
     assert found["GPU CuPy"].verdict == "no" and found["GPU CuPy"].text.endswith("ImportError: no")
 
 
 FINE = [Finding("CPU", "cuaug", "OK", "0.1.0"), Finding("GPU", "driver", "OK", "")]
 NO_GPU = [FINE[0], Finding("GPU", "driver", "no", "none", "install it"), Finding("GPU", "kernels", "--", "not tried")]
-BROKEN = [Finding("CPU", "host kernels", "no", "none", "pip install cuaug"), FINE[1]]
+BROKEN = [Finding("CPU", "CPU kernels", "no", "none", "pip install cuaug"), FINE[1]]
 
 
 @pytest.mark.parametrize(
@@ -176,15 +178,15 @@ def test_exit_status(monkeypatch, capsys, findings, status, status_with_cuda):
         cli.main(["doctor"])
 
 
-def test_the_report_names_what_fixes():
+def test_the_report_has_the_fix():
     out = io.StringIO()
     assert doctor.report(NO_GPU, out) == {"CPU": True, "GPU": False}
     assert "  no  driver        none\n                    fix: install it\n" in out.getvalue()
     assert line(out.getvalue(), "GPU", "driver") == ("no", "none", "install it")
 
 
-def test_each_finding_is_told_as_soon_as_it_is_found():
-    """Compiling the kernels takes a minute on a busy machine, and nothing was said meanwhile."""
+def test_findings_are_printed_at_once():
+    """Compiling the kernels takes a minute on a busy machine, which looked like a hang."""
     out, told = io.StringIO(), []
 
     def found():
@@ -193,7 +195,7 @@ def test_each_finding_is_told_as_soon_as_it_is_found():
             yield finding
 
     doctor.report(found(), out)
-    assert [text.count("\n") for text in told] == [0, 2, 5], "headings, and a line more for what fixes"
+    assert [text.count("\n") for text in told] == [0, 2, 5], "headings, and one more line for the fix"
     assert out.getvalue().splitlines()[:3] == ["CPU", "  OK  cuaug         0.1.0", "GPU"]
     assert [check[0] for check in doctor.CHECKS] == sorted(check[0] for check in doctor.CHECKS), "one heading each"
 
@@ -206,7 +208,7 @@ def test_version_and_help():
 
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
 def test_a_closed_output(closed):
-    """Whoever closes it wants the exit status: it was an abort."""
+    """The exit status counts; it once was an abort."""
     program = "from cuaug.commands import cli, doctor; del doctor.CHECKS[1:]; raise SystemExit(cli.main(['doctor']))"
     done = subprocess.run(f'"{sys.executable}" -c "{program}" {closed}', shell=True, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == done.stderr == ""
@@ -221,7 +223,7 @@ def test_the_command_imports_nothing_heavy():
 
 
 class Engine:
-    """In place of nvImageCodec on a GPU: how its hardware engine decodes a red JPEG, by the decoder's options."""
+    """A fake nvImageCodec: its JPEG engine's result for a red JPEG, by decoder options."""
 
     BackendKind = SimpleNamespace(HW_GPU_ONLY="engine")
     Backend = CodeStream = staticmethod(lambda what: what)
@@ -258,8 +260,8 @@ class Engine:
         ),
     ],
 )
-def test_the_jpeg_engine_is_told_of(monkeypatch, engine, wanted, others):
-    """nvImageCodec says nothing where it has none, and a line that says so is no failure."""
+def test_the_jpeg_engine_is_reported(monkeypatch, engine, wanted, others):
+    """nvImageCodec does not report a missing engine; the doctor does, without failing."""
     import torch
 
     monkeypatch.setattr("cuaug.codec._nvimgcodec.nv", lambda: engine)
@@ -270,7 +272,7 @@ def test_the_jpeg_engine_is_told_of(monkeypatch, engine, wanted, others):
 
 
 def test_the_gpu_comparison_runs():
-    """The chain of the check 'GPU kernels', on the CPU: a mistake in it would show on a GPU only."""
+    """Runs the chain of the GPU kernel check on the CPU: its mistakes would show on a GPU only."""
     import torch
 
     from cuaug.commands.doctor.checks import _kernel_chain

@@ -25,11 +25,11 @@ def test_files(pictures, tmp_path, capsys):
     written = ["--html", str(page), "--trace", str(trace)]
     options = ["--batches", "500", "--batch-size", "2", "--threads", "2", "--device", "cpu"]
     assert main(["profile", *pictures, *options, *written]) == 0
-    said = capsys.readouterr().out
-    assert "1000 samples in 500 batches, 0 failed" in said, "the five files come again"
-    assert "bottleneck: startup" not in said, "it is one epoch"
-    assert "device='cpu', threads=2 (as given)" in said and "decoded by: cpu " in said
-    assert said.splitlines()[0] in page.read_text() and json.loads(trace.read_text())["traceEvents"]
+    output = capsys.readouterr().out
+    assert "1000 samples in 500 batches, 0 failed" in output, "the five files come again"
+    assert "starting an epoch binds" not in output, "it is one epoch"
+    assert "device='cpu', threads=2 (as given)" in output and "decoded by: cpu " in output
+    assert output.splitlines()[0] in page.read_text() and json.loads(trace.read_text())["traceEvents"]
 
 
 def test_a_folder_and_a_chain(pictures, tmp_path, capsys):
@@ -39,13 +39,13 @@ def test_a_folder_and_a_chain(pictures, tmp_path, capsys):
 
 
 def test_one_picture(pictures, capsys):
-    """As a pattern that one file matches."""
+    """As from a shell pattern that matches one file."""
     assert main(["profile", pictures[0], "--batches", "3", "--batch-size", "2", "--device", "cpu"]) == 0
     assert "6 samples in 3 batches" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", ["abc", "0", "-1", "1.5", ""])
-def test_what_is_no_number(pictures, capsys, number):
+def test_invalid_numbers_are_refused(pictures, capsys, number):
     with pytest.raises(SystemExit):
         main(["profile", *pictures, f"--batches={number}"])
     assert f"argument --batches: {number!r} is not an integer of at least 1" in capsys.readouterr().err
@@ -59,7 +59,7 @@ def test_what_is_no_number(pictures, capsys, number):
         (["{picture}", "{picture}", "--html", "no/such/folder.html"], "no/such/folder.html"),
     ],
 )
-def test_what_is_wrong_is_one_line(pictures, capsys, monkeypatch, tmp_path, arguments, says):
+def test_errors_are_one_line(pictures, capsys, monkeypatch, tmp_path, arguments, says):
     monkeypatch.chdir(tmp_path)
     arguments = [argument.format(picture=pictures[0]) for argument in arguments]
     assert main(["profile", *arguments, "--device", "cpu", "--batches", "2"]) == 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader
+from cuaug import DecodeOptions, Loader
 from cuaug.codec import CudaDecoder, read_header
 from cuaug.errors import DecodeError
 from cuaug.transforms import CenterCrop
@@ -91,7 +91,9 @@ def test_crops_of_jpegs_with_restart_markers(value, subsampling):
     left, top = (whole.width - 90) // 2, (whole.height - 70) // 2
     want = np.asarray(whole)[top : top + 70, left : left + 90]
     for load_hint in (0.0, 1.0):
-        got = decoded(*[out.getvalue()] * 3, transforms=[CenterCrop((70, 90))], load_hint=load_hint)
+        got = decoded(
+            *[out.getvalue()] * 3, transforms=[CenterCrop((70, 90))], decode=DecodeOptions(load_hint=load_hint)
+        )
         for image in got:
             assert_close(image, want, f"orientation {value} {subsampling} load_hint={load_hint:g}")
 

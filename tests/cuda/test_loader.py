@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
 from tests.loader.pictures import Bytes, Memory, numbers_of, photo, write_photos
 from tests.loader.test_errors import bomb
@@ -235,7 +235,10 @@ def test_no_allocations_after_warm_up():
 def test_autotuning_changes_pixels_by_little(tmp_path):
     paths = write_photos(tmp_path, 64, form="JPEG")
     options = {"batch_size": 16, "dtype": torch.uint8, "device": "cuda"}
-    with Loader(paths, CHAIN[:-1], load_hint="auto", **options) as tuned, Loader(paths, CHAIN[:-1], **options) as fixed:
+    with (
+        Loader(paths, CHAIN[:-1], decode=DecodeOptions(load_hint="auto"), **options) as tuned,
+        Loader(paths, CHAIN[:-1], **options) as fixed,
+    ):
         for _ in range(60):
             for (got, _), (want, _) in zip(tuned, fixed, strict=True):
                 assert (got.short() - want.short()).abs().max().item() <= 8
@@ -249,7 +252,9 @@ def test_with_one_decoder_pixels_do_not_depend_on_the_batch(tmp_path, load_hint)
     paths = write_photos(tmp_path, 48, form="JPEG")
     results = []
     for batch_size in (48, 16, 5):
-        with Loader(paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", load_hint=load_hint) as loader:
+        with Loader(
+            paths, [T.Resize((64, 64))], batch_size=batch_size, device="cuda", decode=DecodeOptions(load_hint=load_hint)
+        ) as loader:
             results.append(torch.cat([images for images, _ in loader]))
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 

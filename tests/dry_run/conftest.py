@@ -28,9 +28,9 @@ def loader_on(fake, monkeypatch):
     loaders = []
 
     def make(gpu: bool, files: Any, transforms: Any, **options: Any) -> cuaug.Loader:
-        def make_pipeline(self: cuaug.Loader) -> pipeline.CudaPipeline:
-            self._recorder = Recorder(replace(self._setup, device="cuda"))
-            return pipeline.CudaPipeline(self._settings, self._recorder, self.threads, torch.device("cpu"))
+        def make_pipeline(self: cuaug.Loader, config: Any) -> pipeline.CudaPipeline:
+            self._recorder = Recorder(replace(self._runtime, device="cuda"))
+            return pipeline.CudaPipeline(config, self._recorder, self.threads, torch.device("cpu"))
 
         with monkeypatch.context() as patch:
             if gpu:

@@ -14,7 +14,6 @@ import cuaug
 from cuaug import transforms as T
 from cuaug.devices import cuda
 from cuaug.errors import DecodeError, DeviceError, LoaderError
-from cuaug.pipeline import cuda as pipeline
 from tests.codec.test_messages import GAMMA, PRINTED
 from tests.dry_run import CHAIN
 from tests.support.fake_cuda import FakeDecoder
@@ -183,22 +182,6 @@ def test_a_forked_process_cannot_use_cuda(fake, loader_on, image_files):
     assert "forked" in cuda.availability_error(torch.device("cuda"))
     with pytest.raises(DeviceError, match="spawn"):
         loader_on(True, image_files, CHAIN)
-
-
-def test_a_parents_loader_fails_in_a_forked_process_each_time(fake, loader_on, image_files, monkeypatch):
-    """The second try must not use the parent's pipeline, either."""
-    loader = loader_on(True, image_files, CHAIN)
-
-    def make_pipeline(self: cuaug.Loader) -> pipeline.CudaPipeline:
-        return pipeline.CudaPipeline(self._settings, self._recorder, self.threads, torch.device("cpu"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cuaug.Loader, "_make_pipeline", make_pipeline)
-        patch.setattr(fake.torch.cuda, "_is_in_bad_fork", lambda: True)
-        patch.setattr(loader, "_process", 0)
-        for _ in range(2):
-            with pytest.raises(DeviceError, match="spawn"):
-                next(iter(loader))
 
 
 def test_messages_of_image_libraries_are_logged_with_the_samples_name(loader_on, image_files, caplog):

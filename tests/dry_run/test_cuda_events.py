@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from cuaug import DecodeOptions
 from cuaug.profiling.timeline import chrome_trace
 from tests.dry_run import CHAIN
 from tests.loader.test_profile import check_trace
@@ -53,7 +54,7 @@ def test_gpu_times_are_read_without_waiting(loader_on, image_files, monkeypatch)
     """The producer waits only for each arena, and once when a profile begins."""
     waits: list[FakeEvent] = []
     monkeypatch.setattr(FakeEvent, "synchronize", lambda self: waits.append(self))
-    loader = loader_on(True, image_files, CHAIN, batch_size=4, load_hint=0.5)
+    loader = loader_on(True, image_files, CHAIN, batch_size=4, decode=DecodeOptions(load_hint=0.5))
     list(loader)
     assert len(waits) == 10 and not any(event.timed for event in waits)
     for _ in range(2):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cuaug import DecodeOptions
 from cuaug import transforms as T
 from tests.codec.images import app1, encode, photo, tiff_block
 from tests.dry_run import CHAIN
@@ -72,7 +73,8 @@ def test_truncated_jpegs_are_replaced(loader_on, jpegs, chain):
 def test_a_gpu_makes_no_jpeg_index(loader_on):
     source = Bytes(*[noisy_jpeg(200, 300 + i) for i in range(4)])
     gpu, cpu = (
-        loader_on(device, source, T.CenterCrop(32), batch_size=4, index_bytes=1 << 20) for device in (True, False)
+        loader_on(device, source, T.CenterCrop(32), batch_size=4, decode=DecodeOptions(index_bytes=1 << 20))
+        for device in (True, False)
     )
     for _ in range(3):
         for got, want in zip(gpu, cpu, strict=True):

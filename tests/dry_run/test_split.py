@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cuaug import DecodeOptions
 from cuaug.errors import LoaderError
 from cuaug.pipeline import cuda as pipeline
 from tests.dry_run import CHAIN
@@ -19,9 +20,9 @@ from tests.support.run_plans import assert_same
 )
 def test_a_given_split_is_the_same_in_every_run(loader_on, image_files, options, want):
     for _ in range(2):
-        list(loader_on(True, image_files, CHAIN, batch_size=8, **options))
+        list(loader_on(True, image_files, CHAIN, batch_size=8, decode=DecodeOptions(**options)))
     assert FakeDecoder.created == [want] * 2
-    loader = loader_on(True, image_files, CHAIN, batch_size=8, **options)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8, decode=DecodeOptions(**options))
     because = "as given" if options else "default"
     assert f"load_hint={want[0]:g}, decode_threads={want[1]} ({because})" in str(loader.stats())
 
@@ -45,7 +46,7 @@ def test_the_split_is_autotuned_in_the_first_batches(loader_on, image_files, mon
     monkeypatch.setattr(FakeDecoder, "__init__", recorded_init)
     monkeypatch.setattr(FakeDecoder, "decode_batch", timed)
     monkeypatch.setattr(pipeline.time, "perf_counter", lambda: clock[0])
-    options = {"batch_size": 4, "last_batch": "drop", "load_hint": "auto", "decode_threads": 3}
+    options = {"batch_size": 4, "last_batch": "drop", "decode": DecodeOptions(load_hint="auto", decode_threads=3)}
     gpu, cpu = (loader_on(device, image_files, CHAIN, **options) for device in (True, False))
     epochs = 0
     assert gpu.stats().setup.split_because == "autotuning"
@@ -79,7 +80,7 @@ def test_the_engines_share_refers_to_a_whole_batch(loader_on, image_files):
 
 def test_every_candidates_share_refers_to_a_whole_batch(loader_on, image_files):
     """Even if its first batch is an epoch's last."""
-    loader = loader_on(True, image_files, CHAIN, batch_size=8, load_hint="auto", decode_threads=3)
+    loader = loader_on(True, image_files, CHAIN, batch_size=8, decode=DecodeOptions(load_hint="auto", decode_threads=3))
     for _ in range(3):
         list(loader)
     assert len(FakeDecoder.first_calls) > 3 and set(FakeDecoder.first_calls) == {8}
@@ -87,5 +88,5 @@ def test_every_candidates_share_refers_to_a_whole_batch(loader_on, image_files):
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.5, "fast", True, float("nan")])
 def test_an_invalid_load_hint(loader_on, image_files, wrong):
-    with pytest.raises(LoaderError, match="load_hint is a share from 0 to 1, 'auto' or None"):
-        loader_on(True, image_files, CHAIN, load_hint=wrong)
+    with pytest.raises(LoaderError, match="load_hint must be a number from 0 to 1, 'auto' or None"):
+        DecodeOptions(load_hint=wrong)

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True, params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 def loaders_device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The device of loaders that are given none, in this process and in those that tests start."""
+    """The default device of loaders, in this process and in its children."""
     before = os.environ.get("CUAUG_DEVICE")
     os.environ["CUAUG_DEVICE"] = request.param
     yield request.param
@@ -21,7 +21,7 @@ def loaders_device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leaves out the CUDA half of tests that compare with the CPU's decoders bit for bit, or are about the CPU."""
+    """Leaves out the CUDA half of tests with the marker cpu_only."""
     items[:] = [
         item
         for item in items

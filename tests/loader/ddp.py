@@ -27,7 +27,7 @@ CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.RandomErasing(1.0, valu
 
 
 class Case(NamedTuple):
-    """An epoch."""
+    """One epoch's settings."""
 
     count: int
     batch_size: int
@@ -36,7 +36,7 @@ class Case(NamedTuple):
     damaged: tuple[int, ...] = ()
 
     def loader(self, **options: object) -> Loader:
-        """Without shuffling where files are damaged, so that it is known which rank they are on."""
+        """Not shuffled where files are damaged, so that their rank is known."""
         settings = self._asdict() | {"shuffle": not self.damaged, "seed": 3, "threads": 1} | options
         return Loader(Memory(settings.pop("count"), settings.pop("damaged")), CHAIN, **settings)
 

@@ -1,4 +1,4 @@
-"""Starts training programs, alone or under torchrun, and leaves none of their processes behind."""
+"""Starts training programs, alone or under torchrun, and ends all their processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 class Launch:
     """`python -m module folder arguments` in one process; or under torchrun, in `world_size` of them.
 
-    Each process calls `begin`, so that it can be found, and killed. What they print goes to a file in `folder`.
+    Each process calls `begin`, so that it can be found, and killed. Their output goes to a file in `folder`.
     """
 
     def __init__(self, module: str, folder: Path, *arguments: str, world_size: int | None = None) -> None:
@@ -27,7 +27,7 @@ class Launch:
         folder.mkdir()
         command = [sys.executable]
         if world_size is not None:
-            # By address: not every machine can look its own name up.
+            # By address: some machines cannot resolve their own name.
             here = ["--standalone", "--local-addr=127.0.0.1"]
             command += ["-m", "torch.distributed.run", *here, f"--nproc-per-node={world_size}"]
         with (folder / "output").open("w") as output:
@@ -45,11 +45,11 @@ class Launch:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that have begun, by rank."""
+        """Process ids by rank, of processes that have started."""
         return [int(path.read_text()) for path in sorted(self.folder.glob("*.pid"))]
 
     def wait(self, seconds: float = 120.0) -> int:
-        """The exit status, of the program or of torchrun, which ends after all its processes."""
+        """The exit status of the program or of torchrun, which ends last."""
         try:
             return self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -74,12 +74,12 @@ class Launch:
 
 
 def begin(folder: Path, rank: int) -> None:
-    """Leaves this process's id where the launcher finds it."""
+    """Writes this process's id for the launcher."""
     write(folder / f"{rank}.pid", str(os.getpid()))
 
 
 def write(path: Path, text: str) -> None:
-    """All of the text or, for whoever reads meanwhile or after a kill, what was there before."""
+    """Writes a file atomically: readers see the old or the new text, also after a kill."""
     path.with_suffix(f".{os.getpid()}").write_text(text)
     path.with_suffix(f".{os.getpid()}").replace(path)
 

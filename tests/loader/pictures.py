@@ -1,4 +1,4 @@
-"""Pictures whose colour tells their label, and sources that hold them in memory."""
+"""Images whose color encodes their label, and sources that hold them in memory."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ __all__ = [
 
 
 def color_of(number: int) -> tuple[int, int, int]:
-    """One colour for each number below 2**16; red and green are the number."""
+    """A color for each number below 2**16, encoded in red and green."""
     return number % 256, number // 256, 77
 
 
 def numbers_of(images: torch.Tensor) -> list[int]:
-    """The numbers of a uint8 batch of constant-colour pictures, each checked to be of one colour."""
+    """The numbers of a uint8 batch of one-color images; asserts that each has one color."""
     assert images.dtype == torch.uint8 and images.ndim == 4
     corners = images[:, :, :1, :1]
-    assert (images == corners).all(), "a picture is not of one colour"
+    assert (images == corners).all(), "an image has several colors"
     assert (corners[:, 2] == 77).all()
     return (corners[:, 0, 0, 0].long() + 256 * corners[:, 1, 0, 0].long()).tolist()
 
 
 def planes_of(path: str | Path) -> torch.Tensor:
-    """(3, H, W) uint8: a file's picture, decoded by Pillow."""
+    """(3, H, W) uint8: a file decoded by Pillow."""
     return torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)
 
 
@@ -60,7 +60,7 @@ def png(number: int, height: int = 4, width: int = 5) -> bytes:
 
 
 def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
-    """Noise, which is hard to decode."""
+    """A JPEG of noise, which is slow to decode."""
     out = io.BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(out, "JPEG", quality=95, **options)
@@ -69,7 +69,7 @@ def noisy_jpeg(height: int, width: int, **options: Any) -> bytes:
 
 @functools.cache
 def slow_to_decode(passes: int = 450) -> bytes:
-    """A JPEG of 3000 x 3000 pixels whose last refinement is sent again and again; each pass takes 3 to 10 ms."""
+    """A JPEG of 3000 x 3000 pixels that repeats its last scan; each pass takes 3 to 10 ms."""
     out = io.BytesIO()
     Image.new("RGB", (3000, 3000)).save(out, "JPEG", progressive=True)
     data = out.getvalue()
@@ -94,15 +94,15 @@ def write_photos(folder: Path, count: int, seed: int = 0, form: str | None = Non
 
 
 def checksums(images: torch.Tensor) -> list[str]:
-    """One for each image of a batch."""
+    """The checksum of each image of a batch."""
     return [hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest() for image in images.cpu()]
 
 
 class Memory:
-    """Constant-colour pictures in memory; number i has label i.
+    """One-color images in memory; image i has label i.
 
     Args:
-        damaged: the numbers that hold no picture.
+        damaged: indices of samples that are no image.
         slow: each read sleeps for a random time up to this many seconds.
     """
 
@@ -119,7 +119,7 @@ class Memory:
 
 
 class Bytes:
-    """Encoded pictures in memory, labelled by their index."""
+    """Encoded images in memory, labeled with their index."""
 
     def __init__(self, *data: bytes) -> None:
         self.data = data
@@ -132,7 +132,7 @@ class Bytes:
 
 
 class Arrays:
-    """Decoded pictures, labelled by their index."""
+    """Decoded images in memory, labeled with their index."""
 
     def __init__(self, *arrays: np.ndarray) -> None:
         self.arrays = arrays

@@ -1,4 +1,4 @@
-"""Programs that use a loader and end in some way: with which exit code, what on the standard error, and how soon."""
+"""Runs programs that use a loader, and returns their exit code, output and time to end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-#: Within so many seconds of what ends it, by `clock`, a program must be gone; half a second of it is torch's own.
-SECONDS_TO_END = 5.0 if os.environ.get("CUAUG_REQUIRE_CUDA") != "1" else 20.0  # some start CUDA within them
-# A program that hangs is given up after so many.
+#: A program must end within these seconds by `clock` after the event; torch takes half a second of them.
+SECONDS_TO_END = 5.0 if os.environ.get("CUAUG_REQUIRE_CUDA") != "1" else 20.0  # some start CUDA first
+# A hanging program is killed after these seconds.
 _SECONDS_TO_GIVE_UP = 60.0
-# Since 3.12 it warns of every fork beside other threads.
+# Python 3.12 warns of each fork beside other threads.
 _PYTHON = [sys.executable, "-W", "ignore:This process:DeprecationWarning"]
 
 _IMPORTS = """
@@ -35,7 +35,7 @@ def ready():
     print("ready", flush=True)
 """
 
-#: Programs in whose other thread decoders are loaded, of the CPU by a first loader or of a GPU, since a moment ago.
+#: Programs in which another thread is just loading the decoders: the CPU's by a first loader, or the GPU's.
 IMPORTING = {
     device: f"""
 from cuaug.codec import nv
@@ -54,13 +54,12 @@ importing.wait()
     for device, load in {"cpu": "list(Loader(Memory(40), batch_size=8, threads=2))", "cuda": "nv()"}.items()
 }
 
-# Importing torch takes longer than everything else that a program here does. So one process imports it and forks for
-# each: the child is that program from then on, and ends as any program does.
-_NURSERY = (
+# Importing torch takes longer than the rest of a program. So a fork server imports it once and forks each program.
+_FORK_SERVER = (
     _IMPORTS
     + """
 import json, socket
-signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it
 _socket = socket.socket(fileno=int(sys.argv[1]))
 while True:
     _body, _files, *_ = socket.recv_fds(_socket, 1 << 16, 2)
@@ -85,29 +84,29 @@ exec(compile(_body, "<program>", "exec"))
 
 
 def clock(process: int) -> float:
-    """Seconds that pass while a process has a processor or sleeps, and not while its main thread waits for a processor.
+    """A clock in seconds that stops while the process's main thread waits for a CPU.
 
-    So a machine with too much to do does not make a program late.
+    So a busy machine does not make a program late.
     """
     try:
         waited = int(Path(f"/proc/{process}/schedstat").read_text().split()[1])
-    except OSError:  # not every system counts that
+    except OSError:  # not on every system
         waited = 0
     return time.monotonic() - waited / 1e9
 
 
-class _Nursery:
-    """The process that programs are forked from."""
+class _ForkServer:
+    """The process that forks the programs."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(_SECONDS_TO_GIVE_UP)
-        command = [*_PYTHON, "-X", "faulthandler", "-c", _NURSERY, str(theirs.fileno())]
+        command = [*_PYTHON, "-X", "faulthandler", "-c", _FORK_SERVER, str(theirs.fileno())]
         self.process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()])
         theirs.close()
 
     def start(self, body: str, out: int, err: int) -> int:
-        """The program's process number."""
+        """Starts a program and returns its process id."""
         socket.send_fds(self._socket, [body.encode()], [out, err])
         return self.reply()
 
@@ -116,12 +115,12 @@ class _Nursery:
 
 
 @functools.cache
-def _nursery(device: str | None) -> _Nursery:
-    return _Nursery()
+def _fork_server(device: str | None) -> _ForkServer:
+    return _ForkServer()
 
 
 class Ended(NamedTuple):
-    """How a program ended: its exit code, negative for a signal, and what it printed after "ready"."""
+    """A program's exit code (negative for a signal) and its output after "ready"."""
 
     code: int
     out: str
@@ -133,18 +132,18 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """A Python program, running; one at a time. It calls `ready()` right before what is to end it.
+    """A running Python program, one at a time. It calls `ready()` right before the event that ends it.
 
     Args:
-        body: its text, after imports of what such programs need.
+        body: its text, without common imports.
     """
 
     def __init__(self, body: str) -> None:
-        self._nursery = _nursery(os.environ.get("CUAUG_DEVICE"))
+        self._fork_server = _fork_server(os.environ.get("CUAUG_DEVICE"))
         reading, writing = os.pipe()
         self._out = os.fdopen(reading)
         self._err = os.fdopen(os.memfd_create("err"), "r")
-        self.process = self._nursery.start(body, writing, self._err.fileno())
+        self.process = self._fork_server.start(body, writing, self._err.fileno())
         os.close(writing)
         first = self.line()
         self._since = clock(self.process)
@@ -152,41 +151,41 @@ class Program:
             pytest.fail(f"the program ended early: {first!r}\n{self._ended()[0]}")
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """The next line of its output."""
         return self._out.readline().rstrip("\n")
 
     def interrupt(self, after_seconds: float = 0.0) -> None:
-        """Presses Ctrl-C; from then on it has its seconds to end."""
+        """Sends Ctrl-C, and starts the clock."""
         time.sleep(after_seconds)
         self._since = clock(self.process)
         os.kill(self.process, signal.SIGINT)
 
     def ends(self, within: float = SECONDS_TO_END) -> Ended:
-        """Waits for its end, which must come within so many seconds of "ready" or of Ctrl-C."""
+        """Waits for its end, at most these seconds after "ready" or Ctrl-C."""
         ended, at = self._ended()
         assert at - self._since < within, f"ended only after {at - self._since:.1f} s: {ended}"
         return ended
 
     def _ended(self) -> tuple[Ended, float]:
         try:
-            code, at = self._nursery.reply()
+            code, at = self._fork_server.reply()
         except TimeoutError:
-            os.kill(self.process, signal.SIGABRT)  # faulthandler prints where every thread is
-            code, at = self._nursery.reply()
+            os.kill(self.process, signal.SIGABRT)  # faulthandler prints all stacks
+            code, at = self._fork_server.reply()
         with self._out, self._err:
             self._err.seek(0)
             return Ended(code, self._out.read(), self._err.read()), at
 
 
 def run(body: str) -> str:
-    """What a program printed that took as long as it needed, and ended well."""
+    """The output of a program that ends without errors, in any time."""
     ended = Program("ready()\n" + body).ends(within=float("inf"))
     assert ended.code == 0 and ended.err == "", ended.err
     return ended.out
 
 
 def run_apart(body: str, environment: Mapping[str, str]) -> str:
-    """The same for one that needs a process of its own, with other environment variables."""
+    """The same in a process of its own, with other environment variables."""
     ended = subprocess.run(
         [*_PYTHON, "-c", _IMPORTS + body],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Arguments of a loader: what does not fit is an error that names the value and what was allowed."""
+"""Arguments of a loader: errors name the value and the allowed ones."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ from tests.loader.pictures import Memory
         *[({"batch_size": v}, LoaderError, rf"batch_size .* at least 1, not {v}") for v in (0, -1, 1.5, True, None)],
         *[({"threads": v}, LoaderError, rf"threads .* at least 1, not {v}") for v in (0, -2, 0.5, False)],
         *[({"prefetch": v}, LoaderError, rf"prefetch .* at least 1, not {v}") for v in (0, 2.0)],
-        *[({"seed": v}, LoaderError, rf"seed is an integer, not {v}") for v in (1.5, None)],
-        ({"max_pixels": 0}, LoaderError, "max_pixels .* not 0"),
-        ({"on_error": "ignore"}, LoaderError, "on_error is one of 'raise', 'skip', 'replace', not 'ignore'"),
+        *[({"seed": v}, LoaderError, rf"seed must be an integer, not {v}") for v in (1.5, None)],
+        (
+            {"decode": {"max_pixels": 5}},
+            LoaderError,
+            "decode must be a cuaug.DecodeOptions or None, not {'max_pixels': 5}",
+        ),
+        ({"on_error": "ignore"}, LoaderError, "on_error must be one of 'raise', 'skip', 'replace', not 'ignore'"),
         ({"on_error": None}, LoaderError, "not None"),
         *[
-            ({"timeout_seconds": v}, LoaderError, f"timeout_seconds is a number above 0, or None, not {v!r}")
+            ({"timeout_seconds": v}, LoaderError, f"timeout_seconds must be a number above 0, or None, not {v!r}")
             for v in ("5", 0, -1.5, math.nan, True)
         ],
-        ({"shuffle": "no"}, LoaderError, "shuffle is True or False, not 'no'"),
+        ({"shuffle": "no"}, LoaderError, "shuffle must be True or False, not 'no'"),
         *[
-            ({name: 3}, LoaderError, f"{name} is a function, or None, not 3")
+            ({name: 3}, LoaderError, f"{name} must be a function, or None, not 3")
             for name in ("error_callback", "collate_fn")
         ],
-        ({"layout": "CHW"}, LoaderError, "layout is one of 'NCHW', 'NHWC', not 'CHW'"),
-        ({"dtype": torch.int8}, TransformError, "dtype is one of .*not torch.int8"),
-        ({"dtype": "float16"}, TransformError, "dtype is one of .*not 'float16'"),
-        ({"dtype": []}, TransformError, r"dtype is one of .*not \[\]"),
+        ({"layout": "CHW"}, LoaderError, "layout must be one of 'NCHW', 'NHWC', not 'CHW'"),
+        ({"dtype": torch.int8}, TransformError, "dtype must be one of .*not torch.int8"),
+        ({"dtype": "float16"}, TransformError, "dtype must be one of .*not 'float16'"),
+        ({"dtype": []}, TransformError, r"dtype must be one of .*not \[\]"),
         ({"dtype": torch.float64}, TransformError, "not torch.float64"),
         *[({"device": v}, DeviceError, f"device is 'cpu', 'cuda' .*not '{v}'") for v in ("gpu", "meta", "cuda:x")],
         ({"transforms": lambda image: image}, TransformError, "transforms must hold cuaug transforms, not"),
@@ -43,12 +47,12 @@ from tests.loader.pictures import Memory
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
-def test_arguments_that_do_not_fit(arguments, error, message):
+def test_invalid_arguments_are_refused(arguments, error, message):
     with pytest.raises(error, match=message):
         Loader(Memory(3), **arguments)
 
 
-def test_nothing_to_load():
+def test_an_empty_source_is_refused():
     with pytest.raises(LoaderError, match=r"there is nothing to load: .*Memory"):
         Loader(Memory(0))
 
@@ -56,7 +60,7 @@ def test_nothing_to_load():
 @pytest.mark.parametrize(
     ("name", "value"), [("transforms", [T.Resize((8, 8))]), ("seed", 3), ("on_error", "skip"), ("dtype", None)]
 )
-def test_what_a_loader_was_made_with_stays(name, value):
+def test_arguments_of_a_loader_are_read_only(name, value):
     with (
         Loader(Memory(3)) as loader,
         pytest.raises(AttributeError, match=rf"{name} is fixed when a Loader is made .* make another"),
@@ -64,7 +68,7 @@ def test_what_a_loader_was_made_with_stays(name, value):
         setattr(loader, name, value)
 
 
-def test_no_collate_fn_is_the_default():
+def test_collate_fn_none_is_the_default():
     with Loader(Memory(3), batch_size=3, collate_fn=None) as loader:
         assert next(iter(loader)).labels.tolist() == [0, 1, 2]
 
@@ -77,13 +81,13 @@ def test_numpy_integers_are_integers():
 
 
 @pytest.mark.parametrize("epoch", [-1, 0.5, None])
-def test_set_epoch_takes_numbers_from_0(epoch):
+def test_set_epoch_takes_integers_from_0(epoch):
     with pytest.raises(LoaderError, match=f"epoch .* at least 0, not {epoch}"):
         Loader(Memory(3)).set_epoch(epoch)
 
 
 @pytest.mark.cpu_only
-def test_cuda_where_there_is_none():
+def test_cuda_without_a_gpu_is_refused():
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
     for device in ("cuda", "cuda:1", torch.device("cuda")):

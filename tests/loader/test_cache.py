@@ -1,4 +1,4 @@
-"""Caches change what is read and decoded, and nothing of what a sample looks like."""
+"""Caches save reads and decodes, and change no pixel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import Subset
 
-from cuaug import DecodedCache, EncodedCache, Loader, LoaderError, functional
+from cuaug import DecodedCache, DecodeOptions, EncodedCache, Loader, LoaderError, functional
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, read_header
 from cuaug.sources import FromDataset
@@ -23,7 +23,7 @@ from tests.loader.test_reproducible import samples, training_chain
 
 
 class Counting:
-    """A source that counts how often each sample's file and label were asked for."""
+    """A source that counts reads of each sample's file and label."""
 
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
@@ -48,7 +48,7 @@ def photos(tmp_path_factory, loaders_device) -> list[str]:
 
 
 def epochs(loader: Loader, count: int = 3) -> list[dict[int, torch.Tensor]]:
-    """For each epoch index -> image."""
+    """{index: image} of each epoch."""
     return [
         {index: image for batch in loader for index, image in zip(batch.indices.tolist(), batch.images, strict=True)}
         for _ in range(count)
@@ -63,7 +63,7 @@ def assert_equal(got: list[dict[int, torch.Tensor]], want: list[dict[int, torch.
 
 
 def shrunk(path: str, short_side: int) -> np.ndarray:
-    """The picture as the docs say that it is cached: decoded, and resized if its short side is longer."""
+    """The cached image by the documentation: decoded, and resized if its short side is longer."""
     pixels = CpuDecoder().decode(read_header(Path(path).read_bytes())).copy()
     return functional.resize(pixels, short_side) if min(pixels.shape[:2]) > short_side else pixels
 
@@ -75,7 +75,7 @@ def shrunk(path: str, short_side: int) -> np.ndarray:
 @settings(max_examples=15, deadline=None)
 @given(batch_size=st.integers(1, 13), threads=st.integers(1, 4), shuffle=st.booleans(), seed=st.integers(0, 2))
 def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, seed):
-    """In full size bit for bit, in every epoch, also where only some samples fit."""
+    """Bit-identical in full size, in every epoch, also where only some samples fit."""
     with Loader(photos, training_chain(), batch_size=5, seed=seed) as plain:
         want = epochs(plain)
     cache = cache() if callable(cache) else cache
@@ -97,7 +97,7 @@ def test_with_and_without_a_cache(photos, cache, batch_size, threads, shuffle, s
     threads=st.integers(1, 4),
 )
 def test_at_a_short_side_samples_look_as_if_resized_first(photos, short_side, limit_bytes, batch_size, threads):
-    """Whether they are in the cache or not: it is the same in the first epoch, and where nothing fits."""
+    """Cached or not: also in the first epoch, and where nothing fits."""
     chain = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ColorJitter(0.3, 0.3), T.Normalize([0.5], [0.2])]
     with Loader(Arrays(*(shrunk(path, short_side) for path in photos)), chain, batch_size=4) as plain:
         want = epochs(plain)
@@ -131,11 +131,11 @@ def test_a_cached_sample_is_not_read_again(photos, kind, cache, reads):
             stats = loader.stats()
             before = stats.seconds["decode"]
             list(loader)
-            assert loader.stats().seconds["decode"] - before < before / 4, "decoding is a look-up now"
+            assert loader.stats().seconds["decode"] - before < before / 4, "decoding is a look-up"
 
 
 @pytest.mark.parametrize("cache", ["encoded", "decoded"])
-def test_files_may_go_once_they_are_cached(tmp_path, cache):
+def test_cached_files_may_be_deleted(tmp_path, cache):
     paths = write_photos(tmp_path, 5)
     with Loader(paths, T.CenterCrop(32), cache=cache, batch_size=2) as loader:
         first = epochs(loader, 1)
@@ -155,7 +155,7 @@ def test_damaged_samples_are_not_cached(tmp_path, cache):
         for _ in range(3):
             for batch in loader:
                 assert len(batch.images) == 3
-        assert loader.stats().failed >= 6, "every epoch meets them anew"
+        assert loader.stats().failed >= 6, "they fail in every epoch"
         assert loader.cache.get(4) is None or cache == "encoded"
         if cache != "encoded":
             assert loader.cache.get(2) is None
@@ -177,7 +177,7 @@ def test_a_disk_cache_outlives_its_loader(photos, tmp_path):
         assert_equal(epochs(loader, 1), want)
         assert loader.source.reads == [0] * 12, "nothing was read"
     with pytest.raises(LoaderError, match="apply_exif is True there and False here"):
-        make(apply_exif=False)
+        make(decode=DecodeOptions(apply_exif=False))
     shutil.rmtree(tmp_path / "cache")
 
 
@@ -196,8 +196,8 @@ def test_one_cache_for_two_loaders(photos):
 
 
 @pytest.mark.parametrize("kind", ["encoded", "decoded", "disk"])
-def test_the_same_names_in_another_folder_are_others(tmp_path, kind):
-    """As the left and the right pictures of stereo pairs; their states, though, would fit."""
+def test_the_same_names_in_another_folder_are_another_data_set(tmp_path, kind):
+    """For example left and right images of stereo pairs; their states are compatible."""
     loaders = []
     folder = tmp_path / "cache"
     disk = kind == "disk"
@@ -216,7 +216,7 @@ def test_the_same_names_in_another_folder_are_others(tmp_path, kind):
     loaders[1].load_state_dict(loaders[0].state_dict())
 
 
-def test_a_data_set_that_was_made_anew_is_noticed_on_disk(tmp_path):
+def test_a_disk_cache_notices_a_rebuilt_data_set(tmp_path):
     def load() -> int:
         cache = DecodedCache(limit_bytes=10**6, directory=tmp_path / "cache")
         with Loader([str(tmp_path / "0.png")], cache=cache) as loader:
@@ -229,8 +229,8 @@ def test_a_data_set_that_was_made_anew_is_noticed_on_disk(tmp_path):
         load()
 
 
-def test_parts_of_a_dataset_are_told_apart(photos, tmp_path):
-    """By their indices where the Dataset within is known; else by who they are, and on disk not at all."""
+def test_subsets_of_a_dataset_are_distinguished(photos, tmp_path):
+    """By indices where the inner Dataset has a fingerprint, else by identity; on disk they are refused."""
 
     class Folder(list):
         @property
@@ -254,7 +254,7 @@ def test_parts_of_a_dataset_are_told_apart(photos, tmp_path):
 
 
 def test_sources_without_a_fingerprint(photos, tmp_path):
-    """In memory they are told apart by who they are; on disk that would mean nothing to the next process."""
+    """Distinguished by identity in memory; refused on disk, where identity means nothing to another process."""
     cache, first = DecodedCache(), Counting(photos)
     for _ in range(2):
         with Loader(first, T.CenterCrop(48), cache=cache, batch_size=4) as loader:
@@ -265,7 +265,7 @@ def test_sources_without_a_fingerprint(photos, tmp_path):
         Loader(first, cache=DecodedCache(limit_bytes=10**6, directory=tmp_path))
 
 
-def test_attributes_that_are_no_methods_are_the_sources_own(photos):
+def test_attributes_that_are_not_methods_are_ignored_by_the_cache(photos):
     source = Counting(photos)
     source.cache_key, source.fingerprint, source.picture_size = "web", "sha", (10, 10)
     with Loader(source, T.CenterCrop(48), cache="encoded", batch_size=4) as loader:
@@ -273,8 +273,8 @@ def test_attributes_that_are_no_methods_are_the_sources_own(photos):
         assert loader.state_dict()["source"] is None
 
 
-def test_a_file_that_was_read_damaged_is_read_again(photos):
-    """A mount that failed once must not spoil a sample for the rest of the run."""
+def test_a_file_that_failed_once_is_read_again(photos):
+    """A failing mount must not lose a sample for the rest of the run."""
 
     class Flaky(Counting):
         def read(self, index: int) -> tuple[bytes, int]:
@@ -303,6 +303,6 @@ def test_labels_follow_their_images_from_a_cache(caplog):
         (DecodedCache(64, limit_bytes=1000, on_device=True), "needs a loader on a GPU, not on cpu"),
     ],
 )
-def test_caches_that_are_none(cache, message):
+def test_invalid_caches_are_refused(cache, message):
     with pytest.raises(LoaderError, match=message):
         Loader(Memory(3), cache=cache, device="cpu")

@@ -1,4 +1,4 @@
-"""Silent corruption: one flipped bit is found, named and costs one sample."""
+"""Silent corruption: one flipped bit is found, named, and costs one sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALGORITHMS = ["crc32", "md5", "sha256", "blake2b"]
 
 @pytest.fixture
 def paths(tmp_path) -> list[str]:
-    """Ten constant-colour pictures; the colour of number i is its label."""
+    """Ten one-color images; the color of image i is its label."""
     (tmp_path / "photos").mkdir()
     files = [tmp_path / "photos" / f"{i}.png" for i in range(10)]
     for i, file in enumerate(files):
@@ -79,7 +79,7 @@ def test_any_flipped_bit_of_an_array_is_found(data, algorithm):
         ChecksumSource(Arrays(bad), sums[:1], algorithm).read(0)
 
 
-def test_compute_is_what_everybody_computes():
+def test_compute_equals_the_standard_digests():
     data = [b"", b"a", b"hello" * 1000, png(3)]
     assert ChecksumSource.compute(Bytes(*data)) == [f"{zlib.crc32(d):08x}" for d in data]
     for name in ALGORITHMS[1:]:
@@ -87,7 +87,7 @@ def test_compute_is_what_everybody_computes():
 
 
 def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
-    """Without checksums the same file is a picture."""
+    """Without checksums the file decodes."""
     paths = write_photos(tmp_path, 8)
     source = Files(paths)
     sums = ChecksumSource.compute(source)
@@ -115,7 +115,7 @@ def test_damage_that_decodes_costs_one_sample(tmp_path, caplog):
     assert (caught.value.path, caught.value.index) == (paths[5], 5)
 
 
-def test_unchanged_files_are_as_without_it(paths):
+def test_unchanged_files_load_as_without_checksums(paths):
     with Loader(paths, batch_size=4, shuffle=True) as plain:
         expected = [(numbers_of(images), labels.tolist()) for images, labels in plain]
     with Loader(
@@ -124,8 +124,8 @@ def test_unchanged_files_are_as_without_it(paths):
         assert [(numbers_of(images), labels.tolist()) for images, labels in loader] == expected
 
 
-def test_what_is_checked_is_what_is_decoded(paths):
-    """The bytes go on, not the path: another process may write to the file in between."""
+def test_the_checked_bytes_are_decoded(paths):
+    """The decoder gets the bytes, not the path: another process may write to the file in between."""
     data, label = ChecksumSource(Files(paths), ChecksumSource.compute(Files(paths))).read(3)
     assert data == png(3) and label == 3
 
@@ -160,7 +160,7 @@ def test_files_that_cannot_be_read(paths, caplog):
     ],
     ids=["integers", "array", "capitals", "mapping of integers", "mapping of strings"],
 )
-def test_kinds_of_checksums(paths, given):
+def test_all_forms_of_checksums_are_accepted(paths, given):
     checked = ChecksumSource(Files(paths), given(paths))
     assert [checked.read(i) for i in range(10)] == [(png(i), i) for i in range(10)]
 
@@ -190,13 +190,13 @@ def test_kinds_of_checksums(paths, given):
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_checksums_that_do_not_fit(paths, checksums, algorithm, message):
+def test_invalid_checksums_are_refused(paths, checksums, algorithm, message):
     with pytest.raises(LoaderError, match=message):
         ChecksumSource(Files(paths), checksums, algorithm)
 
 
 @pytest.mark.parametrize("source", ["photos", None, 3])
-def test_what_is_no_source(source):
+def test_values_that_are_no_source_are_refused(source):
     with pytest.raises(LoaderError, match="source must have __len__ and read"):
         ChecksumSource(source, [])
     with pytest.raises(LoaderError, match="source must have __len__ and read"):
@@ -207,7 +207,7 @@ def test_what_is_no_source(source):
 
 
 @pytest.mark.parametrize("algorithm", ["crc32", "sha256"])
-def test_saved_and_read(paths, tmp_path, algorithm, monkeypatch):
+def test_checksums_are_saved_and_read(paths, tmp_path, algorithm, monkeypatch):
     source = Files(paths)
     file = tmp_path / "sums"
     ChecksumSource(source, ChecksumSource.compute(source, algorithm), algorithm).save(file)
@@ -261,7 +261,7 @@ def test_every_name_survives_the_file(names):
     assert [again.read(i) for i in range(len(names))] == [checked.read(i) for i in range(len(names))]
 
 
-def test_urls_stand_for_themselves(tmp_path):
+def test_urls_are_kept_as_they_are(tmp_path):
     class Remote(Memory):
         def path(self, index: int) -> str:
             return f"https://example.org/{index}.png"
@@ -281,7 +281,7 @@ def test_urls_stand_for_themselves(tmp_path):
         ("0123abc  photos/0.png\n", "sample 0 is '0123abc'; crc32 needs 8"),
     ],
 )
-def test_text_files_that_are_none(paths, tmp_path, text, message):
+def test_invalid_checksum_files_are_refused(paths, tmp_path, text, message):
     (tmp_path / "sums").write_text(text)
     with pytest.raises(LoaderError, match=message):
         ChecksumSource(Files(paths[:1]), tmp_path / "sums")
@@ -298,7 +298,7 @@ def test_samples_without_names():
 # --- as a source -----------------------------------------------------------------------------------------------------
 
 
-def test_it_has_what_the_source_has(paths):
+def test_attributes_of_the_source_are_kept(paths):
     class Everything(Files):
         shard_sizes = (4, 6)
 
@@ -316,7 +316,7 @@ def test_it_has_what_the_source_has(paths):
         assert not hasattr(plain, name)
 
 
-def test_it_pickles(paths):
+def test_a_checksum_source_pickles(paths):
     source = Files(paths)
     checked = pickle.loads(pickle.dumps(ChecksumSource(source, ChecksumSource.compute(source, "sha256"), "sha256")))
     assert [checked.read(i)[0] for i in range(10)] == [png(i) for i in range(10)]
@@ -325,7 +325,7 @@ def test_it_pickles(paths):
         pickle.loads(pickle.dumps(checked)).read(1)
 
 
-def test_many_threads(paths):
+def test_many_threads_read_a_checksum_source(paths):
     source = Memory(700)
     sums = ChecksumSource.compute(source, threads=7)
     assert sums == [f"{zlib.crc32(png(i)):08x}" for i in range(700)]

@@ -1,4 +1,4 @@
-"""A damaged file costs one sample: what takes its place, who is told, and when it is too much."""
+"""Damaged files: replacements, callbacks, logs and `max_errors`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.loader.test_reproducible import samples, training_chain
     seed=st.integers(0, 3),
 )
 def test_a_replacement_is_a_function_of_the_sample(count, damage, batch_size, threads, world_size, seed):
-    """It is worked out here once more, from the draws; batches, threads and ranks do not matter."""
+    """Recomputed here from the draws; batches, threads and ranks do not matter."""
     damage = {number for number in damage if number < count - 1}
     epoch = Epoch(2, seed, ShuffledOrder(count).order(seed, 2))
     want: dict[int, int] = {}
@@ -61,11 +61,11 @@ def test_a_replacement_is_a_function_of_the_sample(count, damage, batch_size, th
     assert got == want
 
 
-def test_a_replacement_looks_as_it_does_in_its_own_place(tmp_path):
+def test_a_replacement_is_augmented_as_at_its_own_position(tmp_path):
     paths = write_photos(tmp_path, 8)
     for k in (2, 5, 6):
         data = Path(paths[k]).read_bytes()
-        Path(paths[k]).write_bytes(data[:-200] if k != 5 else b"no picture")  # found when decoding, and when reading
+        Path(paths[k]).write_bytes(data[:-200] if k != 5 else b"no picture")  # found by the decoder, by the parser
     whole = samples(Loader(paths, training_chain(), batch_size=3, on_error="skip"))
     assert set(whole) == {0, 1, 3, 4, 7}
     for batch_size in (1, 3, 8):
@@ -81,15 +81,15 @@ def test_a_replacement_looks_as_it_does_in_its_own_place(tmp_path):
     assert [k for batch in batches for k in batch.valid.tolist()] == [k not in (2, 5, 6) for k in range(8)]
 
 
-def test_replacing_never_leaves_what_the_sampler_gives():
-    """A training split must not get pictures of the validation split."""
+def test_replacements_come_from_the_sampler():
+    """A training split must not get samples of the validation split."""
     source = Memory(40, damaged=range(0, 20, 2))
     with Loader(source, sampler=range(20), batch_size=7, on_error="replace") as loader:
         seen = {number for _ in range(5) for images, _ in loader for number in numbers_of(images)}
     assert seen == set(range(1, 20, 2))
 
 
-def test_nothing_to_replace_with():
+def test_no_sample_can_replace():
     with (
         Loader(Memory(6, damaged=range(6)), batch_size=2, on_error="replace") as loader,
         pytest.raises(LoaderError, match=r"100 replacements in a row .* the last: cannot decode \(sample \d\)"),
@@ -99,12 +99,12 @@ def test_nothing_to_replace_with():
 
 def test_a_replacement_of_another_size():
     small, large = png(0, 4, 5), png(0, 6, 5)
-    for order in ([0, 1, 2], [1, 2, 0]):  # so that some sample is decoded before the replacement comes, or none
+    for order in ([0, 1, 2], [1, 2, 0]):  # the replacement comes after some decoded samples, or first
         with (
             Loader(Bytes(small, b"damaged", large), sampler=order, batch_size=2, on_error="replace") as loader,
             pytest.raises(TransformError, match=r"different sizes.*4 x 5.*6 x 5|different sizes.*6 x 5.*4 x 5"),
         ):
-            for epoch in range(50):  # until one comes that does not fit
+            for epoch in range(50):  # until one does not fit
                 loader.set_epoch(epoch)
                 next(iter(loader))
 
@@ -130,7 +130,7 @@ def test_an_exception_while_replacing_is_raised():
             list(loader)
 
 
-# --- who is told -----------------------------------------------------------------------------------------------------
+# --- callbacks, logs and limits --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("on_error", ["skip", "replace"])
@@ -155,7 +155,7 @@ def test_the_callback_and_the_log(on_error, tmp_path, caplog):
         assert message.startswith(f"{verb}: cannot decode {paths[k]!r} (sample {k}): ")
 
 
-def test_an_exception_in_the_callback_is_the_consumers():
+def test_an_exception_in_the_callback_reaches_the_consumer():
     def callback(error: DecodeError) -> None:
         raise KeyError(error.index)
 
@@ -180,7 +180,7 @@ def test_an_exception_in_the_callback_is_the_consumers():
     ids=repr,
 )
 def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
-    """A source's own may hold whatever it was given."""
+    """A source's own OSError may hold any values."""
 
     class Fails(Memory):
         def read(self, index):
@@ -197,7 +197,7 @@ def test_an_oserror_of_any_form_costs_its_sample(error, cause, checked):
 
 @pytest.fixture
 def no_more_files():
-    """From when it is called until the test's end, no file can be opened."""
+    """After its call, no file can be opened until the test ends."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def limit():
@@ -224,7 +224,7 @@ def test_too_many_open_files_are_no_damage(on_error, checked, no_more_files, tmp
 
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
 def test_an_error_that_is_its_own_cause(on_error):
-    """As after `raise error from error`: who follows the causes to their end comes to none."""
+    """As after `raise error from error`: the chain of causes is a cycle."""
 
     class Fails(Memory):
         def read(self, index):
@@ -260,11 +260,11 @@ def test_max_errors_counts_different_samples(on_error):
 
 
 @pytest.mark.parametrize("made", [None, torch.tensor(3), 5])
-def test_what_collate_fn_makes_of_a_batch_without_samples(made):
+def test_collate_fn_and_a_batch_without_samples(made):
     options = {"batch_size": 2, "on_error": "skip", "collate_fn": lambda labels: made}
     with Loader(Memory(4, damaged=[0, 1]), **options) as loader:
         if made is None:
             assert [labels for _, labels in loader] == [None, None]
         else:
-            with pytest.raises(LoaderError, match=r"every sample of a batch is damaged.*made of one, .*[35]"):
+            with pytest.raises(LoaderError, match=r"collate_fn returned .*[35].* all its samples are damaged"):
                 list(loader)

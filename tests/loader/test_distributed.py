@@ -1,4 +1,4 @@
-"""Real torchrun, with a DDP step for each batch: as many steps on every rank, and together the epoch of one process."""
+"""torchrun with a DDP step per batch: equal steps on all ranks, which together make one epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact epochs: as many batches as len() says, each sample once, and what a Batch tells of them."""
+"""Exact epochs: len(loader) batches, each sample once, and the fields of `Batch`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 
-from cuaug import Batch, Loader, LoaderError, ShardSampler, WeightedSampler
+from cuaug import Batch, DecodeOptions, Loader, LoaderError, ShardSampler, WeightedSampler
 from cuaug import transforms as T
 from cuaug.sampling import LAST_BATCH
 from tests.loader.pictures import Memory, numbers_of, photo, png
@@ -22,7 +22,7 @@ from tests.loader.test_reproducible import training_chain
 
 
 class Photos:
-    """Arrays as a source."""
+    """A source of arrays."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -41,7 +41,7 @@ def epoch_of(**options) -> list[Batch]:
     return batches
 
 
-# --- every rank makes the same number of steps, and every sample is there once ----------------------------------------
+# --- steps and samples -----------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=150)
@@ -68,7 +68,7 @@ def test_epochs_are_exact(count, batch_size, world_size, last_batch, shuffle, on
         )
         for rank in range(world_size)
     ]
-    assert len({len(batches) for batches in ranks}) == 1, "all ranks make as many steps"
+    assert len({len(batches) for batches in ranks}) == 1, "all ranks make the same number of steps"
     seen: Counter[int] = Counter()
     for batch in (batch for batches in ranks for batch in batches):
         numbers = numbers_of(batch.images) if len(batch.images) else []
@@ -96,7 +96,7 @@ def test_padding_looks_like_the_samples_it_repeats():
 
 
 def test_empty_batches_have_a_shape():
-    """Batches of one on three ranks: two ranks have nothing in the last of two steps."""
+    """Batches of one on three ranks: two ranks have no sample in the last step."""
     for rank in range(3):
         batches = epoch_of(files=Photos(4), transforms=T.RandomCrop(32), rank=rank, world_size=3, dtype=torch.float16)
         assert [len(batch.images) for batch in batches] == [1, int(rank == 0)]
@@ -105,8 +105,8 @@ def test_empty_batches_have_a_shape():
         assert {batch.labels.dtype for batch in batches} == {torch.int64}
 
 
-def test_a_sampler_is_asked_for_each_iteration():
-    """Also for an epoch that was iterated before."""
+def test_a_sampler_is_called_for_each_iteration():
+    """Also for a repeated epoch."""
 
     class Some(torch.utils.data.Sampler):
         indices: ClassVar = [0, 1, 2, 3]
@@ -141,7 +141,7 @@ def test_a_sampler_is_asked_for_each_iteration():
     ],
     ids=["list", "array", "subset", "with replacement", "weighted", "shards"],
 )
-def test_samplers_give_the_order_of_all_ranks(sampler, count):
+def test_samplers_set_the_order_of_all_ranks(sampler, count):
     for epoch in (0, 4):
         orders = []
         for world_size in (1, 3):
@@ -157,8 +157,8 @@ def test_samplers_give_the_order_of_all_ranks(sampler, count):
         assert orders[0] == sampler
 
 
-def test_a_sample_that_comes_twice_looks_different():
-    """And the k-th time it looks the same however the epoch is loaded."""
+def test_a_repeated_sample_looks_different():
+    """The k-th repetition looks the same however the epoch is loaded."""
     order = [2, 0, 2, 1, 2, 0]
 
     def images(**how) -> list[torch.Tensor]:
@@ -173,10 +173,10 @@ def test_a_sample_that_comes_twice_looks_different():
     assert alone[0].equal(plain[2]) and alone[1].equal(plain[0]), "the first time, as without a sampler"
 
 
-# --- what a batch is -------------------------------------------------------------------------------------------------
+# --- batches ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_batch_is_a_pair_that_says_more():
+def test_a_batch_is_a_pair_with_further_fields():
     (batch,) = epoch_of(files=Memory(3), batch_size=3)
     images, labels = batch
     assert isinstance(batch, tuple) and len(batch) == 2 and batch._fields == ("images", "labels")
@@ -186,25 +186,25 @@ def test_a_batch_is_a_pair_that_says_more():
     for twin in (copy.copy(batch), pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
         assert isinstance(twin, Batch) and twin.images.equal(images) and twin.indices.tolist() == [0, 1, 2]
         assert twin.valid.all() and twin.epoch == 0
-    moved = type(batch)(*(part.double() for part in batch))  # what trainers do to move a named tuple
+    moved = type(batch)(*(part.double() for part in batch))  # trainers move a named tuple like this
     assert moved.images.dtype == torch.float64 and moved.indices is None
-    listed = type(batch)([part.double() for part in batch])  # what fastai does
+    listed = type(batch)([part.double() for part in batch])  # fastai moves a tuple like this
     assert listed.images.equal(moved.images) and listed.labels.equal(moved.labels) and listed.epoch is None
     with pytest.raises(TypeError, match=r"required|unpack"):
         Batch()
-    with pytest.raises(TypeError, match="only images"):
+    with pytest.raises(TypeError, match="labels is missing"):
         Batch(batch.images[:2])
 
 
 class Tokens(list):
-    """An object with a `to` of its own, as a `collate_fn` may make."""
+    """An object with its own `to`, as a `collate_fn` may return."""
 
     def to(self, device, non_blocking=False):
         return Tokens([device, non_blocking])
 
 
 class Text:
-    """One of a library that knows of no `non_blocking`."""
+    """An object whose `to` lacks `non_blocking`."""
 
     def to(self, device):
         return [device]
@@ -213,8 +213,8 @@ class Text:
 Point = namedtuple("Point", "x y")
 
 
-def test_a_batch_moves_with_all_that_it_says():
-    """To "meta" here, so that nothing is where it was."""
+def test_a_batch_moves_with_all_its_fields():
+    """To "meta" here, which is no device of the batch."""
     labels = {"boxes": [torch.ones(2, 4), torch.ones(0, 4)], "names": ["a", "b"], "at": Point(torch.ones(2), 5)}
     batch = Batch(torch.ones(2, 3, 4, 5), {**labels, "text": Tokens()}, torch.arange(2), torch.ones(2).bool(), 7)
     moved = batch.to("meta", non_blocking=True)
@@ -223,13 +223,13 @@ def test_a_batch_moves_with_all_that_it_says():
     assert all(tensor.is_meta for tensor in tensors)
     assert moved.labels["names"] == ["a", "b"] and moved.labels["at"].y == 5 and type(moved.labels["at"]) is Point
     assert moved.labels["text"] == ["meta", True]
-    assert not batch.images.is_meta and not batch.labels["boxes"][0].is_meta, "the batch itself stays"
+    assert not batch.images.is_meta and not batch.labels["boxes"][0].is_meta, "the batch itself is unchanged"
     plain = Batch(torch.ones(2, 3, 4, 5), (torch.ones(2), torch.zeros(2), Text())).to("meta")
     assert plain.labels[1].is_meta and plain.labels[2] == ["meta"]
     assert plain.indices is plain.valid is plain.epoch is None
 
 
-def test_batches_are_copied_to_where_they_are_expected():
+def test_batches_are_copied_into_static_tensors():
     images, labels = torch.empty((4, 3, 4, 5), dtype=torch.uint8), torch.empty(4, dtype=torch.int64)
     at = images.data_ptr()
     loader = Loader(Memory(10), batch_size=4, device="cpu")
@@ -237,19 +237,19 @@ def test_batches_are_copied_to_where_they_are_expected():
         batch.copy_into(images, labels)
         assert images.data_ptr() == at and images.equal(batch.images) and labels.equal(batch.labels)
     last = list(loader)[-1]
-    with pytest.raises(LoaderError, match=r"images are \(2, 3, 4, 5\) torch.uint8, and go into \(4, 3, 4, 5\)"):
+    with pytest.raises(LoaderError, match=r"images is \(4, 3, 4, 5\) torch.uint8, but the batch has \(2, 3, 4, 5\)"):
         last.copy_into(images, labels)
     assert images.equal(batch.images)
-    with pytest.raises(LoaderError, match=r"labels are \(4,\) torch.int64, and go into \(4,\) torch.float32"):
+    with pytest.raises(LoaderError, match=r"labels is \(4,\) torch.float32, but the batch has \(4,\) torch.int64"):
         batch.copy_into(images, labels.float())
     named = Batch(images, ["a", "b", "c", "d"])
-    with pytest.raises(LoaderError, match="labels are a list and not a tensor"):
+    with pytest.raises(LoaderError, match="labels of the batch are a list, not a tensor"):
         named.copy_into(images, labels)
     named.copy_into(images)
 
 
 class Labelled(Memory):
-    """Pictures with the labels it is given."""
+    """Images with the given labels."""
 
     def __init__(self, labels) -> None:
         super().__init__(len(labels))
@@ -282,11 +282,11 @@ def test_labels_of_an_empty_batch():
     assert got["class"].shape == (0,) and got["names"] == [] and got["pair"][0].shape == (0,) and got["pair"][1] == []
 
 
-def test_labels_of_different_shapes_need_a_word():
+def test_labels_of_different_shapes_need_a_collate_fn():
     labels = [np.zeros((k, 4)) for k in range(3)]
     with (
         Loader(Labelled(labels), batch_size=3) as loader,
-        pytest.raises(LoaderError, match="collate_fn=list leaves them"),
+        pytest.raises(LoaderError, match="collate_fn=list keeps a list"),
     ):
         next(iter(loader))
     (batch,) = epoch_of(files=Labelled(labels), batch_size=3, collate_fn=list)
@@ -307,8 +307,8 @@ class Arrays:
         return self.arrays[index], index
 
 
-def test_arrays_are_pictures():
-    """Whatever their strides; gray is repeated."""
+def test_arrays_are_images():
+    """With any strides; gray is repeated."""
     picture = photo(20, 30)
     gray = picture[..., 1]
     arrays = [picture, picture[::-1][::-1], np.asfortranarray(picture), gray, gray[..., None], picture[:, ::-1]]
@@ -352,12 +352,13 @@ def test_arrays_and_files_are_augmented_alike(seed, batch_size):
     ],
     ids=lambda array: f"{array.dtype} {array.shape}",
 )
-def test_arrays_that_are_no_pictures_cost_one_sample(array):
+def test_invalid_arrays_cost_one_sample(array):
     good = photo(8, 9)
     (batch,) = epoch_of(files=Arrays(good, array, good), batch_size=3, on_error="skip")
     assert batch.indices.tolist() == [0, 2]
 
 
-def test_an_array_above_max_pixels():
-    with Loader(Arrays(photo(8, 9)), max_pixels=71) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
+def test_an_array_above_max_pixels_is_refused():
+    options = DecodeOptions(max_pixels=71)
+    with Loader(Arrays(photo(8, 9)), decode=options) as loader, pytest.raises(ValueError, match="8 x 9 = 72 pixels"):
         next(iter(loader))

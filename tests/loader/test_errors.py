@@ -1,4 +1,4 @@
-"""Bad files, bad arguments and bad sources: each gets an error that names the file or the value."""
+"""Damaged files, bad sources and chains: errors name the file or the value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cuaug import CuaugError, DecodeError, Loader, LoaderError, TransformError, collate
+from cuaug import CuaugError, DecodeError, DecodeOptions, Loader, LoaderError, TransformError, collate
 from cuaug import transforms as T
 from tests.loader.pictures import Bytes, Memory, numbers_of, photo, png
 
@@ -42,7 +42,7 @@ BAD_FILES = {
 
 @pytest.fixture
 def files(tmp_path):
-    """Eight good files; `put(k, data)` puts a bad one in place k."""
+    """Eight good files; `put(k, data)` overwrites file k."""
     paths = [tmp_path / f"{k}.jpg" for k in range(8)]
     for k, path in enumerate(paths):
         path.write_bytes(png(k))
@@ -57,7 +57,7 @@ def files(tmp_path):
     return put
 
 
-# --- files that are no pictures --------------------------------------------------------------------------------------
+# --- damaged files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
@@ -72,14 +72,14 @@ def test_raise_names_path_index_and_cause(files, kind):
         for images, _ in loader:
             got += numbers_of(images)
     error = caught.value
-    assert got == [0, 1, 2, 3], "the batches before it come out first"
+    assert got == [0, 1, 2, 3], "earlier batches come first"
     assert error.path == paths[5] and error.index == 5 and error.cause in str(error) and paths[5] in str(error)
     assert isinstance(error, (CuaugError, ValueError)) and str(pickle.loads(pickle.dumps(error))) == str(error)
     assert loader.stats().samples == 4
 
 
 @pytest.mark.parametrize(("label", "index"), [(1, 5), ({"mask": [[0]]}, 0)])
-def test_the_file_is_named_of_a_source_that_only_reads(files, label, index):
+def test_errors_name_the_path_that_a_source_returned(files, label, index):
     paths = files(5, b"no picture")
     own = type("Own", (), {"__len__": lambda self: 8, "read": lambda self, i: (paths[i], label)})()
     told = pytest.raises((DecodeError, TransformError), match=re.escape(f"{paths[index]!r} (sample {index})"))
@@ -88,7 +88,7 @@ def test_the_file_is_named_of_a_source_that_only_reads(files, label, index):
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_skip_leaves_it_out_counts_it_and_names_it_once(files, kind, caplog):
+def test_skip_leaves_out_counts_and_logs_a_file_once(files, kind, caplog):
     paths = files(5, BAD_FILES[kind][0])
     with Loader(paths, batch_size=4, on_error="skip", threads=2) as loader:
         for epoch in range(3):
@@ -99,7 +99,7 @@ def test_skip_leaves_it_out_counts_it_and_names_it_once(files, kind, caplog):
     assert record.name == "cuaug" and record.levelno == logging.WARNING and paths[5] in record.getMessage()
 
 
-def test_the_same_file_twice_is_named_once(files, caplog):
+def test_a_file_that_comes_twice_is_logged_once(files, caplog):
     path, good, *_ = files(0, b"")
     with Loader([path, path, good, path], batch_size=4, on_error="skip") as loader:
         assert [labels.tolist() for _, labels in loader] == [[2]] and loader.stats().failed == 3
@@ -107,7 +107,7 @@ def test_the_same_file_twice_is_named_once(files, caplog):
 
 
 def test_a_batch_in_which_every_sample_fails(caplog):
-    """It is yielded empty, so that the number of batches holds on every rank."""
+    """An empty batch keeps the number of batches equal on all ranks."""
     with Loader(Memory(12, damaged=range(4, 8)), batch_size=4, on_error="skip", dtype=torch.float16) as loader:
         batches = list(loader)
         assert [labels.tolist() for _, labels in batches] == [[0, 1, 2, 3], [], [8, 9, 10, 11]]
@@ -125,8 +125,8 @@ def test_nothing_can_be_decoded():
         list(loader)
 
 
-def test_what_only_shows_a_shape_is_not_skipped():
-    """Of batches in which every sample is damaged, each sample is told once, and no other."""
+def test_a_sample_loaded_for_its_shape_is_not_reported():
+    """In batches without good samples, each sample is reported once, and no other."""
     told = []
     data = Memory(12, damaged=range(8))
     with Loader(data, batch_size=2, on_error="skip", error_callback=lambda error: told.append(error.index)) as loader:
@@ -134,7 +134,7 @@ def test_what_only_shows_a_shape_is_not_skipped():
         assert told == list(range(8)) and loader.stats().failed == 8
 
 
-def test_what_was_skipped_before_the_end_is_told():
+def test_skipped_samples_are_reported_before_an_error():
     told = []
     with Loader(
         Memory(4, damaged=range(4)),
@@ -152,7 +152,7 @@ def test_what_was_skipped_before_the_end_is_told():
         list(loader)
 
 
-def test_of_several_bad_files_the_first_is_raised():
+def test_the_first_of_several_bad_files_is_raised():
     for _ in range(5):
         with Loader(Memory(64, damaged=[60, 41, 33, 52]), batch_size=32, threads=4) as loader:
             batches = iter(loader)
@@ -160,18 +160,21 @@ def test_of_several_bad_files_the_first_is_raised():
             with pytest.raises(DecodeError) as caught:
                 next(batches)
             assert caught.value.index == 33 and caught.value.path is None
-            assert list(batches) == [], "an iteration that raised is over"
+            assert list(batches) == [], "the iteration has ended"
 
 
 def test_max_pixels():
-    with Loader(Bytes(jpeg(40, 60)), max_pixels=2400) as loader:
+    with Loader(Bytes(jpeg(40, 60)), decode=DecodeOptions(max_pixels=2400)) as loader:
         assert len(list(loader)) == 1
-    with Loader(Bytes(jpeg(40, 60)), max_pixels=2399) as loader, pytest.raises(DecodeError, match="max_pixels=2399"):
+    with (
+        Loader(Bytes(jpeg(40, 60)), decode=DecodeOptions(max_pixels=2399)) as loader,
+        pytest.raises(DecodeError, match="max_pixels=2399"),
+    ):
         list(loader)
 
 
 @pytest.mark.parametrize("name", ["a\0.jpg", "a\ud800.jpg"])
-def test_names_that_no_file_has(name):
+def test_impossible_file_names(name):
     class Named(Memory):
         def read(self, index):
             return (name, 1) if index == 1 else super().read(index)
@@ -182,7 +185,7 @@ def test_names_that_no_file_has(name):
         list(loader)
 
 
-def test_the_file_that_a_source_could_not_read_is_named(tmp_path):
+def test_an_oserror_names_its_file(tmp_path):
     class Reading(Memory):
         def read(self, index):
             return (tmp_path / "missing.bin").read_bytes(), index
@@ -192,7 +195,7 @@ def test_the_file_that_a_source_could_not_read_is_named(tmp_path):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
-def test_an_error_of_a_source_says_which_sample():
+def test_an_exception_of_a_source_has_a_note_with_the_sample():
     class Broken(Memory):
         def read(self, index):
             return {}["k1"] if index == 5 else super().read(index)
@@ -202,8 +205,8 @@ def test_an_error_of_a_source_says_which_sample():
     assert caught.value.__notes__ == ["while reading sample 5"]
 
 
-def test_a_source_may_have_a_path_and_a_label_of_its_own():
-    """Attributes that are no methods are none of the loader's business."""
+def test_attributes_that_are_not_methods_are_ignored():
+    """`path` and `label` of a source that are not methods."""
     source = Memory(4, damaged=[2])
     source.path, source.label = "/data/x", 7
     with Loader(source, batch_size=4, on_error="skip", cache="decoded") as loader:
@@ -214,7 +217,7 @@ def test_a_source_may_have_a_path_and_a_label_of_its_own():
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 
-def test_directories_without_pictures(tmp_path):
+def test_folders_without_images_are_refused(tmp_path):
     def refused(message: str) -> None:
         with pytest.raises(LoaderError, match=message) as caught:
             Loader(tmp_path / "d")
@@ -247,7 +250,7 @@ def test_directories_without_pictures(tmp_path):
         (b"photos", "files must be a directory, paths.*not b'photos'"),
     ],
 )
-def test_files_that_are_none(files, message):
+def test_invalid_files_are_refused(files, message):
     with pytest.raises(LoaderError, match=message):
         Loader(files)
 
@@ -255,7 +258,7 @@ def test_files_that_are_none(files, message):
 @pytest.mark.parametrize(
     "labels", [[[1], [1, 2]], [1, {}], [1, "cat"], [{"a": 1}, {"b": 1}], [(1, 2), (1,)], ["cat", 1], [None, 1]], ids=str
 )
-def test_labels_that_do_not_fit_together(labels, tmp_path):
+def test_labels_that_cannot_be_merged(labels, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     files = [(tmp_path / "a.png", label) for label in labels]
     with Loader(files, batch_size=2) as loader, pytest.raises(LoaderError, match="do not make a tensor") as caught:
@@ -266,7 +269,7 @@ def test_labels_that_do_not_fit_together(labels, tmp_path):
 
 
 @pytest.mark.parametrize("odd", [None, "", b"cat", 2**70, object], ids=repr)
-def test_the_label_that_does_not_fit_is_named(odd, tmp_path):
+def test_the_odd_label_is_named(odd, tmp_path):
     (tmp_path / "a.png").write_bytes(png(0))
     files = [(tmp_path / "a.png", label) for label in (6, 7.5, odd, 8)]
     with (
@@ -279,15 +282,15 @@ def test_the_label_that_does_not_fit_is_named(odd, tmp_path):
 @pytest.mark.parametrize(
     "one", [torch.ones(2, requires_grad=True), torch.ones(2, dtype=torch.bfloat16), torch.ones(2, device="meta")]
 )
-def test_tensors_that_numpy_does_not_take_are_named(one):
-    """It was NumPy's word for it, and of no label."""
+def test_tensors_that_numpy_rejects_are_named(one):
+    """NumPy's own error named no label."""
     for first, odd in ((one, torch.ones(3)), (torch.ones(3), one), ({"a": one}, {"a": 5})):
-        with pytest.raises(LoaderError, match=r"do not make a tensor: .* and .*; give them one shape"):
+        with pytest.raises(LoaderError, match=r"do not make a tensor: .* and .*; return one shape"):
             collate([first, odd, odd])
 
 
 class Returns(Memory):
-    """A source whose `read` does as it is told."""
+    """A source whose `read` returns or raises a given value."""
 
     def __init__(self, act) -> None:
         super().__init__(4)
@@ -307,7 +310,7 @@ def raiser(error: BaseException):
 @pytest.mark.parametrize(
     "given", [None, 5, (5, 0), (None, 1), b"ab", (b"x", 0, 1), "ab"], ids=lambda given: repr(given)[:20]
 )
-def test_a_source_that_returns_something_else(given):
+def test_a_source_that_returns_no_pair(given):
     with Loader(Returns(lambda: given)) as loader, pytest.raises(LoaderError, match=r"read\(0\) gave") as caught:
         next(iter(loader))
     assert repr(given) in str(caught.value)
@@ -318,7 +321,7 @@ def test_a_source_that_returns_something_else(given):
 )
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
 def test_a_source_that_raises(error, on_error):
-    """Only unreadable files are skipped; a mistake in a source's own code comes through with its traceback."""
+    """Only unreadable files are skipped; bugs of a source are raised with their traceback."""
     with Loader(Returns(raiser(error)), on_error=on_error, threads=2) as loader, pytest.raises(type(error)) as caught:
         next(iter(loader))
     assert caught.value is error
@@ -326,7 +329,7 @@ def test_a_source_that_raises(error, on_error):
 
 
 def test_a_source_that_cannot_read():
-    """An OSError is the file's fault, like a missing file, and keeps its origin."""
+    """An OSError counts as damage and keeps its cause."""
     error = ConnectionError("the bucket is gone")
     with Loader(Returns(raiser(error))) as loader, pytest.raises(DecodeError, match="the bucket is gone") as caught:
         next(iter(loader))
@@ -390,7 +393,7 @@ def test_normalized_images_do_not_become_uint8(between):
         next(iter(loader))
 
 
-def test_floats_that_become_other_floats_are_not_normalized():
+def test_conversion_between_floats_does_not_normalize():
     chain = [HALVES, T.ToDtype(torch.float32), T.MixUp(num_classes=9)]
     with Loader(Memory(4), chain, dtype=torch.uint8) as loader:
         assert next(iter(loader)).images.max() > 1

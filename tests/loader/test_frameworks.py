@@ -1,4 +1,4 @@
-"""What trainers do with a loader that they did not write, in a few lines each: no framework is needed to run these."""
+"""Trainers' use of a loader, imitated in a few lines each: no framework is needed."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ from tests.loader.test_resume import CHAIN, Seen, content, rest
 
 
 class Lightning:
-    """The order in which Lightning 2.6 asks a loader of things (loops/fit_loop.py, loops/training_epoch_loop.py).
+    """The order of Lightning 2.6's calls (loops/fit_loop.py, loops/training_epoch_loop.py).
 
-    It looks whether a loader can be iterated by beginning to, before it restores a state. The iterator of the first
-    epoch is made before the sampler is told the epoch's number, those of the others after. Having counted the batches,
-    it does not ask for one more to learn that there is none. A checkpoint from the end of an epoch is restored without
-    the loader's state, which it nevertheless has.
+    Lightning makes an iterator to test a loader, before it restores a state. It makes the iterator of the first epoch
+    before it sets the sampler's epoch, and the others after. It counts batches and does not request one more at the
+    end. It restores a checkpoint from the end of an epoch without the loader's state.
     """
 
     def __init__(self, loader: Loader) -> None:
         self.loader = loader
-        self.checkpoints: list[dict[str, Any]] = []  # one from behind each batch
+        self.checkpoints: list[dict[str, Any]] = []  # one after each batch
 
     def fit(self, epochs: int, checkpoint: dict[str, Any] | None = None) -> Iterator[Batch]:
         epoch, seen, state = (checkpoint or {"epoch": 0, "seen": 0, "state": None}).values()
@@ -56,7 +55,7 @@ class Lightning:
 
 
 def set_sampler_epoch(loader: object, epoch: int) -> None:
-    """Lightning's `_set_sampler_epoch`; timm's train.py does so, too."""
+    """As in Lightning's `_set_sampler_epoch` and timm's train.py."""
     set_epoch = getattr(getattr(loader, "sampler", None), "set_epoch", None)
     if callable(set_epoch):
         set_epoch(epoch)
@@ -103,11 +102,10 @@ def test_a_new_loader_for_each_epoch():
     assert seen == want
 
 
-def test_lightning_asks_whether_it_is_shuffled():
-    """Its `_is_dataloader_shuffled`, for validation: what has a sampler has a batch_sampler, too, as torch's have. With
-    DeepSpeed it asks that for the batch size."""
+def test_lightning_finds_a_sampler_and_a_batch_sampler():
+    """For `_is_dataloader_shuffled` in validation, and for the batch size with DeepSpeed."""
     with photos() as loader:
-        assert not hasattr(loader, "dataset"), "with one, Lightning would make a DataLoader of it"
+        assert not hasattr(loader, "dataset"), "Lightning would rebuild it as a DataLoader"
         assert not isinstance(getattr(loader.batch_sampler, "sampler", loader.batch_sampler), torch_data.RandomSampler)
         assert len(loader.sampler) == 20
         assert len(loader.batch_sampler) == 5 and loader.batch_sampler.batch_size == 4
@@ -119,7 +117,7 @@ def test_lightning_asks_whether_it_is_shuffled():
 
 
 def test_beginning_an_iteration_begins_no_epoch():
-    """It is one with its first batch: trainers make iterators to look, and make them again."""
+    """An epoch starts with its first batch: trainers make iterators only to look."""
     with photos() as loader:
         iter(loader)
         batches = iter(loader)
@@ -128,7 +126,7 @@ def test_beginning_an_iteration_begins_no_epoch():
         assert next(batches).epoch == 2 and loader.epoch == 3
 
 
-def test_beginning_twice_keeps_the_place_in_the_epoch():
+def test_a_second_iterator_keeps_the_position_in_the_epoch():
     with photos() as loader:
         for _ in zip(range(2), loader, strict=False):
             pass
@@ -146,7 +144,7 @@ TRAIN, VAL = 19, 11
 
 
 class Accelerator:
-    """One process of Accelerate's."""
+    """One process of Accelerate."""
 
     device = torch.device("cpu")
 
@@ -161,12 +159,12 @@ class Accelerator:
         loss.backward()
 
     def gather(self, tensors: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        assert all(tensor.device == self.device and len(tensor) == 8 for tensor in tensors), "else ranks would differ"
+        assert all(tensor.device == self.device and len(tensor) == 8 for tensor in tensors), "equal on all ranks"
         return tensors
 
 
 class Trainer:
-    """Where a Trainer of Transformers keeps what it is given."""
+    """The attributes of a Transformers Trainer."""
 
     def __init__(self, train_dataset: Loader, eval_dataset: Loader) -> None:
         self.train_dataset, self.eval_dataset = train_dataset, eval_dataset
@@ -174,7 +172,7 @@ class Trainer:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Callable[[int], dict[str, Any]]:
-    """Runs a program among photos, with stand-ins for what it imports, and gives its names."""
+    """Runs a program beside photos, with fakes of its libraries; returns its names."""
     for part, count in (("train", TRAIN), ("val", VAL)):
         (tmp_path / "photos" / part / "cat").mkdir(parents=True)
         write_photos(tmp_path / "photos" / part / "cat", count)
@@ -223,23 +221,23 @@ def test_the_program_for_transformers(run, tmp_path):
         inputs.set_epoch(3)
         batches = iter(inputs)
         next(batches)
-        names["KeepPlace"](train).on_save(SimpleNamespace(output_dir=tmp_path), SimpleNamespace(global_step=1), None)
-        left = [batch["pixel_values"] for batch in batches]
-        assert len(left) == len(inputs) - 1 == 2
+        names["SavePosition"](train).on_save(SimpleNamespace(output_dir=tmp_path), SimpleNamespace(global_step=1), None)
+        rest_of_epoch = [batch["pixel_values"] for batch in batches]
+        assert len(rest_of_epoch) == len(inputs) - 1 == 2
         labels = torch.cat([batch["labels"] for batch in trainer.get_eval_dataloader()])
         assert (labels >= 0).sum() == VAL and (labels == -100).sum() == 16 - VAL
     with photos_of("train", shuffle=True) as train:
         train.load_state_dict(torch.load(tmp_path / "checkpoint-1" / "loader.pt"))
         inputs = names["Inputs"](train)
         inputs.set_epoch(3)
-        assert all(torch.equal(batch["pixel_values"], want) for batch, want in zip(inputs, left, strict=True))
+        assert all(torch.equal(batch["pixel_values"], want) for batch, want in zip(inputs, rest_of_epoch, strict=True))
 
 
 def test_the_program_for_keras(run):
     with photos() as loader:
         batches = run(3)["Batches"](loader)
         batches.on_epoch_begin()
-        batches[0]  # to see its shape
+        batches[0]  # Keras inspects its shape
         for _ in range(2):
             batches.on_epoch_begin()
             labels = [batches[i][1] for i in range(len(batches))]

@@ -1,4 +1,4 @@
-"""What grows with the data set, counted: calls, reads and bytes, never seconds."""
+"""Costs that grow with the data set, as counts of calls, reads and bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAIN = [T.Resize((8, 8))]
 
 
 class Counted:
-    """A source of one file many times, which counts what it is asked."""
+    """A source that repeats one file, and counts its calls."""
 
     def __init__(self, count: int) -> None:
         self.count, self.reads = count, 0
@@ -36,7 +36,7 @@ class Counted:
 
 
 def calls(work: Callable[[], Any]) -> int:
-    """How many functions, of Python or C, Python code calls meanwhile."""
+    """Number of function calls, of Python and C functions, by Python code."""
     count = 0
 
     def note(frame, event, argument):
@@ -61,30 +61,30 @@ def entries(kind: str, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", ["paths", "pairs", "lists"])
-def test_a_list_is_taken_without_a_call_for_each_entry(kind):
+def test_a_list_costs_no_call_per_entry(kind):
     few, many = entries(kind, 10), entries(kind, 10_000)
-    open_source(few)  # isinstance remembers what it was asked
+    open_source(few)  # isinstance caches its results
     assert calls(lambda: open_source(many)) == calls(lambda: open_source(few))
 
 
 def test_calls_are_counted():
-    """The test above would see one for each entry: of Path objects there is one."""
+    """The test above would notice a call per entry: Path objects need one."""
     few, many = [Path("a")] * 10, [Path("a")] * 1000
     assert calls(lambda: Files(many)) >= calls(lambda: Files(few)) + 990
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_starting_reads_nothing_and_asks_the_source_nothing_for_each_sample(shuffle):
+def test_starting_calls_no_method_of_the_source_per_sample(shuffle):
     def start(source: Counted) -> None:
         cuaug.Loader(source, CHAIN, shuffle=shuffle, device="cpu", threads=1).close()
 
     few, many = Counted(10), Counted(1_000_000)
-    start(few)  # what is imported or made once
+    start(few)  # one-time imports and objects
     assert calls(lambda: start(many)) == calls(lambda: start(few))
     assert many.reads == 0
 
 
-def test_a_batch_reads_itself_and_what_is_prefetched():
+def test_only_prefetched_batches_are_read():
     source = Counted(100_000)
     with cuaug.Loader(source, CHAIN, batch_size=4, prefetch=2, shuffle=True, device="cpu", threads=1) as loader:
         batches = iter(loader)
@@ -93,7 +93,7 @@ def test_a_batch_reads_itself_and_what_is_prefetched():
     assert 4 <= source.reads <= 3 * 4
 
 
-def test_an_epochs_order_takes_eight_bytes_a_sample():
+def test_an_order_takes_8_bytes_per_sample():
     count = 1_000_000
     with cuaug.Loader(Counted(count), CHAIN, shuffle=True, device="cpu", threads=1) as loader:
         tracemalloc.start()
@@ -106,6 +106,6 @@ def test_an_epochs_order_takes_eight_bytes_a_sample():
 
 
 @pytest.mark.parametrize(("height", "width", "samples"), [(1, 1, 8), (375, 500, 8), (1000, 1000, 2), (4000, 5000, 1)])
-def test_a_task_has_few_pictures_where_they_are_large(height, width, samples):
+def test_a_task_has_few_large_images(height, width, samples):
     pixels = DecodedImage(np.zeros((height, width, 3), dtype=np.uint8))
     assert _samples_per_task([pixels] * 16) == samples

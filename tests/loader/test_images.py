@@ -1,4 +1,4 @@
-"""The images of a loader's batches: type, layout, channels, and whose memory they are."""
+"""The images of batches: dtype, layout, channels and memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_dtype_layout_and_channels(dtype, layout, channels, damaged, caplog, loa
     assert np.abs(images.double().cpu().numpy() - want * unit).max() <= slack + 1e-9
 
 
-def test_a_chain_that_makes_floats_needs_no_dtype():
+def test_a_float_chain_needs_no_dtype():
     pixels = photo(6, 6)
     mean, std = [0.4, 0.5, 0.6], [0.2, 0.3, 0.25]
     with Loader(Bytes(encode(Image.fromarray(pixels), "PNG")), [T.Normalize(mean, std)]) as loader:
@@ -53,7 +53,7 @@ def test_a_chain_that_makes_floats_needs_no_dtype():
     np.testing.assert_allclose(images[0].permute(1, 2, 0).cpu().numpy(), want, atol=1e-5)
 
 
-def test_dtype_overrules_the_chain():
+def test_dtype_overrides_the_chain():
     with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.float16) as loader:
         assert next(iter(loader))[0].dtype == torch.float16
     with Loader(Memory(1), [T.ToDtype(torch.float32, scale=True)], dtype=torch.uint8) as loader:
@@ -73,8 +73,8 @@ CHAINS = {
 
 @pytest.mark.parametrize("dtype", [None, *DTYPES])
 @pytest.mark.parametrize("name", CHAINS)
-def test_dtype_is_what_the_whole_chain_ends_in(name, dtype):
-    """A function before or after the other transforms begins a stage of its own, and changes no unit and no type."""
+def test_the_last_stage_has_the_dtype(name, dtype):
+    """A Lambda before or after the chain makes a stage of its own, and changes neither range nor dtype."""
     data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
     if dtype == torch.uint8 and name in ("normalized", "levels as floats"):
         for chain in ([SAME, *CHAINS[name]], [*CHAINS[name], SAME]):
@@ -85,16 +85,16 @@ def test_dtype_is_what_the_whole_chain_ends_in(name, dtype):
     for chain in ([SAME, *CHAINS[name]], [*CHAINS[name], SAME], [SAME, *CHAINS[name], SAME]):
         ((images, _),) = Loader(data, chain, batch_size=3, dtype=dtype)
         assert images.dtype == want.dtype and images.shape == want.shape
-        if name != "noise":  # which another place in the chain draws otherwise
-            rounding = 1e-6 if name != "scaled" else {torch.bfloat16: 8e-3}.get(dtype, 1e-3)  # twice
+        if name != "noise":  # its random numbers depend on its position in the chain
+            rounding = 1e-6 if name != "scaled" else {torch.bfloat16: 8e-3}.get(dtype, 1e-3)  # rounded twice
             np.testing.assert_allclose(images.double().cpu(), want.double().cpu(), rtol=rounding, atol=1e-9)
         elif dtype == torch.float32:
             assert abs(float(images.mean()) - float(want.mean())) < 0.5
 
 
 @pytest.mark.parametrize("dtype", list(DTYPES))
-def test_a_mix_is_of_what_the_chain_makes(dtype):
-    """Whatever the batch is delivered as: a fill of levels stays one."""
+def test_a_mix_uses_the_dtype_of_the_chain(dtype):
+    """A fill in uint8 levels stays one with any `dtype`."""
     chain = [T.MixUp(num_classes=3), T.Pad(2, fill=51)]
     data = Bytes(*(encode(Image.fromarray(photo(9, 11, seed)), "PNG") for seed in range(3)))
     ((want, _),) = Loader(data, chain, batch_size=3)
@@ -103,8 +103,8 @@ def test_a_mix_is_of_what_the_chain_makes(dtype):
     np.testing.assert_allclose(images.double().cpu(), want.double().cpu() * DTYPES[dtype], atol=atol)
 
 
-def test_a_fill_of_levels_stays_one_in_a_mosaic():
-    """It gets what the chain makes, and not the type that the batch is delivered in."""
+def test_a_mosaic_fills_with_uint8_levels():
+    """A mosaic gets the chain's dtype, not the loader's."""
 
     class Boxed(Bytes):
         def read(self, index):
@@ -122,7 +122,7 @@ def test_a_fill_of_levels_stays_one_in_a_mosaic():
     "made",
     [lambda x: x[:, :2], lambda x: x.flatten(1), lambda x: x > 0, lambda x: x.long(), lambda x: torch.stack([x, x], 1)],
 )
-def test_a_function_at_the_end_gets_the_type_and_may_return_anything(made):
+def test_a_lambda_at_the_end_gets_the_dtype_and_may_return_anything(made):
     given = []
 
     def last(images):
@@ -134,7 +134,7 @@ def test_a_function_at_the_end_gets_the_type_and_may_return_anything(made):
     assert given == [torch.float32] and len(images) == 4
 
 
-def test_a_batch_of_which_all_is_damaged_goes_through_a_mix():
+def test_a_mix_of_a_batch_without_good_samples():
     with Loader(
         Memory(8, damaged=range(4)), [T.MixUp(num_classes=8)], batch_size=4, dtype=torch.float16, on_error="skip"
     ) as loader:
@@ -152,8 +152,8 @@ def test_uint8_after_normalize_is_refused(after):
             next(iter(loader))
 
 
-def test_batches_are_the_users_to_keep():
-    """Batch k keeps its pixels, and can be written to, while later ones are made."""
+def test_kept_batches_do_not_change():
+    """A kept batch may be written to while later ones are made."""
     with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
         kept, sums = [], []
         for k, (images, labels) in enumerate(loader):

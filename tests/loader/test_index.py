@@ -11,7 +11,7 @@ import weakref
 import pytest
 from PIL import Image
 
-from cuaug import Loader, LoaderError
+from cuaug import DecodeOptions, Loader, LoaderError
 from cuaug import transforms as T
 from cuaug._runtime import cpu_limits
 from cuaug.codec import JpegIndex
@@ -60,10 +60,12 @@ def test_the_same_pixels_in_every_epoch(chain, index_bytes):
     progressive = encode(Image.fromarray(photo(210, 300)), "JPEG", progressive=True)
     source = Bytes(*jpegs(), png(3, 250, 220), progressive)
     chain = CHAINS[chain]
-    with Loader(source, chain, batch_size=5, shuffle=True, threads=1, index_bytes=0) as plain:
+    with Loader(source, chain, batch_size=5, shuffle=True, threads=1, decode=DecodeOptions(index_bytes=0)) as plain:
         want = epochs(plain, 4)
         assert plain.stats().parts == 0
-    with Loader(source, chain, batch_size=5, shuffle=True, threads=4, index_bytes=index_bytes) as loader:
+    with Loader(
+        source, chain, batch_size=5, shuffle=True, threads=4, decode=DecodeOptions(index_bytes=index_bytes)
+    ) as loader:
         assert_equal(epochs(loader, 4), want)
         assert loader.stats().parts > 0
 
@@ -79,11 +81,11 @@ def test_crops_are_counted():
 
 def test_the_limit_is_for_the_loaders_life():
     """The first files stay in the index; no others are added."""
-    with Loader(Bytes(*jpegs()), CROP, batch_size=4, threads=1, index_bytes=8000) as loader:
+    with Loader(Bytes(*jpegs()), CROP, batch_size=4, threads=1, decode=DecodeOptions(index_bytes=8000)) as loader:
         counts = crops_per_epoch(loader)
         assert counts == [0, *[counts[1]] * 3] and 2 < counts[1] < COUNT - 2
     for too_little in (0, 63):
-        with Loader(Bytes(*jpegs()), CROP, batch_size=4, index_bytes=too_little) as loader:
+        with Loader(Bytes(*jpegs()), CROP, batch_size=4, decode=DecodeOptions(index_bytes=too_little)) as loader:
             assert crops_per_epoch(loader) == [0, 0, 0, 0]
 
 
@@ -111,7 +113,7 @@ def test_an_overwritten_file_gives_its_new_pixels(tmp_path):
     at = first.index(b"\xff\xda") + 20
     for k, data in enumerate([first, first[:at] + bytes([first[at] ^ 4]) + first[at + 1 :], jpegs()[0]]):
         path.write_bytes(data)
-        with Loader([str(path)], chain, index_bytes=0) as plain:
+        with Loader([str(path)], chain, decode=DecodeOptions(index_bytes=0)) as plain:
             (want,) = epochs(plain, 1)
         if k == 0:
             loader = Loader([str(path)], chain)
@@ -129,7 +131,12 @@ def test_damaged_files(on_error):
     files[9] = files[9][:at] + bytes(40) + files[9][at + 40 :]
     results = []
     for index_bytes in (0, None):
-        options = {"on_error": on_error, "shuffle": True, "threads": 3, "index_bytes": index_bytes}
+        options = {
+            "on_error": on_error,
+            "shuffle": True,
+            "threads": 3,
+            "decode": DecodeOptions(index_bytes=index_bytes),
+        }
         with Loader(Bytes(*files), CROP, batch_size=4, **options) as loader:
             batches = [batch for _ in range(4) for batch in loader]
             results.append((batches, loader.stats().failed))
@@ -158,8 +165,8 @@ def test_resuming_from_a_state():
 
 @pytest.mark.parametrize("value", [-1, 0.5, 1e9, True, "1 GB"])
 def test_index_bytes_must_be_a_non_negative_integer(value):
-    with pytest.raises(LoaderError, match=f"index_bytes is an integer of at least 0, not {value!r}"):
-        Loader(Bytes(png(0)), index_bytes=value)
+    with pytest.raises(LoaderError, match=f"index_bytes must be an integer of at least 0, not {value!r}"):
+        DecodeOptions(index_bytes=value)
 
 
 def test_the_default_is_a_share_of_the_memory(monkeypatch):
@@ -224,6 +231,8 @@ batches = iter(loader)
 next(batches)
 
 def child_works():
+    global loader, batches
+    loader, batches = Loader(loader.source, T.CenterCrop(160), batch_size=4, threads=3), None
     counts = [(all_checksums() == want, loader.stats().parts) for _ in range(3)]
     loader.close()
     return counts == [(True, 0), (True, 16), (True, 32)]

@@ -1,4 +1,4 @@
-"""What comes out of a loader: every sample once, in order, with its own label, in the type and layout asked for."""
+"""Loader output: every sample once, in order, with its label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from cuaug import Loader, LoaderError, collate
+from cuaug import DecodeOptions, Loader, LoaderError, collate
 from cuaug import transforms as T
 from cuaug.profiling.bottleneck import stages_of
 from tests.codec.images import encode
@@ -23,7 +23,7 @@ from tests.loader.pictures import Arrays, Bytes, Memory, color_of, numbers_of, p
 # --- order and labels ------------------------------------------------------------------------------------------------
 
 
-def test_in_order_without_shuffle():
+def test_samples_come_in_order_without_shuffle():
     with Loader(Memory(50), batch_size=8, threads=3) as loader:
         batches = list(loader)
     assert [len(labels) for _, labels in batches] == [8] * 6 + [2]
@@ -68,7 +68,7 @@ def test_each_epoch_has_its_own_order():
 
 @pytest.fixture
 def tree(tmp_path) -> Path:
-    """Two classes, nested folders, endings in capitals, and files that are not pictures."""
+    """Two classes, nested folders, upper-case suffixes, and files that are not images."""
     for number, name in enumerate(["zebra/a.png", "ant/nested/b.PNG", "ant/c.png", "zebra/z/d.png"]):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def test_lists_of_paths_and_pairs(tree, make):
     ],
     ids=["int", "float", "bool", "list", "float32", "tensor", "vector"],
 )
-def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
+def test_labels_that_make_a_tensor(tree, labels, want):
     with Loader([(tree / "zebra/a.png", label) for label in labels], batch_size=2) as loader:
         ((_, got),) = loader
     assert got.dtype == want.dtype and got.equal(want)
@@ -130,14 +130,16 @@ def test_labels_are_anything_that_makes_a_tensor(tree, labels, want):
 @pytest.mark.parametrize(
     "labels", [[2**63 + 1, 3], [[3, 2**63], [-1, 1]], [np.array([2**63], np.uint64), np.array([1])]]
 )
-def test_integers_that_would_become_floats(labels):
-    """Which would lose their last digits."""
-    with pytest.raises(LoaderError, match=f"{re.escape(repr(labels[0]))}.*are integers, and would become float64"):
+def test_integers_that_would_become_floats_are_refused(labels):
+    """Floats would lose their last digits."""
+    with pytest.raises(
+        LoaderError, match=f"are integers .*{re.escape(repr(labels[0]))} the first; float64 would lose digits"
+    ):
         collate(labels)
 
 
 @pytest.mark.cpu_only
-def test_labels_of_every_batch_have_its_own_type():
+def test_the_dtype_of_labels_follows_the_batch():
     for labels, dtype in [([2**62, 3], torch.int64), ([1, 0.5], torch.float64), ([True, 3], torch.int64)]:
         got = collate(labels)
         assert got.dtype == dtype and got.tolist() == labels
@@ -145,7 +147,7 @@ def test_labels_of_every_batch_have_its_own_type():
 
 
 @pytest.mark.cpu_only
-def test_lists_of_text_are_the_users_to_change():
+def test_lists_of_text_are_copied():
     labels = [["cat", ["dog"]], ["ant"]]
     got, (more, _) = collate(labels), collate([(label, 3) for label in labels])
     assert got == more == labels
@@ -156,18 +158,18 @@ def test_lists_of_text_are_the_users_to_change():
 
 
 @pytest.mark.cpu_only
-def test_a_rank_without_samples_says_why_its_batch_is_empty():
-    """Nothing is damaged."""
+def test_a_rank_without_samples_reports_its_empty_batch():
+    """Without damaged samples."""
     options = {"batch_size": 2, "collate_fn": len, "rank": 1, "world_size": 2}
     with (
         Loader(Memory(1), **options) as loader,
-        pytest.raises(LoaderError, match=r"fewer samples .* than ranks.*one, 1,"),
+        pytest.raises(LoaderError, match=r"collate_fn returned 1, .*fewer samples .* than ranks"),
     ):
         list(loader)
 
 
 @pytest.mark.parametrize("as_type", [str, Path, bytes, bytearray, memoryview])
-def test_a_source_gives_a_path_or_bytes(tree, as_type):
+def test_a_source_returns_a_path_or_bytes(tree, as_type):
     path = tree / "zebra/a.png"
 
     class Source:
@@ -188,7 +190,7 @@ def test_a_source_gives_a_path_or_bytes(tree, as_type):
     [lambda a: a[..., ::-1], lambda a: a[::-1], lambda a: a[:, ::-1], lambda a: a.copy("F"), lambda a: a[::2]],
     ids=["channels reversed", "rows reversed", "columns reversed", "Fortran's order", "every second row"],
 )
-def test_arrays_that_lie_in_any_way(view, width):
+def test_arrays_of_any_strides(view, width):
     array = view(photo(8, 5)[:, :width].copy())
     with Loader(Arrays(array)) as loader:
         ((images, _),) = loader
@@ -205,19 +207,19 @@ def tagged(orientation: int) -> bytes:
 
 
 @pytest.mark.cpu_only
-def test_exif_orientation_is_applied_unless_asked_not_to():
+def test_exif_orientation_is_applied_by_default():
     for orientation in range(1, 9):
         data = tagged(orientation)
         picture = Image.open(io.BytesIO(data))
         for apply_exif in (True, False):
             want = np.asarray(ImageOps.exif_transpose(picture) if apply_exif else picture)
-            with Loader(Bytes(data), apply_exif=apply_exif, threads=1) as loader:
+            with Loader(Bytes(data), decode=DecodeOptions(apply_exif=apply_exif), threads=1) as loader:
                 ((images, _),) = loader
             np.testing.assert_array_equal(images[0].permute(1, 2, 0).cpu().numpy(), want)
 
 
 @pytest.mark.cpu_only
-def test_every_kind_of_picture_is_rgb():
+def test_images_of_every_mode_become_rgb():
     rgb = Image.fromarray(photo(20, 33))
     alpha = rgb.copy()
     alpha.putalpha(128)
@@ -243,7 +245,7 @@ def test_every_kind_of_picture_is_rgb():
         np.testing.assert_array_equal(image.permute(1, 2, 0).cpu().numpy(), want)
 
 
-# --- what it tells, and what it costs --------------------------------------------------------------------------------
+# --- statistics and memory -------------------------------------------------------------------------------------------
 
 
 def test_stats():
@@ -265,7 +267,7 @@ def test_stats():
 @pytest.mark.slow
 @pytest.mark.cpu_only
 def test_memory_stays_bounded(tmp_path):
-    """20 epochs of pictures of every size; one batch that stayed alive in each would add 90 MB."""
+    """20 epochs of images of all sizes; one leaked batch per epoch would add 90 MB."""
     paths = write_photos(tmp_path, 24)
     process = psutil.Process()
     chain = [T.RandomResizedCrop(256), T.ColorJitter(0.2, 0.2)]
@@ -293,8 +295,8 @@ def test_memory_stays_bounded(tmp_path):
     ids=["image", "row", "NumPy", "DLPack to NumPy", "DLPack to torch", "buffer", "storage"],
 )
 @pytest.mark.cpu_only
-def test_any_part_of_a_batch_keeps_its_memory(part):
-    """Memory is used again for later batches, but not while anybody can see it."""
+def test_a_view_of_a_batch_keeps_its_memory(part):
+    """Later batches reuse memory, but not while a reference exists."""
 
     def content(seen) -> bytes:
         return bytes(seen) if isinstance(seen, torch.UntypedStorage) else np.asarray(seen).tobytes()
@@ -310,8 +312,8 @@ def test_any_part_of_a_batch_keeps_its_memory(part):
 
 
 @pytest.mark.cpu_only
-def test_memory_that_nobody_holds_is_used_again():
-    """Else the test above would show nothing."""
+def test_released_memory_is_reused():
+    """So the test above is meaningful."""
     with Loader(Memory(64), T.Resize((16, 16)), batch_size=4, threads=2, prefetch=2) as loader:
         places = {images.data_ptr() for images, _ in loader}
     assert len(places) < 12

@@ -1,4 +1,4 @@
-"""MixUp and CutMix in a loader: whom a sample is mixed with, whatever the batch size, the ranks and damaged files."""
+"""MixUp and CutMix in a loader: partners do not depend on batch size, ranks or damaged files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHAIN = [
 
 
 def epoch(files, **settings):
-    """What each sample became, by its index."""
+    """{index: mixed sample}."""
     with cuaug.Loader(files, CHAIN, shuffle=True, seed=5, **settings) as loader:
         batches = list(loader)
     for batch in batches:
@@ -50,11 +50,11 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("settings", [{"batch_size": 1}, {"batch_size": 4}, {"batch_size": 4, "threads": 3}])
-def test_nothing_depends_on_the_batch_size(files, settings):
+def test_mixes_do_not_depend_on_the_batch_size(files, settings):
     assert_same(epoch(files, batch_size=11)[1], epoch(files, **settings)[1])
 
 
-def test_nothing_depends_on_the_ranks(files):
+def test_mixes_do_not_depend_on_the_ranks(files):
     together = {}
     for rank in range(3):
         together.update(epoch(files, batch_size=2, rank=rank, world_size=3)[1])
@@ -70,7 +70,7 @@ def test_last_batches(files, last_batch, sizes):
 
 
 class WithNumbers:
-    """Labels are (class, the sample's number): as many fields as there are classes."""
+    """Labels are (class, sample number), with as many fields as classes."""
 
     def __len__(self):
         return 3
@@ -79,7 +79,7 @@ class WithNumbers:
         return np.zeros((40, 40, 3), np.uint8), i % 2, 100 + i
 
 
-def test_fields_of_a_sample_are_no_soft_label():
+def test_fields_of_a_label_are_no_soft_label():
     loader = cuaug.Loader(WithNumbers(), [T.MixUp(num_classes=2)], batch_size=3)
     with loader, pytest.raises(cuaug.CuaugError, match="the label is a tuple of 2 fields"):
         next(iter(loader))

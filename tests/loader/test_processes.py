@@ -1,4 +1,4 @@
-"""Children are on their own, loaders and their parts pickle or say why not, and nothing is left behind."""
+"""Forked children, pickling, and resources that are left behind."""
 
 from __future__ import annotations
 
@@ -22,101 +22,123 @@ from tests.loader.pictures import Bytes, Memory, write_photos
 from tests.loader.programs import IMPORTING, run
 from tests.loader.test_reproducible import training_chain
 
-# --- children --------------------------------------------------------------------------------------------------------
+# --- forked children -------------------------------------------------------------------------------------------------
+
+# A child's use of its parent's loader, and of its own: True for each line that is as promised.
+CHILD = """
+def refuses(function, *arguments):
+    try:
+        function(*arguments)
+    except LoaderError as error:
+        return "belongs to another process" in str(error)
+
+def use(loader, under_way, kept):
+    signal.alarm(30)
+    yield refuses(next, iter(loader))
+    yield refuses(list, loader)
+    yield refuses(next, under_way)
+    yield numbers_of(kept.images) == [0, 1, 2, 3]
+    yield loader.stats().batches > 0 and loader.state_dict()["epoch"] == 0
+    loader.close()
+    yield refuses(next, iter(loader))
+    with Loader(loader.source, batch_size=4, threads=2) as own:
+        yield [n for images, _ in own for n in numbers_of(images)] == list(range(400))
+
+def child(loader, under_way, kept):
+    results = list(use(loader, under_way, kept))
+    return 5 if results == [True] * 7 else results.index(False) + 10
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("end", ["sys.exit(code)", "os._exit(code)"])
-def test_a_fork_uses_the_loader_anew_and_its_end_disturbs_nobody(end):
-    """Forked with batches under way and with one in hand, which the child can read as well."""
-    assert run(f"""
+def test_a_forked_child_is_refused_its_parents_loader_and_may_make_its_own(end):
+    """Forked with batches under way and one in hand. The child's end does not disturb the parent."""
+    assert run(f"""{CHILD}
 loader = Loader(Memory(400), batch_size=4, threads=3)
 batches = iter(loader)
 kept = next(batches)
 for _ in range(2):
-    child = os.fork()
-    if child == 0:
-        whole = [n for images, _ in loader for n in numbers_of(images)] == list(range(400))
-        code = 5 if whole and numbers_of(kept.images) == [0, 1, 2, 3] else 6
-        loader.close()
+    pid = os.fork()
+    if pid == 0:
+        code = child(loader, batches, kept)
         {end}
     assert next(batches).epoch == 0
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # else the next child prints it, too
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)  # else the next child prints it, too
 print(sum(len(labels) for _, labels in batches), sum(len(labels) for _, labels in loader))
 """).split() == ["5", "5", "388", "400"]
+
+
+@pytest.mark.cpu_only
+def test_locks_are_free_in_a_forked_child():
+    """Other threads held them at the fork."""
+    assert (
+        run(f"""{CHILD}
+loader = Loader(Memory(400), batch_size=4, threads=3)
+batches = iter(loader)
+kept = next(batches)
+held, release = threading.Event(), threading.Event()
+
+def hold():
+    with loader._recorder._lock, loader._pipeline.workers._lock, loader._pipeline.buffer_pool._lock:
+        held.set()
+        release.wait()
+
+threading.Thread(target=hold).start()
+held.wait()
+pid = os.fork()
+if pid == 0:
+    os._exit(child(loader, batches, kept))
+release.set()
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(list(batches)))
+""")
+        == "5 99\n"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.cpu_only
 def test_forked_processes_of_multiprocessing():
     assert (
-        run("""
+        run(f"""{CHILD}
 import multiprocessing
-loader = Loader(Memory(40), batch_size=4, threads=2)
+loader = Loader(Memory(400), batch_size=4, threads=2)
 batches = iter(loader)
-next(batches)
+kept = next(batches)
 
-def child():
-    sys.exit(0 if [n for images, _ in loader for n in numbers_of(images)] == list(range(40)) else 3)
+def main():
+    sys.exit(child(loader, batches, kept))
 
-processes = [multiprocessing.get_context("fork").Process(target=child) for _ in range(3)]
+processes = [multiprocessing.get_context("fork").Process(target=main) for _ in range(3)]
 for process in processes:
     process.start()
 for process in processes:
     process.join()
 print([process.exitcode for process in processes], len(list(batches)), len(list(loader)))
 """)
-        == "[0, 0, 0] 9 10\n"
+        == "[5, 5, 5] 99 100\n"
     )
 
 
 @pytest.mark.cpu_only
 @pytest.mark.parametrize("decoders", IMPORTING)
-def test_a_fork_beside_a_thread_that_imports_the_decoders(decoders):
-    """It waits: in the child nobody would go on with that import, and Python would wait for it for ever."""
+def test_a_fork_waits_for_a_thread_that_imports_the_decoders(decoders):
+    """Else the child would wait for that import for ever."""
     assert (
         run(f"""{IMPORTING[decoders]}
 child = os.fork()
 if child == 0:
     signal.alarm(30)
-    whole = [n for images, _ in Loader(Memory(40), batch_size=4, threads=2) for n in numbers_of(images)]
-    os._exit(0 if whole == list(range(40)) and nv().__version__ else 3)
+    complete = [n for images, _ in Loader(Memory(40), batch_size=4, threads=2) for n in numbers_of(images)]
+    os._exit(0 if complete == list(range(40)) and nv().__version__ else 3)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """)
         == "0\n"
     )
 
 
-@pytest.mark.cpu_only
-def test_an_iteration_that_began_before_a_fork_says_so():
-    """Also where the fork met another thread that was just adding a task: there it has that thread's lock."""
-    assert (
-        run("""
-loader = Loader(Memory(400), batch_size=4, threads=3)
-batches = iter(loader)
-next(batches)
-held, let_go = threading.Event(), threading.Event()
-
-def hold():
-    with loader._pipeline.workers._lock:
-        held.set()
-        let_go.wait()
-
-threading.Thread(target=hold).start()
-held.wait()
-child = os.fork()
-if child == 0:
-    signal.alarm(10)
-    try:
-        next(batches)
-    except LoaderError as error:
-        os._exit(0 if "before the process was forked" in str(error) else 3)
-let_go.set()
-print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-""")
-        == "0\n"
-    )
+# --- spawned workers, pickling ---------------------------------------------------------------------------------------
 
 
 def epoch_of(source: Any, chain: Any) -> list[Batch]:
@@ -125,22 +147,22 @@ def epoch_of(source: Any, chain: Any) -> list[Batch]:
 
 
 def pickled_epoch_of(source: Any, chain: Any) -> bytes:
-    """As they are, rather than handed over in shared memory as torch has it."""
+    """Pickled here: torch would pass tensors in shared memory."""
     return pickle.dumps(epoch_of(source, chain))
 
 
-def assert_equal(got: list[Batch], want: list[Batch]) -> None:
-    assert len(got) == len(want)
-    for mine, other in zip(got, want, strict=True):
-        assert type(mine) is Batch and mine.epoch == other.epoch
+def assert_equal(actual: list[Batch], expected: list[Batch]) -> None:
+    assert len(actual) == len(expected)
+    for batch, other in zip(actual, expected, strict=True):
+        assert type(batch) is Batch and batch.epoch == other.epoch
         for name in ("images", "labels", "indices", "valid"):
-            assert getattr(mine, name).equal(getattr(other, name)), name
+            assert getattr(batch, name).equal(getattr(other, name)), name
 
 
 @pytest.mark.slow
 @pytest.mark.cpu_only
-def test_transforms_sources_and_batches_go_to_a_spawned_worker_and_back(tmp_path):
-    """What a loader is made of does, and gives equal pixels there."""
+def test_transforms_sources_and_batches_pickle_to_a_spawned_worker_and_back(tmp_path):
+    """Pixels are equal in both processes."""
     paths = write_photos(tmp_path, 12)
     (tmp_path / "list.txt").write_text("".join(f"{Path(path).name} {i}\n" for i, path in enumerate(paths)))
     for source in (Memory(12), sources.Files(paths), sources.ListFile(tmp_path / "list.txt")):
@@ -151,20 +173,19 @@ def test_transforms_sources_and_batches_go_to_a_spawned_worker_and_back(tmp_path
         assert_equal(pool.submit(epoch_of, sources.Files(paths), training_chain()).result(), want)
 
 
-def test_a_loader_does_not_pickle_and_says_what_to_do():
+def test_a_loader_does_not_pickle():
     with Loader(Memory(3)) as loader:
         for dumps in (pickle.dumps, ForkingPickler.dumps):
             with pytest.raises(TypeError, match="make it in the process that iterates over it"):
                 dumps(loader)
 
 
-# --- what is left behind ---------------------------------------------------------------------------------------------
+# --- resources after the end -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_nothing_is_left_behind(tmp_path):
-    """Threads of Python and of libraries, descriptors, mapped files, shared memory and temporary files, after every
-    kind of end five times over."""
+    """Threads, file descriptors, mapped and temporary files, shared memory, after each kind of end five times."""
     (tmp_path / "temporary").mkdir()
     assert (
         run(f"""
@@ -197,24 +218,24 @@ def loader(files=paths, chain=T.CenterCrop(32), **options):
     return Loader(files, chain, batch_size=4, threads=2, **options)
 
 def whole():
-    with loader() as mine:
-        list(mine)
+    with loader() as whole_epoch:
+        list(whole_epoch)
 
 def broken_off():
     for batch in loader():
         break
 
 def closed_early():
-    mine = loader()
-    batches = iter(mine)
+    closed = loader()
+    batches = iter(closed)
     next(batches)
-    mine.close()
+    closed.close()
 
 def two_at_once():
-    mine = loader(shuffle=True)
-    for pair in zip(mine, mine):
+    shared = loader(shuffle=True)
+    for pair in zip(shared, shared):
         pass
-    next(iter(mine))
+    next(iter(shared))
 
 def raising(kind=Stop, **options):
     try:
@@ -233,8 +254,8 @@ def interrupted():
     raise AssertionError
 
 def forked():
-    mine = loader()
-    batches = iter(mine)
+    parent = loader()
+    batches = iter(parent)
     next(batches)
     child = os.fork()
     if child == 0:
@@ -243,7 +264,7 @@ def forked():
 
 def every_end():
     whole(), broken_off(), closed_early(), two_at_once(), interrupted()
-    if mine_is_the_cpu:
+    if is_cpu:
         forked()
     raising(chain=Raising())
     raising(files=Source(40))
@@ -265,7 +286,7 @@ def settled(want):
         time.sleep(0.05)
     return now
 
-mine_is_the_cpu = loader().device.type == "cpu"
+is_cpu = loader().device.type == "cpu"
 every_end()
 time.sleep(0.5)
 before = left()
@@ -279,28 +300,28 @@ print(after == before or (before, after), after[4], os.listdir(tempfile.tempdir)
 
 
 def held() -> list[Any]:
-    """Every job, header and picture in this process."""
+    """Every job, encoded image and PIL image in this process."""
     gc.collect()
     return [found for found in gc.get_objects() if issubclass(type(found), (Job, EncodedImage, Image.Image))]
 
 
-def test_an_error_that_is_kept_keeps_no_picture():
-    """The frames of its cause would, and the whole batch: a callback that collects errors would collect those."""
+def test_a_kept_error_keeps_no_image():
+    """The frames of its traceback would keep the whole batch alive."""
     out = io.BytesIO()
     Image.new("RGB", (2000, 2000)).save(out, "JPEG")
-    whole = out.getvalue()
-    cut = whole[: len(whole) * 3 // 4]
+    complete = out.getvalue()
+    truncated = complete[: len(complete) * 3 // 4]
     errors: list[DecodeError] = []
-    before = held()  # other tests' pictures, and they are kept so that no new one gets an old one's place
+    before = held()  # kept, so that no new object gets the id of an old one
     options = {"batch_size": 2, "threads": 2, "on_error": "skip", "error_callback": errors.append}
-    with Loader(Bytes(whole, cut, cut, whole), T.Resize((8, 8)), **options) as loader:
+    with Loader(Bytes(complete, truncated, truncated, complete), T.Resize((8, 8)), **options) as loader:
         assert [labels.tolist() for _, labels in loader] == [[0], [3]]
     assert [error.index for error in errors] == [1, 2] and "truncated" in str(errors[0].__cause__)
     assert [found for found in held() if not any(found is old for old in before)] == []
 
 
-def test_an_error_with_a_context_beside_its_cause_keeps_no_batch():
-    """An error that is raised from another keeps the one that was being handled, too, and its frames."""
+def test_a_kept_error_with_a_context_keeps_no_batch():
+    """`raise ... from` inside `except` keeps the handled exception too, with its frames."""
 
     class Fails(Bytes):
         def read(self, index):

@@ -1,4 +1,4 @@
-"""Which process of how many this is, and which GPU is whose: no rank touches another's."""
+"""Ranks and GPUs of processes: no rank touches another's GPU."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _no_environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_alone():
+def test_a_single_process_is_rank_0_of_1():
     assert own_rank() == (0, 1)
 
 
-def test_torchruns_environment(monkeypatch):
+def test_arguments_go_before_torchruns_environment(monkeypatch):
     monkeypatch.setenv("RANK", "2")
     assert own_rank() == (0, 1), "RANK alone is not torchrun's"
     monkeypatch.setenv("WORLD_SIZE", "3")
     assert own_rank() == (2, 3)
-    assert own_rank(0, 1) == (0, 1), "what is given goes first"
+    assert own_rank(0, 1) == (0, 1), "arguments go first"
 
 
 def test_torch_distributed_goes_before_the_environment(monkeypatch, tmp_path):
@@ -47,8 +47,8 @@ def test_torch_distributed_goes_before_the_environment(monkeypatch, tmp_path):
     assert own_rank() == (2, 3)
 
 
-def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp_path):
-    """Every rank would load the whole epoch, or another's part."""
+def test_a_loader_made_before_torch_distributed_is_refused(monkeypatch, tmp_path):
+    """Each rank would load the whole epoch, or another rank's slice."""
     with Loader(Memory(4), rank=1, world_size=2) as given, Loader(Memory(4)) as same:
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
@@ -56,7 +56,7 @@ def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp
             assert len(list(loader)) == 2
             dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
             try:
-                with pytest.raises(LoaderError, match=r"made as rank 1 of 2.* as rank 0 of 1: make it"):
+                with pytest.raises(LoaderError, match=r"rank is 1 of 2 .* rank 0 of 1: make the Loader"):
                     iter(loader)
                 assert len(list(given)) == 2 and len(list(same)) == 4
             finally:
@@ -68,7 +68,7 @@ def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp
     [
         (0, None, "rank and world_size belong together: rank=0, world_size=None"),
         (None, 2, "rank and world_size belong together: rank=None, world_size=2"),
-        (2, 2, r"rank is one of 0 ... world_size - 1: rank=2, world_size=2"),
+        (2, 2, r"rank must be one of 0 ... world_size - 1: rank=2, world_size=2"),
         (-1, 2, "rank=-1, world_size=2"),
         (0, 0, "rank=0, world_size=0"),
         (0.0, 2, "rank and world_size are integers: rank=0.0, world_size=2"),
@@ -76,17 +76,19 @@ def test_a_loader_made_before_torch_distributed_was_initialised(monkeypatch, tmp
         ("0", "2", "rank and world_size are integers: rank='0', world_size='2'"),
     ],
 )
-def test_ranks_that_do_not_fit(rank, world_size, message):
+def test_invalid_ranks_are_refused(rank, world_size, message):
     with pytest.raises(LoaderError, match=message):
         Loader(Memory(4), rank=rank, world_size=world_size)
 
 
 @pytest.mark.parametrize(("name", "value"), [("RANK", "one"), ("WORLD_SIZE", ""), ("RANK", "3")])
-def test_an_environment_that_does_not_fit(monkeypatch, name, value):
+def test_invalid_environment_variables_are_refused(monkeypatch, name, value):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv(name, value)
-    message = "rank=3, world_size=2" if value == "3" else f"environment variable {name} is an integer, not '{value}'"
+    message = (
+        "rank=3, world_size=2" if value == "3" else f"environment variable {name} must be an integer, not '{value}'"
+    )
     with pytest.raises(LoaderError, match=message):
         own_rank()
 
@@ -95,7 +97,7 @@ def test_an_environment_that_does_not_fit(monkeypatch, name, value):
 
 
 class Gpus:
-    """`count` GPUs, of which `current` is torch's current device; `used` are those that anything was tried on."""
+    """`count` GPUs; `current` is torch's current device, `used` has the devices that were used."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int, current: int = 0) -> None:
         self.used: set[int] = set()
@@ -123,8 +125,8 @@ class Gpus:
         (1, 0, "3", None, 0),
     ],
 )
-def test_the_gpu_is_that_of_local_rank_and_no_other_is_touched(monkeypatch, count, current, local_rank, device, want):
-    """Also where the program has not called torch.cuda.set_device; and where each process is shown one GPU alone."""
+def test_only_the_gpu_of_local_rank_is_touched(monkeypatch, count, current, local_rank, device, want):
+    """Also without torch.cuda.set_device, and where each process sees one GPU."""
     gpus = Gpus(monkeypatch, count, current)
     if local_rank is not None:
         monkeypatch.setenv("LOCAL_RANK", local_rank)
@@ -133,7 +135,7 @@ def test_the_gpu_is_that_of_local_rank_and_no_other_is_touched(monkeypatch, coun
 
 
 @pytest.mark.parametrize("local_rank", ["2", "-1"])
-def test_a_local_rank_without_a_gpu(monkeypatch, local_rank):
+def test_a_local_rank_without_a_gpu_is_refused(monkeypatch, local_rank):
     gpus = Gpus(monkeypatch, 2)
     monkeypatch.setenv("LOCAL_RANK", local_rank)
     for device in (None, "cuda"):
@@ -143,21 +145,21 @@ def test_a_local_rank_without_a_gpu(monkeypatch, local_rank):
     assert gpus.used == {1}
 
 
-def test_a_local_rank_that_is_no_number(monkeypatch):
+def test_a_local_rank_that_is_no_number_is_refused(monkeypatch):
     Gpus(monkeypatch, 2)
     monkeypatch.setenv("LOCAL_RANK", "first")
-    with pytest.raises(LoaderError, match="environment variable LOCAL_RANK is an integer, not 'first'"):
+    with pytest.raises(LoaderError, match="environment variable LOCAL_RANK must be an integer, not 'first'"):
         own_gpu()
 
 
-def test_a_gpu_that_is_not_there(monkeypatch):
+def test_a_missing_gpu_is_refused(monkeypatch):
     gpus = Gpus(monkeypatch, 2)
     with pytest.raises(DeviceError, match="there is no cuda:2: torch sees 2"):
         resolve_device("cuda:2")
     assert gpus.used == set()
 
 
-def test_without_a_gpu_local_rank_means_nothing(monkeypatch):
+def test_local_rank_is_ignored_without_a_gpu(monkeypatch):
     Gpus(monkeypatch, 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert resolve_device(None) == torch.device("cpu")
@@ -165,7 +167,7 @@ def test_without_a_gpu_local_rank_means_nothing(monkeypatch):
         resolve_device("cuda")
 
 
-def test_cuaug_device_goes_by_local_rank_too(monkeypatch):
+def test_cuaug_device_uses_local_rank_too(monkeypatch):
     gpus = Gpus(monkeypatch, 3)
     monkeypatch.setenv("CUAUG_DEVICE", "cuda")
     monkeypatch.setenv("LOCAL_RANK", "2")
@@ -176,7 +178,7 @@ def test_cuaug_device_goes_by_local_rank_too(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gpu", "mps"])
-def test_what_is_no_device_is_named_with_where_it_was_said(monkeypatch, name):
+def test_an_invalid_device_is_named_with_its_origin(monkeypatch, name):
     with pytest.raises(DeviceError, match=rf"^device is 'cpu', .*, not '{name}'$"):
         resolve_device(name)
     monkeypatch.setenv("CUAUG_DEVICE", name)

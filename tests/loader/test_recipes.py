@@ -1,4 +1,4 @@
-"""The programs of docs/recipes.md run, and do what is said of them."""
+"""The programs of docs/recipes.md run and do what the text says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COUNT, H, W = 14, 120, 160
 
 
 def write_scenes(folder: Path) -> dict[str, Any]:
-    """Smooth pictures that tell their number, the same for both eyes, and what lies beside them."""
+    """Smooth images that encode their number, equal for both eyes, with masks and depth."""
     names = [f"{i:02d}" for i in range(COUNT)]
     for kind in ("left", "right", "classes", "depth"):
         (folder / kind).mkdir()
@@ -33,7 +33,7 @@ def write_scenes(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs the programs up to one, and gives its names."""
+    """Runs the programs up to one, and returns its names."""
     names = write_scenes(tmp_path)
     monkeypatch.chdir(tmp_path)
 
@@ -45,7 +45,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def test_two_views_are_of_the_same_picture_and_differ(run):
+def test_two_views_show_the_same_image_and_differ(run):
     names = run(VIEWS)
     assert len(CODE) == 10 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
@@ -53,7 +53,7 @@ def test_two_views_are_of_the_same_picture_and_differ(run):
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
 
 
-def test_views_of_two_sizes_are_of_the_same_pictures_and_draw_apart(run):
+def test_views_of_two_sizes_show_the_same_images_with_independent_draws(run):
     names = run(VIEWS, SIZES)
     loader = names["cuaug"].Loader(names["paths"], names["chain"], batch_size=4)
     for globals_, locals_ in (batch.images for batch in loader):
@@ -62,12 +62,12 @@ def test_views_of_two_sizes_are_of_the_same_pictures_and_draw_apart(run):
     assert sum(loader.stats().decoded_by.values()) == COUNT
     plain = [names["T"].MultiView([names["large"].transforms[0]] * 2 + [names["small"].transforms[0]] * 2)]
     for batch in names["cuaug"].Loader(names["paths"], plain, batch_size=4):
-        for several in batch.images:  # red tells the picture
+        for several in batch.images:  # red encodes the image
             red = several[:, :, 0].float().mean((1, 2, 3)).cpu()
             assert (red - 16.0 * batch.labels).abs().max() < 6
 
 
-def test_masks_and_depth_move_with_their_pictures(run):
+def test_masks_and_depth_move_with_their_images(run):
     names = run(VIEWS, MASKS)
     assert names["classes"].dtype == torch.uint8 and names["depth"].dtype == torch.float32
     assert names["images"].shape[-2:] == names["classes"].shape[-2:] == names["depth"].shape[-2:] == (96, 128)
@@ -77,12 +77,12 @@ def test_masks_and_depth_move_with_their_pictures(run):
         inside = depth != 255
         assert ((targets["mask"] == 255) == ~inside).all()
         assert (targets["mask"][inside] == (depth[inside] - 0.5) // 20).all()
-        # Blue tells the column, at the borders mixed with the black beyond them.
+        # Blue encodes the column; at the borders it is mixed with black.
         off = images[:, 2].float().cpu() * W / 255 - depth
         assert off[inside].abs().median() < 2 and (off[inside].abs() < 4).float().mean() > 0.97
 
 
-def test_pairs_draw_the_same_where_both_move(run):
+def test_pairs_share_geometric_draws(run):
     names = run(VIEWS, MASKS, PAIRS)
     moving = {"RandomResizedCrop", "RandomHorizontalFlip", "RandomRotation"}
     for pair in zip(names["left"], names["right"], strict=True):
@@ -90,12 +90,12 @@ def test_pairs_draw_the_same_where_both_move(run):
         assert told[0] == told[1] and not torch.equal(pair[0].images, pair[1].images)
 
 
-def test_resolutions_follow_each_other(run):
+def test_resolutions_grow_in_turn(run):
     names = run(VIEWS, RESOLUTIONS)
     assert names["epoch"] == 2 and names["images"].shape == (4, 3, 96, 96)
 
 
-def test_ten_crops_score_every_picture(run):
+def test_ten_crops_score_every_image(run):
     names = run(VIEWS, CROPS)
     scores = names["scores"]
     assert scores.isfinite().all() and len(scores.unique(dim=0)) == COUNT
@@ -118,7 +118,7 @@ def test_all_frames_of_a_clip_move_together(run):
     assert torch.equal(same[0], same[2]) and torch.equal(same[0], names["clip"][0])
 
 
-def test_repeated_pictures_stand_together_and_differ(run):
+def test_repeated_images_are_adjacent_and_differ(run):
     names = run(VIEWS, REPEATED)
     batches = list(names["loader"])
     assert torch.cat([batch.indices for batch in batches]).shape == (COUNT,)
@@ -131,7 +131,7 @@ def test_repeated_pictures_stand_together_and_differ(run):
 
 
 def dies_after(count: int, save):
-    """A `torch.save` that works so many times."""
+    """A `torch.save` that works a number of times."""
     left = count
 
     def save_or_die(states, path):
@@ -146,7 +146,7 @@ def dies_after(count: int, save):
 
 def test_training_that_is_killed_ends_with_the_same_weights(run, monkeypatch):
     expected = run(VIEWS, KILLED)["model"].state_dict()
-    for count in (2, 3):  # the last state saved is from the middle of an epoch, or from its end
+    for count in (2, 3):  # the last saved state is from the middle or the end of an epoch
         Path("last.pt").unlink()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(torch, "save", dies_after(count, torch.save))

@@ -1,4 +1,4 @@
-"""A sample's pixels are a function of (seed, epoch, index) and its file, and the same as those made by hand."""
+"""Pixels are a function of (seed, epoch, index) and the file, and equal a manual computation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def photos(tmp_path_factory, loaders_device) -> list[str]:
 
 
 def samples(loader: Loader) -> dict[int, torch.Tensor]:
-    """index -> image, of one epoch."""
+    """{index: image} of one epoch."""
     with loader:
         return {int(label): image for images, labels in loader for image, label in zip(images, labels, strict=True)}
 
@@ -77,10 +77,10 @@ def test_pixels_do_not_depend_on_how_they_are_loaded(photos, seed, epoch, **how)
 
 @pytest.mark.parametrize("between", [[], [T.Lambda(lambda images: images)]], ids=["one stage", "two stages"])
 @pytest.mark.cpu_only
-def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog, between):
+def test_a_damaged_neighbor_changes_nothing(photos, tmp_path, caplog, between):
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(Path(photos[2]).read_bytes()[:-300])
-    paths = [*photos[:2], bad, *photos[3:]]  # others follow it in its batch
+    paths = [*photos[:2], bad, *photos[3:]]  # other files follow it in its batch
     chain = [*training_chain()[:2], *between, *training_chain()[2:]]
     got = samples(Loader(paths, chain, batch_size=5, on_error="skip"))
     want = samples(Loader(photos, chain, batch_size=5))
@@ -88,8 +88,8 @@ def test_a_damaged_neighbour_changes_nothing(photos, tmp_path, caplog, between):
     assert all(image.equal(want[index]) for index, image in got.items())
 
 
-def test_seeds_epochs_and_samples_draw_apart(photos):
-    """The same file under other indices, in other epochs and with other seeds: always another image."""
+def test_seeds_epochs_and_samples_have_independent_draws(photos):
+    """One file with other indices, epochs and seeds: always another image."""
     seen = []
     for seed in (0, 1, 2**40):
         loader = Loader([photos[0]] * 8, training_chain(), batch_size=8, seed=seed)
@@ -99,7 +99,7 @@ def test_seeds_epochs_and_samples_draw_apart(photos):
 
 
 @pytest.mark.slow
-def test_another_process_makes_the_same():
+def test_another_process_makes_the_same_pixels():
     script = """
 import hashlib, torch
 from tests.loader.test_reproducible import training_chain
@@ -124,11 +124,11 @@ print(hashlib.sha256(b"".join(images.cpu().numpy().tobytes() for _ in range(2) f
     assert hashlib.sha256(b"".join(images)).hexdigest() == run.stdout.strip()
 
 
-# --- the same by hand ------------------------------------------------------------------------------------------------
+# --- manual computation ----------------------------------------------------------------------------------------------
 
 
 def by_hand(path: str, chain: T.Compose, seed: int, epoch: int, index: int) -> torch.Tensor:
-    """Pillow decodes the whole picture, and the chain runs on it with the loader's draws."""
+    """Decodes the whole image with Pillow, and runs the chain with the loader's draws."""
     pixels = torch.from_numpy(np.array(Image.open(path).convert("RGB"))).permute(2, 0, 1)
     return apply(pixels, lambda plan: chain.plan(plan, SampleRNG(seed, epoch, [index])))
 
@@ -161,7 +161,7 @@ geometry = st.sampled_from(
 )
 @pytest.mark.cpu_only
 def test_a_region_of_a_jpeg_gives_the_pixels_of_the_whole(photos, chain, seed, end):
-    """What the decoder is asked for depends on the plan; what comes out does not. Bit for bit."""
+    """The decoded region depends on the plan; the result is bit-identical to the whole image's."""
     compose = T.Compose([*chain, end])
     got = samples(Loader(photos[:6], compose, batch_size=6, seed=seed, threads=1))
     for index, image in got.items():
@@ -190,7 +190,7 @@ def test_a_crop_of_one_pixel(photos):
 
 @pytest.mark.cpu_only
 def test_the_loader_is_the_functional_with_the_same_draws(photos):
-    """Each step by its own function, on uint8 images that only move."""
+    """Each step by its function, on uint8 images with geometric transforms only."""
     chain = [T.RandomCrop(40), T.RandomHorizontalFlip(), T.RandomErasing(1.0, value=(1, 2, 3))]
     for index, image in samples(Loader(photos, chain, batch_size=5, seed=2)).items():
         rng = SampleRNG(2, 0, [index])

@@ -1,4 +1,4 @@
-"""Stopping and going on: an epoch that was stopped anywhere, on any number of ranks, is exact all the same."""
+"""Resuming: an epoch that was stopped anywhere, on any number of ranks, is exact."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.loader import training
 from tests.loader.launch import Launch
 from tests.loader.pictures import Memory, checksums, write_photos
 
-# Every sample gets pixels of its own, in every epoch.
+# Gives every sample different pixels in every epoch.
 CHAIN = [T.RandomHorizontalFlip(), T.ColorJitter(0.4), T.RandomErasing(1.0, value="random")]
 Seen = Counter[tuple[int, str]]
 
@@ -39,19 +39,19 @@ def content(batch: Batch) -> Seen:
 
 
 def rest(loader: Loader, steps: int | None = None) -> Seen:
-    """What comes out of an iteration, or of its first steps."""
+    """The content of an iteration, or of its first steps."""
     return sum((content(batch) for batch in itertools.islice(loader, steps)), Counter())
 
 
 def stopped(loader: Loader, steps: int) -> dict[str, Any]:
-    """The state after so many steps, as a file gives it back."""
+    """The state after some steps, after a round trip through a file."""
     rest(loader, steps)
     return json.loads(json.dumps(loader.state_dict()))
 
 
 # --- as a property ---------------------------------------------------------------------------------------------------
 
-# Made anew for each loader, as in a new process.
+# A new one for each loader, as in a new process.
 SAMPLERS = {
     "in sequence": lambda n: {},
     "shuffled": lambda n: {"shuffle": True},
@@ -77,7 +77,7 @@ machines = st.fixed_dictionaries(
 def run(
     make: Callable[..., Loader], state: dict[str, Any] | None, steps: int | None, world_size: int, **machine: Any
 ) -> tuple[Seen, dict[str, Any]]:
-    """What all ranks consume in so many steps from a state on, and the state after them."""
+    """The samples that all ranks consume in some steps after a state, and the new state."""
     seen: Seen = Counter()
     states = []
     for rank in range(world_size):
@@ -87,7 +87,7 @@ def run(
                 assert loader.state_dict() == state
             seen += rest(loader, steps)
             states.append(json.loads(json.dumps(loader.state_dict())))
-    assert all(state == states[0] for state in states), "a state is the same on all ranks"
+    assert all(state == states[0] for state in states), "states are equal on all ranks"
     return seen, states[0]
 
 
@@ -119,7 +119,7 @@ def test_an_epoch_that_is_stopped_and_resumed_is_exact(count, order, last_batch,
             break
         assert not seen - whole, "a sample came again, or with other pixels"
         if not damage:
-            assert state["position"] == sum(seen.values()), "what was prefetched was not consumed"
+            assert state["position"] == sum(seen.values()), "prefetched batches do not count"
     else:
         more, state = run(make, state, None, **end)
         seen += more
@@ -127,8 +127,8 @@ def test_an_epoch_that_is_stopped_and_resumed_is_exact(count, order, last_batch,
     assert (state["epoch"], state["position"]) == (1, 0)
 
 
-def test_the_pixels_above_tell_samples_apart():
-    """Else the property would show less than it says."""
+def test_pixels_distinguish_samples():
+    """So the property above is meaningful."""
     for order in SAMPLERS:
         with Loader(Memory(12), CHAIN, **SAMPLERS[order](12)) as loader:
             first, second = rest(loader), rest(loader)
@@ -139,7 +139,7 @@ def test_the_pixels_above_tell_samples_apart():
 @pytest.mark.parametrize("last_batch", LAST_BATCH)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_the_same_ranks_make_the_same_steps(last_batch, world_size):
-    """On the same machine nothing shows that a run was stopped: batch by batch, padding and dropping included."""
+    """On equal ranks a resumed run is the same batch by batch, with padding and dropping."""
     for rank in range(world_size):
         options = {"batch_size": 3, "last_batch": last_batch, "rank": rank, "world_size": world_size, "shuffle": True}
 
@@ -162,7 +162,7 @@ def test_the_same_ranks_make_the_same_steps(last_batch, world_size):
 
 
 def logged(launch: Launch, position: int) -> Seen:
-    """What a run consumed up to there; the rest of its log is of a step that was not finished."""
+    """The samples that a run consumed up to a state; the rest of its log is an unfinished step."""
     lines = [line for log in launch.folder.glob("*.log") for line in log.read_text().splitlines(keepends=True)]
     samples = [json.loads(line) for line in lines if line.endswith("\n")]
     return Counter((index, pixels) for after, index, pixels in samples if after <= position)
@@ -202,11 +202,11 @@ def test_an_epoch_that_is_killed_and_resumed_on_other_ranks_is_exact(tmp_path):
     assert (kept["epoch"], kept["position"]) == (1, 0)
 
 
-# --- what a state counts ---------------------------------------------------------------------------------------------
+# --- positions -------------------------------------------------------------------------------------------------------
 
 
 class Counting(Memory):
-    """Counts what is read."""
+    """Counts reads."""
 
     reads = 0
 
@@ -215,7 +215,7 @@ class Counting(Memory):
         return super().read(index)
 
 
-def test_a_state_counts_what_was_consumed_and_not_what_was_prefetched():
+def test_a_state_counts_consumed_and_not_prefetched_batches():
     source = Counting(100)
     with Loader(source, batch_size=2, prefetch=8, threads=1) as loader:
         assert loader.state_dict()["position"] == 0
@@ -229,13 +229,13 @@ def test_a_state_counts_what_was_consumed_and_not_what_was_prefetched():
             assert source.reads == 2 * (step + 8), "the prefetched batches are read"
             assert loader.state_dict()["position"] == 2 * step
         batches.close()
-        assert loader.state_dict()["position"] == 6, "a break leaves the state"
+        assert loader.state_dict()["position"] == 6, "a break keeps the state"
         list(loader)
         assert (loader.epoch, loader.state_dict()["epoch"], loader.state_dict()["position"]) == (2, 2, 0)
 
 
 def test_an_error_leaves_the_state_at_the_last_batch():
-    """So one can skip the damaged file and go on."""
+    """So a program can skip the damaged file and continue."""
     with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4, on_error="skip") as loader:
         whole = rest(loader)
     with Loader(Memory(20, damaged=[9]), CHAIN, batch_size=4) as loader:
@@ -250,7 +250,7 @@ def test_an_error_leaves_the_state_at_the_last_batch():
         assert seen + rest(loader) == whole
 
 
-def test_a_state_at_the_last_batch_resumes_into_nothing_and_then_the_next_epoch():
+def test_a_state_after_the_last_batch_resumes_with_an_empty_rest():
     with Loader(Memory(10), CHAIN, batch_size=4, shuffle=True) as loader:
         state = stopped(loader, 3)
         assert (state["epoch"], state["position"]) == (0, 10)
@@ -270,7 +270,7 @@ def test_a_state_at_the_last_batch_resumes_into_nothing_and_then_the_next_epoch(
 
 
 def test_set_epoch_after_load_state_dict():
-    """The epoch of the state goes on where it stopped; any other begins at its beginning, and so does that one then."""
+    """The state's epoch continues where it stopped; any other starts at its beginning."""
     with Loader(Memory(20), batch_size=4) as loader:
         loader.set_epoch(3)
         state = stopped(loader, 2)
@@ -295,7 +295,7 @@ def test_set_epoch_after_load_state_dict():
         assert len(list(loader)) == 5
 
 
-def test_going_back_in_one_loader():
+def test_loading_an_earlier_state_in_one_loader():
     with Loader(Memory(20), CHAIN, batch_size=4, shuffle=True) as loader:
         state = stopped(loader, 2)
         want = [rest(loader), rest(loader)]
@@ -304,8 +304,8 @@ def test_going_back_in_one_loader():
         assert sum(left.values()) == 12 and [rest(loader), rest(loader)] == want
 
 
-def test_with_two_iterations_the_state_is_of_the_one_that_yielded_last():
-    """Also where a sampler would give another order if it were asked again."""
+def test_the_state_follows_the_iterator_that_yielded_last():
+    """Also where a sampler would yield another order if called again."""
 
     def loader() -> Loader:
         sampler = RandomSampler(range(20), generator=torch.Generator().manual_seed(4))

@@ -1,4 +1,4 @@
-"""One sample's fault costs that sample under on_error="skip" and "replace", wherever it is noticed."""
+"""A sample's fault costs only that sample with on_error="skip" and "replace", in every stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from torch.utils.data import ConcatDataset, Subset
 
-from cuaug import DecodeError, Loader, LoaderError, TransformError
+from cuaug import DecodeError, DecodeOptions, Loader, LoaderError, TransformError
 from cuaug import transforms as T
 from cuaug.sources import Files, TarShards, open_source
 from cuaug.sources._bytes import read_bytes, read_files
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 class Pictures:
-    """Samples in hand; an exception among them is raised."""
+    """Given samples; an exception among them is raised."""
 
     def __init__(self, *samples: Any) -> None:
         self.samples = samples
@@ -52,7 +52,7 @@ GOOD = picture(40, 50)
 
 
 def skipped(source: Any, chain: list[Any], **options: Any) -> tuple[list[int], dict[int, str]]:
-    """(indices of the samples that came, {index: cause of those that did not})."""
+    """(indices of yielded samples, {index: cause} of failed samples)."""
     failed: dict[int, str] = {}
 
     def note(error: DecodeError) -> None:
@@ -77,7 +77,7 @@ def skipped(source: Any, chain: list[Any], **options: Any) -> tuple[list[int], d
     ids=lambda value: None if isinstance(value, list) else str(value),
 )
 @pytest.mark.parametrize("on_error", ["skip", "raise"])
-def test_a_chain_that_an_extreme_picture_does_not_fit(chain, size, cause, on_error):
+def test_a_chain_fails_on_an_extreme_image(chain, size, cause, on_error):
     source = Pictures(GOOD, GOOD, picture(*size), GOOD)
     chain = [*chain, T.Resize((32, 32))]
     if on_error == "raise":
@@ -89,8 +89,8 @@ def test_a_chain_that_an_extreme_picture_does_not_fit(chain, size, cause, on_err
     assert came == [0, 1, 3] and list(failed) == [2] and cause in failed[2]
 
 
-def test_a_picture_that_leaves_no_room_for_its_batch():
-    """Each alone could be planned; together they are padded to the largest."""
+def test_an_image_that_makes_its_batch_too_large():
+    """Each could be planned alone; together they are padded to the largest."""
     pictures = [picture(2000, 3), picture(3, 2000), *[picture(20 + i, 20) for i in range(30)]]
     with Loader(
         Pictures(*pictures), [T.ElasticTransform(sigma=1.0), T.Resize((8, 8))], batch_size=32, on_error="skip"
@@ -99,14 +99,14 @@ def test_a_picture_that_leaves_no_room_for_its_batch():
     assert 30 <= len(batch.indices) < 32 and batch.indices.tolist()[-30:] == list(range(2, 32))
 
 
-def test_a_replacement_that_does_not_fit_is_replaced_itself():
+def test_a_failing_replacement_is_replaced():
     source = Pictures(*[picture(20, 20)] * 6, picture(40, 40), picture(40, 40))
     with Loader(source, [T.RandomCrop(32)], batch_size=8, on_error="replace", device="cpu") as loader:
         (batch,) = loader
     assert batch.valid.tolist() == [False] * 6 + [True] * 2 and set(batch.indices.tolist()) == {6, 7}
 
 
-def test_a_chain_that_fits_no_picture_says_why():
+def test_a_chain_that_fits_no_image_reports_the_cause():
     with (
         Loader(Pictures(GOOD, GOOD), [T.RandomCrop(99)], batch_size=2, on_error="skip") as loader,
         pytest.raises(LoaderError, match=r"100 replacements in a row .*crop of 99 x 99 .* does not fit"),
@@ -115,7 +115,7 @@ def test_a_chain_that_fits_no_picture_says_why():
 
 
 @pytest.mark.parametrize("boxes", [[[1, 2]], [[9, 9, 1, 1]], [["a", 1, 2, 3]], [[float("nan")] * 4], 7])
-def test_targets_that_are_none(boxes):
+def test_invalid_targets_cost_their_sample(boxes):
     box = [[1, 2, 3, 4]]
     source = Pictures(*[(GOOD, {"boxes": value}) for value in (box, boxes, box)])
     came, failed = skipped(source, [T.RandomHorizontalFlip(), T.Resize((32, 32))])
@@ -126,13 +126,13 @@ def test_targets_that_are_none(boxes):
 
 
 @pytest.mark.parametrize("error", [MemoryError("2 TB"), BlockingIOError(errno.EAGAIN, "try again"), OSError("x")])
-def test_errors_of_a_read(error):
+def test_errors_of_a_read_cost_their_sample(error):
     came, failed = skipped(Pictures(GOOD, error, GOOD), [T.Resize((32, 32))])
     assert came == [0, 2] and list(failed) == [1]
 
 
-def test_a_read_that_would_block_is_that_files_fault(tmp_path, monkeypatch):
-    """As some network file systems answer, after a part of the file."""
+def test_a_blocking_read_costs_its_sample(tmp_path, monkeypatch):
+    """Some network file systems return EAGAIN after a part of the file."""
     (tmp_path / "a").write_bytes(bytes(100))
     answers = iter([b"1234", BlockingIOError(errno.EAGAIN, "try again")])
 
@@ -165,7 +165,7 @@ def test_a_sparse_file_is_not_read(tmp_path):
     assert came == [0, 2] and failed == {1: "the file has 5,368,709,120 bytes, above the limit max_bytes=1,073,741,824"}
 
 
-def test_a_member_of_a_tar_that_is_too_large_is_not_read(tmp_path):
+def test_a_tar_member_above_the_limit_is_not_read(tmp_path):
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         for i in range(3):
             member = tarfile.TarInfo(f"{i}.png")
@@ -176,9 +176,9 @@ def test_a_member_of_a_tar_that_is_too_large_is_not_read(tmp_path):
     assert source.encoded_size(1) == len(png(1)) + 5000
     read: list[int] = []
     source.read = lambda index: (read.append(index), TarShards.read(source, index))[1]  # type: ignore[method-assign]
-    came, failed = skipped(source, [], max_bytes=4000)
+    came, failed = skipped(source, [], decode=DecodeOptions(max_bytes=4000))
     assert came == [0, 2] == sorted(read) and "bytes, above the limit max_bytes=4,000" in failed[1]
-    assert skipped(source, [], max_bytes=9000) == ([0, 1, 2], {})
+    assert skipped(source, [], decode=DecodeOptions(max_bytes=9000)) == ([0, 1, 2], {})
 
 
 def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
@@ -191,17 +191,17 @@ def test_the_limit_holds_in_subsets_and_concatenations(tmp_path):
     source = TarShards(tmp_path / "a.tar", "png", None)
     joined = open_source(ConcatDataset([Subset(source, [1, 0]), source]))
     assert [joined.encoded_size(i) for i in range(4)] == [source.encoded_size(i) for i in (1, 0, 0, 1)]
-    assert skipped(joined, [], max_bytes=4000)[0] == [1, 2]
+    assert skipped(joined, [], decode=DecodeOptions(max_bytes=4000))[0] == [1, 2]
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
 def test_bytes_of_a_source_are_limited_too(kind):
     source = Pictures(kind(png(0)), kind(png(1) + bytes(5000)))
-    came, failed = skipped(source, [], max_bytes=4000)
+    came, failed = skipped(source, [], decode=DecodeOptions(max_bytes=4000))
     assert came == [0] and "above the limit max_bytes=4,000" in failed[1]
 
 
-def test_one_byte_more_than_the_limit(tmp_path):
+def test_a_file_one_byte_above_the_limit_is_refused(tmp_path):
     import ctypes
 
     (tmp_path / "a").write_bytes(b"12345")
@@ -213,7 +213,7 @@ def test_one_byte_more_than_the_limit(tmp_path):
 
 
 def test_a_file_without_a_size_is_limited(tmp_path):
-    """Files of /proc tell no size."""
+    """Files in /proc report no size."""
     assert len(read_bytes("/proc/self/status", 1 << 20)) > 100
     with pytest.raises(DecodeError, match="above the limit max_bytes=100"):
         read_bytes("/proc/self/status", 100)
@@ -221,9 +221,9 @@ def test_a_file_without_a_size_is_limited(tmp_path):
 
 def test_images_between_two_passes_count_against_max_pixels():
     chain = [T.Resize((300, 300)), T.GaussianBlur(5), T.Resize((32, 32))]
-    assert skipped(Pictures(GOOD), chain, max_pixels=90_000) == ([0], {})
+    assert skipped(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=90_000)) == ([0], {})
     with (
-        Loader(Pictures(GOOD), chain, max_pixels=89_999) as loader,
+        Loader(Pictures(GOOD), chain, decode=DecodeOptions(max_pixels=89_999)) as loader,
         pytest.raises(TransformError, match=r"make an image of 300 x 300 pixels .* above the limit max_pixels=89999"),
     ):
         next(iter(loader))
@@ -232,4 +232,4 @@ def test_images_between_two_passes_count_against_max_pixels():
 @pytest.mark.parametrize("value", [0, -1, 1.5, "1", None])
 def test_limits_are_positive_integers(value):
     with pytest.raises(LoaderError, match="max_bytes"):
-        Loader(Pictures(GOOD), max_bytes=value)
+        DecodeOptions(max_bytes=value)

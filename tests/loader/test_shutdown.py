@@ -1,14 +1,12 @@
-"""However an iteration ends, in this process, the loader goes on or is gone with its threads.
+"""However an iteration ends, the loader works on, or its threads end with it.
 
-What becomes of the process is in `test_interrupts.py` and `test_processes.py`.
+`test_process_ends.py` and `test_processes.py` test the process.
 """
 
 from __future__ import annotations
 
 import gc
 import itertools
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterable
@@ -27,7 +25,7 @@ def workers() -> list[threading.Thread]:
 
 
 def own_threads(loader: Loader) -> int:
-    """How many it has once it has begun: on a GPU the producer is one more."""
+    """Number of its threads while it iterates: with a GPU there is also the producer."""
     return loader.threads + (loader.device.type == "cuda")
 
 
@@ -41,13 +39,13 @@ def no_workers_left(seconds: float = 5.0) -> bool:
 
 @pytest.fixture(autouse=True)
 def _starts_and_ends_without_workers():
-    assert no_workers_left(), "another test left its threads"
+    assert no_workers_left(), "threads of another test"
     yield
     assert no_workers_left(), f"left behind: {workers()}"
 
 
 def labels_of(batches: Iterable[Batch]) -> list[list[int]]:
-    """The labels of each batch, checked to be those of its pictures."""
+    """The labels of each batch, compared with its images."""
     labels = []
     for batch in batches:
         assert numbers_of(batch.images) == batch.labels.tolist() == batch.indices.tolist()
@@ -59,7 +57,7 @@ def labels_of(batches: Iterable[Batch]) -> list[list[int]]:
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=6), st.integers(1, 3), st.integers(1, 4))
 @settings(max_examples=25)
 def test_break_and_iterate_again(breaks, threads, prefetch):
-    """Each iteration is the next epoch from its beginning, wherever the one before was broken off."""
+    """Each iteration is the next epoch from its start, wherever the last one was broken off."""
     options = {"batch_size": 4, "shuffle": True, "threads": threads, "prefetch": prefetch}
     with Loader(Memory(46), **options) as loader, Loader(Memory(46), **options) as unbroken:
         for epoch, consumed in enumerate(breaks):
@@ -75,9 +73,8 @@ def test_break_and_iterate_again(breaks, threads, prefetch):
 @pytest.mark.slow
 @given(st.lists(st.integers(0, 3), max_size=40), st.integers(1, 30), st.integers(1, 5), st.integers(1, 3))
 @settings(max_examples=40)
-def test_iterators_alive_at_once(turns, count, batch_size, threads):
-    """Each is an epoch of its own, in the order of their first batches, complete and as it is alone, however they take
-    turns and if one is let go."""
+def test_several_iterators_of_one_loader(turns, count, batch_size, threads):
+    """Each is a complete epoch of its own, numbered by first batches, in any interleaving, also if one is dropped."""
     options = {"batch_size": batch_size, "shuffle": True, "threads": threads}
     with Loader(Memory(count), **options) as loader, Loader(Memory(count), **options) as alone:
         want = [labels_of(alone) for _ in range(3)]
@@ -88,14 +85,14 @@ def test_iterators_alive_at_once(turns, count, batch_size, threads):
                 batches.pop(2, None)
             elif turn in batches:
                 got[turn] += itertools.islice(batches[turn], 1)
-        for which in batches:
-            got[which] += batches[which]
-        began = [which for which in range(3) if got[which]]
-        assert sorted(got[which][0].epoch for which in began) == list(range(len(began)))
-        for which in began:
-            labels, epoch = labels_of(got[which]), got[which][0].epoch
-            assert labels == (want[epoch] if which in batches else want[epoch][: len(labels)])
-            assert all(batch.epoch == epoch for batch in got[which])
+        for key in batches:
+            got[key] += batches[key]
+        began = [key for key in range(3) if got[key]]
+        assert sorted(got[key][0].epoch for key in began) == list(range(len(began)))
+        for key in began:
+            labels, epoch = labels_of(got[key]), got[key][0].epoch
+            assert labels == (want[epoch] if key in batches else want[epoch][: len(labels)])
+            assert all(batch.epoch == epoch for batch in got[key])
 
 
 def test_an_exception_in_the_consumers_loop():
@@ -137,7 +134,7 @@ def test_iterating_after_close():
 
 @pytest.mark.parametrize("consumed", [1, 3])
 def test_close_during_an_iteration(consumed):
-    """Also where every batch that is left is already under way: nobody would ever finish those."""
+    """Also where all remaining batches are under way: no thread would finish them."""
     loader = Loader(Memory(4, slow=0.01), threads=1, prefetch=3)
     batches = iter(loader)
     kept = [next(batches) for _ in range(consumed)]
@@ -148,11 +145,11 @@ def test_close_during_an_iteration(consumed):
 
 
 def test_close_from_another_thread_wakes_the_consumer():
-    let_go = threading.Event()
+    release = threading.Event()
 
     class Stuck(Memory):
         def read(self, index):
-            let_go.wait(20)
+            release.wait(20)
             return super().read(index)
 
     loader = Loader(Stuck(8), threads=1)
@@ -162,11 +159,11 @@ def test_close_from_another_thread_wakes_the_consumer():
     with pytest.raises(LoaderError, match="closed"):
         next(iter(loader))
     assert time.monotonic() - begin < 2
-    let_go.set()
+    release.set()
     closer.join()
 
 
-def test_a_loader_that_goes_away_takes_its_threads_with_it():
+def test_the_threads_of_a_deleted_loader_end():
     loader = Loader(Memory(400, slow=0.001), batch_size=4, threads=4)
     batches = iter(loader)
     next(batches)
@@ -191,8 +188,8 @@ def fail(*_: object) -> None:
         ({"on_error": "replace", "transforms": [T.Lambda(fail)]}, ValueError),
     ],
 )
-def test_a_loader_that_raised_takes_its_threads_with_it(options, kind):
-    """When the exception is gone, not only when the collector finds what the frames of its traceback hold."""
+def test_the_threads_of_a_loader_that_raised_end(options, kind):
+    """They end with the exception, without the garbage collector: no cycle holds the loader."""
     data, options = [png(i) for i in range(20)], dict(options)
     data[7] = options.pop("damaged", b"no picture")
 
@@ -226,42 +223,15 @@ def test_an_abandoned_iterator_stops_its_work():
         assert len(reads) <= 60
 
 
-@pytest.mark.cpu_only
-def test_a_fork_uses_the_loader_anew():
-    """Its locks may be held by threads that the fork does not have, here by this one."""
-    loader = Loader(Memory(40), batch_size=4, threads=2)
-    under_way = iter(loader)
-    next(under_way)
-    with loader._recorder._lock, loader._pipeline.workers._lock, loader._pipeline.buffer_pool._lock:
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                signal.alarm(20)
-                loader.stats()
-                numbers = [n for images, _ in loader for n in numbers_of(images)]
-                try:
-                    next(under_way)
-                except LoaderError as error:
-                    code = 0 if "fork" in str(error) and numbers == list(range(40)) else 3
-                del under_way
-                loader.close()
-            finally:
-                os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert len(list(under_way)) == 9, "the parent goes on"
-    loader.close()
-
-
 def test_close_while_a_read_is_stuck():
-    """It waits a second for the read, not longer; the thread ends when the read does."""
-    let_go, stuck = threading.Event(), threading.Event()
+    """It waits at most a second for the read; the thread ends with the read."""
+    release, stuck = threading.Event(), threading.Event()
 
     class Stuck(Memory):
         def read(self, index):
             if index >= 4:
                 stuck.set()
-                let_go.wait(60)
+                release.wait(60)
             return super().read(index)
 
     loader = Loader(Stuck(40), batch_size=4, threads=2)
@@ -274,6 +244,6 @@ def test_close_while_a_read_is_stuck():
     with pytest.raises(LoaderError, match="closed"):
         next(batches)
     assert numbers_of(kept.images) == [0, 1, 2, 3]
-    assert workers(), "else this shows nothing"
-    let_go.set()
+    assert workers(), "the read is no longer stuck"
+    release.set()
     assert no_workers_left()

@@ -1,4 +1,4 @@
-"""`stack=False`: images of any size, as a list, which are otherwise those that a stack has."""
+"""`stack=False`: lists of images of any size, with the same pixels as in a stack."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHAIN = [T.RandomShortestSize(range(20, 40)), T.RandomHorizontalFlip(), T.ColorJ
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("on_error", ["raise", "skip", "replace"])
-def test_each_image_is_what_the_chain_makes_of_its_picture(tmp_path, layout, on_error):
+def test_each_image_is_the_result_of_the_chain(tmp_path, layout, on_error):
     paths = write_photos(tmp_path, 9, form="PNG")
     if on_error != "raise":
         Path(paths[4]).write_bytes(b"no picture")
@@ -42,7 +42,7 @@ def test_each_image_is_what_the_chain_makes_of_its_picture(tmp_path, layout, on_
             assert all(map(torch.equal, [image.cpu() for image in batch.images], [seen[int(i)] for i in batch.indices]))
 
 
-def test_images_of_one_size_are_a_list_too_and_the_same():
+def test_images_of_one_size_are_a_list_with_the_same_pixels():
     with Loader(Memory(10), batch_size=4) as stacked, Loader(Memory(10), batch_size=4, stack=False) as apart:
         for (stack, labels), (images, also) in zip(stacked, apart, strict=True):
             assert torch.equal(torch.stack(images), stack) and torch.equal(labels, also)
@@ -77,7 +77,7 @@ def test_damaged_samples_are_left_out(damage):
             assert not good if not images else numbers_of(torch.stack(images)) == good
 
 
-def test_what_a_batch_can_do(tmp_path):
+def test_methods_of_a_batch_of_lists(tmp_path):
     with Loader(write_photos(tmp_path, 3), CHAIN, batch_size=3, stack=False, device="cpu") as loader:
         batch = next(iter(loader))
     again, into = pickle.loads(pickle.dumps(batch)), [torch.empty_like(image) for image in batch.images]
@@ -86,12 +86,12 @@ def test_what_a_batch_can_do(tmp_path):
         assert all(map(torch.equal, batch.images, others)) and type(others) is list
     assert again.params() == [[], [], []] and len(batch.params()) == 3
     assert repr(batch).startswith("Batch(images: 3 of their own sizes torch.uint8 on cpu, epoch=0")
-    with pytest.raises(LoaderError, match="images are 3 tensors, and go into 1"):
+    with pytest.raises(LoaderError, match="images has 1 tensor\\(s\\), but the batch has 3"):
         batch.copy_into(into[0])
 
 
-def test_one_image_in_hand_keeps_its_pixels(tmp_path):
-    """The memory of a batch is used again only once nobody has any of its images."""
+def test_a_kept_image_keeps_its_pixels(tmp_path):
+    """Memory of a batch is reused once none of its images is referenced."""
     with Loader(write_photos(tmp_path, 24), CHAIN, batch_size=4, stack=False) as loader:
         kept = next(iter(loader)).images[2]
         before = kept.clone()
@@ -102,7 +102,7 @@ def test_one_image_in_hand_keeps_its_pixels(tmp_path):
 
 
 def test_an_image_is_saved_without_the_others():
-    """`pickle` and `torch.save` write all of the memory that a tensor is a part of, `pickle` for each tensor anew."""
+    """`pickle` and `torch.save` write the whole storage of a tensor, `pickle` once per tensor."""
     with Loader(Memory(16), batch_size=16, stack=False) as loader:
         batch = next(iter(loader))
     assert all(image.untyped_storage().nbytes() == image.nbytes for image in batch.images)
@@ -111,14 +111,14 @@ def test_an_image_is_saved_without_the_others():
 @pytest.mark.parametrize(
     "behind", [T.MixUp(), T.Lambda(lambda images: images), T.FiveCrop(8), T.MultiView([T.CenterCrop(8)] * 2)], ids=repr
 )
-def test_what_needs_a_stack_is_refused(behind):
+def test_transforms_that_need_a_stack_are_refused(behind):
     with pytest.raises(TransformError, match="stack=False is for chains that make one image of each"):
         Loader(Memory(4), [T.CenterCrop(9), behind], stack=False)
     with Loader(Memory(4), [T.CenterCrop(9)], stack=False) as loader:
         loader.transforms.transforms.append(behind)
         with pytest.raises(TransformError, match="stack=False is for chains"):
             next(iter(loader))
-    with pytest.raises(LoaderError, match="stack is True or False, not None"):
+    with pytest.raises(LoaderError, match="stack must be True or False, not None"):
         Loader(Memory(4), stack=None)
 
 

@@ -1,4 +1,4 @@
-"""What a state says, who else keeps it, and that one of another loader is refused with what differs."""
+"""States: their content, other savers, and refusal of other loaders' states."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from cuaug import Loader, LoaderError, ShardSampler, WeightedSampler
 from tests.loader.pictures import Memory
 from tests.loader.test_resume import CHAIN, rest, stopped
 
-# --- who keeps states ------------------------------------------------------------------------------------------------
+# --- content and savers ----------------------------------------------------------------------------------------------
 
 
-def test_states_are_plain(tmp_path):
+def test_states_hold_plain_values(tmp_path):
     with Loader(Memory(10), batch_size=np.int64(4), seed=np.int64(3), sampler=WeightedSampler(np.ones(10))) as loader:
         loader.set_epoch(np.int64(2))
         state = stopped(loader, 1)
@@ -29,7 +29,7 @@ def test_states_are_plain(tmp_path):
         loader.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
 
 
-def test_it_is_a_stateful_of_torch_and_of_torchdata():
+def test_a_loader_is_a_stateful_of_torch_and_of_torchdata():
     with Loader(Memory(1)) as loader:
         assert isinstance(loader, dcp.stateful.Stateful)
         torchdata = pytest.importorskip("torchdata.stateful_dataloader.stateful")
@@ -37,7 +37,7 @@ def test_it_is_a_stateful_of_torch_and_of_torchdata():
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is")
-def test_torch_saves_it_in_a_distributed_checkpoint(tmp_path):
+def test_torch_saves_a_loader_in_a_distributed_checkpoint(tmp_path):
     def loader() -> Loader:
         return Loader(Memory(20), CHAIN, batch_size=4, sampler=RandomSampler(range(20)), seed=2)
 
@@ -117,7 +117,7 @@ GIVES = r"checksum of that epoch's order: \d+ in the state, \d+ here"
         *("indices to none", "none to indices", "two things"),
     ],
 )
-def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, differ):
+def test_a_state_of_another_loader_is_refused_with_the_differences(there, here, differ):
     common = {"files": Memory(20), "batch_size": 4}
     with Loader(**common | there) as loader:
         state = stopped(loader, 1)
@@ -126,21 +126,21 @@ def test_a_state_of_another_loader_is_refused_with_what_differs(there, here, dif
         with pytest.raises(LoaderError) as caught:
             loader.load_state_dict(state)
         begin, *parts = str(caught.value).split("; ")
-        assert begin == "the state does not belong to this loader"
+        assert begin == "state_dict does not belong to this loader"
         assert len(parts) == len(differ) and all(map(re.fullmatch, differ, parts)), parts
-        assert loader.state_dict() == before and len(list(loader)) == len(loader), "it is as it was"
+        assert loader.state_dict() == before and len(list(loader)) == len(loader), "the loader is unchanged"
 
 
-def test_what_only_one_of_the_two_knows_is_not_compared():
-    """A source without a fingerprint, as before it had one; or a state from between two epochs, of any order."""
+def test_unknown_fields_are_not_compared():
+    """A source without a fingerprint, or a state between two epochs, which has no order."""
     with Loader(Named("cats")) as named, Loader(Memory(20)) as unnamed:
         named.load_state_dict(stopped(unnamed, 3))
         unnamed.load_state_dict(stopped(named, 1))
         assert unnamed.state_dict()["position"] == 4
 
 
-def test_a_sampler_with_a_generator_is_accepted_once_that_is_restored():
-    """In the second epoch it is no longer what it was made with."""
+def test_a_restored_generator_makes_its_state_acceptable():
+    """In the second epoch the generator has moved on."""
     generator = torch.Generator().manual_seed(1)
     sampler = RandomSampler(range(20), generator=generator)
     with Loader(Memory(20), CHAIN, batch_size=4, sampler=sampler) as loader:
@@ -174,7 +174,7 @@ GOOD = {
 }
 
 
-def test_the_state_that_the_next_test_spoils_is_good():
+def test_the_state_of_the_next_test_is_valid():
     with Loader(Memory(20), batch_size=4) as loader:
         assert stopped(loader, 1) == GOOD
         loader.load_state_dict(GOOD)
@@ -184,11 +184,17 @@ def test_the_state_that_the_next_test_spoils_is_good():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "a state of version 2; this cuaug reads version 1$"),
-        ({"version": None}, "a state of version None; "),
-        *[({"epoch": value}, "epoch is an integer of at least 0, not ") for value in (-1, "1", None, 0.0, True)],
-        *[({"position": value}, "position is an integer of at least 0, not ") for value in (-1, "1", None, 4.0, True)],
-        ({"position": 21}, "position is at most 20, not 21"),
+        ({"version": 2}, "state_dict has version 2; this cuaug reads version 1$"),
+        ({"version": None}, "state_dict has version None; "),
+        *[
+            ({"epoch": value}, r"state_dict\['epoch'\] must be an integer of at least 0, not ")
+            for value in (-1, "1", None, 0.0, True)
+        ],
+        *[
+            ({"position": value}, r"state_dict\['position'\] must be an integer of at least 0, not ")
+            for value in (-1, "1", None, 4.0, True)
+        ],
+        ({"position": 21}, r"state_dict\['position'\] must be at most 20, not 21"),
         ({"seed": None}, "seed: None in the state, 0 here"),
         ({"order": None}, "order of the samples: None in the state, 'SequentialOrder' here"),
         ({"order_length": None}, "number of samples in an epoch: None in the state, 20 here"),
@@ -196,8 +202,8 @@ def test_the_state_that_the_next_test_spoils_is_good():
     ],
     ids=repr,
 )
-def test_a_spoiled_state_is_refused(change, message):
-    for sampler in (None, [*range(20)]):  # with a sampler, the order of the state's epoch is asked for
+def test_an_invalid_state_is_refused(change, message):
+    for sampler in (None, [*range(20)]):  # a sampler is called for the state's epoch
         with Loader(Memory(20), batch_size=4, sampler=sampler) as loader:
             with pytest.raises(LoaderError, match=message):
                 loader.load_state_dict(GOOD | change)
@@ -207,23 +213,23 @@ def test_a_spoiled_state_is_refused(change, message):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        *[(state, "not a state of a Loader: ") for state in (None, 5, "epoch position", [], [("epoch", 0)])],
-        ({}, "not a state of a Loader: it has no 'version', 'epoch', 'position', 'seed'"),
-        ({"epoch": 0, "version": 2}, "it has no 'position', 'seed'"),
-        ({"_snapshot": {"_main_snapshot": {}}, "_steps_since_snapshot": 3}, "it has no 'version', 'epoch'"),
+        *[(state, "state_dict is not a Loader's state: ") for state in (None, 5, "epoch position", [], [("epoch", 0)])],
+        ({}, "state_dict is not a Loader's state: it lacks 'version', 'epoch', 'position', 'seed'"),
+        ({"epoch": 0, "version": 2}, "it lacks 'position', 'seed'"),
+        ({"_snapshot": {"_main_snapshot": {}}, "_steps_since_snapshot": 3}, "it lacks 'version', 'epoch'"),
     ],
     ids=repr,
 )
-def test_what_is_no_state_is_refused(state, message):
+def test_values_that_are_no_state_are_refused(state, message):
     with Loader(Memory(20)) as loader, pytest.raises(LoaderError, match=message):
         loader.load_state_dict(state)
 
 
 @pytest.mark.parametrize("name", ["version", "seed", "source_length", "source", "order", "order_length"])
 @pytest.mark.parametrize("value", [np.arange(2), torch.arange(2), np.arange(0)], ids=["array", "tensor", "empty"])
-def test_arrays_are_no_values_of_a_state(name, value):
-    """As where a trainer has put the states of several ranks together: comparing them gives no yes or no."""
+def test_states_with_arrays_are_refused(name, value):
+    """For example states gathered from several ranks; comparing arrays yields no single bool."""
     with Loader([("a.jpg", 0), ("b.jpg", 1)]) as loader:
         state = loader.state_dict()
-        with pytest.raises(LoaderError, match=r"^(a state of version|the state does not belong)"):
+        with pytest.raises(LoaderError, match=r"^state_dict (has version|does not belong)"):
             loader.load_state_dict({**state, name: value})

@@ -1,4 +1,4 @@
-"""A loader's views of a picture: decoded once, drawn as `MultiView` draws them on the picture itself."""
+"""Views in a loader: decoded once, equal to `MultiView` applied to the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.loader.pictures import planes_of, write_photos
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("on_error", ["raise", "skip"])
-def test_a_picture_is_decoded_once_for_all_of_its_views(tmp_path, layout, on_error):
+def test_an_image_is_decoded_once_for_all_its_views(tmp_path, layout, on_error):
     rng = np.random.default_rng(0)
     paths = [tmp_path / f"{i}.png" for i in range(9)]
     for path in paths:
@@ -80,7 +80,7 @@ def test_views_of_several_sizes_come_from_one_decoding(tmp_path, layout, on_erro
 
 
 def test_a_batch_of_several_sizes(tmp_path):
-    """What a batch can do with one tensor it can do with several."""
+    """The methods of a batch work with several tensors."""
     paths = write_photos(tmp_path, 4)
     with cuaug.Loader(paths, [T.MultiView([LARGE, SMALL, SMALL])], batch_size=4, device="cpu") as loader:
         batch = next(iter(loader))
@@ -93,14 +93,14 @@ def test_a_batch_of_several_sizes(tmp_path):
     assert again.params() == [[], [], [], []]
     assert [{step["view"] for step in steps} for steps in batch.params()] == [{0, 1, 2}] * 4
     assert "images: (4, 1, 3, 24, 24), (4, 2, 3, 10, 12) torch.uint8 on cpu" in repr(batch)
-    with pytest.raises(cuaug.LoaderError, match="images are 2 tensors, and go into 1"):
+    with pytest.raises(cuaug.LoaderError, match="images has 1 tensor\\(s\\), but the batch has 2"):
         batch.copy_into(into[0])
-    with pytest.raises(cuaug.LoaderError, match=r"images are \(4, 2, 3, 10, 12\).* go into \(4, 1, 3, 24, 24\)"):
+    with pytest.raises(cuaug.LoaderError, match=r"images is \(4, 1, 3, 24, 24\).* the batch has \(4, 2, 3, 10, 12\)"):
         batch.copy_into([into[0], into[0]])
 
 
-def test_batches_in_hand_keep_all_of_their_views(tmp_path):
-    """The memory of a batch is used again only once nobody has any of its tensors."""
+def test_kept_batches_keep_all_their_views(tmp_path):
+    """Memory of a batch is reused once none of its tensors is referenced."""
     paths = write_photos(tmp_path, 40)
     with cuaug.Loader(paths, [T.MultiView([LARGE, SMALL])], batch_size=4) as loader:
         first = next(iter(loader)).images[1]
@@ -112,7 +112,7 @@ def test_batches_in_hand_keep_all_of_their_views(tmp_path):
 
 
 def test_a_replacement_whose_views_are_of_other_sizes(tmp_path):
-    """Of a square picture both are of one size, of others they are not."""
+    """Both views of a square image have one size, those of others do not."""
     paths = [str(tmp_path / f"{i}.png") for i in range(8)]
     for i, path in enumerate(paths):
         Image.new("RGB", (40, 40) if i == 0 else (40, 50)).save(path)
@@ -125,8 +125,8 @@ def test_a_replacement_whose_views_are_of_other_sizes(tmp_path):
         next(iter(loader))
 
 
-def test_a_replacement_whose_views_change_places(tmp_path):
-    """As many views of each size, but not the same ones: they lay where the others' did, without a word."""
+def test_a_replacement_whose_views_swap_sizes(tmp_path):
+    """Equally many views of each size, but in another order, which once was not noticed."""
     paths = [str(tmp_path / f"{i}.png") for i in range(8)]
     for i, path in enumerate(paths):
         Image.new("RGB", (8, 6) if i == 0 else (6, 8)).save(path)

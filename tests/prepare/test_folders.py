@@ -70,9 +70,7 @@ def test_output_that_cannot_be_written(photos, jpegtran, tmp_path, closed, unbuf
     done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     os.close(output)
     assert done.returncode == 1 and (tmp_path / "to" / "cats" / "a.jpg").read_bytes() == MARKED
-    message = (
-        r"cuaug: cannot write what there is to say: .*No space left on device\n" if closed == "a full disk" else ""
-    )
+    message = r"cuaug: cannot write the output: .*No space left on device\n" if closed == "a full disk" else ""
     assert re.fullmatch(message, done.stderr)
 
 
@@ -80,7 +78,7 @@ def test_help_that_cannot_be_written():
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "cuaug", "--help"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.startswith("cuaug: cannot write what there is to say: ")
+    assert done.returncode == 1 and done.stderr.startswith("cuaug: cannot write the output: ")
 
 
 def test_file_names_of_any_kind(prepared, photos):

@@ -301,10 +301,10 @@ def test_each_sample_has_its_own_filter():
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (lambda p: p.convolve([0.5, 0.5], [1]), r"down is \(K,\) or \(N, K\) weights, K odd, not \(2,\)"),
-        (lambda p: p.convolve([1], [[[1]]]), r"across is .* not \(1, 1, 1\)"),
-        (lambda p: p.stencil([[1, 2]]), r"taps are \(K, 3\).* not \(1, 2\)"),
-        (lambda p: p.median(4), r"size is one of \(3, 5, 7\), not \[4\]"),
+        (lambda p: p.convolve([0.5, 0.5], [1]), r"down must be \(K,\) or \(N, K\) weights, K odd, not \(2,\)"),
+        (lambda p: p.convolve([1], [[[1]]]), r"across must be .* not \(1, 1, 1\)"),
+        (lambda p: p.stencil([[1, 2]]), r"taps must be \(K, 3\).* not \(1, 2\)"),
+        (lambda p: p.median(4), r"size must be one of \(3, 5, 7\), not \[4\]"),
         (lambda p: p.median(9), r"not \[9\]"),
     ],
 )

@@ -155,7 +155,7 @@ def test_floats_far_outside_the_range_stay_in_their_memory():
 
 @pytest.mark.parametrize("quality", [0, 101, -1])
 def test_a_quality_out_of_range_is_refused(quality):
-    with pytest.raises(TransformError, match=f"quality is 1 to 100, not .{quality}"):
+    with pytest.raises(TransformError, match=f"quality must be 1 to 100, not .{quality}"):
         plan_for(np.zeros((3, 3, 3), np.uint8)).jpeg(quality)
 
 

@@ -1,4 +1,4 @@
-"""What a process may use of its machine, as control groups of either version and torchrun limit it."""
+"""CPU and memory limits from control groups (v1 and v2) and torchrun."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def write(path: Path, text: str) -> None:
         pytest.param("", {}, None, id="another system"),
     ],
 )
-def test_a_control_groups_quota(tmp_path, cgroup, files, cpus):
+def test_cpu_quota_of_control_groups(tmp_path, cgroup, files, cpus):
     write(tmp_path / "proc/self/cgroup", cgroup)
     for name, text in files.items():
         write(tmp_path / "sys/fs/cgroup" / name, text)
     assert quota(tmp_path) == cpus
 
 
-def test_a_control_group_with_less_memory_decides(tmp_path):
+def test_the_smallest_memory_limit_counts(tmp_path):
     write(tmp_path / "proc/meminfo", "MemTotal: 900 kB\nMemFree: 10 kB\nMemAvailable:    500 kB\n")
     assert available_memory(tmp_path) == 500 << 10
 
@@ -69,7 +69,7 @@ def test_a_control_group_with_less_memory_decides(tmp_path):
     assert available_memory(tmp_path) == 400
 
 
-def test_what_a_control_group_uses_is_not_available(tmp_path):
+def test_memory_in_use_is_not_available(tmp_path):
     write(tmp_path / "proc/meminfo", "MemAvailable:    500 kB\n")
     write(tmp_path / "proc/self/cgroup", "0::/a/b\n")
     write(tmp_path / "sys/fs/cgroup/a/b/memory.max", "16000\n")
@@ -84,9 +84,9 @@ def test_what_a_control_group_uses_is_not_available(tmp_path):
     assert available_memory(tmp_path) == 0
 
 
-@pytest.mark.parametrize("said, ranks", [(None, 1), ("1", 1), ("8", 8), ("0", 1), ("", 1), ("many", 1), ("-2", 1)])
-def test_ranks_of_this_machine(monkeypatch, said, ranks):
+@pytest.mark.parametrize("output, ranks", [(None, 1), ("1", 1), ("8", 8), ("0", 1), ("", 1), ("many", 1), ("-2", 1)])
+def test_local_ranks(monkeypatch, output, ranks):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    if said is not None:
-        monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
+    if output is not None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", output)
     assert local_ranks() == ranks

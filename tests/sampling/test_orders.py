@@ -1,4 +1,4 @@
-"""Orders are functions of (seed, epoch), and have the distributions that their names promise."""
+"""Samplers: orders are functions of (seed, epoch) with the documented distributions."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_an_order_is_a_function_of_seed_and_epoch(name):
             before = torch.get_rng_state()
             order = sampler.order(seed, epoch)
             assert order.dtype == np.int64 and order.shape == (len(sampler),)
-            assert torch.equal(torch.get_rng_state(), before), "torch's generator is left as it was"
+            assert torch.equal(torch.get_rng_state(), before), "torch's generator state is restored"
             torch.manual_seed(0)
             np.testing.assert_array_equal(SAMPLERS[name]().order(seed, epoch), order)
             orders[order.tobytes()] = seed, epoch
-    assert len(orders) == 9, "each seed and epoch has its own"
+    assert len(orders) == 9, "each seed and epoch has its own order"
     assert (len(np.unique(order)) < len(order)) <= sampler.repeats
 
 
 @given(st.integers(1, 300), st.integers(0, 2**63), st.integers(0, 10))
-def test_shuffling_sorts_by_a_random_number_each(count, seed, epoch):
+def test_shuffling_sorts_indices_by_random_numbers(count, seed, epoch):
     want = np.argsort(SampleRNG(seed, epoch, np.arange(count)).uniform(), kind="stable")
     np.testing.assert_array_equal(ShuffledOrder(count).order(seed, epoch), want)
 
@@ -65,7 +65,7 @@ def test_shuffling_across_chunks():
     np.testing.assert_array_equal(order, np.argsort(SampleRNG(3, 1, np.arange(200_001)).uniform(), kind="stable"))
 
 
-def test_every_permutation_is_as_likely():
+def test_all_permutations_are_equally_likely():
     seen = np.array([ShuffledOrder(4).order(seed, 0) for seed in range(24_000)]) @ [64, 16, 4, 1]
     _, counts = np.unique(seen, return_counts=True)
     assert len(counts) == 24
@@ -73,8 +73,8 @@ def test_every_permutation_is_as_likely():
 
 
 @pytest.mark.slow
-def test_the_memory_of_shuffling():
-    """8 bytes a sample, and what sorting in place takes."""
+def test_shuffling_takes_8_bytes_per_sample():
+    """8 bytes per sample, plus the memory of an in-place sort."""
     script = """
 import resource
 from cuaug.sampling import ShuffledOrder
@@ -87,7 +87,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 8_0
     assert float(run.stdout) < 12
 
 
-def test_shuffling_says_how_many_it_can():
+def test_shuffling_refuses_2_to_the_32_samples():
     with pytest.raises(LoaderError, match=r"2\*\*32 samples, not 4294967296"):
         ShuffledOrder(2**32)
 
@@ -95,15 +95,15 @@ def test_shuffling_says_how_many_it_can():
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
-def test_weights_are_proportions():
+def test_draws_are_proportional_to_weights():
     weights = np.array([0, 1, 2, 0, 5.0])
     drawn = np.bincount(WeightedSampler(weights, 80_000).order(1, 0), minlength=5)
     assert (drawn[weights == 0] == 0).all()
     np.testing.assert_allclose(drawn, weights / weights.sum() * 80_000, atol=5 * np.sqrt(20_000))
 
 
-def test_weights_without_replacement():
-    """The first drawn has the probabilities of the weights; what is drawn does not come again."""
+def test_draws_without_replacement_follow_the_weights():
+    """The first draw follows the weights; no sample comes twice."""
     sampler = WeightedSampler([0, 1, 2, 0, 5.0], 2, replacement=False)
     orders = np.array([sampler.order(seed, 0) for seed in range(8000)])
     assert (orders[:, 0] != orders[:, 1]).all()
@@ -119,7 +119,7 @@ def test_a_weight_of_zero_is_never_drawn(weights, seed):
     assert (weights[WeightedSampler(weights, 200).order(seed, 0)] > 0).all()
 
 
-def test_weights_whose_sum_is_too_large():
+def test_weights_whose_sum_overflows():
     drawn = np.bincount(WeightedSampler([1e308, 0, 1e308, 1e308], 9000).order(1, 0), minlength=4)
     np.testing.assert_allclose(drawn, [3000, 0, 3000, 3000], atol=5 * np.sqrt(2000))
 
@@ -132,8 +132,8 @@ def test_tiny_weights_and_vast_differences_without_replacement():
 
 
 @pytest.mark.parametrize("scale", [1, 2.0**990, 2.0**-990])
-def test_draws_stay_what_they_were(scale):
-    """A seed's draws are a promise, and only proportions matter."""
+def test_draws_of_a_seed_never_change(scale):
+    """The draws of a seed are promised; scaling the weights changes nothing."""
     weights = np.array([0.1, 0.7, 3.3, 0, 1e-3, 12.9, 5]) * scale
     assert WeightedSampler(weights, 12).order(3, 1).tolist() == [5, 5, 5, 5, 5, 6, 5, 5, 5, 6, 5, 5]
     assert WeightedSampler(weights, 5, replacement=False).order(3, 1).tolist() == [6, 2, 5, 1, 0]
@@ -142,24 +142,24 @@ def test_draws_stay_what_they_were(scale):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1.0, -2.0],), "sample 1 is -2.0"),
-        (([1.0, float("nan")],), "sample 1 is nan"),
+        (([1.0, -2.0],), r"not -2.0 \(sample 1\)"),
+        (([1.0, float("nan")],), r"not nan \(sample 1\)"),
         (([0.0, 0.0],), "0 weights are above 0"),
         (([],), "nothing to draw"),
         (([1.0], 0), "num_samples is 0"),
-        (([1.0], 4.0), "num_samples is an integer, not 4.0"),
+        (([1.0], 4.0), "num_samples must be an integer, not 4.0"),
         (([[1.0]],), r"shape \(1, 1\)"),
         (([1.0, "x"],), r"one number per sample, not \[1.0, 'x'\]"),
         (([[1.0], [1.0, 2.0]],), r"one number per sample, not \[\[1.0\], \[1.0, 2.0\]\]"),
     ],
 )
-def test_weights_that_do_not_fit(arguments, message):
+def test_invalid_weights_are_refused(arguments, message):
     with pytest.raises(LoaderError, match=message):
         WeightedSampler(*arguments)
 
 
-def test_more_than_there_is_without_replacement():
-    with pytest.raises(LoaderError, match="2 samples of weight above 0 do not make 3"):
+def test_too_few_positive_weights_without_replacement_are_refused():
+    with pytest.raises(LoaderError, match="num_samples must be at most 2, the number of weights above 0, not 3"):
         WeightedSampler([1, 0, 1], 3, replacement=False)
 
 
@@ -167,11 +167,11 @@ def test_more_than_there_is_without_replacement():
 
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9).filter(any), st.integers(1, 40), st.integers(0, 99))
-def test_shards_stay_together_but_for_the_window(sizes, window, seed):
+def test_samples_move_less_than_the_window(sizes, window, seed):
     sampler = ShardSampler(sizes, window)
     order = sampler.order(seed, 0)
     np.testing.assert_array_equal(np.sort(order), np.arange(sum(sizes)))
-    alone = ShardSampler(sizes, 1).order(seed, 0)  # a window of one sample shuffles the shards alone
+    alone = ShardSampler(sizes, 1).order(seed, 0)  # a window of 1 shuffles only shards
     shard = np.repeat(np.arange(len(sizes)), sizes)[alone]
     assert (np.diff(shard) != 0).sum() == sum(size > 0 for size in sizes) - 1
     for number in np.unique(shard):
@@ -181,47 +181,47 @@ def test_shards_stay_together_but_for_the_window(sizes, window, seed):
     assert (np.abs(place[order] - np.arange(len(order))) < window).all()
 
 
-def test_shards_and_their_samples_change_places():
+def test_shards_and_samples_are_shuffled():
     sampler = ShardSampler([100] * 20, window=150)
     orders = [sampler.order(0, epoch) for epoch in range(20)]
-    assert len({int(order[0]) // 100 for order in orders}) > 5, "another shard comes first"
+    assert len({int(order[0]) // 100 for order in orders}) > 5, "the first shard varies"
     order = orders[0]
-    assert (np.diff(order) == 1).mean() < 0.1, "neighbours are parted"
+    assert (np.diff(order) == 1).mean() < 0.1, "neighbors are separated"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([],), "numbers of samples"),
-        (([3, -1],), "size of shard 1 is an integer of at least 0, not -1"),
-        (([0],), "numbers"),
-        (([5.5, 5],), "size of shard 0 is an integer of at least 0, not 5.5"),
-        (([5, True],), "size of shard 1 is .*, not True"),
-        ((np.array([5.0]),), r"size of shard 0 is .*, not (np.float64\()?5.0"),
-        (([[3]],), r"size of shard 0 is .*, not \[3\]"),
+        (([],), "has the number of samples"),
+        (([3, -1],), "shard_sizes\\[1\\] must be an integer of at least 0, not -1"),
+        (([0],), "has the number"),
+        (([5.5, 5],), "shard_sizes\\[0\\] must be an integer of at least 0, not 5.5"),
+        (([5, True],), "shard_sizes\\[1\\] must be .*, not True"),
+        ((np.array([5.0]),), r"shard_sizes\[0\] must be .*, not (np.float64\()?5.0"),
+        (([[3]],), r"shard_sizes\[0\] must be .*, not \[3\]"),
         ((7,), "not 7"),
         (([3], 0), "window.*not 0"),
-        (([3], 1.5), "window is an integer of at least 1, not 1.5"),
+        (([3], 1.5), "window must be an integer of at least 1, not 1.5"),
     ],
 )
-def test_shards_that_do_not_fit(arguments, message):
+def test_invalid_shard_sizes_are_refused(arguments, message):
     with pytest.raises(LoaderError, match=message):
         ShardSampler(*arguments)
 
 
-# --- what people give as a sampler ------------------------------------------------------------------------------------
+# --- the argument `sampler` ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "given_sampler", [[4, 0, 4], (4, 0, 4), np.array([4, 0, 4], np.int32), torch.tensor([4, 0, 4])], ids=type
+    "indices", [[4, 0, 4], (4, 0, 4), np.array([4, 0, 4], np.int32), torch.tensor([4, 0, 4])], ids=type
 )
-def test_a_sequence_of_indices(given_sampler):
-    order = open_sampler(given_sampler, 5, shuffle=False)
+def test_a_sequence_of_indices(indices):
+    order = open_sampler(indices, 5, shuffle=False)
     assert order.order(0, 0).tolist() == order.order(3, 9).tolist() == [4, 0, 4] and order.repeats
 
 
-class Shares:
-    """As accelerate, timm and others have them, beside torch's."""
+class DividingSampler:
+    """As in accelerate and timm: like torch's DistributedSampler."""
 
     num_replicas, rank = 2, 0
 
@@ -232,8 +232,8 @@ class Shares:
         return iter([0, 2, 4])
 
 
-class Own:
-    """An order of one's own."""
+class CustomOrder:
+    """A user's `Order`."""
 
     repeats = True
 
@@ -248,16 +248,16 @@ class Own:
 
 
 @pytest.mark.parametrize("kind", [list, np.int32, np.uint8, torch.tensor])
-def test_an_order_of_ones_own_is_of_any_integers(kind):
-    given_order = [3, 3, 3, 1]
-    order = order_of(open_sampler(Own(kind(given_order)), 5, shuffle=False), 0, 0, 5)
-    assert order.dtype == np.int64 and order.tolist() == given_order
+def test_a_custom_order_may_have_any_integer_type(kind):
+    indices = [3, 3, 3, 1]
+    order = order_of(open_sampler(CustomOrder(kind(indices)), 5, shuffle=False), 0, 0, 5)
+    assert order.dtype == np.int64 and order.tolist() == indices
     keys = Epoch(0, 0, order, repeats=True).keys(np.arange(4))
     assert keys.tolist() == [3, 3 + 2**40, 3 + 2**41, 1]
 
 
-class Counting(torch.utils.data.Sampler):
-    """A sampler of one's own, that is told of the epoch."""
+class EpochSampler(torch.utils.data.Sampler):
+    """A user's sampler with `set_epoch`."""
 
     epoch = 0
 
@@ -274,8 +274,8 @@ class Counting(torch.utils.data.Sampler):
         return iter([self.epoch, 1, 2])
 
 
-def test_a_sampler_is_told_of_the_epoch():
-    order = open_sampler(Counting(), 10, shuffle=False)
+def test_a_samplers_set_epoch_is_called():
+    order = open_sampler(EpochSampler(), 10, shuffle=False)
     assert order.order(0, 7).tolist() == [7, 1, 2]
 
 
@@ -291,16 +291,16 @@ def test_a_sampler_is_told_of_the_epoch():
         ("01", False, "sampler is a torch Sampler"),
         (iter([1]), False, "sampler is a torch Sampler"),
         (3, False, "sampler is a torch Sampler.*not 3"),
-        (DistributedSampler(range(5), 2, 0), False, "a DistributedSampler divides the samples among ranks"),
-        (Shares(), False, "a Shares divides the samples among ranks"),
-        (WeightedSampler(np.ones(3)), False, "one per sample: there are 3 of 5 samples"),
-        (WeightedSampler(np.ones(9)), False, "one per sample: there are 9 of 5 samples"),
-        (ShardSampler([1, 2]), False, r"shard_sizes are 3 samples in all, and the source has 5"),
-        (ShardSampler([3, 3]), False, r"shard_sizes are 6 samples in all, and the source has 5"),
+        (DistributedSampler(range(5), 2, 0), False, "a DistributedSampler, which divides the samples among ranks"),
+        (DividingSampler(), False, "a DividingSampler, which divides the samples among ranks"),
+        (WeightedSampler(np.ones(3)), False, "one number per sample: 3 weights, 5 samples"),
+        (WeightedSampler(np.ones(9)), False, "one number per sample: 9 weights, 5 samples"),
+        (ShardSampler([1, 2]), False, "shard_sizes adds up to 3 samples, but the source has 5"),
+        (ShardSampler([3, 3]), False, "shard_sizes adds up to 6 samples, but the source has 5"),
         ([[0, 1], [2]], False, r"one index at a time, not \[0, 1\]"),
     ],
 )
-def test_samplers_that_do_not_fit(sampler, shuffle, message):
+def test_unsuitable_samplers_are_refused(sampler, shuffle, message):
     with pytest.raises(LoaderError, match=message):
         open_sampler(sampler, 5, shuffle=shuffle)
 
@@ -308,23 +308,29 @@ def test_samplers_that_do_not_fit(sampler, shuffle, message):
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
-        (Counting(4), "Counting says that it has 4 indices and gave 3"),
+        (EpochSampler(4), "EpochSampler has len\\(\\) 4 but yields 3 indices"),
         (RandomSampler(range(9)), r"index \d; the source has 0 ... 4"),
-        (BatchSampler(SequentialSampler(range(4)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
-        (BatchSampler(SequentialSampler(range(5)), 2, False), "BatchSampler gives one index at a time, not \\[0, 1\\]"),
-        (Counting(2), "Counting says that it has 2 indices and gave more"),
-        (Own([0.5]), "the sampler Own gives one index at a time, not 0.5"),
-        (Own(None), "the sampler Own gives one index at a time, not None"),
-        (Own({0, 1}), r"the sampler Own gives one index at a time, not \{0, 1\}"),
+        (
+            BatchSampler(SequentialSampler(range(4)), 2, False),
+            "BatchSampler yields one index at a time, not \\[0, 1\\]",
+        ),
+        (
+            BatchSampler(SequentialSampler(range(5)), 2, False),
+            "BatchSampler yields one index at a time, not \\[0, 1\\]",
+        ),
+        (EpochSampler(2), "EpochSampler has len\\(\\) 2 but yields more indices"),
+        (CustomOrder([0.5]), "the sampler CustomOrder yields one index at a time, not 0.5"),
+        (CustomOrder(None), "the sampler CustomOrder yields one index at a time, not None"),
+        (CustomOrder({0, 1}), r"the sampler CustomOrder yields one index at a time, not \{0, 1\}"),
     ],
 )
-def test_samplers_that_give_something_else(sampler, message):
+def test_samplers_that_yield_other_values_are_refused(sampler, message):
     with pytest.raises(LoaderError, match=message):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
 
 
-def test_a_sampler_that_repeats_though_it_says_it_does_not():
-    """Its copies of a sample would draw the same: repeated augmentation would repeat, and not augment."""
+def test_repeated_indices_need_repeats_to_be_true():
+    """Else all copies of a sample would be augmented equally."""
 
     class Repeated:
         repeats = False
@@ -336,37 +342,36 @@ def test_a_sampler_that_repeats_though_it_says_it_does_not():
             return [0, 3, 3, 1]
 
     sampler = Repeated()
-    with pytest.raises(LoaderError, match="Repeated says by `repeats` that no index comes twice, but 3 does"):
+    with pytest.raises(LoaderError, match="Repeated has repeats = False but yields index 3 twice"):
         order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5)
     sampler.repeats = True
     assert order_of(open_sampler(sampler, 5, shuffle=False), 0, 0, 5).tolist() == [0, 3, 3, 1]
 
 
-class Endless(Counting):
+class Endless(EpochSampler):
     def __iter__(self):
         return iter(lambda: 1, None)
 
 
-def test_a_sampler_without_end():
-    """Only as much of it as it says that there is."""
-    with pytest.raises(LoaderError, match="Endless says that it has 4 indices and gave more"):
+def test_an_endless_sampler_is_read_up_to_its_length():
+    with pytest.raises(LoaderError, match="Endless has len\\(\\) 4 but yields more indices"):
         order_of(open_sampler(Endless(4), 5, shuffle=False), 0, 0, 5)
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
 def test_given_indices_are_copied(kind):
-    """What is done to them afterwards changes no order that batches are being made of."""
+    """Later changes of the array do not change the order."""
     indices = kind([4, 0, 2])
     order = open_sampler(indices, 5, shuffle=False)
     indices[:] = 1
     assert order.order(0, 0).tolist() == [4, 0, 2]
 
 
-# --- what samples draw under ------------------------------------------------------------------------------------------
+# --- RNG keys and replacements ----------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
-def test_repetitions_draw_apart(order):
+def test_repetitions_have_keys_of_their_own(order):
     epoch = Epoch(2, 7, np.array(order), repeats=True)
     keys = epoch.keys(np.arange(len(order)))
     assert len(set(keys.tolist())) == len(order)
@@ -375,24 +380,24 @@ def test_repetitions_draw_apart(order):
 
 
 @given(st.integers(1, 30), st.integers(0, 40), st.integers(0, 3))
-def test_stand_ins_depend_on_the_sample_alone(count, attempt, seed):
+def test_replacements_depend_on_the_sample_alone(count, attempt, seed):
     epoch = Epoch(1, seed, ShuffledOrder(count).order(seed, 1))
     positions = np.arange(count)
     together = epoch.replacements(positions, attempt)
     assert ((together >= 0) & (together < count)).all()
-    apart = np.concatenate([epoch.replacements(positions[k : k + 1], attempt) for k in positions])
-    np.testing.assert_array_equal(together, apart)
+    single = np.concatenate([epoch.replacements(positions[k : k + 1], attempt) for k in positions])
+    np.testing.assert_array_equal(together, single)
 
 
-def test_stand_ins_differ_between_samples_attempts_and_epochs():
+def test_replacements_differ_between_samples_attempts_and_epochs():
     order = SequentialOrder(1000).order(0, 0)
     drawn = [Epoch(e, 0, order).replacements(np.arange(8), a).tolist() for e in range(3) for a in range(3)]
     assert len({tuple(places) for places in drawn}) == 9 and len(set(np.ravel(drawn).tolist())) > 60
     repeated = Epoch(0, 0, np.full(1000, 7), repeats=True).replacements(np.arange(8), 0)
-    assert len(set(repeated.tolist())) > 4, "a sample that comes again is replaced by another"
+    assert len(set(repeated.tolist())) > 4, "a repeated sample gets another replacement"
 
 
 @pytest.mark.parametrize("window", ["5", 2.0, 0])
-def test_a_window_is_a_number_of_samples(window):
-    with pytest.raises(LoaderError, match=f"window is .*, not {window!r}"):
+def test_window_is_a_positive_integer(window):
+    with pytest.raises(LoaderError, match=f"window must be .*, not {window!r}"):
         ShardSampler([2, 3], window=window)

@@ -1,4 +1,4 @@
-"""The draws: Philox's known answers, the NumPy reference, and that nothing but what should enters them."""
+"""Random numbers: Philox's known answers, a NumPy reference, independence, distributions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_known_answers_of_the_reference(counter, key, answer):
 @pytest.mark.parametrize("isa", range(BEST_ISA + 1))
 @pytest.mark.parametrize(("counter", "key", "answer"), [case for case in reference.KNOWN_ANSWERS if case[0][3] < 2**30])
 def test_known_answers_of_the_kernels(counter, key, answer, isa):
-    """The library counts draws, four to a block: the counter's last word is below 2**30."""
+    """The library counts draws, four per block, so the counter's last word is below 2**30."""
     index = np.array([counter[0] | counter[1] << 32], dtype=np.uint64).view(np.int64)
     out = np.empty((1, 4))
     library.cuaug_draw(isa, *key, index.ctypes.data, 1, counter[2], counter[3] * 4, 4, 0.0, 1.0, out.ctypes.data)
@@ -42,7 +42,7 @@ def test_known_answers_of_the_kernels(counter, key, answer, isa):
 
 @pytest.mark.parametrize("isa", range(BEST_ISA + 1))
 @given(integers64, integers64, st.lists(integers64, min_size=1, max_size=40), st.integers(0, 3), st.data())
-def test_draws_are_the_references(isa, seed, epoch, indices, position, data):
+def test_draws_equal_the_reference(isa, seed, epoch, indices, position, data):
     rng, first = positioned(seed, epoch, indices, position), 0
     for count in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)):
         want = reference.rng(seed, epoch, indices, position, first, count)
@@ -52,22 +52,22 @@ def test_draws_are_the_references(isa, seed, epoch, indices, position, data):
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 10**9), min_size=1, max_size=20), st.data())
-def test_neighbours_do_not_matter(seed, indices, data):
+def test_a_samples_numbers_do_not_depend_on_its_neighbors(seed, indices, data):
     chosen = data.draw(st.lists(st.integers(0, len(indices) - 1), min_size=1, max_size=8))
 
-    def everything(rng):
+    def draw_all(rng):
         rows = [rng.uniform(3), rng.uniform()[:, None], rng.permutation(5), rng.keys(), rng.dirichlet(0.4, 3)]
         rng.next_transform()
         return [*rows, rng.bernoulli(0.5)[:, None], rng.beta(2.0)[:, None], rng.integers(-3, 12)[:, None]]
 
-    together = everything(SampleRNG(seed, 1, indices))
-    for_view = everything(SampleRNG(seed, 1, [indices[i] for i in chosen]))
-    for a, b in zip(together, for_view, strict=True):
+    together = draw_all(SampleRNG(seed, 1, indices))
+    single = draw_all(SampleRNG(seed, 1, [indices[i] for i in chosen]))
+    for a, b in zip(together, single, strict=True):
         np.testing.assert_array_equal(a[chosen], b)
 
 
-def test_nothing_is_shared():
-    """Seeds, epochs, indices, positions and draws all differ by one here; of 2**32 values a few meet by chance."""
+def test_seeds_epochs_positions_and_samples_share_no_numbers():
+    """All coordinates differ by one here; a few of 2**32 values collide by chance."""
     seen = []
     for seed in (0, 1, 2, 2**32, 2**64 - 1):
         for epoch in (0, 1, 2, 3):
@@ -121,12 +121,12 @@ def test_bounds_change_numbers_by_the_same_bits_in_the_library_and_in_numpy(low,
     np.testing.assert_array_equal(SampleRNG(1, 2, np.arange(9)).uniform(3, *arrays), low + unit * (high - low))
 
 
-def test_some_go_on_from_where_all_are():
-    everyone, rows = positioned(3, 4, np.arange(50, 70), 2), np.array([7, 3, 19])
-    everyone.uniform(5)
-    some = everyone.some(rows)
-    np.testing.assert_array_equal(some.uniform(3), everyone.uniform(3)[rows])
-    np.testing.assert_array_equal(some.integers(0, 9), everyone.integers(0, 9)[rows])
+def test_select_continues_from_the_current_draw():
+    rng, rows = positioned(3, 4, np.arange(50, 70), 2), np.array([7, 3, 19])
+    rng.uniform(5)
+    selected = rng.select(rows)
+    np.testing.assert_array_equal(selected.uniform(3), rng.uniform(3)[rows])
+    np.testing.assert_array_equal(selected.integers(0, 9), rng.integers(0, 9)[rows])
 
 
 def test_integers_include_both_ends():
@@ -137,7 +137,7 @@ def test_integers_include_both_ends():
     assert ((values == high) | (values == high - 1)).all() and len(np.unique(values - high)) == 2
 
 
-def test_permutations_are_permutations_all_alike():
+def test_permutations_are_equally_likely():
     values = SampleRNG(0, 0, np.arange(6 * N)).permutation(3)
     orders, counts = np.unique(values, axis=0, return_counts=True)
     np.testing.assert_array_equal(np.sort(values, axis=1), np.tile(np.arange(3), (6 * N, 1)))
@@ -157,7 +157,7 @@ def test_no_samples():
 
 
 def beta_cdf(alpha, x):
-    """Of Beta(alpha, alpha), by numeric integration in t ** power, chosen so that its density is finite there."""
+    """CDF of Beta(alpha, alpha), integrated numerically in t ** power, where the density is finite."""
     power = min(alpha, 1.0)
     t = np.linspace(0.0, 0.5**power, 100_001) ** (1.0 / power)
     density = t ** (alpha - power) * (1.0 - t) ** (alpha - 1.0)
@@ -167,24 +167,24 @@ def beta_cdf(alpha, x):
 
 
 def distance(sample, cdf):
-    """Kolmogorov's and Smirnov's, in its own units: above 1.95 for one sample of 1000 that is from the distribution."""
+    """Kolmogorov-Smirnov statistic times sqrt(n); above 1.95 once in 1000 samples of the distribution."""
     x = np.sort(sample)
     steps = np.arange(len(x) + 1) / len(x)
-    wanted = cdf(x)
-    return max(np.abs(wanted - steps[1:]).max(), np.abs(wanted - steps[:-1]).max()) * np.sqrt(len(x))
+    expected = cdf(x)
+    return max(np.abs(expected - steps[1:]).max(), np.abs(expected - steps[:-1]).max()) * np.sqrt(len(x))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2, 0.5, 1.0, 1.7, 8.0, 60.0])
 def test_beta(alpha):
-    """Its lower half, folded: doubles do not tell apart what lies beside 1."""
+    """The lower half alone: doubles are too coarse near 1."""
     x = SampleRNG(7, 0, np.arange(40_000)).beta(alpha)
     assert abs((x < 0.5).mean() - 0.5) < 0.01
     x = x[x < 0.5]
     assert distance(x, lambda x: 2 * beta_cdf(alpha, x)) < 1.95
-    assert distance(x, lambda x: 2 * beta_cdf(alpha * 1.25, x)) > 1.95, "the test sees another distribution"
+    assert distance(x, lambda x: 2 * beta_cdf(alpha * 1.25, x)) > 1.95, "the test rejects another distribution"
 
 
-def test_beta_with_densities_that_are_known():
+def test_beta_cdf_equals_known_densities():
     np.testing.assert_allclose(beta_cdf(1.0, np.linspace(0, 1, 7)), np.linspace(0, 1, 7), atol=1e-9)
     x = np.linspace(0, 1, 7)
     np.testing.assert_allclose(beta_cdf(0.5, x), 2 / np.pi * np.arcsin(np.sqrt(x)), atol=1e-6)
@@ -204,13 +204,13 @@ def test_beta_and_dirichlet_with_extreme_parameters(alpha):
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("alpha", [0.3, 1.0, 4.0])
 def test_dirichlet(alpha, count):
-    """Its mean and covariances; and one part of three is Beta(1, 2) where alpha is 1."""
+    """Mean and covariances; with alpha = 1 each weight is Beta(1, count - 1)."""
     n = 40_000
     w = SampleRNG(3, 0, np.arange(n)).dirichlet(alpha, count)
     assert w.shape == (n, count) and (w >= 0).all() and np.allclose(w.sum(axis=1), 1)
-    wanted = (np.eye(count) - 1 / count) / count / (count * alpha + 1)
+    covariance = (np.eye(count) - 1 / count) / count / (count * alpha + 1)
     assert np.abs(w.mean(axis=0) - 1 / count).max() < 0.01
-    assert np.abs(np.cov(w.T).reshape(count, count) - wanted).max() < 0.004
+    assert np.abs(np.cov(w.T).reshape(count, count) - covariance).max() < 0.004
     if alpha == 1.0 and count > 1:
         for part in w.T:
             assert distance(part, lambda x: 1 - (1 - x) ** (count - 1)) < 1.95

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cuaug import DecodeError, Loader, LoaderError
+from cuaug import DecodeError, DecodeOptions, Loader, LoaderError
 from cuaug.sources import Coco, Source
 from cuaug.sources._coco_masks import draw
 
@@ -129,7 +129,7 @@ def test_annotations_that_ignore_exif_orientation(tmp_path, cache):
     for number in (5, 6, 7):
         Image.new("RGB", (W, H)).save(tmp_path / "images" / f"{number}.jpg", exif=exif if number == 6 else b"")
     source = open_coco(tmp_path)
-    with Loader(source, batch_size=3, apply_exif=False, cache=cache) as loader:
+    with Loader(source, batch_size=3, decode=DecodeOptions(apply_exif=False), cache=cache) as loader:
         for _ in range(2):
             assert len(next(iter(loader)).labels) == 3
     with Loader(source, batch_size=3, on_error="skip", cache=cache) as loader:

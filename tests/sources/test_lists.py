@@ -173,7 +173,7 @@ def test_unreadable_lists_are_refused(tmp_path):
     with pytest.raises(LoaderError, match=r"list.txt' names no file"):
         ListFile(write(tmp_path, "# nothing\n\n"))
     for labels in (-1, 1.5, None, True):
-        with pytest.raises(LoaderError, match=f"labels is an integer of at least 0, not {labels}"):
+        with pytest.raises(LoaderError, match=f"labels must be an integer of at least 0, not {labels}"):
             ListFile(write(tmp_path, "a 1\n"), labels=labels)
     assert ListFile(write(tmp_path, "a 1 2\n"), labels=np.int64(2)).labels.tolist() == [[1, 2]]
 

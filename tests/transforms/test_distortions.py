@@ -137,7 +137,7 @@ def test_functional_elastic_shares_one_field(monkeypatch):
 
 
 def test_functional_elastic_refuses_a_field_of_another_size():
-    with pytest.raises(TransformError, match=r"displacement is \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
+    with pytest.raises(TransformError, match=r"displacement must be \(1, 5, 6, 2\) here, not \(1, 6, 5, 2\)"):
         F.elastic(noise(5, 6), np.zeros((1, 6, 5, 2)))
 
 

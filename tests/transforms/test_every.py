@@ -354,7 +354,7 @@ def test_where_selects_samples(transform):
         (lambda: T.RandomMask(ratio=2), "ratio must be a probability .* not 2"),
         (lambda: T.Normalize([0.5], [0.0]), "std must be above 0"),
         (lambda: T.Normalize([0.5, 0.5], [1.0]), r"mean must be a number or a sequence of 3, not \[0.5, 0.5\]"),
-        (lambda: T.ToDtype(torch.int32), "dtype is one of .*not torch.int32"),
+        (lambda: T.ToDtype(torch.int32), "dtype must be one of .*not torch.int32"),
         (lambda: T.Compose(T.Resize(3)), "transforms must be a sequence of transforms, not Resize"),
         (lambda: T.RandomApply(T.Resize(3)), "transforms must be a sequence of transforms, not Resize"),
         (lambda: T.Compose([T.Resize(3), str]), "transforms must hold cuaug transforms, not <class"),

@@ -281,7 +281,7 @@ def test_a_perspective_that_sends_the_origin_to_infinity():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([[0, 0], [1, 0], [2, 0], [0, 9]], SQUARE), "startpoints are four .* no three of them on a line"),
+        (([[0, 0], [1, 0], [2, 0], [0, 9]], SQUARE), "startpoints must be four .* no three of them on a line"),
         ((SQUARE, SQUARE[:3]), r"endpoints must be .* \(4, 2\), not \(3, 2\)"),
         ((None, None, "bilinear", None, [1, 2]), r"coefficients must be .* \(8,\), not \(2,\)"),
     ],

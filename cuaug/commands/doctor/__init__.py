@@ -1,7 +1,7 @@
-"""`cuaug doctor`: what this machine can do, why not more, and the command that fixes it.
+"""`cuaug doctor`: checks an installation and prints a command that fixes each problem.
 
-The checks (checks.py) run one after the other in a second process, so that a library that crashes or hangs costs one
-check: the process is started again for those that are left. The first process imports the standard library only.
+The checks (checks.py) run one by one in a child process. A library that crashes or hangs costs one check: the child is
+started again for the remaining ones. The parent imports only the standard library.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from cuaug.commands.doctor.checks import CHECKS, Broken, NotTried, one_line
 
 __all__ = ["Finding", "examine", "report"]
 
-# No check takes so long, even with a cold disk and kernels to compile.
+# Longer than any check takes, with a cold disk and kernels to compile.
 _LIMIT_SECONDS = 300.0
 _MARK = "cuaug-doctor:"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """The result of one check.
 
     Attributes:
-        needed_by: "CPU", or "GPU" where only that path needs it.
-        name: what was checked.
-        verdict: "OK", "no", or "--" where something else has to be fixed before this can be tried.
-        text: one line for a person.
-        fix: the command that fixes it, or what else to do.
+        needed_by: "CPU", or "GPU" if only the GPU path needs it.
+        name: the checked component.
+        verdict: "OK", "no", or "--" if another problem must be fixed first.
+        text: one line of explanation.
+        fix: the command or action that fixes it.
     """
 
     needed_by: str
@@ -55,22 +55,22 @@ def _check(number: int) -> Finding:
         return Finding(needed_by, name, "no", one_line(error), error.args[1])
     except NotTried as error:
         return Finding(needed_by, name, "--", f"not tried: {one_line(error)}")
-    except BaseException as error:  # whatever ails it, the next check runs
-        return Finding(needed_by, name, "no", one_line(error), "fix what is reported above; if this remains, report it")
+    except BaseException as error:  # the next check runs after any error
+        return Finding(needed_by, name, "no", one_line(error), "fix the problems above; if this one remains, report it")
 
 
 def _run_from(first: int) -> None:
-    """The second process: every check from number `first` on, a line of JSON each."""
+    """The child: runs the checks from number `first` on and prints a line of JSON for each."""
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes elsewhere
+    os.dup2(2, 1)  # keeps the output of libraries apart
     for number in range(first, len(CHECKS)):
         out.write(f"{_MARK}{json.dumps(asdict(_check(number)))}\n")
         out.flush()
-    os._exit(0)  # a library that crashes on its way out has been heard already
+    os._exit(0)  # no library can crash at exit
 
 
 def examine(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[Finding]:
-    """Runs one check after the other; one that crashes, or takes longer than the limit, is reported as such."""
+    """Runs the checks one by one; a crash or a timeout is a finding too."""
     done = 0
     while done < len(CHECKS):
         for finding in _examine_from(done, limit_seconds):
@@ -79,9 +79,9 @@ def examine(limit_seconds: float = _LIMIT_SECONDS) -> Iterator[Finding]:
 
 
 def _examine_from(first: int, limit_seconds: float) -> Iterator[Finding]:
-    """Findings from number `first` on, up to one that ended the process."""
+    """Findings from number `first` on, up to a check that ended the child."""
     program = f"from cuaug.commands import doctor; doctor._run_from({first})"
-    # This package's copy, wherever the process is started.
+    # Finds this copy of the package from any working folder.
     paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(Path(__file__).parents[3])]
     child = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -109,7 +109,7 @@ def _examine_from(first: int, limit_seconds: float) -> Iterator[Finding]:
                 yield _ended(number, f"no answer in {limit_seconds:.0f} s")
                 return
             if not line.startswith(_MARK):
-                yield _ended(number, f"the process ended in this check, {_how(child.wait())}")
+                yield _ended(number, f"this check ended its process {_how(child.wait())}")
                 return
             yield Finding(**json.loads(line[len(_MARK) :]))
     finally:
@@ -127,11 +127,11 @@ def _how(status: int) -> str:
 
 def _ended(number: int, text: str) -> Finding:
     needed_by, name, _ = CHECKS[number]
-    return Finding(needed_by, name, "no", text, f"reinstall {name} if it is a package of its own; else report it")
+    return Finding(needed_by, name, "no", text, f"reinstall {name} if it is a package; else report it")
 
 
 def report(findings: Iterable[Finding], out: TextIO) -> dict[str, bool]:
-    """Prints each finding as it comes, those of one path in a row; whether the "CPU" and the "GPU" path work."""
+    """Prints findings as they come; returns whether the "CPU" and "GPU" paths work."""
     works, path = {"CPU": True, "GPU": True}, ""
     for finding in findings:
         if finding.needed_by != path:
@@ -144,10 +144,10 @@ def report(findings: Iterable[Finding], out: TextIO) -> dict[str, bool]:
         out.flush()
     works["GPU"] &= works["CPU"]
     if works["GPU"]:
-        summary = "loading works on the GPU and on the CPU"
+        summary = "loading works on the GPU and the CPU"
     elif works["CPU"]:
-        summary = "loading works on the CPU; for the GPU, fix the first line above marked 'no'"
+        summary = "loading works on the CPU; for the GPU, fix the first 'no' above"
     else:
-        summary = "loading does not work; fix the first line above marked 'no'"
+        summary = "loading does not work; fix the first 'no' above"
     print(f"\n{summary}", file=out)
     return works

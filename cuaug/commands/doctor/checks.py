@@ -1,6 +1,6 @@
-"""The doctor's checks, from the CPU's parts to the loader on a GPU. Each returns a line, or raises what is wrong.
+"""The doctor's checks, from the CPU path to a loader on a GPU. Each returns one line, or raises `Broken`.
 
-They import what they need themselves: a check may crash, and the process that runs it with it.
+Checks import their libraries themselves, in a child process: an import may crash it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["CHECKS", "Broken", "NotTried", "one_line"]
 
 
 class Broken(Exception):
-    """A check failed: (what is wrong, what fixes it)."""
+    """A check failed: (problem, fix)."""
 
 
 class NotTried(Exception):
-    """A check that has to wait for another one."""
+    """A check that another problem prevents."""
 
 
 def _python() -> str:
@@ -43,7 +43,7 @@ def _torch() -> str:
     return f"{torch.__version__}, {cuda}"
 
 
-def _host_kernels() -> str:
+def _cpu_kernels() -> str:
     with _needs("pip install --force-reinstall --no-deps cuaug  (in a checkout: make, or pip install -e .)"):
         from cuaug._runtime.native import BEST_ISA, ISAS
     import numpy as np
@@ -56,11 +56,11 @@ def _host_kernels() -> str:
     plan.resize(1, 4)
     out = np.zeros((1, 4, 3), dtype=np.uint8)
     CpuExecutor(plan.compile(Type.UINT8, Layout.HWC)).run(0, image, out.ctypes.data)
-    want = [[0, 0, 255], [64, 0, 191], [191, 0, 64], [255, 0, 0]]
-    if out[0].tolist() != want:
-        raise Broken(f"a resize of 2 pixels to 4 gave {out[0].tolist()}, not {want}", "report it, with this output")
+    expected = [[0, 0, 255], [64, 0, 191], [191, 0, 64], [255, 0, 0]]
+    if out[0].tolist() != expected:
+        raise Broken(f"resizing 2 pixels to 4 gave {out[0].tolist()}, not {expected}", "report it with this output")
     isa = next(name for name, value in ISAS.items() if value == BEST_ISA)
-    return f"loaded, using {isa}; the self-test is exact"
+    return f"loaded, using {isa}; the self-test passes"
 
 
 _CODEC = "pip install 'nvidia-nvimgcodec-cu12>=0.9,<0.10' pillow"
@@ -90,7 +90,7 @@ def _driver() -> str:
     driver.cuDriverGetVersion(ctypes.byref(version))
     driver.cuDeviceGetCount(ctypes.byref(count))
     if count.value == 0:
-        raise Broken("the NVIDIA driver works but sees no GPU", "look at CUDA_VISIBLE_DEVICES and nvidia-smi")
+        raise Broken("the NVIDIA driver works but sees no GPU", "check CUDA_VISIBLE_DEVICES and nvidia-smi")
     names = []
     for i in range(count.value):
         name = ctypes.create_string_buffer(96)
@@ -100,8 +100,8 @@ def _driver() -> str:
 
 
 def _torch_cuda() -> str:
-    _first(_cuda_driver)
-    torch = _first(_import_torch)
+    _require(_cuda_driver)
+    torch = _require(_import_torch)
     fix = "pip install torch --index-url https://download.pytorch.org/whl/cu130  (or the one for your driver)"
     if not torch.version.cuda:
         raise Broken("this torch is built without CUDA", fix)
@@ -115,9 +115,9 @@ def _cupy() -> str:
         import cupy
         from cupy.cuda import driver
     major = driver.get_build_version() // 1000
-    wanted = _torch_major()
-    if wanted and major != wanted:
-        raise Broken(f"CuPy {cupy.__version__} is built for CUDA {major}, torch for CUDA {wanted}", _extra())
+    torch_major = _torch_major()
+    if torch_major and major != torch_major:
+        raise Broken(f"CuPy {cupy.__version__} is built for CUDA {major}, torch for CUDA {torch_major}", _extra())
     return f"{cupy.__version__}, built for CUDA {major}"
 
 
@@ -130,19 +130,19 @@ def _nvrtc() -> str:
     try:
         version = ".".join(map(str, nvrtc._nvrtc().getVersion()))
         if arch:
-            nvrtc.cached(arch)  # the next check takes them from there
+            nvrtc.cached(arch)  # the next check finds them in the cache
         else:
             nvrtc.compile(90)
     except DeviceError as error:
         raise Broken(str(error), _extra()) from error
     seconds = time.perf_counter() - start
     if arch:
-        return f"{version}, kernels for this GPU, sm_{arch}, compiled or found in the cache in {seconds:.1f} s"
-    return f"{version}, compiles the kernels for sm_90, as an example, in {seconds:.1f} s"
+        return f"{version}; kernels for sm_{arch} compiled or loaded from the cache in {seconds:.1f} s"
+    return f"{version}; kernels compiled for sm_90, as a test, in {seconds:.1f} s"
 
 
 def _kernel_chain(images: Any) -> Any:
-    """Small, with a resize, a barrier and colours; nothing in it is left to chance."""
+    """A small deterministic chain with a resize, an image statistic and color operations."""
     from cuaug import transforms as T
 
     geometry = [T.CenterCrop(50), T.Resize((32, 40))]
@@ -151,32 +151,32 @@ def _kernel_chain(images: Any) -> Any:
 
 
 def _gpu_kernels() -> str:
-    torch = _first(_usable_torch)
+    torch = _require(_usable_torch)
     from cuaug.devices.cuda import availability_error
 
     if reason := availability_error(torch.device("cuda")):
         raise Broken(reason, _extra())
     images = torch.randint(0, 256, (4, 3, 61, 83), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    got, want = _kernel_chain(images.cuda()).cpu(), _kernel_chain(images)
-    if not torch.equal(got, want):
-        off = (got - want).abs().max().item()
-        raise Broken(f"the GPU's kernels differ from the CPU's by up to {off:.3g}", "report it, with this output")
-    return "same bits as on the CPU"
+    gpu, cpu = _kernel_chain(images.cuda()).cpu(), _kernel_chain(images)
+    if not torch.equal(gpu, cpu):
+        difference = (gpu - cpu).abs().max().item()
+        raise Broken(f"GPU and CPU kernels differ by up to {difference:.3g}", "report it with this output")
+    return "bit-identical to the CPU"
 
 
 def _gpu_decoding() -> str:
-    _first(_usable_torch)
+    _require(_usable_torch)
     from cuaug.codec import gpu_decodes
 
     works, text = gpu_decodes(0)
     if not works:
-        raise Broken(text, "pip install nvidia-nvjpeg-cu12  (into the directory where nvidia-nvimgcodec-cu12 is)")
+        raise Broken(text, "pip install nvidia-nvjpeg-cu12  (beside nvidia-nvimgcodec-cu12)")
     return text
 
 
 def _jpeg_engine() -> str:
-    """Tells only: without an engine, loading works as well."""
-    _first(_usable_torch)
+    """Informs only: loading works without a JPEG engine too."""
+    _require(_usable_torch)
     from cuaug.codec import gpu_decodes
     from cuaug.codec._nvimgcodec import engine_decodes
 
@@ -187,7 +187,7 @@ def _jpeg_engine() -> str:
 
 
 def _gpu_loader() -> str:
-    _first(_usable_torch)
+    _require(_usable_torch)
     return _load("cuda")
 
 
@@ -195,7 +195,7 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
     ("CPU", "cuaug", _package),
     ("CPU", "Python", _python),
     ("CPU", "torch", _torch),
-    ("CPU", "host kernels", _host_kernels),
+    ("CPU", "CPU kernels", _cpu_kernels),
     ("CPU", "nvImageCodec", _codec),
     ("CPU", "Loader", _cpu_loader),
     ("GPU", "driver", _driver),
@@ -209,20 +209,20 @@ CHECKS: list[tuple[str, str, Callable[[], str]]] = [
 ]
 
 
-# --- what checks share -----------------------------------------------------------------------------------------------
+# --- helpers ---------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _needs(fix: str) -> Iterator[None]:
-    """Whatever an import raises, `fix` is what fixes it."""
+    """Turns any error of an import into a `Broken` with this fix."""
     try:
         yield
     except Exception as error:
         raise Broken(one_line(error), fix) from error
 
 
-def _first(need: Callable[[], Any]) -> Any:
-    """What `need` returns; what it lacks has been reported by a check of its own."""
+def _require(need: Callable[[], Any]) -> Any:
+    """The result of `need`; its failure is reported by another check."""
     try:
         return need()
     except Exception as error:
@@ -244,7 +244,7 @@ def _usable_torch() -> Any:
 
 
 def _torch_major() -> int:
-    """The major version of torch's CUDA; 0 where there is none."""
+    """Major version of torch's CUDA; 0 without CUDA."""
     try:
         return int((_import_torch().version.cuda or "0").partition(".")[0])
     except ImportError:
@@ -252,7 +252,7 @@ def _torch_major() -> int:
 
 
 def _extra() -> str:
-    """How to install CuPy and NVRTC for the CUDA that torch has."""
+    """The command that installs CuPy and NVRTC for torch's CUDA version."""
     return f"pip install 'cuaug[cuda{13 if _torch_major() == 13 else 12}]'"
 
 
@@ -268,7 +268,7 @@ def _cuda_driver() -> ctypes.CDLL:
 
 
 def _gpu_architecture() -> int:
-    """The compute capability of GPU 0 (90 for 9.0); 0 without a GPU."""
+    """Compute capability of GPU 0 (90 for 9.0); 0 without a GPU."""
     try:
         driver = _cuda_driver()
     except Broken:
@@ -290,7 +290,7 @@ def _jpeg(red: int = 255) -> bytes:
 
 
 def _load(device: str) -> str:
-    """One epoch of eight files, each of its own red."""
+    """Loads one epoch of eight files in different reds."""
     import cuaug
     from cuaug import transforms as T
 
@@ -305,15 +305,15 @@ def _load(device: str) -> str:
             start = time.perf_counter()
             batches = list(loader)
             seconds = time.perf_counter() - start
-    seen: dict[int, float] = {}
+    means: dict[int, float] = {}  # by label
     for images, labels in batches:
-        seen |= dict(zip(labels.tolist(), images[:, 0].float().mean(dim=(1, 2)).tolist(), strict=True))
-    if sorted(seen) != reds or any(abs(mean - red) > 4 for red, mean in seen.items()):
-        raise Broken(f"of labels {reds} came, with these mean values, {seen}", "report it, with this output")
+        means |= dict(zip(labels.tolist(), images[:, 0].float().mean(dim=(1, 2)).tolist(), strict=True))
+    if sorted(means) != reds or any(abs(mean - red) > 4 for red, mean in means.items()):
+        raise Broken(f"mean red by label is {means}, but the reds are {reds}", "report it with this output")
     return f"{len(files)} files in {len(batches)} batches on {batches[0][0].device}, in {seconds:.2f} s"
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, in one line for a person."""
+    """The error in one line."""
     text = " ".join(str(error.args[0] if isinstance(error, Broken) else error).split())
     return text if isinstance(error, (Broken, NotTried)) else f"{type(error).__name__}: {text}"

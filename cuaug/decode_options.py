@@ -1,0 +1,55 @@
+"""`DecodeOptions`: how a loader turns encoded images into pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cuaug.arguments import flag, fraction, integer
+from cuaug.limits import DEFAULT_MAX_BYTES, DEFAULT_MAX_PIXELS
+
+__all__ = ["DecodeOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodeOptions:
+    """How a `Loader` decodes images, passed as `Loader(..., decode=...)`.
+
+    Args:
+        apply_exif: rotate and flip images as their EXIF orientation says. PIL images of a Dataset stay as they are.
+        fancy_upsampling: interpolate a JPEG's chroma as libjpeg does. False decodes faster, with other colors.
+        max_pixels: largest height x width of an image. A larger image is refused before memory is allocated; images
+            that transforms make are checked too.
+        max_bytes: largest number of encoded bytes of a sample. The size is checked before reading where it is known.
+        index_bytes: memory budget of the JPEG index, which lets later epochs decode only the blocks a crop needs.
+            None: at most 1/64 of the available memory; 0: no index. CPU only.
+        load_hint: fraction of each batch's JPEGs for the GPU's hardware JPEG decoder, from 0 to 1. CUDA kernels decode
+            the rest and round differently. None: 0.65. "auto": the fastest, measured on the first batches, so pixels
+            may differ between runs; `stats()` reports it. GPU only.
+        decode_threads: CPU threads that assist the GPU's decoders. None: `threads`, or tuned with `load_hint="auto"`.
+
+    Raises:
+        LoaderError: an argument has a wrong type or value.
+    """
+
+    apply_exif: bool = True
+    fancy_upsampling: bool = True
+    max_pixels: int = DEFAULT_MAX_PIXELS
+    max_bytes: int = DEFAULT_MAX_BYTES
+    index_bytes: int | None = None
+    load_hint: float | Literal["auto"] | None = None
+    decode_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {
+            "apply_exif": flag("apply_exif", self.apply_exif),
+            "fancy_upsampling": flag("fancy_upsampling", self.fancy_upsampling),
+            "max_pixels": integer("max_pixels", self.max_pixels, 1),
+            "max_bytes": integer("max_bytes", self.max_bytes, 1),
+            "index_bytes": None if self.index_bytes is None else integer("index_bytes", self.index_bytes, 0),
+            "load_hint": fraction("load_hint", self.load_hint),
+        }
+        if self.decode_threads is not None:
+            checked["decode_threads"] = integer("decode_threads", self.decode_threads, 1)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)  # NumPy integers become Python ints
