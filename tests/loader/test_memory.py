@@ -172,10 +172,11 @@ def test_pages(size):
         memory[:] = 8
         os._exit(0)
     os.wait()
-    assert (memory == 7).all(), "a fork writes to its own copy"
+    # No temporary array: the C library might keep its memory.
+    assert size == 0 or memory.min() == memory.max() == 7, "a fork writes to its own copy"
     part = memory[size // 2 :]
     del memory
-    assert (part == 7).all()
+    assert size == 0 or part.min() == part.max() == 7
     del part
     assert resident() <= before + 2, "freed memory returns to the system"
 
