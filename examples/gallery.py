@@ -22,7 +22,7 @@ from PIL import Image
 from cuaug import transforms as T
 from cuaug.commands import preview
 
-__all__ = ["CASES", "name_of", "write"]
+__all__ = ["CASES", "HIDDEN", "cases", "name_of", "write"]
 
 #: The code of each chain, by kind: the shown transform, or a list that ends with it. Lengths suit the photo.
 CASES = {
@@ -113,6 +113,8 @@ CASES = {
         "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
+#: Base classes, and transforms that change nothing without targets.
+HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"}
 DRAWS = 4
 HEIGHT, WIDTH = 112, 144
 _QUALITY = 70
@@ -140,12 +142,20 @@ def name_of(code: str) -> str:
     return re.findall(r"T\.(\w+)\(", code)[-1 if code.startswith("[") else 0]
 
 
+def cases() -> dict[str, list[str]]:
+    """CASES, and every transform that has none with its default arguments."""
+    shown = {name_of(code) for codes in CASES.values() for code in codes} | HIDDEN
+    transforms = [name for name in T.__all__ if inspect.isclass(c := getattr(T, name)) and issubclass(c, T.Transform)]
+    others = [f"T.{name}()" for name in transforms if name not in shown]
+    return CASES | ({"More": others} if others else {})
+
+
 def write(folder: Path) -> int:
     """Write gallery.md and gallery/*.jpg; returns the size of the images in bytes."""
     pixels, total = photo(), 0
     (folder / "gallery").mkdir(parents=True, exist_ok=True)
     page = [_INTRODUCTION]
-    for kind, codes in CASES.items():
+    for kind, codes in cases().items():
         page.append(f"## {kind}\n")
         for code in codes:
             name = name_of(code)

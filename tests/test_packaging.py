@@ -99,7 +99,7 @@ def test_a_failing_compiler_is_quoted(source: Path):
     (source / "kernels" / "core/store.h").write_text("this is no C++")
     done = build(source)
     assert done.returncode != 0
-    assert "the C++ compiler failed on the host kernels" in done.stdout + done.stderr
+    assert "the C++ compiler failed on the CPU kernels" in done.stdout + done.stderr
     assert "core/store.h" in done.stdout + done.stderr
 
 

@@ -41,7 +41,7 @@ def test_noise(image, rectangle, key, mean, std):
     plan = plan_for(image)
     plan.append(operations.erase_with_noise(1, rectangle, as_keys(key), mean, std))
     got = run_one(plan, image)
-    want = reference.erase_with_noise(image.astype(np.float64), rectangle, key, mean, std)
+    want = reference.erase_noise(image.astype(np.float64), rectangle, key, mean, std)
     assert_same_noise(got / max(std, 1), want / max(std, 1))
     outside = ~reference.inside(*image.shape[:2], rectangle)
     assert_same(got[outside], image[outside])

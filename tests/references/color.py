@@ -46,7 +46,7 @@ def matrix(image: np.ndarray, values: np.ndarray, limit: float) -> np.ndarray:
     return saturate(result, limit)
 
 
-def look_up(image: np.ndarray, tables: np.ndarray, limit: float) -> np.ndarray:
+def lut(image: np.ndarray, tables: np.ndarray, limit: float) -> np.ndarray:
     """tables: (3, 256) uint8 levels."""
     levels = np.floor(np.clip(image * (255.0 / limit), 0, 255) + 0.5).astype(int)
     return np.stack([tables[c][levels[..., c]] for c in range(3)], axis=2) * (limit / 255.0)

@@ -31,7 +31,7 @@ def normal(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return radius * np.cos(2 * np.pi * uniform(second))
 
 
-def erase_with_noise(image: np.ndarray, rectangle, key, mean: float, std: float) -> np.ndarray:
+def erase_noise(image: np.ndarray, rectangle, key, mean: float, std: float) -> np.ndarray:
     h, w, _ = image.shape
     a, b = pixel_words(h, w, key, 0), pixel_words(h, w, key, 1)
     noise = np.stack(

@@ -17,7 +17,7 @@ def normals(h: int, w: int, key) -> np.ndarray:
     return np.stack([normal(*pair) for pair in pairs], axis=-1)
 
 
-def add_noise(image: np.ndarray, key, mean: float, std: float) -> np.ndarray:
+def noise(image: np.ndarray, key, mean: float, std: float) -> np.ndarray:
     return image + mean + std * normals(*image.shape[:2], key)
 
 

@@ -85,7 +85,7 @@ def yuv(inverse: bool = False) -> Reference:
 def erasing(value: Any) -> Reference:
     def run(image: Image, rectangle: np.ndarray, keys: np.ndarray) -> Image:
         if value == "random":
-            return masks.erase_with_noise(image, rectangle, keys, 127.5, 63.75)
+            return masks.erase_noise(image, rectangle, keys, 127.5, 63.75)
         return masks.erase(image, rectangle, value)
 
     return run
@@ -218,7 +218,7 @@ def salt_and_pepper(image: Image, amount: float, pepper: float, keys: np.ndarray
 
 
 def gaussian(mean: float) -> Reference:
-    return lambda image, keys, sigma: noise.add_noise(image, keys, 255.0 * mean, 255.0 * sigma)
+    return lambda image, keys, sigma: noise.noise(image, keys, 255.0 * mean, 255.0 * sigma)
 
 
 def shot(image: Image, keys: np.ndarray, scale: float) -> Image:

@@ -12,6 +12,7 @@ import numpy as np
 
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.plan import Border, Filter, Layout, Plan, Type, operations
+from cuaug.plan.layout import OP, POINT_OPERATIONS, OpCode
 
 KEYS = np.array([[1, 2]], dtype=np.uint32)
 TILES = (None, (7, 13), (8, 64))
@@ -113,6 +114,11 @@ def every_operation(p: Plan) -> None:
     p.append(operations.grid(1, 7.5, 0.4, 0.3, (0.2, 0.7), 0.5))
     p.append(operations.noise(1, p.limit, KEYS, 0.0, 0.1))
     p.append(operations.shot_noise(1, p.limit, KEYS, 0.01))
+    for operation in POINT_OPERATIONS:  # a new one needs no line above
+        if not (operation.positional or operation.measures or operation.name == "LUT"):
+            row = np.zeros(1, OP)
+            row["code"], row["a"], row["limit"] = OpCode[operation.name], 0.5, p.limit
+            p.append(row)
 
 
 def every_statistic(p: Plan) -> None:

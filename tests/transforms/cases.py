@@ -151,7 +151,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
     "Grayscale": [(T.Grayscale(3), color.grayscale), (T.Grayscale(), lambda image: color.grayscale(image)[..., :1])],
     "RandomGrayscale": [(T.RandomGrayscale(0.5), color.grayscale), (T.RandomGrayscale(), color.grayscale)],
     "LUT": [
-        (T.LUT(TABLE), lambda image: color.look_up(image, TABLE, 255.0)),
+        (T.LUT(TABLE), lambda image: color.lut(image, TABLE, 255.0)),
         (T.LUT(range(255, -1, -1)), lambda image: 255.0 - image),
     ],
     "ConvertColor": [(T.ConvertColor(), yuv()), (T.ConvertColor("YUV", "RGB"), yuv(inverse=True))],

@@ -72,6 +72,8 @@ RANDOM = [
 ]
 #: Transforms that give each image its own size.
 RESIZING = [T.RandomResize(9, 14), T.RandomShortestSize([9, 14]), T.ScaleJitter(20), T.RandomZoomOut(p=0.9), T.D4()]
+_LISTED = {type(t).__name__ for t in RANDOM + RESIZING}
+RANDOM += [cases[0][0] for name, cases in CASES.items() if name.startswith("Random") and name not in _LISTED]
 
 
 def stack(n: int = N, height: int = 23, width: int = 28, seed: int = 0) -> np.ndarray:
