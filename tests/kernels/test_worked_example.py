@@ -49,7 +49,7 @@ def test_the_example_of_a_point_operation_works(tmp_path):
         (tmp_path / file).write_text(before.replace(anchor, text))
     assert len({file for file, *_ in edits}) == 8
     build(tmp_path / "kernels.so", [], kernels=tmp_path / "kernels")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", SELECTED, *TESTS]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", SELECTED, *TESTS]
     environment = os.environ | {
         "PYTHONPATH": str(tmp_path),
         "CUAUG_KERNEL_LIBRARY": str(tmp_path / "kernels.so"),

@@ -33,6 +33,10 @@ from tests.loader.programs import clock
 
 def ready():
     print("ready", flush=True)
+
+def wait_for_ctrl_c():
+    while True:  # Python loses some signals that arrive right before one long sleep, if threads take turns at the GIL
+        time.sleep(0.05)
 """
 
 #: Programs in which another thread is just loading the decoders: the CPU's by a first loader, or the GPU's.

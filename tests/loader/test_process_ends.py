@@ -53,13 +53,13 @@ for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
     "the consumer sleeps": """
 for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
     event()
-    time.sleep(600)
+    wait_for_ctrl_c()
 """,
     "after a break": """
 for images, labels in Loader(Memory(4000), batch_size=8, threads=4):
     break
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """,
     "iterators of several loaders": """
 batches = [iter(Loader(Memory(4000), batch_size=8, threads=2)) for _ in range(5)]
@@ -67,7 +67,7 @@ for _ in range(3):
     for iterator in batches:
         next(iterator)
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """,
     "JPEG crops are decoded": """
 from tests.loader.pictures import Bytes, noisy_jpeg
@@ -80,7 +80,7 @@ batches = iter(loader)
 next(batches)
 assert loader.stats().parts >= 8
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """,
     "inside a function": """
 def train():
@@ -103,7 +103,7 @@ for _ in range(3):
 for _ in range(9):
     begun.acquire()
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """,
 }
 
@@ -122,7 +122,7 @@ def iterate():
 threading.Thread(target=iterate, daemon=True).start()
 begun.wait()
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """
 _OTHER_LOADER = "list(Loader(Memory(8), batch_size=8, threads=2))"
 STATES |= {
@@ -144,7 +144,7 @@ def iterate():
 threading.Thread(target=iterate, daemon=True).start()
 begun.wait()
 event()
-time.sleep(600)
+wait_for_ctrl_c()
 """,
 }
 
