@@ -102,8 +102,9 @@ class StubDecoder(CudaDecoder):
 
     def __init__(self, device_id: Any, **options: Any) -> None:
         self._decoder = SimpleNamespace(decode=self._nothing)
-        self._shares = False
-        self._as_stored, self._as_displayed = decode_params(False), decode_params(True)
+        self.messages: dict[int, list[str]] = {}
+        self._uses_engine = False
+        self._stored_params, self._displayed_params = decode_params(False), decode_params(True)
         self._pool = SimpleNamespace(map=map)  # type: ignore[assignment]
 
     def _nothing(self, streams: Any, *, images: list[Slot], **options: Any) -> list[Slot]:
