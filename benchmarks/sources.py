@@ -174,7 +174,7 @@ def contenders(task: Task, folder: Path) -> dict[str, Callable[[], sources.Sourc
         "files": lambda: sources.Files.from_entries(samples),
         "dataset paths": lambda: sources.FromDataset(Photos(samples, str)),
         "dataset bytes": lambda: sources.FromDataset(Photos(samples, read_bytes)),
-        "list": lambda: sources.ListFile(container(".txt", make_list)),
+        "list": lambda: sources.ListFile(container(".txt", make_list), root=Path.cwd()),
         "tar": lambda: sources.TarShards(container(".tar", write_tar)),
         "tfrecord": lambda: sources.TFRecord(container(".tfrecord", write_tfrecord)),
         "lmdb": lambda: sources.Lmdb(container(".lmdb", write_lmdb)),
