@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cuaug.cache import DecodedCache, EncodedCache
     from cuaug.commands import prepare
     from cuaug.decode_options import DecodeOptions
+    from cuaug.decoding import decode
     from cuaug.loader import Loader
     from cuaug.sampling import ShardSampler, WeightedSampler
 
@@ -41,6 +42,7 @@ __all__ = [
     "WeightedSampler",
     "cache",
     "collate",
+    "decode",
     "functional",
     "prepare",
     "sources",
@@ -63,6 +65,7 @@ _MODULE_OF = {
     "ShardSampler": "cuaug.sampling",
     "WeightedSampler": "cuaug.sampling",
     "collate": "cuaug.batch",
+    "decode": "cuaug.decoding",
 }
 
 

@@ -25,7 +25,7 @@ from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 
-__all__ = ["CpuPipeline"]
+__all__ = ["CpuPipeline", "thread_decoder"]
 
 _per_thread = threading.local()
 # Buffers besides the prefetched batches': the consumer's batch, the one that it released last, and a spare.
@@ -41,7 +41,7 @@ def _samples_per_task(items: Sequence[Item]) -> int:
     return max(1, min(SAMPLES_PER_TASK, _PIXELS_PER_TASK * len(items) // pixels))
 
 
-def _thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
+def thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
     """The calling thread's decoder: sharing one between threads corrupts the heap."""
     decoders: dict[bool, CpuDecoder] = _per_thread.__dict__.setdefault("decoders", {})
     if fancy_upsampling not in decoders:
@@ -86,7 +86,7 @@ class _CpuJob(Job):
             addresses = planned.stacks.addresses(outputs).tolist()
 
         def decode_and_augment(task: range) -> None:
-            decoder = _thread_decoder(self.config.fancy_upsampling)
+            decoder = thread_decoder(self.config.fancy_upsampling)
             with self._recorder.at(batch=self.number) as clock:
                 self._workers.track(clock)
                 for rows in self._decode_groups(task, items):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -29,6 +30,12 @@ class Pipeline:
         self.workers = ThreadPool(threads)
         self.batch_numbers = itertools.count()
         self.messages = MessageLog()
+
+    def with_config(self, config: BatchConfig) -> Pipeline:
+        """A pipeline with other settings that shares the threads, the decoders and their memory."""
+        pipeline = copy.copy(self)
+        pipeline.config, pipeline.messages = config, MessageLog()
+        return pipeline
 
     def start(self, epoch: Epoch, rank_slice: RankSlice) -> Job:
         return self.job_type(self, epoch, rank_slice).start()

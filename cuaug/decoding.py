@@ -1,0 +1,362 @@
+"""`decode`: encoded images in, tensors out, without a loader."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import os
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cuaug._runtime.fork import renew_after_fork
+from cuaug.apply import draw_seed
+from cuaug.arguments import integer, one_of
+from cuaug.codec import MessageLog, read_header
+from cuaug.decode_options import DecodeOptions
+from cuaug.device import resolve_device
+from cuaug.devices import first_size_mismatch
+from cuaug.errors import DecodeError, LoaderError, TransformError
+from cuaug.limits import check_bytes
+from cuaug.pipeline.config import BatchConfig, choose
+from cuaug.pipeline.cpu import CpuPipeline, thread_decoder
+from cuaug.pipeline.pipeline import Pipeline
+from cuaug.pipeline.reader import Reader
+from cuaug.plan import Layout, Plan, Where
+from cuaug.profiling.recorder import Recorder
+from cuaug.sampling import Epoch, RankSlice
+from cuaug.sampling.rng import SampleRNG
+from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
+from cuaug.sources._urls import is_url
+from cuaug.transforms import Compose, Transform
+
+__all__ = ["EncodedInput", "decode"]
+
+#: One image: a path, or the bytes of a file.
+EncodedInput: TypeAlias = str | os.PathLike[str] | bytes | bytearray | memoryview | NDArray[np.uint8] | torch.Tensor
+Region: TypeAlias = Sequence[int]
+Chain: TypeAlias = Sequence[Transform] | Transform
+
+# A first batch of this size fixes the GPU decoder's split; larger ones open it anew.
+_GPU_BATCH = 64
+# Image sizes for which a chain that makes one size of all images is recognised.
+_PROBES = np.array([[480, 640, 517, 389], [640, 480, 389, 389]])
+
+
+@overload
+def decode(
+    paths_or_bytes: EncodedInput,
+    transforms: None = None,
+    *,
+    region: Region | None = None,
+    device: str | torch.device | None = None,
+    mode: Literal["RGB"] = "RGB",
+    threads: int | None = None,
+    decode: DecodeOptions | None = None,
+) -> torch.Tensor: ...
+
+
+@overload
+def decode(
+    paths_or_bytes: list[Any] | tuple[Any, ...],
+    transforms: None = None,
+    *,
+    region: Region | Sequence[Region] | None = None,
+    device: str | torch.device | None = None,
+    mode: Literal["RGB"] = "RGB",
+    threads: int | None = None,
+    decode: DecodeOptions | None = None,
+) -> list[torch.Tensor]: ...
+
+
+@overload
+def decode(
+    paths_or_bytes: EncodedInput | list[Any] | tuple[Any, ...],
+    transforms: Chain,
+    *,
+    region: Region | Sequence[Region] | None = None,
+    device: str | torch.device | None = None,
+    mode: Literal["RGB"] = "RGB",
+    threads: int | None = None,
+    decode: DecodeOptions | None = None,
+) -> Any: ...
+
+
+def decode(
+    paths_or_bytes: Any,
+    transforms: Chain | None = None,
+    *,
+    region: Any = None,
+    device: str | torch.device | None = None,
+    mode: Literal["RGB"] = "RGB",
+    threads: int | None = None,
+    decode: DecodeOptions | None = None,
+) -> Any:
+    """Decode images, and transform them if asked to.
+
+        image = cuaug.decode("cat.jpg")  # (3, H, W) uint8
+        batch = cuaug.decode(requests, [T.Resize(256), T.CenterCrop(224), T.Normalize(mean, std)])  # (N, 3, 224, 224)
+        crops = cuaug.decode(paths, region=(0, 0, 64, 64))  # N tensors (3, 64, 64)
+
+    Pixels are those of a `Loader`. Random transforms draw from torch's generator, or from that of the `Compose`.
+
+    Args:
+        paths_or_bytes: one image, or a list of images: paths, or files in memory as bytes, bytearray, memoryview, or
+            uint8 arrays or tensors of one dimension.
+        transforms: a chain of `cuaug.transforms`.
+        region: (top, left, height, width) in pixels of the displayed image, or a list with one region per image.
+            Transforms see nothing beyond it. It gives the pixels of decoding all and cropping. On the CPU a JPEG's
+            blocks outside it are not decoded where its restart markers allow that.
+        device: as for `Loader`; None: CUAUG_DEVICE, else CUDA if it works, else the CPU.
+        mode: "RGB".
+        threads: threads that read and decode; None: one per CPU of this process. They live until the process ends.
+        decode: `cuaug.DecodeOptions`. `index_bytes` does not apply.
+
+    Returns:
+        One image: a tensor (3, H, W), uint8 or the chain's dtype. A list: a list of such tensors; one tensor
+        (N, 3, H, W) with a chain that makes one size of images of any size.
+
+    Raises:
+        DecodeError: an image cannot be read or decoded. `index` is its position in the list, `path` its path.
+        TransformError: a region reaches outside its image, or the chain does not fit an image.
+        LoaderError, DeviceError: an argument is invalid.
+    """
+    one_of("mode", mode, ("RGB",))
+    is_one = not isinstance(paths_or_bytes, (list, tuple))
+    inputs = _Inputs([paths_or_bytes] if is_one else paths_or_bytes)
+    options = _checked_options(decode)
+    threads = None if threads is None else integer("threads", threads, 1)
+    chosen = _device(device, os.environ.get("CUAUG_DEVICE"))
+    regions = None if region is None else _Regions(region, len(inputs), is_one)
+    if is_one and transforms is None and chosen.type == "cpu":
+        return _decode_here(inputs.read(0)[0], regions, options)
+
+    chain = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
+    stack = transforms is not None and (not _is_plain(chain) or (not is_one and _makes_one_size(chain)))
+    seed, epoch = draw_seed(chain.generator)
+    whole = chain if regions is None else Compose([regions, chain])
+    # The memory format of decoders, which takes a copy less.
+    layout = Layout.HWC if transforms is None else Layout.CHW
+    config = _config(inputs, whole, options, chosen, stack=stack, layout=layout)
+    pipeline = _shared_pipeline(chosen, threads, options).with_config(config)
+    count = len(inputs)
+    job = pipeline.start(
+        Epoch(epoch, seed, np.arange(count)), RankSlice(np.arange(count), np.ones(count, dtype=bool), count, count)
+    )
+    try:
+        job.wait()
+        job.check()
+        for error in job.failures():
+            raise error.at(error.path, None) if is_one else error
+        images = job.take().images
+    except BaseException:
+        job.cancel()
+        raise
+    finally:
+        pipeline.end_iteration()
+    if not is_one:
+        return images
+    return tuple(views[0] for views in images) if isinstance(images, tuple) else images[0]
+
+
+def _decode_here(image: str | bytes, regions: _Regions | None, options: DecodeOptions) -> torch.Tensor:
+    """Decodes one image in the calling thread: passing it to another would take longer for small images."""
+    path = image if isinstance(image, str) else None
+    decoder = thread_decoder(options.fancy_upsampling)
+    try:
+        data = read_bytes(image, options.max_bytes) if isinstance(image, str) else image
+        check_bytes(len(data), options.max_bytes)
+        header = read_header(data, apply_exif=options.apply_exif, max_pixels=options.max_pixels)
+        region = None if regions is None else regions.of(0, header.height, header.width)
+        pixels = decoder.decode(header, region).copy()  # it is in the decoder's memory
+    except OSError as error:
+        if is_fd_limit_error(error):
+            raise LoaderError(f"cannot open {path!r}: {error_reason(error)}") from error
+        raise DecodeError(error_reason(error), path=path) from error
+    except DecodeError as error:
+        raise error.at(path, None) from error.__cause__
+    MessageLog().warn("an image in memory" if path is None else repr(path), decoder.messages.get(0, ()))
+    return torch.from_numpy(pixels).permute(2, 0, 1)
+
+
+class _Inputs:
+    """The images to decode, as a source."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        if not inputs:
+            raise LoaderError("paths_or_bytes is empty: give at least one image")
+        self._inputs = [_to_path_or_bytes(value, position) for position, value in enumerate(inputs)]
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def read(self, index: int) -> tuple[Any, None]:
+        return self._inputs[index], None
+
+
+def _to_path_or_bytes(value: Any, position: int) -> str | bytes:
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        path = os.fsdecode(value)
+        if is_url(path):
+            raise LoaderError(
+                f"paths_or_bytes: input {position} is the URL {path!r:.200}: fetch it, and give its bytes"
+            )
+        return path
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        if value.dtype in (np.uint8, torch.uint8) and value.ndim == 1:
+            return (value.cpu().numpy() if isinstance(value, torch.Tensor) else value).tobytes()
+        hint = "; it looks like a decoded image, which transforms take as it is: Compose([...])(image)"
+        raise LoaderError(
+            f"paths_or_bytes: input {position} has the shape {tuple(value.shape)} and the dtype {value.dtype}; it "
+            f"must hold the bytes of a file, (n,) uint8{hint if value.ndim in (2, 3) else ''}"
+        )
+    raise LoaderError(
+        f"paths_or_bytes: input {position} must be a path, the bytes of a file, or a uint8 array or tensor of them, "
+        f"not {value!r:.100}"
+    )
+
+
+class _Regions(Transform):
+    """Crops each image to its region.
+
+    Args:
+        region: (top, left, height, width), or one per image.
+        count: number of images.
+        is_one: whether only one image is decoded.
+    """
+
+    def __init__(self, region: Any, count: int, is_one: bool) -> None:
+        try:
+            is_common = is_one or not any(isinstance(entry, (Sequence, np.ndarray)) for entry in region)
+            rows = [[operator.index(side) for side in row] for row in ([region] if is_common else region)]
+        except TypeError:
+            rows = []
+        if not rows or any(len(row) != 4 for row in rows):
+            raise LoaderError(
+                "region must be (top, left, height, width), four integers"
+                + ("" if is_one else ", or a list with one such region per image")
+                + f", not {region!r:.200}"
+            )
+        if not is_common and len(rows) != count:
+            raise LoaderError(f"region has {len(rows)} regions for {count} images: give one per image, or one for all")
+        self._rows = np.array(rows * count if is_common else rows, dtype=np.int64)
+
+    def of(self, position: int, height: int, width: int) -> tuple[int, int, int, int]:
+        """(y0, x0, y1, x1) of an image's region.
+
+        Raises:
+            TransformError: it is empty or reaches outside the image.
+        """
+        top, left, rows, columns = self._rows[position].tolist()
+        if min(top, left) < 0 or min(rows, columns) < 1 or top + rows > height or left + columns > width:
+            raise TransformError(
+                f"region (top, left, height, width) = {(top, left, rows, columns)} is empty or reaches outside the "
+                f"image of {height} x {width} pixels (height x width)"
+            )
+        return top, left, top + rows, left + columns
+
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        positions = rng.indices
+        for position, height, width in zip(positions.tolist(), *map(np.ndarray.tolist, plan.sizes), strict=True):
+            self.of(position, height, width)
+        plan.crop(*self._rows[positions].T)
+
+
+def _as_list(transforms: Chain | None) -> list[Transform]:
+    return [] if transforms is None else [transforms] if isinstance(transforms, Transform) else list(transforms)
+
+
+def _checked_options(decode: Any) -> DecodeOptions:
+    if decode is None:
+        return DecodeOptions()
+    if not isinstance(decode, DecodeOptions):
+        raise LoaderError(f"decode must be a cuaug.DecodeOptions or None, not {decode!r:.100}")
+    return decode
+
+
+def _is_plain(chain: Compose) -> bool:
+    """Whether a chain makes one image of each, without batch transforms."""
+    return len(chain.segments) == 1 and chain.views == 1
+
+
+def _makes_one_size(chain: Compose) -> bool:
+    """Whether images of all sizes come out in one, as planned for a few sizes."""
+    for scale in 1, 8:  # a crop may need larger images
+        plan = Plan(*(scale * _PROBES))
+        try:
+            chain.plan(plan, SampleRNG(0, 0, np.arange(len(plan))))
+        except TransformError:
+            continue
+        return first_size_mismatch(np.array(plan.sizes), 1) is None
+    return True  # the run raises the same error
+
+
+@functools.lru_cache(maxsize=16)
+def _device(device: str | torch.device | None, environment: str | None) -> torch.device:
+    """The device; asking CUDA each time would take longer than decoding."""
+    return resolve_device(device)
+
+
+def _config(
+    source: Any,
+    chain: Compose,
+    options: DecodeOptions,
+    device: torch.device,
+    *,
+    stack: bool,
+    layout: Layout = Layout.CHW,
+    max_images: int = 1,
+) -> BatchConfig:
+    reader = Reader(
+        source,
+        encoded=None,
+        decoded=None,
+        apply_exif=options.apply_exif,
+        max_pixels=options.max_pixels,
+        max_bytes=options.max_bytes,
+        opened=device.type != "cpu",
+    )
+    return BatchConfig(
+        reader=reader,
+        transforms=chain,
+        target_type=None,
+        layout=layout,
+        stack=stack,
+        fancy_upsampling=options.fancy_upsampling,
+        index_bytes=0,
+        load_hint=options.load_hint,
+        decode_threads=options.decode_threads,
+        prefetch=1,
+        max_pixels=options.max_pixels,
+        max_images=max_images,
+        on_error="raise",
+        collate=list,
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _shared_pipeline(device: torch.device, threads: int | None, options: DecodeOptions) -> Pipeline:
+    """The threads and decoders that all calls with these arguments share."""
+    runtime = choose(device.type, 1, threads, 1)
+    config = _config(_Inputs([b""]), Compose([]), options, device, stack=False, max_images=_GPU_BATCH)
+    if device.type == "cpu":
+        return CpuPipeline(config, Recorder(runtime), runtime.threads)
+    from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
+
+    return CudaPipeline(config, Recorder(runtime), runtime.threads, device)
+
+
+def _forget() -> None:
+    """In a forked child, whose parent has the threads."""
+    _shared_pipeline.cache_clear()
+    _device.cache_clear()
+
+
+renew_after_fork(_forget)
