@@ -293,7 +293,7 @@ class Job:
                 stack=config.stack,
                 max_pixels=config.max_pixels,
             )
-            samples.set_trace(planned.trace, positions)
+            samples.set_trace(planned, positions)
         return planned
 
     def _move_targets(self, positions: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:

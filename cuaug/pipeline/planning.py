@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ class Planned:
         sources: (2, N) heights and widths of the samples' images.
         stacks: the output images.
         trace: the recorded parameters.
+        counts: `SampleRNG.counts` after planning, from which later segments go on.
         targets: the samples' labels, which may hold boxes, masks and keypoints.
     """
 
@@ -49,6 +50,7 @@ class Planned:
     sources: NDArray[np.int64]
     stacks: OutputStacks
     trace: Trace
+    counts: Mapping[str, int]
     targets: Targets
 
     def regions(self) -> NDArray[np.int64]:
@@ -94,18 +96,19 @@ def plan_samples(
     def repeat_views(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return values if views == 1 else np.repeat(values, views)
 
-    def plan_rows(rows: slice) -> tuple[Plan, CompiledPlan, Targets]:
+    def plan_rows(rows: slice) -> tuple[Plan, CompiledPlan, Mapping[str, int], Targets]:
         heights, widths = sources[:, rows]
         targets = Targets(labels[rows], heights, widths, **chain.target_format)
         plan = Plan(repeat_views(heights), repeat_views(widths), views=views)
         targets.attach(plan)
-        chain.segments[0].plan(plan, rng.of(repeat_views(keys[rows])))
+        row_rng = rng.of(repeat_views(keys[rows]))
+        chain.segments[0].plan(plan, row_rng)
         tables = plan.compile(target_type, layout)
         _check_pixels(tables, max_pixels)
-        return plan, tables, targets
+        return plan, tables, row_rng.counts, targets
 
     try:
-        plan, tables, targets = plan_rows(slice(None))
+        plan, tables, counts, targets = plan_rows(slice(None))
     except (TransformError, MemoryError) as batch_error:
         causes: dict[int, Exception] = {}
         for i in range(len(items)):  # each sample draws alone as it draws in the batch
@@ -123,7 +126,7 @@ def plan_samples(
         prefix = "" if views == 1 else f"view {k % views} of "
         raise size_mismatch(*((f"{prefix}{name(row // views)}", *sizes[:, row]) for row in (k % views, k)))
     stacks = OutputStacks.from_sizes(sizes, views if stack else None, plan.channels, layout)
-    return Planned(fuse_luts(tables), sources, stacks, plan.trace, targets)
+    return Planned(fuse_luts(tables), sources, stacks, plan.trace, counts, targets)
 
 
 def _check_pixels(tables: CompiledPlan, max_pixels: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch, empty_labels
 from cuaug.pipeline.config import BatchConfig
-from cuaug.pipeline.planning import size_mismatch
+from cuaug.pipeline.planning import Planned, size_mismatch
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
@@ -93,10 +93,11 @@ class Images(NamedTuple):
 
 
 class _PlanTrace(NamedTuple):
-    """The trace of one plan, and its number of samples."""
+    """The trace of one plan, its number of samples, and the `SampleRNG.counts` after it."""
 
     trace: Trace
     samples: int
+    counts: Mapping[str, int]
 
 
 class Samples:
@@ -129,9 +130,9 @@ class Samples:
     def rng(self, positions: NDArray[np.int64]) -> SampleRNG:
         return SampleRNG(self.epoch.seed, self.epoch.number, self.keys[positions])
 
-    def set_trace(self, trace: Trace, positions: NDArray[np.int64]) -> None:
+    def set_trace(self, planned: Planned, positions: NDArray[np.int64]) -> None:
         """Stores the trace of a plan of the samples at these positions, in this order."""
-        plan_trace = _PlanTrace(trace, len(positions))
+        plan_trace = _PlanTrace(planned.trace, len(positions), planned.counts)
         for k in positions.tolist():
             self._traces[k] = plan_trace
         self._trace_rows[positions] = np.arange(len(positions))
@@ -159,12 +160,14 @@ class Samples:
         later = Trace(first=0 if traces[0] is None else traces[0].trace.next)
         chain = config.transforms
         if len(chain.segments) > 1:
+            rng = self.rng(used)
+            rng.skip({} if traces[0] is None else traces[0].counts)
             stacks, mixed_labels = run_segments(
                 chain.segments,
                 images.tensors,
                 labels,
                 chain.target_format,
-                self.rng(used),
+                rng,
                 later,
                 extra=int((used >= self.own).sum()),
                 target_type=config.target_type,

@@ -1,11 +1,16 @@
-"""Random numbers that are a pure function of (seed, epoch, sample index, position, draw).
+"""Random numbers that are a pure function of (seed, epoch, class of the transform, sample index, position, draw).
 
-`position` counts the transforms of a chain, `draw` the numbers of one transform. Batch, thread, rank and device do not
-matter. The generator is Philox4x32-10 (kernels/core/philox.h): (seed, epoch) make the key, (index, position, draw) the
-counter.
+`position` counts the transforms of that class in the chain, `draw` the numbers of one transform. So a transform of
+another class in front changes nothing. Batch, thread, rank and device do not matter. The generator is Philox4x32-10
+(kernels/core/philox.h): (seed, epoch, class) make the 64-bit key, (index, position, draw) the counter. A hash of 64
+bits keeps classes apart: among 1,000 classes two share a key with a probability of 3e-14.
 """
 
 from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +20,7 @@ from cuaug._runtime.native import BEST_ISA, address, library
 __all__ = ["MAX_VIEWS", "REPLACEMENT_POSITION", "SampleRNG", "hash_seed"]
 
 _MASK64 = (1 << 64) - 1
-#: Position of the draws for replacements. Position 0 is for the epoch's order; transforms count from 1.
+#: Position of the draws for replacements. Position 0 is for the epoch's order; both have the key without a class.
 REPLACEMENT_POSITION = (1 << 32) - 1
 # Distance between the keys of a sample's views, beyond its repetitions in an epoch, which are 2**40 apart.
 _STRIDE = 1 << 52
@@ -36,6 +41,12 @@ def hash_seed(seed: int, epoch: int) -> int:
     return _mix(_mix(seed & _MASK64) ^ (epoch & _MASK64))
 
 
+@functools.cache
+def _hash_name(name: str) -> int:
+    """64 bits from a name, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
 class SampleRNG:
     """Random numbers for N samples of one epoch, transform by transform.
 
@@ -51,41 +62,57 @@ class SampleRNG:
 
     def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0) -> None:
         self.indices: NDArray[np.int64] = np.ascontiguousarray(indices, dtype=np.int64)
-        key = hash_seed(seed, epoch)
-        self._key = key & 0xFFFFFFFF, key >> 32
+        self._seed = hash_seed(seed, epoch)
+        self._key = self._seed & 0xFFFFFFFF, self._seed >> 32
         self._position = position
         self._draw = 0
+        self._counts: dict[str, int] = {}  # transforms so far, by class
+        self._repetition = ""
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def at(self, position: int) -> SampleRNG:
-        """The same samples, from another position on."""
-        return self._copy(self.indices, position)
-
     def of(self, indices: NDArray[np.int64]) -> SampleRNG:
-        """Other samples, from the same position on."""
-        return self._copy(indices, self._position)
+        """Other samples, from the same transform on; both then go on independently."""
+        rng = SampleRNG.__new__(SampleRNG)
+        rng.__dict__.update(self.__dict__)
+        rng.indices, rng._draw, rng._counts = np.ascontiguousarray(indices), 0, dict(self._counts)
+        return rng
 
     def for_view(self, numbers: NDArray[np.int64]) -> SampleRNG:
         """Independent draws for views of the same samples; `numbers` are (N,) view numbers below `MAX_VIEWS`."""
         return self.of(self.indices + (numbers + 1) * _STRIDE)
 
+    def repetition(self, number: int) -> SampleRNG:
+        """Independent draws for the same transforms, planned once more: `number` counts from 1."""
+        rng = self.of(self.indices)
+        rng._repetition = f"{self._repetition}/{number}"
+        return rng
+
     def select(self, rows: NDArray[np.int64]) -> SampleRNG:
         """The samples in these rows, from the current draw on."""
-        rng = self._copy(self.indices[rows], self._position)
+        rng = self.of(self.indices[rows])
         rng._draw = self._draw
         return rng
 
-    def _copy(self, indices: NDArray[np.int64], position: int) -> SampleRNG:
-        rng = SampleRNG.__new__(SampleRNG)
-        rng.indices, rng._key = np.ascontiguousarray(indices), self._key
-        rng._position, rng._draw = position, 0
-        return rng
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many transforms of each class have drawn."""
+        return self._counts
 
-    def next_transform(self) -> None:
-        """Moves to the next position: each transform of a chain, nested ones too, has its own."""
-        self._position += 1
+    def skip(self, counts: Mapping[str, int]) -> None:
+        """Goes on after the transforms that another generator's `counts` tell."""
+        self._counts = dict(counts)
+
+    def next_transform(self, transform: object) -> None:
+        """Moves to the draws of the next transform of a chain, nested ones included.
+
+        They depend on the name of its class, and on how many of that class came before.
+        """
+        name = type(transform).__name__
+        self._position = self._counts[name] = self._counts.get(name, 0) + 1
+        key = _mix(self._seed ^ _hash_name(name + self._repetition))
+        self._key = key & 0xFFFFFFFF, key >> 32
         self._draw = 0
 
     def uniform(self, count: int | None = None, low: ArrayLike = 0.0, high: ArrayLike = 1.0) -> NDArray[np.float64]:

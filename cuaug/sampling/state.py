@@ -9,7 +9,7 @@ from cuaug.errors import LoaderError
 
 __all__ = ["VERSION", "check"]
 
-VERSION = 1
+VERSION = 2
 
 _MEANING = {
     "seed": "seed",

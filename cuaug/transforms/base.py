@@ -62,9 +62,9 @@ class Transform:
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
         """Draw the parameters and add this transform to the plan.
 
-        Each transform draws at its own position, whether or not it acts. So its draws never shift those of others.
+        Each transform has draws of its own, by its class, whether or not it acts. So it never changes those of others.
         """
-        rng.next_transform()
+        rng.next_transform(self)
         plan.perform(self, where, self.make_params(rng, *plan.sizes))
 
     def as_batch_transform(self) -> BatchTransform | None:
@@ -103,7 +103,7 @@ class RandomTransform(Transform):
         self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        rng.next_transform()
+        rng.next_transform(self)
         acts = rng.bernoulli(self.p)
         plan.perform(self, acts if where is None else acts & where, self.make_params(rng, *plan.sizes))
 
@@ -155,7 +155,7 @@ class BatchTransform(Transform):
             The images and targets of `run` for all N samples, and the samples that take them: `where`, or those of
             the replayed step.
         """
-        rng.next_transform()
+        rng.next_transform(self)
         n = len(rng)
         heights, widths = (np.full(n, side) for side in images.shape[-2:])
         params = self.make_params(rng, heights, widths)

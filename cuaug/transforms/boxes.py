@@ -90,7 +90,7 @@ class RandomIoUCrop(Transform):
         self._shapes = np.array(shapes, dtype=np.float64)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        rng.next_transform()
+        rng.next_transform(self)
         if plan.points is None:
             raise TransformError("RandomIoUCrop needs boxes: call the chain with targets, or use labels with boxes")
         acts = np.bincount(plan.points.box_of[plan.points.selected], minlength=len(plan)) > 0

@@ -1,11 +1,12 @@
 """Containers that choose among transforms for each sample.
 
-A choice costs no extra launch: each member is planned for exactly the samples that take it. Members draw at their own
-positions whether or not they act. So a sample's result is independent of the rest of the batch.
+A choice costs no extra launch: each member is planned for exactly the samples that take it. Members draw whether or not
+they act. So a sample's result is independent of the rest of the batch.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -50,7 +51,7 @@ class RandomApply(Transform):
         self.p = arguments.probability("p", p)
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        rng.next_transform()
+        rng.next_transform(self)
         acts = rng.bernoulli(self.p)
         for transform in self.transforms:
             transform.plan(plan, rng, acts if where is None else acts & where)
@@ -68,14 +69,20 @@ class _Container(Transform):
     def _check_members(self) -> None:
         refuse_batch_transforms(self, self.transforms)
 
-    def _assign(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
-        """Members in planning order, each with the (N,) samples it acts on."""
+    def _assign(self, rng: SampleRNG) -> list[tuple[int, NDArray[np.bool_]]]:
+        """Members' numbers in planning order, each with the (N,) samples it acts on."""
         raise NotImplementedError(f"{type(self).__name__}._assign")
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        rng.next_transform()
-        for transform, acts in self._assign(rng):
-            transform.plan(plan, rng, acts if where is None else acts & where)
+        rng.next_transform(self)
+        # A member that is planned again counts once: how often it is planned changes no later transform's draws.
+        starts: dict[int, SampleRNG] = {}
+        times: Counter[int] = Counter()
+        for number, acts in self._assign(rng):
+            start = starts.setdefault(number, rng.of(rng.indices))
+            member_rng = start.repetition(times[number]) if times[number] else rng
+            times[number] += 1
+            self.transforms[number].plan(plan, member_rng, acts if where is None else acts & where)
 
 
 class RandomChoice(_Container):
@@ -110,16 +117,16 @@ class RandomChoice(_Container):
     def as_batch_transform(self) -> BatchTransform | None:
         return _BatchChoice(self) if self._on_batches else None
 
-    def _assign(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _assign(self, rng: SampleRNG) -> list[tuple[int, NDArray[np.bool_]]]:
         ends = np.cumsum(self._weights)
         # side="right": a member of weight 0 ends where the member before it does, so no draw selects it.
         chosen = np.searchsorted(ends, rng.uniform() * ends[-1], side="right")
-        return [(transform, chosen == number) for number, transform in enumerate(self.transforms)]
+        return [(number, chosen == number) for number in range(len(self.transforms))]
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
-        rng.next_transform()
-        for transform, acts in plan.mutually_exclusive(self._assign(rng)):
-            transform.plan(plan, rng, acts if where is None else acts & where)
+        rng.next_transform(self)
+        for number, acts in plan.mutually_exclusive(self._assign(rng)):
+            self.transforms[number].plan(plan, rng, acts if where is None else acts & where)
 
 
 class _BatchChoice(BatchTransform):
@@ -140,11 +147,11 @@ class _BatchChoice(BatchTransform):
         target_format: Mapping[str, Any],
         where: Where = None,
     ) -> tuple[Tensor, list[Any] | None, Where]:
-        rng.next_transform()
+        rng.next_transform(self.choice)
         result: Tensor | None = None
         result_targets, chosen = None, np.zeros(len(rng), dtype=bool)
-        for transform, acts in self.choice._assign(rng):
-            member = cast(BatchTransform, transform.as_batch_transform())
+        for number, acts in self.choice._assign(rng):
+            member = cast(BatchTransform, self.choice.transforms[number].as_batch_transform())
             acts = acts if where is None else acts & where
             new, new_targets, acted = member.perform(images, targets, rng, trace, target_format, acts)
             acted = np.ones(len(rng), dtype=bool) if acted is None else acted
@@ -176,9 +183,9 @@ class RandomOrder(_Container):
         transforms: transforms to apply.
     """
 
-    def _assign(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _assign(self, rng: SampleRNG) -> list[tuple[int, NDArray[np.bool_]]]:
         order = rng.permutation(len(self.transforms))
-        return [(transform, place == number) for place in order.T for number, transform in enumerate(self.transforms)]
+        return [(number, place == number) for place in order.T for number in range(len(self.transforms))]
 
 
 class SomeOf(_Container):
@@ -204,7 +211,7 @@ class SomeOf(_Container):
         self.n = counts[0] if len(counts) == 1 else counts
         self._fewest, self._most = counts[0], counts[-1]
 
-    def _assign(self, rng: SampleRNG) -> list[tuple[Transform, NDArray[np.bool_]]]:
+    def _assign(self, rng: SampleRNG) -> list[tuple[int, NDArray[np.bool_]]]:
         size = len(self.transforms)
         count = rng.integers(self._fewest, self._most)
         if self.replace:
@@ -214,7 +221,7 @@ class SomeOf(_Container):
         picks[np.arange(picks.shape[1]) >= count[:, None]] = size  # beyond this sample's count
         repeats = self._most if self.replace else min(self._most, 1)
         assignments = []
-        for number, transform in enumerate(self.transforms):
+        for number in range(size):
             times = (picks == number).sum(axis=1)
-            assignments += [(transform, times > repeat) for repeat in range(repeats)]
+            assignments += [(number, times > repeat) for repeat in range(repeats)]
         return assignments

@@ -21,8 +21,6 @@ __all__ = ["restack_labels", "run_chain", "run_segments", "split_labels", "typed
 
 Segments = Sequence[Transform]
 TargetFormat = Mapping[str, Any]
-# Each segment draws at positions of its own, this far apart.
-_POSITIONS_PER_SEGMENT = 1 << 20
 
 
 def run_chain(
@@ -98,7 +96,7 @@ def run_segments(
         stacks: the first segment's images, (N + extra, C, H, W); several stacks for views of several sizes.
         targets: N + extra targets, or None.
         target_format: the keyword arguments of `Targets`.
-        rng: the random numbers of the N + extra samples.
+        rng: the random numbers of the N + extra samples, after the first segment; it advances.
         extra: samples at the end that only serve as partners. Where they are too few, the first samples follow again.
         target_type: dtype that `typed_segment` converts to, as `ToDtype(scale=True)`; None: the segments decide.
         is_float: whether the first segment's input was float.
@@ -109,7 +107,6 @@ def run_segments(
     count, typed = len(stacks[0]) - extra, typed_segment(segments)
     _, normalized = segments[0].range_after(is_float, False)
     for number, segment in enumerate(segments[1:], 1):
-        segment_rng = rng.at(number * _POSITIONS_PER_SEGMENT)
         if len(stacks) > 1:
             sizes = ", ".join(f"{height} x {width}" for *_, height, width in (stack.shape for stack in stacks))
             raise TransformError(f"{segment!r:.200} needs images of one size, but follows views of {sizes} pixels")
@@ -121,7 +118,7 @@ def run_segments(
                 targets = None if targets is None else [targets[i] for i in rows.tolist()]
                 extra = segment.partners
             extra -= segment.partners
-            batch_rng = segment_rng.of(segment_rng.indices[: count + extra])
+            batch_rng = rng.of(rng.indices[: count + extra])
             images, targets, _ = segment.perform(images, targets, batch_rng, trace, target_format)
             normalized &= segment.keeps_range
             if number == typed and target_type is not None:
@@ -129,13 +126,14 @@ def run_segments(
             stacks = [images]
         else:
             opened = open_images(images)
-            batch_rng = segment_rng.of(segment_rng.indices[: len(images)])
+            batch_rng = rng.of(rng.indices[: len(images)])
             segment_type = target_type if number == typed else None
             planned, targets = _run_planned(
                 segment, opened, targets, target_format, batch_rng, trace, segment_type, normalized
             )
             _, normalized = segment.range_after(images.is_floating_point(), normalized)
             stacks = [opened.finish(stack) for stack in planned]
+        rng.skip(batch_rng.counts)
     return [stack[:count] for stack in stacks], None if targets is None else targets[:count]
 
 
@@ -150,7 +148,7 @@ def _run_planned(
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
     view_rng = rng.of(np.repeat(rng.indices, segment.views))
-    return run_plan(
+    result = run_plan(
         opened,
         lambda plan: segment.plan(plan, view_rng),
         targets,
@@ -160,6 +158,8 @@ def _run_planned(
         target_type=target_type,
         normalized=normalized,
     )
+    rng.skip(view_rng.counts)
+    return result
 
 
 def _to_type(images: torch.Tensor, target_type: Type, normalized: bool) -> torch.Tensor:

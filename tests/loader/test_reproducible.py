@@ -196,13 +196,13 @@ def test_the_loader_is_the_functional_with_the_same_draws(photos):
         rng = SampleRNG(2, 0, [index])
         want = np.array(Image.open(photos[index]))
         sizes = [np.array([side]) for side in want.shape[:2]]
-        rng.next_transform()
+        rng.next_transform(chain[0])
         place = chain[0].make_params(rng, *sizes)
         want = functional.crop(want, int(place["top"][0]), int(place["left"][0]), 40, 40)
-        rng.next_transform()
+        rng.next_transform(chain[1])
         if rng.bernoulli(0.5)[0]:
             want = functional.horizontal_flip(want)
-        rng.next_transform()
+        rng.next_transform(chain[2])
         rng.bernoulli(1.0)
         top, left, bottom, right = chain[2].make_params(rng, np.array([40]), np.array([40]))["rectangle"][0]
         want = functional.erase(want, top, left, bottom - top, right - left, (1, 2, 3))

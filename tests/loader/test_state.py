@@ -164,7 +164,7 @@ def test_a_restored_generator_makes_its_state_acceptable():
 GOOD = {
     "epoch": 0,
     "position": 4,
-    "version": 1,
+    "version": 2,
     "seed": 0,
     "source_length": 20,
     "source": None,
@@ -184,7 +184,7 @@ def test_the_state_of_the_next_test_is_valid():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "state_dict has version 2; this cuaug reads version 1$"),
+        ({"version": 1}, "state_dict has version 1; this cuaug reads version 2$"),
         ({"version": None}, "state_dict has version None; "),
         *[
             ({"epoch": value}, r"state_dict\['epoch'\] must be an integer of at least 0, not ")

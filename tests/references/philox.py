@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 #: (counter, key, result) from Random123's file kat_vectors, philox4x32 with 10 rounds.
@@ -43,18 +45,22 @@ def split_mix(value: int) -> int:
     return z ^ (z >> 31)
 
 
-def key_of(seed: int, epoch: int) -> tuple[int, int]:
+def key_of(seed: int, epoch: int, name: str = "") -> tuple[int, int]:
+    """The key of a transform's class; without a name, that of the order."""
     key = split_mix(split_mix(seed % 2**64) ^ (epoch % 2**64))
+    if name:
+        digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+        key = split_mix(key ^ sum(byte << 8 * i for i, byte in enumerate(digest)))
     return key % 2**32, key >> 32
 
 
-def rng(seed: int, epoch: int, indices, position: int, first: int, count: int) -> np.ndarray:
-    """(N, count) numbers first ... first + count - 1 of the transform at `position`, for each sample index."""
+def rng(seed: int, epoch: int, indices, name: str, position: int, first: int, count: int) -> np.ndarray:
+    """(N, count) numbers first ... first + count - 1 of the `position`-th transform of a class, by sample index."""
     result = np.empty((len(indices), count))
     for i, index in enumerate(indices):
         index = int(index) % 2**64
         for k in range(count):
             number = first + k
-            words = philox([index % 2**32, index >> 32, position, number // 4], key_of(seed, epoch))
+            words = philox([index % 2**32, index >> 32, position, number // 4], key_of(seed, epoch, name))
             result[i, k] = int(words[number % 4]) / 2**32
     return result

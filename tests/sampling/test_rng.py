@@ -18,10 +18,19 @@ integers64 = st.integers(-(2**63), 2**63 - 1)
 N = 2000
 
 
-def positioned(seed, epoch, indices, position):
+class Flip:
+    pass
+
+
+class Crop:
+    pass
+
+
+def positioned(seed, epoch, indices, position, kind=Flip):
+    """The draws of the `position`-th transform of a class; 0: those of the order."""
     rng = SampleRNG(seed, epoch, indices)
     for _ in range(position):
-        rng.next_transform()
+        rng.next_transform(kind())
     return rng
 
 
@@ -45,7 +54,7 @@ def test_known_answers_of_the_kernels(counter, key, answer, isa):
 def test_draws_equal_the_reference(isa, seed, epoch, indices, position, data):
     rng, first = positioned(seed, epoch, indices, position), 0
     for count in data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)):
-        want = reference.rng(seed, epoch, indices, position, first, count)
+        want = reference.rng(seed, epoch, indices, "Flip" if position else "", position, first, count)
         with mock.patch.object(random, "BEST_ISA", isa):
             np.testing.assert_array_equal(rng.uniform(count), want)
         first += count
@@ -57,7 +66,7 @@ def test_a_samples_numbers_do_not_depend_on_its_neighbors(seed, indices, data):
 
     def draw_all(rng):
         rows = [rng.uniform(3), rng.uniform()[:, None], rng.permutation(5), rng.keys(), rng.dirichlet(0.4, 3)]
-        rng.next_transform()
+        rng.next_transform(Flip())
         return [*rows, rng.bernoulli(0.5)[:, None], rng.beta(2.0)[:, None], rng.integers(-3, 12)[:, None]]
 
     together = draw_all(SampleRNG(seed, 1, indices))
@@ -71,8 +80,8 @@ def test_seeds_epochs_positions_and_samples_share_no_numbers():
     seen = []
     for seed in (0, 1, 2, 2**32, 2**64 - 1):
         for epoch in (0, 1, 2, 3):
-            for position in (0, 1, 2):
-                seen.append(positioned(seed, epoch, [0, 1, 2, 3, 2**32, 2**33], position).uniform(12))
+            for position, kind in ((0, Flip), (1, Flip), (2, Flip), (1, Crop), (2, Crop)):
+                seen.append(positioned(seed, epoch, [0, 1, 2, 3, 2**32, 2**33], position, kind).uniform(12))
     values = np.concatenate(seen).ravel()
     expected = len(values) ** 2 / 2 / 2**32
     assert len(values) - len(np.unique(values)) <= 3 + 5 * expected

@@ -299,7 +299,7 @@ def test_each_sample_is_the_composition_of_its_drawn_operations(make, h, w, seed
     transform.plan(plan, SampleRNG(seed, 0, np.arange(6)))
     got = run(plan, list(batch), Type.FLOAT32)
     rng = SampleRNG(seed, 0, np.arange(6))
-    rng.next_transform()
+    rng.next_transform(transform)
     drawn = transform.make_params(rng, np.full(6, h), np.full(6, w))
     for i, image in enumerate(batch):
         for name, magnitude in zip(drawn["operation"][i].tolist(), drawn["magnitude"][i].tolist(), strict=True):

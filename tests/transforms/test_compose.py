@@ -333,9 +333,9 @@ def test_crop_mask_convert_scale():
     chain = T.Compose([T.RandomCrop(256), T.RandomMask(0.3), T.ConvertColor(), T.ToDtype(torch.float32, scale=True)])
     got = run(chain, images, 4)
     rng = SampleRNG(4, 0, np.arange(3))
-    rng.next_transform()
+    rng.next_transform(chain.transforms[0])
     place = chain.transforms[0].make_params(rng, np.full(3, 300), np.full(3, 330))
-    rng.next_transform()
+    rng.next_transform(chain.transforms[1])
     rng.bernoulli(1.0)
     keys = rng.keys()
     assert got.shape == (3, 256, 256, 3) and got.dtype == np.float32

@@ -94,7 +94,7 @@ def row(value: Any, i: int) -> Any:
 def by_reference(transform: T.Transform, reference: Any, images: np.ndarray, seed: int) -> list[np.ndarray]:
     n, height, width, _ = images.shape
     rng = SampleRNG(seed, 0, np.arange(n))
-    rng.next_transform()
+    rng.next_transform(transform)
     acts = rng.bernoulli(transform.p) if isinstance(transform, T.RandomTransform) else np.ones(n, bool)
     params = transform.make_params(rng, np.full(n, height), np.full(n, width))
     drawn = [{name: row(value, i) for name, value in params.items()} for i in range(n)]

@@ -18,14 +18,14 @@ from cuaug.sampling.rng import SampleRNG
 sides = st.integers(1, 700)
 
 
-def rng(n: int, seed: int = 0) -> SampleRNG:
+def rng(n: int, seed: int = 0, transform: object = None) -> SampleRNG:
     result = SampleRNG(seed, 0, np.arange(n))
-    result.next_transform()
+    result.next_transform(transform)
     return result
 
 
 def params(transform: T.Transform, height: int, width: int, n: int = 4000, seed: int = 0) -> dict:
-    return transform.make_params(rng(n, seed), np.full(n, height), np.full(n, width))
+    return transform.make_params(rng(n, seed, transform), np.full(n, height), np.full(n, width))
 
 
 def sizes_after(transform: T.Transform, height: int, width: int) -> tuple[int, int]:

@@ -83,7 +83,7 @@ def test_one_thread_and_several_give_the_same_bits(dtype, last, at_once, monkeyp
     made = {}
     for threads in (1, 2):
         monkeypatch.setattr(mixes, "threads_for", lambda size, threads=threads: threads)
-        one = [mix.run(images, None, **mix.make_params(rng.at(3), size, size))[0] for mix in MIXES]
+        one = [mix.run(images, None, **mix.make_params(rng.of(rng.indices), size, size))[0] for mix in MIXES]
         three = mixes.blend([images[:-1], images[1:], images[:-1].flip(-1)], [shares / 2, 1 - shares, shares / 2])
         made[threads] = [*one, three]
     for one, several in zip(made[1], made[2], strict=True):
@@ -115,7 +115,7 @@ def test_cutmix_boxes_are_torchvisions(height, width):
     mix, n = T.CutMix(0.7), 500
     boxes = params(mix, height, width, n)["box"]
     rng = SampleRNG(0, 0, np.arange(n))
-    rng.next_transform()
+    rng.next_transform(mix)
     rng.bernoulli(1.0)
     lam, r_x, r_y = rng.beta(0.7), rng.integers(0, width - 1), rng.integers(0, height - 1)
     for i in range(n):
