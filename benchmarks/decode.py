@@ -8,6 +8,12 @@ Buffers are allocated before the measurement, headers are read within it. DALI r
 overlap. Each image is compared with Pillow's first.
 
     python benchmarks/decode.py --out benchmarks/results
+
+With --api: the calls that programs make, from bytes to a uint8 RGB tensor, `cuaug.decode` beside `torchvision.io`,
+Pillow, OpenCV and simplejpeg. Peers that are not installed are left out. "2 threads": a list of all images; peers
+decode it in a ThreadPoolExecutor.
+
+    python benchmarks/decode.py --api --sets 500x375 --out benchmarks/results
 """
 
 from __future__ import annotations
@@ -18,6 +24,8 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +144,7 @@ def dali_decoders(images: Sequence[bytes], boxes: Sequence[Box]) -> dict[str, De
 
 def check(name: str, decode: Decode, images: Sequence[bytes], boxes: Sequence[Box]) -> None:
     """Raises unless each image has the size of Pillow's and, within 3 levels, the same channel means."""
-    kind = name.partition(", ")[2]
+    kind = name.partition(", ")[2].removesuffix("2 threads")
     for data, box, pixels in zip(images, boxes, decode(images, boxes), strict=True):
         reference = Image.open(io.BytesIO(data)).convert("RGB")
         if kind == "region":
@@ -146,11 +154,64 @@ def check(name: str, decode: Decode, images: Sequence[bytes], boxes: Sequence[Bo
             size = -(-reference.width // factor), -(-reference.height // factor)
             reference = reference.resize(size, Image.Resampling.BOX)
         expected = np.asarray(reference)
+        pixels = np.moveaxis(np.asarray(pixels), 0, 2) if len(pixels) == 3 else pixels  # a tensor (3, H, W)
         if pixels.shape != expected.shape:
             raise AssertionError(f"{name}: {pixels.shape}, expected {expected.shape}")
         means, other = pixels.mean((0, 1)), expected.mean((0, 1))
         if min(np.abs(means - other).max(), np.abs(means[::-1] - other).max()) > 3:  # OpenCV's reduced images are BGR
             raise AssertionError(f"{name}: channels' means {means}, expected {other}")
+
+
+def api_decoders() -> dict[str, Decode]:
+    """Public calls that give a tensor; `torchvision.io` only where torchvision is installed."""
+    import torch
+
+    import cuaug
+
+    def crop(image: torch.Tensor, box: Box) -> torch.Tensor:
+        left, top, right, bottom = box
+        return image[:, top:bottom, left:right]
+
+    def to_region(box: Box) -> tuple[int, int, int, int]:
+        left, top, right, bottom = box
+        return top, left, bottom - top, right - left
+
+    def planes(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).permute(2, 0, 1)
+
+    calls: dict[str, Callable[[bytes], torch.Tensor]] = {}
+    if find_spec("torchvision"):
+        from torchvision.io import ImageReadMode, decode_image
+
+        calls["torchvision.io"] = lambda data: decode_image(
+            torch.frombuffer(bytearray(data), dtype=torch.uint8), ImageReadMode.RGB
+        )
+    calls["Pillow"] = lambda data: planes(np.array(Image.open(io.BytesIO(data)).convert("RGB")))
+    if find_spec("cv2"):
+        import cv2
+
+        cv2.setNumThreads(1)
+        calls["OpenCV"] = lambda data: planes(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB))
+    if find_spec("simplejpeg"):
+        from simplejpeg import decode_jpeg
+
+        calls["simplejpeg"] = lambda data: planes(decode_jpeg(data))
+
+    pool = ThreadPoolExecutor(2)
+    kinds: dict[str, Decode] = {
+        "cuaug": lambda images, boxes: map(cuaug.decode, images),
+        "cuaug, region": lambda images, boxes: [
+            cuaug.decode(data, region=to_region(box)) for data, box in zip(images, boxes, strict=True)
+        ],
+        "cuaug, 2 threads": lambda images, boxes: cuaug.decode(list(images), threads=2),
+    }
+    for name, call in calls.items():
+        kinds[name] = lambda images, boxes, call=call: map(call, images)  # type: ignore[misc]
+        kinds[f"{name}, region"] = lambda images, boxes, call=call: (  # type: ignore[misc]
+            crop(call(data), box) for data, box in zip(images, boxes, strict=True)
+        )
+        kinds[f"{name}, 2 threads"] = lambda images, boxes, call=call: pool.map(call, images)  # type: ignore[misc]
+    return kinds
 
 
 def measure(
@@ -180,10 +241,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("bench-data"), help="photo directory (made if missing)")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--repetitions", type=int, default=9)
+    parser.add_argument("--api", action="store_true", help="measure cuaug.decode beside other libraries' calls")
     parser.add_argument("--out", type=Path, help="write decode.json and a plot for each set into this folder")
     args = parser.parse_args()
+    name_of_result = "decode_api" if args.api else "decode"
 
     packages = [CONTENDERS[name].package for name in ("cuaug", "dali", "pillow", "opencv")]
+    packages += ["torch", "torchvision"] if args.api else []
     result: dict[str, Any] = circumstances(["nvidia-nvimgcodec-cu12", "simplejpeg", *packages])
     result["settings"] = {"threads": 1, "repetitions": args.repetitions}
     result["sets"] = {}
@@ -192,8 +256,11 @@ def main() -> None:
         images = [Path(path).read_bytes() for path, _ in task.samples]
         random.seed(0)
         boxes = [random_crop_box(*Image.open(io.BytesIO(data)).size) for data in images]
-        decoders = cuaug_decoders(images) | dali_decoders(images, boxes) | pillow_decoders() | opencv_decoders()
-        decoders |= simplejpeg_decoders()
+        if args.api:
+            decoders = api_decoders()
+        else:
+            decoders = cuaug_decoders(images) | dali_decoders(images, boxes) | pillow_decoders() | opencv_decoders()
+            decoders |= simplejpeg_decoders()
         for decoder, decode in decoders.items():
             check(decoder, decode, images, boxes)
         rows = result["sets"][name] = measure(decoders, images, boxes, args.repetitions)
@@ -205,11 +272,11 @@ def main() -> None:
                 f"{row['images_per_second']['median']:10.0f}",
                 flush=True,
             )
-        if args.out:
+        if args.out and not args.api:
             bars = [Bar(decoder, row["ms"], decoder.startswith("cuaug")) for decoder, row in rows.items()]
             bar_plot(args.out / f"decode_{name}.svg", f"JPEG decoding, {name}, one thread", "ms per image", bars)
     if args.out:
-        write_json(args.out / "decode.json", result)
+        write_json(args.out / f"{name_of_result}.json", result)
         print(f"\nwritten to {args.out}")
 
 
