@@ -210,7 +210,7 @@ def api_decoders() -> dict[str, Decode]:
         kinds[f"{name}, region"] = lambda images, boxes, call=call: (  # type: ignore[misc]
             crop(call(data), box) for data, box in zip(images, boxes, strict=True)
         )
-        kinds[f"{name}, 2 threads"] = lambda images, boxes, call=call: pool.map(call, images)  # type: ignore[misc]
+        kinds[f"{name}, 2 threads"] = lambda images, boxes, call=call: list(pool.map(call, images))  # type: ignore[misc]
     return kinds
 
 

@@ -21,6 +21,7 @@ from cuaug.device import resolve_device
 from cuaug.devices import first_size_mismatch
 from cuaug.errors import DecodeError, LoaderError, TransformError
 from cuaug.limits import check_bytes
+from cuaug.pipeline.buffer_pool import SeparateBuffers
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline, thread_decoder
 from cuaug.pipeline.pipeline import Pipeline
@@ -155,8 +156,6 @@ def decode(
     except BaseException:
         job.cancel()
         raise
-    finally:
-        pipeline.end_iteration()
     if not is_one:
         return images
     return tuple(views[0] for views in images) if isinstance(images, tuple) else images[0]
@@ -347,7 +346,9 @@ def _shared_pipeline(device: torch.device, threads: int | None, options: DecodeO
     runtime = choose(device.type, 1, threads, 1)
     config = _config(_Inputs([b""]), Compose([]), options, device, stack=False, max_images=_GPU_BATCH)
     if device.type == "cpu":
-        return CpuPipeline(config, Recorder(runtime), runtime.threads)
+        pipeline = CpuPipeline(config, Recorder(runtime), runtime.threads)
+        pipeline.buffer_pool = SeparateBuffers()
+        return pipeline
     from cuaug.pipeline.cuda import CudaPipeline  # imports CuPy, only where a GPU is used
 
     return CudaPipeline(config, Recorder(runtime), runtime.threads, device)

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from cuaug._runtime.huge_pages import pages
+from cuaug.interop import empty
 
-__all__ = ["BufferPool"]
+__all__ = ["BufferPool", "SeparateBuffers"]
 
 _ALIGN = 64  # bytes of a cache line
 
@@ -60,3 +61,13 @@ class BufferPool:
                 del self._blocks[i]
                 return block if size <= len(block) <= 4 * size else pages(size)
         return pages(size)
+
+
+class SeparateBuffers(BufferPool):
+    """Allocates each CPU tensor alone, and keeps nothing: for batches whose tensors live for different times."""
+
+    def __init__(self) -> None:
+        super().__init__(keep=0)
+
+    def empty(self, shapes: Sequence[tuple[int, ...]], dtype: torch.dtype) -> list[torch.Tensor]:
+        return [empty(shape, dtype, torch.device("cpu")) for shape in shapes]
