@@ -19,7 +19,7 @@ from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.interop import type_of
-from cuaug.migration_hints import LOADER_ARGUMENTS, suggest_arguments
+from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES, suggest_arguments
 from cuaug.pipeline.config import BatchConfig, choose
 from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.job import Job
@@ -51,8 +51,8 @@ class Loader:
     """Loads, decodes and augments images in batches; each iteration is one epoch.
 
     Args:
-        files: a folder with one subfolder per class; paths, each labeled with its index; (path, label) pairs or
-            {path: label}; a file, folder or Dataset that `cuaug.sources` reads; or an object with `__len__` and
+        files: a folder with one subfolder per class; a folder of images, a pattern ("photos/*.jpg") or paths, each
+            image labeled with its index; (path, label) pairs or {path: label}; a file, folder or Dataset that `cuaug.sources` reads; or an object with `__len__` and
             `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array (H, W, 3).
         transforms: a chain of `cuaug.transforms`. Its images must have one size, or each view its own.
         batch_size: samples per batch on each rank.
@@ -129,6 +129,10 @@ class Loader:
         cache: Literal["encoded", "decoded"] | EncodedCache | DecodedCache | None = None,
         decode: DecodeOptions | None = None,
     ) -> None:
+        if isinstance(files, Loader):
+            raise LoaderError("files is a Loader, which has its own transforms: give its .source")
+        if isinstance(transforms, int):
+            raise LoaderError(f"transforms must be transforms, not {transforms}: write batch_size={transforms}")
         self.source = open_source(files)
         self.transforms = transforms if isinstance(transforms, Compose) else Compose(_as_list(transforms))
         self.batch_size = integer("batch_size", batch_size, 1)
@@ -209,6 +213,11 @@ class Loader:
         return getattr(self.source, "classes", None)
 
     @property
+    def class_to_idx(self) -> dict[str, int] | None:
+        """The label of each class, as in torchvision's ImageFolder; None where the source has no classes."""
+        return None if self.classes is None else {name: label for label, name in enumerate(self.classes)}
+
+    @property
     def sampler(self) -> SamplerView:
         """A DataLoader-like sampler: trainers set the epoch on it."""
         return SamplerView(len(self._sampler), 1, self.set_epoch)
@@ -217,6 +226,18 @@ class Loader:
     def batch_sampler(self) -> SamplerView:
         """A DataLoader-like batch sampler: trainers that find `sampler` expect both."""
         return SamplerView(len(self), self.batch_size, self.set_epoch)
+
+    if not TYPE_CHECKING:  # type checkers shall refuse both
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": {LOADER_ATTRIBUTES[name]}" if name in LOADER_ATTRIBUTES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+        def __getitem__(self, index: Any) -> Any:
+            raise TypeError(
+                "a Loader makes batches and has no items: iterate over it, without a DataLoader around it; its samples "
+                "are loader.source.read(i)"
+            )
 
     def __len__(self) -> int:
         """Batches in a whole epoch, the same on every rank."""

@@ -1,4 +1,4 @@
-"""Arguments of other libraries' loaders, and the `Loader` arguments that replace them."""
+"""Arguments and attributes of other libraries' loaders, and what replaces them in a `Loader`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-__all__ = ["LOADER_ARGUMENTS", "suggest_arguments"]
+__all__ = ["LOADER_ARGUMENTS", "LOADER_ATTRIBUTES", "suggest_arguments"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -62,6 +62,26 @@ LOADER_ARGUMENTS = {
     "order": "shuffle=True, or sampler=",
     "os_cache": 'cache="encoded" keeps encoded files in memory, "decoded" keeps pixels',
     "pipelines": "transforms=, for the images",
+}
+
+#: Attributes of DataLoader and of tensors that a Loader lacks. Lightning would rebuild a loader that has a `dataset`.
+LOADER_ATTRIBUTES = {
+    **dict.fromkeys(
+        ("to", "cuda", "cpu"), "batches are made on Loader(device=...); batch.to(device) moves a batch's labels too"
+    ),
+    "collate_fn": "Loader(collate_fn=...) merges labels",
+    "dataset": "loader.source has the samples, and len(loader.source) their number",
+    "drop_last": "see loader.last_batch",
+    "generator": "see loader.seed",
+    "imgs": "see loader.source.paths and loader.source.labels",
+    "num_workers": "see loader.threads",
+    "persistent_workers": "threads live as long as the Loader",
+    "pin_memory": "images are on loader.device",
+    "prefetch_factor": "see loader.prefetch, in batches",
+    "samples": "see loader.source.paths and loader.source.labels",
+    "targets": "loader.source.label(i) gives each label, where the source stores labels",
+    "timeout": "see loader.timeout_seconds",
+    "worker_init_fn": "there are no worker processes",
 }
 
 

@@ -46,7 +46,8 @@ class Coco(ReprMixin):
     `Loader(..., apply_exif=False)`.
 
     Args:
-        images: directory that contains all images, or a URL as in `Files`.
+        images: directory that contains all images, or a URL as in `Files`. None: where the first image is found, of
+            the file's folder, "images" in it, and "../train2017" for a file whose name ends in "_train2017.json".
         annotations: the JSON file.
         masks: decode segmentations (polygons and both kinds of RLE), as pycocotools does.
         contiguous: make labels 0, 1, ... instead of category ids.
@@ -70,7 +71,7 @@ class Coco(ReprMixin):
 
     def __init__(
         self,
-        images: str | os.PathLike[str],
+        images: str | os.PathLike[str] | None,
         annotations: str | os.PathLike[str],
         *,
         masks: bool = False,
@@ -79,7 +80,7 @@ class Coco(ReprMixin):
         keep_empty: bool = True,
         allow_outside: bool = False,
     ) -> None:
-        self.images, self.masks, self.contiguous = os.fspath(images), masks, contiguous
+        self.masks, self.contiguous = masks, contiguous
         path = os.fspath(annotations)
         data = _read_json(path)
         try:
@@ -90,11 +91,17 @@ class Coco(ReprMixin):
             raise LoaderError(f"{path!r} is no COCO instances file: {type(error).__name__}: {error}") from error
         if len(self) == 0:
             raise LoaderError(f"{path!r} has no images" + ("" if keep_empty else " with instances"))
+        self.images = _find_images(path, self._names[0]) if images is None else os.fspath(images)
         resolve = PathResolver(path, self.images, allow_outside=allow_outside)
         urls = [path for path in map(resolve, self._names) if _urls.is_url(path)]
         self._has_urls = bool(urls)
         if urls:
             _urls.check(urls)
+
+    @classmethod
+    def from_file(cls, annotations: str | os.PathLike[str]) -> Coco:
+        """The file alone, with the images where COCO's layout has them."""
+        return cls(None, annotations)
 
     def _store(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool) -> None:
         image_index = {image["id"]: i for i, image in enumerate(images)}
@@ -216,6 +223,23 @@ class Coco(ReprMixin):
 
     def _image_of(self, annotation: int) -> int:
         return int(np.searchsorted(self._begin, annotation, side="right")) - 1
+
+
+def _find_images(annotations: str, name: str) -> str:
+    """The folder that holds an image, of those where annotation files usually have their images."""
+    folder, file = os.path.split(annotations)
+    if _urls.is_url(name):
+        return folder
+    split = os.path.splitext(file)[0].rpartition("_")[2]
+    candidates = [folder, os.path.join(folder, "images"), os.path.join(folder, os.pardir, split)]
+    for candidate in candidates:
+        if os.path.isfile(os.path.join(candidate, name)):
+            return candidate
+    shown = ", ".join(repr(candidate or "./") for candidate in candidates)
+    raise LoaderError(
+        f"{annotations!r} names the image {name!r:.200}, which is in none of {shown}: name the folder, "
+        f"cuaug.sources.Coco(images, {annotations!r})"
+    )
 
 
 def _read_json(path: str) -> dict[str, Any]:

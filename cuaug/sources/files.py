@@ -1,8 +1,10 @@
-"""Image files: a list of paths, (path, label) pairs, or a directory with one folder per class."""
+"""Image files: a list of paths, (path, label) pairs, a pattern, or a directory with or without class folders."""
 
 from __future__ import annotations
 
 import errno
+import glob
+import logging
 import os
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
@@ -15,7 +17,9 @@ from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, re
 from cuaug.sources._labels import to_label_sequence
 from cuaug.sources._repr import ReprMixin
 
-__all__ = ["EXTENSIONS", "Files", "images_below", "split_pairs"]
+__all__ = ["EXTENSIONS", "Files", "images_below", "is_pattern", "split_pairs"]
+
+log = logging.getLogger("cuaug")
 
 #: File extensions of images in a directory.
 EXTENSIONS = (
@@ -80,6 +84,10 @@ class Files(ReprMixin):
     def from_directory(cls, root: str | os.PathLike[str]) -> Files:
         """Finds every image below root/<class>/, at any depth, in sorted order.
 
+        A directory that holds images and no folders gives these, unlabelled: a file's label is its index, as in a list
+        of paths. The log names files that are left out: those beside class folders, and those beside images that are
+        no images.
+
         Links and hidden folders are followed, as in torchvision's ImageFolder. Sample numbers may differ from
         ImageFolder's: ImageFolder lists a folder's files before its subfolders (c/a.jpg, c/b.jpg, c/a/x.jpg; here
         c/a.jpg, c/a/x.jpg, c/b.jpg) and knows fewer extensions than `EXTENSIONS`. To keep ImageFolder's numbers, load
@@ -90,16 +98,24 @@ class Files(ReprMixin):
         """
         root = os.fspath(root)
         if not os.path.isdir(root):
-            raise LoaderError(f"{root!r} is not a directory: give one with a folder per class, or a list of paths")
+            raise LoaderError(
+                f"{root!r} is not a directory: give one with a folder per class or with images, a list of paths, or a "
+                "pattern such as 'photos/*.jpg'"
+            )
         folders, files, ancestors = _list_folder(root, frozenset())
         classes = sorted(map(os.path.basename, folders))
-        if not classes:
+        images = sorted(file for file in files if file.lower().endswith(EXTENSIONS))
+        if not classes and not images:
             shards = {os.path.splitext(file)[1] for file in files} & {".tar", ".tfrecord"}
             hints = [f"give its shards as {os.path.join(root, '*' + ending)!r}" for ending in sorted(shards)]
             raise LoaderError(
-                f"{root!r} has no folders: it should hold one folder of images per class; "
-                + "; ".join(hints or ["give images without classes as a list of paths"])
+                f"{root!r} has no folders and no {', '.join(EXTENSIONS)} file: it should hold one folder of images per "
+                + "; ".join(["class, or images", *hints])
             )
+        if not classes:
+            _log_ignored(root, "images", set(files) - set(images))
+            return cls(images)
+        _log_ignored(root, "class folders", files)
         paths: list[str] = []
         labels: list[int] = []
         for label, name in enumerate(classes):
@@ -109,6 +125,20 @@ class Files(ReprMixin):
             paths += images
             labels += [label] * len(images)
         return cls(paths, labels, classes)
+
+    @classmethod
+    def from_pattern(cls, pattern: str) -> Files:
+        """The files that match a shell pattern, sorted and unlabelled: a file's label is its index.
+
+        `**` stands for any number of folders. Folders are left out.
+
+        Raises:
+            LoaderError: no file matches.
+        """
+        paths = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+        if not paths:
+            raise LoaderError(f"no file matches {pattern!r}: a relative pattern starts at {os.getcwd()!r}")
+        return cls(paths)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -145,6 +175,18 @@ class Files(ReprMixin):
 
     def _fetch(self, url: str) -> bytes:
         return _urls.fetch(url, self.max_bytes)
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path has wildcards, and no file of that very name exists."""
+    return glob.has_magic(path) and not os.path.lexists(path)
+
+
+def _log_ignored(root: str, kind: str, files: Iterable[str]) -> None:
+    """Logs the files that are left out; hidden ones, such as .DS_Store, are not named."""
+    names = sorted(name for name in map(os.path.basename, files) if not name.startswith("."))
+    if names:
+        log.warning("%r: %d file(s) beside the %s are not loaded, the first %r", root, len(names), kind, names[0])
 
 
 def split_pairs(entries: Sequence[Any]) -> tuple[list[Any], list[Any] | None]:

@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from cuaug.errors import LoaderError
 from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datasets, wrapped_datasets
 from cuaug.sources._urls import is_url
+from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
-from cuaug.sources.files import Files, split_pairs
+from cuaug.sources.files import Files, is_pattern, split_pairs
 from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
@@ -44,6 +45,14 @@ _SOURCE_BY_EXTENSION = {
     (".lmdb", ".mdb"): Lmdb,
     (".h5", ".hdf5"): Hdf5,
     (".tfrecord", ".tfrecords"): TFRecord,
+    (".json",): Coco.from_file,
+}
+# Packed files that no source reads, and what to do with them.
+_UNPACK = {
+    (".tar.gz", ".tgz"): "gunzip it to a .tar: a compressed tar has no samples by index",
+    (".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst", ".tar.lz4"): "decompress it to a .tar, which has samples by "
+    "index",
+    (".zip", ".7z", ".rar"): "unpack it, and give the folder; or pack the images into .tar shards",
 }
 
 
@@ -53,10 +62,12 @@ def open_source(files: Loadable) -> Source:
     Args:
         files: one of
 
-            - a directory with one folder per class, local or at an http, https, s3 or gs URL
+            - a directory with one folder per class, local or at an http, https, s3 or gs URL; or a local one with
+              images, unlabelled
+            - a pattern, such as "photos/**/*.jpg", unlabelled
             - a file, by its extension: .txt or .lst (`ListFile`), .csv or .tsv (`Csv`), .tar (`TarShards`), .lmdb or a
-              directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`); a pattern or list of
-              shards works too
+              directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .json (`Coco`); a pattern
+              or list of shards works too
             - paths or URLs, (path or URL, label) pairs, or a mapping from paths or URLs to labels
             - a torch Dataset, or any object that is no sequence but has len() and items by index (`FromDataset`)
             - a source
@@ -88,6 +99,8 @@ def open_source(files: Loadable) -> Source:
         files = files.items()
     entries = files if isinstance(files, Sequence) else _to_list(files)
     first = next(iter(entries), None)
+    if isinstance(first, (str, os.PathLike)):
+        _refuse_packed(os.fspath(first))
     source = _source_by_extension(os.fspath(first)) if isinstance(first, (str, os.PathLike)) else None
     return source(entries) if source in (TarShards, TFRecord) else Files.from_entries(entries)
 
@@ -109,15 +122,19 @@ def _to_list(entries: Iterable[Any]) -> list[Any]:
 
 
 def _open_path(path: str) -> Source:
+    _refuse_packed(path)
     source = _source_by_extension(path)
     if is_url(path):
         if source is not None:
-            raise LoaderError(f"{path!r} is remote, but {source.__name__} reads local files: copy or mount it")
+            name = getattr(source, "__self__", source).__name__
+            raise LoaderError(f"{path!r} is remote, but {name} reads local files: copy or mount it")
         return Remote.from_folder(path)
     if os.path.isfile(os.path.join(path, "data.mdb")):
         return Lmdb(path)
     if source is not None and not (os.path.isdir(path) and source is not Lmdb):
         return source(path)
+    if is_pattern(path):
+        return Files.from_pattern(path)
     if os.path.isfile(path):
         extensions = ", ".join(extension for group in _SOURCE_BY_EXTENSION for extension in group)
         raise LoaderError(
@@ -125,6 +142,12 @@ def _open_path(path: str) -> Source:
             "paths, or the source that reads it, such as cuaug.sources.TFRecord(...)"
         )
     return Files.from_directory(path)
+
+
+def _refuse_packed(path: str) -> None:
+    for extensions, remedy in _UNPACK.items():
+        if path.lower().endswith(extensions) and not os.path.isdir(path):
+            raise LoaderError(f"files: {path!r} is packed, and no source reads it: {remedy}")
 
 
 def _source_by_extension(path: str) -> Any:

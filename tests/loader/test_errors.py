@@ -225,7 +225,7 @@ def test_folders_without_images_are_refused(tmp_path):
 
     refused("is not a directory")
     (tmp_path / "d").mkdir()
-    refused("has no folders.*a list of paths")
+    refused("has no folders and no .jpg, .* file: it should hold one folder of images per class, or images$")
     (tmp_path / "d" / "cat").mkdir()
     (tmp_path / "d" / "dog").mkdir()
     (tmp_path / "d" / "cat" / "1.png").write_bytes(png(0))

@@ -9,8 +9,8 @@ import re
 import pytest
 from torch.utils.data import DataLoader
 
-from cuaug import DecodeOptions, Loader
-from cuaug.migration_hints import LOADER_ARGUMENTS
+from cuaug import DecodeOptions, Loader, LoaderError, sources
+from cuaug.migration_hints import LOADER_ARGUMENTS, LOADER_ATTRIBUTES
 from tests.loader.pictures import Memory
 
 OWN = set(inspect.signature(Loader).parameters)
@@ -58,3 +58,36 @@ def test_a_subclass_has_its_own_arguments():
     with Subclass(Memory(4), num_workers=3) as loader:
         assert loader.threads == 3
     assert next(iter(inspect.signature(Loader).parameters)) == "files"
+
+
+@pytest.mark.parametrize("name", LOADER_ATTRIBUTES)
+def test_attributes_of_other_loaders_are_named(name):
+    with Loader(Memory(4)) as loader:
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}: {LOADER_ATTRIBUTES[name]}")):
+            getattr(loader, name)
+        assert not hasattr(loader, name)
+        for known in re.findall(r"loader\.(\w+)", LOADER_ATTRIBUTES[name]):
+            assert hasattr(loader, known)
+        with pytest.raises(AttributeError, match=r"^'Loader' object has no attribute 'unknown'$"):
+            loader.unknown  # noqa: B018
+
+
+def test_a_loader_around_or_inside_a_loader():
+    with Loader(Memory(4)) as loader:
+        with pytest.raises(TypeError, match="iterate over it, without a DataLoader"):
+            next(iter(DataLoader(loader)))  # type: ignore[arg-type]
+        with pytest.raises(LoaderError, match=r"^files is a Loader.*\.source"):
+            Loader(loader)
+    with pytest.raises(LoaderError, match=r"^files is a torch DataLoader; .* its \.dataset"):
+        Loader(DataLoader([1, 2]))  # type: ignore[arg-type]
+
+
+def test_a_batch_size_in_the_place_of_transforms():
+    with pytest.raises(LoaderError, match=r"^transforms must be transforms, not 64: write batch_size=64"):
+        Loader(Memory(4), 64)  # type: ignore[arg-type]
+
+
+def test_class_to_idx():
+    source = sources.Files(["a.png", "b.png"], [0, 1], ["ant", "bee"])
+    assert Loader(source).class_to_idx == {"ant": 0, "bee": 1}
+    assert Loader(["a.png", "b.png"]).class_to_idx is None

@@ -367,3 +367,35 @@ def test_max_bytes_limits_all_masks_of_an_image_together(tmp_path):
         source.label(2)
     source.max_bytes = 2 * H * W
     assert source.label(2)["masks"].shape == (2, H, W)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "image"),
+    [
+        ("coco.json", "1.png"),
+        ("coco.json", "deep/1.png"),
+        ("coco.json", "images/1.png"),
+        ("annotations/instances_val2017.json", "val2017/1.png"),
+    ],
+)
+def test_a_json_file_alone_finds_its_images(tmp_path, annotations, image):
+    for path in (tmp_path / annotations, tmp_path / image):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (W, H)).save(tmp_path / image)
+    name = image.removeprefix("images/").removeprefix("val2017/")
+    data = {
+        "images": [{"id": 1, "file_name": name, "height": H, "width": W}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    (tmp_path / annotations).write_text(json.dumps(data))
+    ((images, labels),) = Loader(tmp_path / annotations)
+    assert images.shape == (1, 3, H, W) and labels[0]["boxes"].tolist() == [[1, 2, 4, 6]]
+    (tmp_path / image).unlink()
+    with pytest.raises(
+        LoaderError, match=r"names the image '.*1\.png', which is in none of .*: name the folder, .*Coco\("
+    ):
+        Loader(tmp_path / annotations)
+    (tmp_path / annotations).write_text("{}")
+    with pytest.raises(LoaderError, match=r"is no COCO instances file: it has no 'images'"):
+        Loader(tmp_path / annotations)

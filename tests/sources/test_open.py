@@ -74,7 +74,7 @@ def test_lists_of_shards_and_folders_of_them(folder, ending, kind):
         assert type(source) is kind and len(source) == 12
     (folder / "shards").mkdir()
     names[0].rename(folder / "shards" / f"a.{ending}")
-    with pytest.raises(LoaderError, match=rf"has no folders.* give its shards as '.*/shards/\*\.{ending}'"):
+    with pytest.raises(LoaderError, match=rf"has no folders and no .* give its shards as '.*/shards/\*\.{ending}'"):
         open_source(folder / "shards")
 
 

@@ -1,0 +1,80 @@
+"""Images without class folders: a flat directory, a pattern; and files that are left out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from cuaug import Loader, LoaderError
+from cuaug.sources import Files, open_source
+from tests.loader.pictures import numbers_of, png
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(int(path.stem)) if path.suffix in (".png", ".PNG") else b"text")
+
+
+def loaded(files: object) -> tuple[list[int], list[int]]:
+    """(images' numbers, labels), in order."""
+    batches = list(Loader(files, batch_size=3))
+    return [n for batch in batches for n in numbers_of(batch.images)], torch.cat([b.labels for b in batches]).tolist()
+
+
+def test_a_directory_of_images_without_class_folders(tmp_path, caplog):
+    write(tmp_path, "10.png", "2.png", "7.PNG", "1.png", ".DS_Store")
+    source = open_source(tmp_path)
+    assert type(source) is Files and source.classes is None
+    assert [os.path.basename(path) for path in source.paths] == ["1.png", "10.png", "2.png", "7.PNG"]
+    assert loaded(tmp_path) == loaded(sorted(source.paths)) == ([1, 10, 2, 7], [0, 1, 2, 3])
+    assert not caplog.records
+
+
+def test_files_that_are_left_out_are_logged(tmp_path, caplog):
+    write(tmp_path, "flat/1.png", "flat/notes.txt", "tree/cat/1.png", "tree/2.png", "tree/a.csv", "tree/.hidden")
+    assert len(open_source(tmp_path / "flat")) == 1
+    assert len(open_source(tmp_path / "tree")) == 1
+    flat, tree = (record.getMessage() for record in caplog.records)
+    assert flat == f"{str(tmp_path / 'flat')!r}: 1 file(s) beside the images are not loaded, the first 'notes.txt'"
+    assert tree == f"{str(tmp_path / 'tree')!r}: 2 file(s) beside the class folders are not loaded, the first '2.png'"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers"),
+    [
+        ("*.png", [1, 2]),
+        ("?.png", [1, 2]),
+        ("[2-9].png", [2]),
+        ("**/*.png", [1, 2, 3, 4]),
+        ("a/*/*.png", [4]),
+        ("a/**", [3, 4]),
+    ],
+)
+def test_patterns(tmp_path, monkeypatch, pattern, numbers):
+    write(tmp_path, "1.png", "2.png", "a/3.png", "a/b/4.png")
+    assert loaded(tmp_path / pattern) == (numbers, list(range(len(numbers))))
+    monkeypatch.chdir(tmp_path)
+    assert loaded(pattern)[0] == numbers
+
+
+def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+    write(tmp_path, "a[1]/cat/1.png")
+    assert loaded(tmp_path / "a[1]") == ([1], [0])
+
+
+def test_a_pattern_without_files(tmp_path):
+    with pytest.raises(LoaderError, match=r"no file matches '.*\*\.png': a relative pattern starts at '/"):
+        Loader(tmp_path / "*.png")
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.TGZ", "a.tar.zst", "a.zip", "a.7z"])
+def test_packed_files_are_refused_with_a_remedy(tmp_path, name):
+    (tmp_path / name).touch()
+    for files in (tmp_path / name, [tmp_path / name], str(tmp_path / f"*{name[1:]}")):
+        with pytest.raises(LoaderError, match=r"^files: .* is packed, .*: (gunzip it to a \.tar|decompress|unpack) ?"):
+            Loader(files)
