@@ -52,8 +52,9 @@ class Loader:
 
     Args:
         files: a folder with one subfolder per class; a folder of images, a pattern ("photos/*.jpg") or paths, each
-            image labeled with its index; (path, label) pairs or {path: label}; a file, folder or Dataset that `cuaug.sources` reads; or an object with `__len__` and
-            `read(i) -> (data, label)`, where data is a path, encoded bytes or a uint8 array (H, W, 3).
+            image labeled with its index; (path, label) pairs or {path: label}; a file, folder or Dataset that
+            `cuaug.sources` reads; or an object with `__len__` and `read(i) -> (data, label)`, where data is a path,
+            encoded bytes or a uint8 array (H, W, 3).
         transforms: a chain of `cuaug.transforms`. Its images must have one size, or each view its own.
         batch_size: samples per batch on each rank.
         shuffle: True for a new random order each epoch.
