@@ -35,7 +35,7 @@ struct Grid {
     int rows, columns, height, width;
 };
 
-enum Filter { NEAREST, BILINEAR, BICUBIC };
+enum Filter { NEAREST, BILINEAR, BICUBIC, BOX, HAMMING, LANCZOS, NEAREST_EXACT };  // rows hold no NEAREST_EXACT
 enum Neighbourhood { NONE, SEPARABLE, STENCIL, MEDIAN, JPEG };
 enum Border { CONSTANT, EDGE, REFLECT, SYMMETRIC, WRAP };
 enum Measure { NOTHING, GRAY_SUM, RANGE, HISTOGRAM, CELL_HISTOGRAMS };
@@ -72,6 +72,11 @@ struct Sample {
     int frame;    // STENCIL: pixels nearer to the window's edge stay unchanged
     float level;  // JPEG: one uint8 level in the units of the image
 };
+
+// Half the width of a filter that antialiasing does not widen, in source pixels.
+DEVICE double support_of(int filter) {
+    return filter == BILINEAR || filter == HAMMING ? 1.0 : filter == BICUBIC ? 2.0 : filter == LANCZOS ? 3.0 : 0.5;
+}
 
 enum OpCode {
 #define OPERATION(code, ...) code,

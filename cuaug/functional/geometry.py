@@ -84,7 +84,7 @@ def resized_crop(
     Sampling stops at the window's edge.
     """
     window, (h, w) = _window(top, left, height, width), arguments.size("size", size)
-    filter, smooth = arguments.interpolation(interpolation), arguments.antialias(antialias)
+    filter, smooth = arguments.resize_filter(interpolation, antialias)
 
     def write(plan: Plan) -> None:
         plan.crop(*window)

@@ -36,7 +36,7 @@ from cuaug.plan import filters, operations, spatial
 from cuaug.plan.boxes_keypoints import BoxesKeypoints, mirror, scaling, shift, swap
 from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.displacement_field import DisplacementField
-from cuaug.plan.layout import Border, Filter, Layout, Type
+from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS, Border, Filter, Layout, Type
 from cuaug.plan.pass_table import Indices, PassTable
 from cuaug.plan.trace import Trace, Where, check_params
 
@@ -209,6 +209,8 @@ class Plan:
         where: Where = None,
     ) -> None:
         """Resamples to height x width pixels; images of that size stay as they are."""
+        if not antialias and filter in ANTIALIASED_FILTERS:
+            raise TransformError(f"antialias must be True for {filter.name}, which is defined with antialiasing alone")
         chosen, table = self._choose(where), self._table
         size = table.per_sample(chosen, height, width)
         old = size if self.points is None else table.sizes(chosen)
@@ -238,7 +240,7 @@ class Plan:
             matrix: (3, 3) or (N, 3, 3), from new points (x, y, 1) to old ones, in pixels. The centre of pixel (0, 0) is
                 (0.5, 0.5). The result is divided by its third coordinate, so a matrix's scale is free.
             height, width: size of the new image.
-            filter: sampled without antialiasing; use `resize` to shrink.
+            filter: NEAREST, BILINEAR or BICUBIC, without antialiasing; use `resize` to shrink.
             border: how to extend the image so far beyond its edges.
             fill: colour of `Border.CONSTANT`: a number or one per channel.
             field: (R, C, 2) or (N, R, C, 2), R and C at least 2: displacements (dy, dx) in pixels, added to new points
@@ -247,6 +249,8 @@ class Plan:
                 for all.
         """
         self.check_channels("fill", fill)
+        if filter not in WARP_FILTERS:
+            raise TransformError(f"filter of a warp must be NEAREST, BILINEAR or BICUBIC, not {filter.name}")
         chosen, table = self._choose(where), self._table
         size = table.per_sample(chosen, height, width)
         matrix = np.asarray(matrix, dtype=np.float64)
@@ -261,8 +265,8 @@ class Plan:
         self._move_points(chosen, lambda: matrices, field=displacement, inverse=True)
 
     def _clamp(self, filter: Filter) -> float:
-        """uint8 images clamp a cubic's overshoot; float images keep it, as in torchvision (-1)."""
-        return self.limit if filter == Filter.BICUBIC and not self.is_float else -1.0
+        """uint8 images clamp a filter's overshoot; float images keep it, as in torchvision (-1)."""
+        return self.limit if filter in (Filter.BICUBIC, Filter.LANCZOS) and not self.is_float else -1.0
 
     def _move_points(
         self,

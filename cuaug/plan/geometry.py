@@ -14,7 +14,7 @@ __all__ = ["first_window", "first_window_with_box", "move_boxes", "output_sizes"
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
-_RADIUS = np.array([0.5, 1.0, 2.0])  # of Filter.NEAREST, BILINEAR, BICUBIC, in pixels
+_RADIUS = np.array([0.5, 1.0, 2.0, 0.5, 1.0, 3.0, 0.5])  # by Filter, in pixels
 
 
 def regions(rows: NDArray[Any]) -> Indices:

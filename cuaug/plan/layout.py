@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.native import KERNEL_DIRECTORY
 
 __all__ = [
+    "ANTIALIASED_FILTERS",
     "AXIS",
     "GRID",
     "OP",
@@ -23,6 +24,7 @@ __all__ = [
     "RAW_OP",
     "RAW_SAMPLE",
     "SAMPLE",
+    "WARP_FILTERS",
     "Border",
     "Filter",
     "Layout",
@@ -36,9 +38,25 @@ __all__ = [
 
 
 class Filter(IntEnum):
+    """How pixels are resampled.
+
+    A warp takes NEAREST (the pixel that holds the point), BILINEAR or BICUBIC. A resize takes all: NEAREST the pixel
+    under the new pixel's first corner, as OpenCV; NEAREST_EXACT the pixel under its centre, as Pillow. BOX, HAMMING and
+    LANCZOS need antialiasing.
+    """
+
     NEAREST = 0
     BILINEAR = 1
     BICUBIC = 2
+    BOX = 3
+    HAMMING = 4
+    LANCZOS = 5
+    NEAREST_EXACT = 6
+
+
+#: Filters that a warp takes, and filters of a resize that need antialiasing.
+WARP_FILTERS = (Filter.NEAREST, Filter.BILINEAR, Filter.BICUBIC)
+ANTIALIASED_FILTERS = (Filter.BOX, Filter.HAMMING, Filter.LANCZOS)
 
 
 class Border(IntEnum):

@@ -9,20 +9,20 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import MAX_SIDE, Border, Filter
+from cuaug.plan.layout import ANTIALIASED_FILTERS
 
 __all__ = [
     "MAX_SIDE",
     "Interpolation",
     "InterpolationMode",
     "NamedEnum",
-    "antialias",
     "array",
     "border",
     "bounds",
@@ -30,7 +30,6 @@ __all__ = [
     "fill",
     "flag",
     "integer",
-    "interpolation",
     "number",
     "number_or_bounds",
     "numbers",
@@ -38,9 +37,11 @@ __all__ = [
     "padding",
     "positive",
     "probability",
+    "resize_filter",
     "size",
     "symmetric_bounds",
     "to_int",
+    "warp_filter",
     "xy",
 ]
 
@@ -56,15 +57,31 @@ class InterpolationMode(NamedEnum):
     """Interpolation modes of geometric transforms, with torchvision's names and values."""
 
     NEAREST = "nearest"
+    NEAREST_EXACT = "nearest-exact"
     BILINEAR = "bilinear"
     BICUBIC = "bicubic"
+    BOX = "box"
+    HAMMING = "hamming"
+    LANCZOS = "lanczos"
 
 
 #: Argument type of `interpolation`: torchvision's `InterpolationMode` is another Enum, Pillow uses numbers.
-Interpolation = str | int | Enum
+Interpolation = (
+    InterpolationMode
+    | Literal["nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+    | int
+    | Enum
+)
 
-_FILTERS = {"nearest": Filter.NEAREST, "bilinear": Filter.BILINEAR, "bicubic": Filter.BICUBIC}
-_PIL_FILTERS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_FILTERS = {mode.value: Filter[mode.name] for mode in InterpolationMode}
+_PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
+#: The filters of warps, which do not antialias. Their nearest is the pixel that holds the point.
+_WARP_FILTERS = {
+    "nearest": Filter.NEAREST,
+    "nearest-exact": Filter.NEAREST,
+    "bilinear": Filter.BILINEAR,
+    "bicubic": Filter.BICUBIC,
+}
 _BORDERS = {
     "constant": Border.CONSTANT,
     "edge": Border.EDGE,
@@ -74,11 +91,25 @@ _BORDERS = {
 }
 
 
-def interpolation(value: Interpolation) -> Filter:
-    """The filter of a name, an `InterpolationMode` (torchvision's too) or a Pillow number."""
+def resize_filter(interpolation: Interpolation, antialias: bool | None = True) -> tuple[Filter, bool]:
+    """The filter and the antialias flag of a resize; None, which older torchvision code passes, is True."""
+    antialias = True if antialias is None else flag("antialias", antialias)
+    filter = _FILTERS[_interpolation_name(interpolation, _FILTERS)]
+    if not antialias and filter in ANTIALIASED_FILTERS:
+        raise TransformError(f"antialias must be True with interpolation {filter.name.lower()!r}")
+    return filter, antialias
+
+
+def warp_filter(interpolation: Interpolation) -> Filter:
+    """The filter of a warp, which knows no antialiasing."""
+    return _WARP_FILTERS[_interpolation_name(interpolation, _WARP_FILTERS)]
+
+
+def _interpolation_name(value: Interpolation, allowed: Iterable[str]) -> str:
+    """The name of a name, an `InterpolationMode` (torchvision's too) or a Pillow number."""
     name = getattr(value, "value", value)
     name = _PIL_FILTERS.get(name) if isinstance(name, int) and not isinstance(name, bool) else name
-    return _FILTERS[one_of("interpolation", name if isinstance(name, str) else value, _FILTERS)]
+    return one_of("interpolation", name if isinstance(name, str) else value, allowed)
 
 
 def border(padding_mode: str) -> Border:
@@ -95,11 +126,6 @@ def flag(name: str, value: bool) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TransformError(f"{name} must be True or False, not {value!r}")
     return bool(value)
-
-
-def antialias(value: bool | None) -> bool:
-    """The flag; None, which older torchvision code passes, is True."""
-    return True if value is None else flag("antialias", value)
 
 
 def to_int(value: Any) -> int:

@@ -72,7 +72,7 @@ class PolicyTransform(Transform):
         self.interpolation = interpolation
         self.fill = fill
         self.warp_options: dict[str, Any] = {
-            "filter": arguments.interpolation(interpolation),
+            "filter": arguments.warp_filter(interpolation),
             "fill": arguments.fill("fill", fill),
         }
 

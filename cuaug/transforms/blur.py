@@ -170,7 +170,7 @@ class MotionBlur(RandomTransform):
         if not -1.0 <= self._directions[0] <= self._directions[1] <= 1.0:
             raise TransformError(f"direction must be within [-1, 1], not {direction!r}")
         self._border = arguments.border(padding_mode)
-        self._filter = arguments.interpolation(interpolation)
+        self._filter = arguments.warp_filter(interpolation)
         if self._filter == Filter.BICUBIC:
             raise TransformError("interpolation must be 'nearest' or 'bilinear' for MotionBlur, not 'bicubic'")
 
@@ -233,7 +233,9 @@ class Downscale(RandomTransform):
                 f"interpolation_pair must have the keys 'downscale' and 'upscale', not {interpolation_pair!r}"
             )
         self.interpolation_pair = dict(interpolation_pair)
-        self._filters = [arguments.interpolation(interpolation_pair[name]) for name in ("downscale", "upscale")]
+        self._filters = [
+            arguments.resize_filter(interpolation_pair[name], antialias=False)[0] for name in ("downscale", "upscale")
+        ]
         self.p = arguments.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Any, widths: Any) -> dict[str, Any]:

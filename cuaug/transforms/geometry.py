@@ -132,8 +132,7 @@ class RandomResizedCrop(Transform):
         self.ratio = arguments.bounds("ratio", ratio, low=1e-6)
         self._log_ratio = np.log(self.ratio).tolist()
         self.interpolation = interpolation
-        self.antialias = arguments.antialias(antialias)
-        self._filter = arguments.interpolation(interpolation)
+        self._filter, self.antialias = arguments.resize_filter(interpolation, antialias)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
         area = rng.uniform(self._TRIES, *self.scale)

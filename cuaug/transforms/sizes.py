@@ -24,8 +24,7 @@ class _Resize(Transform):
 
     def __init__(self, interpolation: arguments.Interpolation, antialias: bool | None) -> None:
         self.interpolation = interpolation
-        self.antialias = arguments.antialias(antialias)
-        self._filter = arguments.interpolation(interpolation)
+        self._filter, self.antialias = arguments.resize_filter(interpolation, antialias)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.resize(**params, filter=self._filter, antialias=self.antialias, where=where)
@@ -47,10 +46,12 @@ class Resize(_Resize):
     Args:
         size: (height, width) in pixels; or one number for the shorter side, with the longer side in proportion,
             rounded down; None: `max_size` alone decides.
-        interpolation: "nearest", "bilinear" or "bicubic".
+        interpolation: an `InterpolationMode` or its value: "nearest" (as OpenCV), "nearest-exact" (the pixel under the
+            new center, as Pillow), "bilinear", "bicubic", "box", "hamming" or "lanczos"; or Pillow's number.
         max_size: with a single number: upper bound of the longer side, with the shorter side in proportion. With None:
             length of the longer side.
-        antialias: widen the filter when shrinking, as Pillow does. None is True.
+        antialias: widen the filter when shrinking, as Pillow does. None is True. "box", "hamming" and "lanczos" need
+            it.
     """
 
     def __init__(

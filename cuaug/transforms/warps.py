@@ -34,7 +34,7 @@ class Warp(Transform):
         self.fill = fill
         self.padding_mode = padding_mode
         self.warp_options: dict[str, Any] = {
-            "filter": arguments.interpolation(interpolation),
+            "filter": arguments.warp_filter(interpolation),
             "border": arguments.border(padding_mode),
             "fill": arguments.fill("fill", fill),
         }
@@ -51,7 +51,7 @@ class RandomRotation(Warp):
 
     Args:
         degrees: a number d draws from [-d, d], (lower, upper) from that.
-        interpolation: "nearest", "bilinear" or "bicubic".
+        interpolation: "nearest" or "nearest-exact" (the pixel that holds the point), "bilinear" or "bicubic".
         expand: enlarge the result to show the whole rotated image, around its center whatever `center` is. Images of a
             batch then have different sizes.
         center: (x, y) in pixels from the upper left corner; None: the image's center.

@@ -39,10 +39,16 @@ DEVICE void fast_pow(float y, float* values) {
         store(values + p, load_vec(values + p) > zero ? fast_exp2(load_vec(exponents + p)) : of_zero);
 }
 
-// cos(2 pi x), x in [0, 1]: sin(2 pi h) at the point h in [-1/4, 1/4] with the same value.
+// sin(2 pi h), h in [-1/4, 1/4].
 template <class F>
-DEVICE F fast_cos_turns(F x) {
-    const F h = max(x - 0.5f, 0.5f - x) - 0.25f, t = h * h, square = t * t;
+DEVICE F fast_sin_quarter(F h) {
+    const F t = h * h, square = t * t;
     const F tail = (81.60847f - t * 76.72363f) + square * 40.84108f;
     return h * ((6.28318531f - t * 41.341766f) + square * tail);
+}
+
+// cos(2 pi x), x in [0, 1]: sin(2 pi h) at the point h with the same value.
+template <class F>
+DEVICE F fast_cos_turns(F x) {
+    return fast_sin_quarter(max(x - 0.5f, 0.5f - x) - 0.25f);
 }

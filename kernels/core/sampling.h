@@ -2,9 +2,10 @@
 //           them.
 // Threads:  one output row or column per thread.
 // Reference: Pillow's Resample.c (antialiasing), OpenCV's resize (without); Keys, "Cubic convolution interpolation for
-//           digital image processing", 1981.
+//           digital image processing", 1981; Turkowski, "Filters for common resampling tasks", 1990 (Lanczos).
 // Tests:    tests/properties/test_sampling.py against cv2.resize, Pillow and tests/references/sampling.py.
 #pragma once
+#include "core/fast_math.h"
 #include "core/pixel_block.h"
 
 // Keys' cubic kernel. a = -0.5 for antialiasing, as Pillow; -0.75 without, as OpenCV and PyTorch.
@@ -20,6 +21,35 @@ DEVICE float triangle(float x) {
     return x < 1.0f ? 1.0f - x : 0.0f;
 }
 
+// sin(pi t), t in [0, 1].
+DEVICE float sin_half_turns(float t) { return fast_sin_quarter(0.5f * min(t, 1.0f - t)); }
+
+// sinc(x) (0.54 + 0.46 cos(pi x)), as Pillow.
+DEVICE float hamming(float x) {
+    x = x < 0.0f ? -x : x;
+    if (x == 0.0f) return 1.0f;
+    return x < 1.0f ? sin_half_turns(x) / (3.14159265f * x) * (0.54f + 0.46f * fast_cos_turns(0.5f * x)) : 0.0f;
+}
+
+// sinc(x) sinc(x / 3). The fraction of x makes it 0 at whole pixels.
+DEVICE float lanczos(float x) {
+    x = x < 0.0f ? -x : x;
+    if (x == 0.0f) return 1.0f;
+    if (x >= 3.0f) return 0.0f;
+    const int whole = int(x);
+    const float sine = sin_half_turns(x - float(whole)), angle = 3.14159265f * x;
+    return (whole == 1 ? -sine : sine) * sin_half_turns(x / 3.0f) * 3.0f / (angle * angle);
+}
+
+// The weight of a source pixel x from the centre, in units of a filter that antialiasing has widened.
+DEVICE float antialias_weight(int filter, float x) {
+    if (filter == BILINEAR) return triangle(x);
+    if (filter == BICUBIC) return cubic(x, -0.5f);
+    if (filter == LANCZOS) return lanczos(x);
+    if (filter == HAMMING) return hamming(x);
+    return x > -0.5f && x <= 0.5f ? 1.0f : 0.0f;  // BOX
+}
+
 // The source span of one output index; count 0 means the fill colour.
 struct Span {
     int first, count;
@@ -28,7 +58,8 @@ struct Span {
 // Pillow's rule: the filter widens with the scale; weights outside the window are dropped and the others renormalised.
 DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* weights) {
     const double stretch = axis.scale > 1.0 ? axis.scale : 1.0;
-    const double support = (filter == BICUBIC ? 2.0 : 1.0) * stretch;
+    const double support = support_of(filter) * stretch;
+    if (filter == BOX) centre += 1e-9;  // a pixel between two boxes belongs to the first, however positions are rounded
     int first = max(axis.low, axis.origin + int(floor(centre - support + 0.5)));
     int end = min(axis.high, axis.origin + int(floor(centre + support + 0.5)));
     first = min(first, axis.high - 1);
@@ -36,7 +67,7 @@ DEVICE Span antialias_span(const Axis& axis, double centre, int filter, float* w
     float total = 0.0f;
     for (int k = 0; k < end - first; ++k) {
         const float x = float(((first - axis.origin) + k - centre + 0.5) / stretch);
-        weights[k] = filter == BICUBIC ? cubic(x, -0.5f) : triangle(x);
+        weights[k] = antialias_weight(filter, x);
         total += weights[k];
     }
     for (int k = 0; k < end - first; ++k) weights[k] = total == 0.0f ? float(k == 0) : weights[k] / total;

@@ -87,6 +87,10 @@ inline void resize(Axis& axis, int64 size) {
     show_whole(axis, size);
 }
 
+// The pixel under the new centre, for a row of NEAREST, which takes the pixel under the new pixel's first corner.
+// A centre between two pixels takes the second one, however the scale is rounded.
+inline void take_centre(Axis& axis) { axis.offset = (0.5 + 1e-9) * axis.scale; }
+
 // A later resize of the same kind: one interpolation by the product of the scales, in the same window.
 inline void compose_resize(Axis& axis, int64 size) {
     axis.offset += double(Range(axis).low) * axis.scale;
@@ -118,12 +122,9 @@ inline int64 warp(Axis& axis, int64 size) {
     return corner;
 }
 
-// Half the width of a filter that antialiasing does not widen, in source pixels.
-inline double radius(int filter) { return filter == NEAREST ? 0.5 : filter == BILINEAR ? 1.0 : 2.0; }
-
 // Maximum of source pixels per output pixel.
 inline int taps(const Axis& axis, const Sample& sample) {
-    const double plain = 2.0 * radius(sample.filter);
+    const double plain = 2.0 * support_of(sample.filter);
     if (!sample.antialias || sample.filter == NEAREST) return int(plain);
     return int(std::ceil(plain * (axis.scale > 1.0 ? axis.scale : 1.0)));
 }

@@ -152,6 +152,10 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
                     float clamp) {
     const PassTable& plan = chosen.plan;
     if (!are_sizes(chosen.n, height, width)) return UNFIT;
+    const bool is_exact = filter == NEAREST_EXACT;
+    if (is_exact) filter = NEAREST;
+    // These decide ties in one direction, so they do not commute with a flip.
+    const bool has_direction = filter == NEAREST || filter == BOX;
     const auto has_size = [&](int64 i) {
         return down(chosen.row(i)).out == height[i] && across(chosen.row(i)).out == width[i];
     };
@@ -159,9 +163,8 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
         const Sample& row = chosen.row(i);
         if (has_size(i)) return -1;
         if (plan.ops[chosen[i]] != NO_OPS) return 0;
-        // Nearest rounds down, so it does not commute with a flip.
-        if (!plan.is_resampled[chosen[i]]) return filter == NEAREST && is_mirrored(row) ? 1 : -1;
-        const bool same_kind = row.filter == filter && bool(row.antialias) == antialias && filter != NEAREST;
+        if (!plan.is_resampled[chosen[i]]) return has_direction && is_mirrored(row) ? 1 : -1;
+        const bool same_kind = row.filter == filter && bool(row.antialias) == antialias && !has_direction;
         return same_kind && !row.warped && !shows_padding(row) ? -1 : 1;
     });
     if (started == NEEDS_ROOM) return started;
@@ -176,6 +179,7 @@ inline int64 resize(const Selection& chosen, const int64* height, const int64* w
         }
         resize(down(row), height[i]);
         resize(across(row), width[i]);
+        if (is_exact) take_centre(row.y), take_centre(row.x);
         row.border_before = row.border_after;
         memcpy(row.fill_before, row.fill_after, sizeof row.fill_before);
         row.filter = filter, row.antialias = antialias, row.clamp = clamp;

@@ -24,14 +24,14 @@ from hypothesis import strategies as st
 from cuaug import transforms as T
 from cuaug._runtime.native import KERNEL_DIRECTORY
 from cuaug.devices import cuda
-from cuaug.plan import Border, Filter, Layout, Type, operations
+from cuaug.plan import Border, Layout, Type, operations
 from cuaug.sampling.rng import SampleRNG
 from tests.kernels.test_cuda_executor import run
 from tests.support import run_plans
 from tests.support.builds import copy_patched
 from tests.support.fake_cuda import replace_cuda
 from tests.support.run_plans import assert_same, plan_for
-from tests.support.strategies import chains, images, sizes, write
+from tests.support.strategies import RESIZES, chains, images, sizes, write
 
 pytest.importorskip("cupy")
 SOURCE = Path(__file__).parents[1] / "support" / "emulate_cuda.cpp"
@@ -163,7 +163,7 @@ def test_passes_of_the_entry_point_resample(emulated, data, dtype, layout, borde
     elif kind == "resized":
         plan.pad(*data.draw(widths), border=border, fill=40)
         size = data.draw(st.tuples(st.integers(1, 60), st.integers(1, 60)))
-        plan.resize(*size, filter=data.draw(st.sampled_from(list(Filter))), antialias=data.draw(st.booleans()))
+        plan.resize(*size, **data.draw(RESIZES))
     plan.rot90(data.draw(st.integers(0, 3)))
     plan.pad(*data.draw(widths), border=data.draw(st.sampled_from(list(Border))), fill=9)
     plan.append(operations.scale(1, [0.9, 1.3, 0.5], [7.0, -20.0, 3.0]))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import cv2
 import numpy as np
 import pytest
+import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from PIL import Image
@@ -14,7 +17,7 @@ from cuaug.plan import Border, Filter, Layout, Type
 from tests.references import sampling as reference
 from tests.support import tolerances
 from tests.support.run_plans import assert_close, assert_same, plan_for, run_one
-from tests.support.strategies import BORDERS, FILTERS, SMOOTH, boxes, images, sides, sizes, small_sides
+from tests.support.strategies import BORDERS, RESIZES, SMOOTH, boxes, images, sides, sizes, small_sides
 
 OPENCV = {Filter.NEAREST: cv2.INTER_NEAREST, Filter.BILINEAR: cv2.INTER_LINEAR, Filter.BICUBIC: cv2.INTER_CUBIC}
 OPENCV_BORDER = {
@@ -34,6 +37,11 @@ def resized(image, height, width, *, dtype=None, **how):
     return run_one(
         plan, image, dtype if dtype is not None else (Type.UINT8 if image.dtype == np.uint8 else Type.FLOAT32)
     )
+
+
+def named(how):
+    """The filter and antialias as the reference takes them."""
+    return how["filter"].name.lower(), how["antialias"]
 
 
 def levels(values):
@@ -89,13 +97,68 @@ def test_antialiased_bicubic_equals_pillow(image, height, width):
     assert_close(got, levels(want), tolerances.PILLOW_BICUBIC_LEVELS)
 
 
+def has_ties(old, new):
+    """Whether a source centre lies between two boxes, or a new centre between two source pixels, in exact numbers."""
+    boundaries = {Fraction(2 * k * old, new) for k in range(new + 1)}
+    return any(2 * k + 1 in boundaries for k in range(old)) or any(
+        (2 * r + 1) * old % (2 * new) == 0 for r in range(new)
+    )
+
+
+@given(images(), small_sides, sides)
+@example(WIDE, 4, 10)
+def test_nearest_exact_equals_pillow(image, height, width):
+    assume(not has_ties(image.shape[0], height) and not has_ties(image.shape[1], width))
+    want = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST))
+    assert_same(resized(image, height, width, filter=Filter.NEAREST_EXACT), want)
+
+
+@given(images(dtype=np.float32), small_sides, sides)
+def test_nearest_exact_equals_torch(image, height, width):
+    assume(not has_ties(image.shape[0], height) and not has_ties(image.shape[1], width))
+    planes = torch.from_numpy(image.transpose(2, 0, 1)[None].copy())
+    want = torch.nn.functional.interpolate(planes, (height, width), mode="nearest-exact")[0].numpy()
+    assert_same(resized(image, height, width, filter=Filter.NEAREST_EXACT), want.transpose(1, 2, 0))
+
+
+@given(images(), sides, small_sides, st.sampled_from([Filter.BOX, Filter.HAMMING, Filter.LANCZOS]))
+@example(WIDE, 4, 10, Filter.LANCZOS)
+@example(WIDE, 4, 137, Filter.HAMMING)
+def test_antialiased_filters_equal_pillow(image, height, width, filter):
+    """In mode F, as for bicubic."""
+    if filter == Filter.BOX:
+        assume(not has_ties(image.shape[0], height) and not has_ties(image.shape[1], width))
+    planes = [Image.fromarray(image[..., c].astype(np.float32)) for c in range(3)]
+    want = np.stack([np.asarray(p.resize((width, height), Image.Resampling[filter.name])) for p in planes], axis=2)
+    got = resized(image, height, width, filter=filter)
+    assert_close(got, levels(want), tolerances.PILLOW_BICUBIC_LEVELS)
+
+
+def test_a_box_takes_the_pixel_on_its_upper_end():
+    """Pillow's rule: of 5 pixels, the third lies between both boxes and counts for the first."""
+    image = np.tile(np.array([0, 0, 240, 80, 160], dtype=np.uint8)[:, None], (1, 1, 3))
+    want = np.asarray(Image.fromarray(image).resize((2, 1), Image.Resampling.BOX))
+    assert want[0, :, 0].tolist() == [80, 120]
+    assert_same(resized(image, 1, 2, filter=Filter.BOX), want)
+
+
+def test_flips_before_filters_with_a_direction_take_a_pass():
+    image = np.tile(np.arange(10, dtype=np.uint8)[:, None], (1, 1, 3))
+    for filter in (Filter.NEAREST, Filter.NEAREST_EXACT, Filter.BOX):
+        plan = plan_for(image)
+        plan.flip()
+        plan.resize(1, 4, filter=filter)
+        mirrored = np.ascontiguousarray(image[:, ::-1])
+        assert_same(run_one(plan, image, Type.UINT8), resized(mirrored, 1, 4, filter=filter))
+
+
 # --- against the reference -------------------------------------------------------------------------------------------
 
 
-@given(images(dtype=np.float32), small_sides, small_sides, FILTERS, st.booleans())
-def test_resize_equals_the_reference(image, height, width, filter, antialias):
-    got = resized(image, height, width, filter=filter, antialias=antialias)
-    assert_close(got, reference.resize(image, height, width, filter.name.lower(), antialias), tolerances.RESIZE)
+@given(images(dtype=np.float32), small_sides, small_sides, RESIZES)
+def test_resize_equals_the_reference(image, height, width, how):
+    got = resized(image, height, width, **how)
+    assert_close(got, reference.resize(image, height, width, *named(how)), tolerances.RESIZE)
 
 
 @given(images(), small_sides, small_sides, SMOOTH, st.booleans())
@@ -122,28 +185,23 @@ def test_bicubic_overshoot_saturates_at_once_in_uint8_only(image, height, width,
     assert_close(halves[1], 0.5 * want + 0.25, tolerances.RESIZE)
 
 
-@given(images(dtype=np.float32), st.data(), small_sides, small_sides, FILTERS, st.booleans())
-def test_resize_after_crop_stops_at_the_crops_edge(image, data, height, width, filter, antialias):
+@given(images(dtype=np.float32), st.data(), small_sides, small_sides, RESIZES)
+def test_resize_after_crop_stops_at_the_crops_edge(image, data, height, width, how):
     box = data.draw(boxes(*image.shape[:2]))
     plan = plan_for(image)
     plan.crop(*box)
-    plan.resize(height, width, filter=filter, antialias=antialias)
-    want = reference.resize(reference.crop(image, *box), height, width, filter.name.lower(), antialias)
+    plan.resize(height, width, **how)
+    want = reference.resize(reference.crop(image, *box), height, width, *named(how))
     assert_close(run_one(plan, image), want, tolerances.RESIZE)
 
 
-@given(images(dtype=np.float32), st.data(), small_sides, small_sides, FILTERS, st.booleans())
-def test_crop_after_resize_reads_past_the_crop(image, data, height, width, filter, antialias):
+@given(images(dtype=np.float32), st.data(), small_sides, small_sides, RESIZES)
+def test_crop_after_resize_reads_past_the_crop(image, data, height, width, how):
     box = data.draw(boxes(height, width))
     plan = plan_for(image)
-    plan.resize(height, width, filter=filter, antialias=antialias)
+    plan.resize(height, width, **how)
     plan.crop(*box)
-    assert_same(
-        run_one(plan, image),
-        resized(image, height, width, filter=filter, antialias=antialias)[
-            box[0] : box[0] + box[2], box[1] : box[1] + box[3]
-        ],
-    )
+    assert_same(run_one(plan, image), reference.crop(resized(image, height, width, **how), *box))
 
 
 @given(st.data(), st.booleans())
@@ -218,26 +276,26 @@ def test_padding_is_padded_and_cropped(image, sides, border, data):
 
 @given(
     images(sizes(2000) | st.tuples(few, few), dtype=np.float32),
-    margins, margins, st.data(), BORDERS, FILTERS, st.booleans(),
+    margins, margins, st.data(), BORDERS, RESIZES,
 )  # fmt: skip
-def test_resize_after_pad_sees_the_padding(image, before, after, data, border, filter, antialias):
+def test_resize_after_pad_sees_the_padding(image, before, after, data, border, how):
     plan = plan_for(image)
     plan.pad(before, after, after, before, border=border, fill=0.25)
     padded = reference.pad(image, before, after, after, before, border.name.lower(), 0.25)
     box = data.draw(boxes(*padded.shape[:2]))
     plan.crop(*box)
-    plan.resize(9, 14, filter=filter, antialias=antialias)
-    want = reference.resize(reference.crop(padded, *box), 9, 14, filter.name.lower(), antialias)
+    plan.resize(9, 14, **how)
+    want = reference.resize(reference.crop(padded, *box), 9, 14, *named(how))
     assert_close(run_one(plan, image, only_regions=True), want, tolerances.RESIZE)
 
 
-@given(images(sizes(2000)), margins, margins, BORDERS, FILTERS, st.sampled_from(Layout))
-def test_resizes_that_undo_each_other_leave_the_padding(image, before, after, border, filter, layout):
+@given(images(sizes(2000)), margins, margins, BORDERS, RESIZES, st.sampled_from(Layout))
+def test_resizes_that_undo_each_other_leave_the_padding(image, before, after, border, how, layout):
     height, width = image.shape[0] + before + after, image.shape[1] + before + after
     plan = plan_for(image)
     plan.pad(before, after, after, before, border=border, fill=(10, 20, 30))
-    plan.resize(2 * height, 2 * width, filter=filter)
-    plan.resize(height, width, filter=filter)
+    plan.resize(2 * height, 2 * width, **how)
+    plan.resize(height, width, **how)
     want = reference.pad(image, before, after, after, before, border.name.lower(), (10, 20, 30))
     got = run_one(plan, image, Type.UINT8, layout)  # packed uint8 takes the uint8 path, planes the common one
     assert_same(got if layout == Layout.HWC else got.transpose(1, 2, 0), want)
@@ -246,27 +304,27 @@ def test_resizes_that_undo_each_other_leave_the_padding(image, before, after, bo
 # --- identities ------------------------------------------------------------------------------------------------------
 
 
-@given(images(), st.booleans(), FILTERS, st.booleans())
-def test_identities(image, vertical, filter, antialias):
+@given(images(), st.booleans(), RESIZES)
+def test_identities(image, vertical, how):
     h, w = image.shape[:2]
     plan = plan_for(image)
     plan.flip(vertical=vertical)
     plan.flip(vertical=vertical)
     plan.crop(0, 0, h, w)
     plan.pad(0, 0, 0, 0)
-    plan.resize(h, w, filter=filter, antialias=antialias)
+    plan.resize(h, w, **how)
     assert plan.compile(Type.UINT8, Layout.HWC).launches == 1
     assert_same(run_one(plan_for(image), image, Type.UINT8), image)
     assert_same(run_one(plan, image, Type.UINT8), image)
 
 
-@given(images(), FILTERS, st.booleans(), st.booleans())
-def test_a_resized_axis_leaves_the_other_alone(image, filter, antialias, vertical):
+@given(images(), RESIZES, st.booleans())
+def test_a_resized_axis_leaves_the_other_alone(image, how, vertical):
     """An axis of unchanged length is copied: equal rows stay equal to the row of a one-row image."""
     row = np.ascontiguousarray(image[:1])
     tall = np.ascontiguousarray(np.repeat(row, 6, axis=0))
-    got = resized(tall, 6, 11, filter=filter, antialias=antialias)
-    one = resized(row, 1, 11, filter=filter, antialias=antialias)
+    got = resized(tall, 6, 11, **how)
+    one = resized(row, 1, 11, **how)
     assert_same(got, np.repeat(one, 6, axis=0))
 
 
@@ -283,23 +341,23 @@ def test_flip_of_resize_is_resize_of_flip(image, height, width, filter, antialia
     assert_close(run_one(last, image), apart, tolerances.FLIPPED_RESIZE)
 
 
-@given(images(), small_sides, small_sides, FILTERS, st.booleans())
-def test_a_constant_image_stays_constant(image, height, width, filter, antialias):
+@given(images(), small_sides, small_sides, RESIZES)
+def test_a_constant_image_stays_constant(image, height, width, how):
     flat = np.ascontiguousarray(np.broadcast_to(image[0, 0], image.shape))
-    got = resized(flat, height, width, filter=filter, antialias=antialias)
+    got = resized(flat, height, width, **how)
     assert_same(got, np.broadcast_to(image[0, 0], (height, width, 3)))
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-@given(st.data(), st.sampled_from([np.uint8, np.float32]), st.integers(1, 70), FILTERS, st.booleans())
-def test_rows_may_have_any_pitch(data, dtype, gap, filter, antialias):
+@given(st.data(), st.sampled_from([np.uint8, np.float32]), st.integers(1, 70), RESIZES)
+def test_rows_may_have_any_pitch(data, dtype, gap, how):
     image = data.draw(images(dtype=dtype))
     h, w, _ = image.shape
     memory = np.full((h, w + gap, 3), 200 if dtype == np.uint8 else np.nan, dtype=dtype)
     memory[:, :w] = image
-    how = {"height": 17, "width": 23, "filter": filter, "antialias": antialias, "dtype": Type.FLOAT32}
+    how = {"height": 17, "width": 23, **how, "dtype": Type.FLOAT32}
     assert_same(resized(memory[:, :w], **how), resized(image, **how))
 
 
@@ -309,5 +367,10 @@ def test_invalid_arguments_are_refused():
         plan.crop(0, 2, 5, 3)
     with pytest.raises(TransformError, match="0 or more"):
         plan.pad(0, -1, 0, 0)
+    for filter in (Filter.BOX, Filter.HAMMING, Filter.LANCZOS):
+        with pytest.raises(TransformError, match=f"antialias must be True for {filter.name}"):
+            plan.resize(3, 3, filter=filter, antialias=False)
+    with pytest.raises(TransformError, match="filter of a warp must be NEAREST, BILINEAR or BICUBIC, not LANCZOS"):
+        plan.warp(np.eye(3), 3, 3, filter=Filter.LANCZOS)
     with pytest.raises(TransformError, match="resize to 0 x 3: both sides are from 1"):
         plan.resize(0, 3)

@@ -21,11 +21,32 @@ def cubic(x: float, a: float) -> float:
     return 0.0
 
 
+def sinc(x: float) -> float:
+    return math.sin(math.pi * x) / (math.pi * x) if x else 1.0
+
+
+#: The weights of the antialiased filters.
+ANTIALIASED = {
+    "bilinear": triangle,
+    "bicubic": lambda x: cubic(x, -0.5),
+    "box": lambda x: float(-0.5 + 1e-9 < x <= 0.5 + 1e-9),
+    "hamming": lambda x: sinc(x) * (0.54 + 0.46 * math.cos(math.pi * x)) if abs(x) < 1 else 0.0,
+    "lanczos": lambda x: sinc(x) * sinc(x / 3) if abs(x) < 3 else 0.0,
+}
+
+
 def nearest_matrix(old: int, new: int) -> np.ndarray:
     """Output i is input floor(i * old / new), with OpenCV's rounding of the quotient."""
     matrix = np.zeros((new, old))
     for i in range(new):
         matrix[i, min(math.floor(i * (1.0 / (new / old))), old - 1)] = 1
+    return matrix
+
+
+def nearest_exact_matrix(old: int, new: int) -> np.ndarray:
+    """Output i is the input under its centre; between two inputs, the second."""
+    matrix = np.zeros((new, old))
+    matrix[np.arange(new), (2 * np.arange(new) + 1) * old // (2 * new)] = 1
     return matrix
 
 
@@ -50,18 +71,19 @@ def antialias_matrix(old: int, new: int, filter: str) -> np.ndarray:
     for i in range(new):
         centre = (i + 0.5) * old / new
         for k in range(old):
-            x = (k + 0.5 - centre) / stretch
-            matrix[i, k] = triangle(x) if filter == "bilinear" else cubic(x, -0.5)
+            matrix[i, k] = ANTIALIASED[filter]((k + 0.5 - centre) / stretch)
         matrix[i] /= matrix[i].sum()
     return matrix
 
 
 def resize(image: np.ndarray, height: int, width: int, filter: str, antialias: bool) -> np.ndarray:
-    """filter: "nearest", "bilinear" or "bicubic"."""
+    """filter: the name of a `Filter`, in lower case."""
 
     def matrix(old: int, new: int) -> np.ndarray:
         if filter == "nearest":
             return nearest_matrix(old, new)
+        if filter == "nearest_exact":
+            return nearest_exact_matrix(old, new)
         return antialias_matrix(old, new, filter) if antialias else interpolation_matrix(old, new, filter)
 
     down, across = matrix(image.shape[0], height), matrix(image.shape[1], width)

@@ -9,8 +9,15 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cuaug.plan import Border, Filter, Plan, operations
+from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS
 
-FILTERS = st.sampled_from(list(Filter))
+#: Filters that warps take.
+FILTERS = st.sampled_from(WARP_FILTERS)
+#: Keyword arguments of `Plan.resize`.
+RESIZES = st.sampled_from(
+    [{"filter": filter, "antialias": True} for filter in Filter]
+    + [{"filter": filter, "antialias": False} for filter in Filter if filter not in ANTIALIASED_FILTERS]
+)
 SMOOTH = st.sampled_from([Filter.BILINEAR, Filter.BICUBIC])
 BORDERS = st.sampled_from(list(Border))
 
@@ -130,7 +137,7 @@ def steps(draw, name: str, h: int, w: int) -> tuple[Step, int, int]:
         return Step(name, {"matrix": matrix, "height": height, "width": width, **options}), height, width
     if name == "resize":
         height, width = draw(small_sides), draw(small_sides)
-        options = {"filter": draw(FILTERS), "antialias": draw(st.booleans())}
+        options = draw(RESIZES)
         return Step(name, {"height": height, "width": width, **options}), height, width
     if name in ("brightness", "contrast", "saturation"):
         return Step(name, {"factor": draw(st.floats(0, 2))}), h, w

@@ -31,7 +31,7 @@ from tests.tools.differences import DIFFERENCES, Difference
 from tests.tools.peer_outputs import (
     PIL,
     DecodedImage,
-    bicubic_by_channels,
+    by_channels,
     by_pillow,
     clahe,
     corners,
@@ -91,13 +91,17 @@ class Entry:
 FUNCTIONS = (
     Entry("F.resize(image, (70, 96))", "Pillow", by_pillow(Image.Image.resize, (96, 70), PIL.BILINEAR),
           "PILLOW_BILINEAR_LEVELS"),
-    Entry('F.resize(image, (70, 96), "bicubic")', "Pillow, mode F", bicubic_by_channels, "PILLOW_BICUBIC_LEVELS"),
+    *(Entry(f'F.resize(image, (70, 96), "{mode.name.lower()}")', "Pillow, mode F", by_channels(mode),
+            "PILLOW_BICUBIC_LEVELS")
+      for mode in (PIL.BICUBIC, PIL.HAMMING, PIL.LANCZOS)),
     Entry("F.resize(image, (70, 96))", "torch interpolate", interpolated("bilinear", 70, 96), "RESIZE", True),
     Entry('F.resize(image, (70, 96), "bicubic")', "torch interpolate", interpolated("bicubic", 70, 96), "RESIZE", True),
     Entry("F.resize(image, (270, 296), antialias=False)", "OpenCV", lambda image: cv2.resize(image, (296, 270)),
           "OPENCV_RESIZE_LEVELS"),
     Entry('F.resize(image, (70, 96), "nearest")', "OpenCV",
           lambda image: cv2.resize(image, (96, 70), interpolation=cv2.INTER_NEAREST), "EXACT"),
+    Entry('F.resize(image, (72, 96), "nearest-exact")', "Pillow",
+          by_pillow(Image.Image.resize, (96, 72), PIL.NEAREST), "EXACT"),
     Entry("F.crop(image, 9, 20, 64, 90)", "NumPy", lambda image: image[9:73, 20:110], "EXACT"),
     Entry("F.resized_crop(image, 9, 20, 64, 90, (48, 48))", "Pillow",
           lambda image: by_pillow(Image.Image.resize, (48, 48), PIL.BILINEAR)(image[9:73, 20:110]),
@@ -289,7 +293,9 @@ Other differences:
 | `Solarize` of a policy, threshold at a whole level | inverts that level | may not: its threshold may be 1e-5 higher |
 | `RandomRotation(expand=True)` | rotates about the image center | rotates about `center`, which may cut the image |
 | `functional.crop` | the window must lie in the image | pads with 0 |
-| "nearest" resizing | OpenCV's pixels | tensors: float32 scale (below); PIL: the pixel under the new center |
+| "nearest" resizing | OpenCV's pixels | tensors: float32 scale (below); PIL: "nearest-exact" |
+| "nearest-exact", where a center lies between two pixels | the second pixel | either, by rounding |
+| "box", "hamming" of tensors | as of PIL images | refuses |
 | `ElasticTransform` | other noise, same deviation and correlation; `sigma` from 1 | `sigma` above 0 |
 | `RandomErasing` in images of a few pixels | draws again if a rectangle is empty | erases nothing |
 | `RandomErasing(value="random")` of uint8 | noise around mid-gray | a standard normal, cast to uint8 |

@@ -64,6 +64,10 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.Resize((11, 13), T.InterpolationMode.BICUBIC, antialias=False), resize("bicubic", False)),
         (T.Resize((11, 13), antialias=False), resize("bilinear", False)),
         (T.Resize((11, 43), interpolation=0), resize("nearest")),
+        (T.Resize((11, 43), T.InterpolationMode.NEAREST_EXACT), resize("nearest_exact")),
+        (T.Resize((11, 43), "lanczos"), resize("lanczos")),
+        (T.Resize((17, 9), 5), resize("hamming")),
+        (T.Resize((40, 9), T.InterpolationMode.BOX), resize("box")),
     ],
     "CenterCrop": [
         (T.CenterCrop(10), center_crop(10, 10)),
@@ -88,6 +92,7 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.RandomResizedCrop(16), resized_crop(16, 16)),
         (T.RandomResizedCrop((9, 21), (0.3, 0.5), (1, 1), "bicubic"), resized_crop(9, 21, "bicubic")),
         (T.RandomResizedCrop(11, ratio=(4, 9), antialias=False), resized_crop(11, 11, antialias=False)),
+        (T.RandomResizedCrop((9, 21), interpolation=1), resized_crop(9, 21, "lanczos")),
     ],
     "RandomHorizontalFlip": [(T.RandomHorizontalFlip(), mirrored(False)), (T.RandomHorizontalFlip(1), mirrored(False))],
     "RandomVerticalFlip": [(T.RandomVerticalFlip(), mirrored(True)), (T.RandomVerticalFlip(p=0), mirrored(True))],

@@ -256,7 +256,7 @@ def by_functional(image: np.ndarray, name: str, magnitude: float, interpolation:
 
     def sheared(across: float, down: float) -> np.ndarray:
         """F.affine takes an angle, whose tangent may differ from the magnitude in the last bit."""
-        matrix, filter = [[1.0, across, 0.0], [down, 1.0, 0.0], [0.0, 0.0, 1.0]], arguments.interpolation(interpolation)
+        matrix, filter = [[1.0, across, 0.0], [down, 1.0, 0.0], [0.0, 0.0, 1.0]], arguments.warp_filter(interpolation)
         return apply(image, lambda plan: plan.warp(matrix, *plan.sizes, filter=filter, fill=fill))
 
     return {

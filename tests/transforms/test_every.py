@@ -258,9 +258,13 @@ def test_where_selects_samples(transform):
         (lambda: T.Resize((1, 2, 3)), r"not \(1, 2, 3\)"),
         (lambda: T.Resize((4, 4), max_size=9), r"max_size \(9\) needs a single size"),
         (lambda: T.Resize(9, max_size=9), "max_size"),
-        (lambda: T.Resize(9, "lanczos"),
-         "interpolation must be one of 'nearest', 'bilinear', 'bicubic', not 'lanczos'"),
-        (lambda: T.Resize(9, 1), "interpolation must be one of .*, not 1"),
+        (lambda: T.Resize(9, "linear"),
+         "interpolation must be one of 'nearest', 'nearest-exact', .* 'lanczos', not 'linear'"),
+        (lambda: T.Resize(9, 6), "interpolation must be one of .*, not 6"),
+        *[(lambda v=v: T.Resize(9, v, antialias=False), f"antialias must be True with interpolation '{v}'")
+          for v in ("box", "hamming", "lanczos")],
+        *[(lambda v=v: T.RandomRotation(9, v), "interpolation must be one of 'nearest', .* 'bicubic', not")
+          for v in ("box", 5, T.InterpolationMode.LANCZOS)],
         (lambda: T.Resize(9, None), "interpolation must be one of .*, not None"),
         (lambda: T.CenterCrop((3, 0)), r"not \(3, 0\)"),
         (lambda: T.Pad(-1), "padding .* not -1"),
