@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.batch import Batch
-from cuaug.errors import DecodeError, LoaderError, without_frames
+from cuaug.errors import DecodeError, LoaderError, TransformError, without_frames
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig, samples_per_read
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import Item
@@ -33,6 +33,7 @@ from cuaug.pipeline.samples import Images, Samples
 from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
+from cuaug.targets import TargetNameError
 from cuaug.transforms.execute import typed_segment
 
 __all__ = ["Job"]
@@ -264,7 +265,8 @@ class Job:
             try:
                 planned = self._plan_samples(positions)
             except UnfitSamplesError as error:
-                if self._on_error == "raise":
+                # `on_error` is for damaged samples: a name that nothing explains would drop sample after sample.
+                if self._on_error == "raise" or error.applies_to_all:
                     raise
                 for i, cause in error.causes.items():
                     self.add_error(int(positions[i]), DecodeError(str(cause)))
@@ -318,6 +320,10 @@ class Job:
                         self._samples.labels[k] = moved(i)
                     except MemoryError as error:
                         self.add_error(k, DecodeError(f"not enough memory for its targets: {error}"))
+                    except TargetNameError as error:
+                        raise TransformError(f"{self._name_at(k)}: {error}") from None
+                    except TransformError as error:
+                        self.add_error(k, DecodeError(str(error)))
 
         self._submit_tasks(len(positions), move, then)
 

@@ -14,7 +14,7 @@ from cuaug.errors import TransformError
 from cuaug.limits import DEFAULT_MAX_PIXELS
 from cuaug.plan import CompiledPlan, Layout, Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
-from cuaug.targets import Targets
+from cuaug.targets import TargetNameError, Targets
 from cuaug.transforms import Compose
 
 __all__ = ["Planned", "UnfitSamplesError", "plan_samples", "size_mismatch"]
@@ -25,10 +25,14 @@ class UnfitSamplesError(TransformError):
 
     Attributes:
         causes: by row of the plan. If the samples only together need too much memory, it has the largest one.
+        applies_to_all: whether the chain's settings are at fault, and not single samples.
     """
 
     def __init__(self, causes: dict[int, Exception], name: Callable[[int], str]) -> None:
         self.causes = causes
+        self.applies_to_all = any(isinstance(cause, TargetNameError) for cause in causes.values())
+        if self.applies_to_all:
+            causes = {row: cause for row, cause in causes.items() if isinstance(cause, TargetNameError)}
         row, cause = next(iter(causes.items()))
         super().__init__(f"{name(row)}: {cause}")
 

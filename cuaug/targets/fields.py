@@ -40,6 +40,7 @@ class UserArray:
 
     def __init__(self, value: Any) -> None:
         self._value = value
+        self.is_list = isinstance(value, (list, tuple))
         if isinstance(value, torch.Tensor):
             plain = value.detach().as_subclass(torch.Tensor).cpu()
             self.array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
@@ -74,12 +75,14 @@ class Field:
         name: the target's path in the label, for errors.
         array: the user's value as a NumPy array.
         count: number of instances, the length of the first axis; None: the target has no instances.
+        is_typed: whether the value is a tv_tensor, whose type says what it is.
     """
 
     count: int | None = None
 
     def __init__(self, value: Any, name: str, expected: str) -> None:
         self.name, self._expected = name, expected
+        self.is_typed = tv_tensor_kind(type(value)) is not None
         try:
             self._user_array = UserArray(value)
         except (TypeError, ValueError) as error:
@@ -98,11 +101,20 @@ class Field:
         if not is_valid:
             raise self._error(f"of shape {self.array.shape}")
 
-    @property
-    def _float_dtype(self) -> np.dtype[Any]:
-        """The dtype of moved coordinates; integers become float32."""
+    def _to_own_dtype(self, coordinates: Array) -> Array:
+        """Moved coordinates in the dtype of the user's value; integers are rounded to nearest, lists stay floats."""
         dtype = self.array.dtype
-        return dtype if dtype.kind == "f" else np.dtype(np.float32)
+        if dtype.kind == "f":
+            return coordinates.astype(dtype)
+        if self._user_array.is_list:
+            return coordinates.astype(np.float32)
+        rounded = np.rint(coordinates)
+        if rounded.size and dtype.kind in "iu":
+            range_of = np.iinfo(dtype)
+            if rounded.min() < range_of.min or rounded.max() > range_of.max:
+                outside = rounded.min() if rounded.min() < range_of.min else rounded.max()
+                raise self._error(f"of dtype {dtype}, which cannot hold the moved coordinate {outside:.0f}")
+        return rounded.astype(dtype)
 
 
 class Boxes(Field):
@@ -140,7 +152,7 @@ class Boxes(Field):
             keep: (K,) bool, the boxes to keep; None: all.
             size: (height, width) of the new image.
         """
-        return self._user_array.like((boxes if keep is None else boxes[keep]).astype(self._float_dtype), size)
+        return self._user_array.like(self._to_own_dtype(boxes if keep is None else boxes[keep]), size)
 
     def rebuild_from_corners(self, corners: Array, keep: Array | None, size: Size, format: str) -> Any:
         """As `rebuild`, from (K, 4) xyxy, written in `format`."""
@@ -227,14 +239,14 @@ class Keypoints(Field):
             keep: (K,) bool, the instances to keep; None: all.
             size: (height, width) of the new image.
         """
-        points = self.array.reshape(-1, self.array.shape[-1]).astype(self._float_dtype)
+        points = self.array.reshape(-1, self.array.shape[-1]).astype(np.float64)
         if points.shape[1] == 3:
             is_shown = visible & self._is_labelled
             points[:, :2] = np.where(is_shown[:, None], places, 0.0)
             points[:, 2] *= is_shown
         else:
             points[:, :2] = np.nan_to_num(places)
-        result: Array = points.reshape(self.array.shape)
+        result: Array = self._to_own_dtype(points.reshape(self.array.shape))
         return self._user_array.like(result if self.count is None or keep is None else result[keep], size)
 
 
@@ -251,7 +263,7 @@ class Masks(Field):
         planes: (M, H, W) uint8: the bytes of each mask that are in use.
     """
 
-    def __init__(self, value: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: int | None) -> None:
+    def __init__(self, value: Any, name: str, size: Size, *, dims: tuple[int, ...], fill: float | None) -> None:
         shapes = " or ".join({2: "(H, W)", 3: "(K, H, W)"}[dim] for dim in dims)
         super().__init__(value, name, f"{shapes} numbers, of its image's H x W, {size[0]} x {size[1]}")
         if 3 in dims:
@@ -262,11 +274,11 @@ class Masks(Field):
         fill = 0 if fill is None else fill
         dtype = array.dtype.newbyteorder("<")
         self._fill = np.asarray(fill).astype(dtype)
-        if self._fill != fill:
+        if dtype.kind != "f" and self._fill != fill:
             raise TransformError(f"{name} has dtype {array.dtype}, which cannot hold mask_fill={fill}")
         self._used_bytes = dtype.itemsize
         if dtype.kind in "iu" and array.size and array.min() >= 0 and fill >= 0:
-            self._used_bytes = max(1, (int(max(array.max(), fill)).bit_length() + 7) // 8)
+            self._used_bytes = max(1, (int(max(array.max(), self._fill)).bit_length() + 7) // 8)
         # The kernels fill with 0, so they move the difference from the fill.
         planes = np.ascontiguousarray(array, dtype=dtype).reshape(-1, *size, 1).view(np.uint8)[..., : self._used_bytes]
         self.planes = np.moveaxis(planes ^ self._fill_bytes, -1, 1).reshape(-1, *size)

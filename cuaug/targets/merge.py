@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, UserArray
-from cuaug.targets.parse import Group, has_rows
+from cuaug.targets.names import TargetFormat
+from cuaug.targets.parse import Group
 
 __all__ = ["ParsedTarget", "Placement", "any_along", "merge_mosaic", "merge_pasted"]
 
@@ -31,7 +32,7 @@ class ParsedTarget:
     Args:
         target: the dict.
         size: (height, width) of its image.
-        box_format, mask_fill: as for `Targets`.
+        format: how to read the targets.
 
     Attributes:
         fields: boxes, masks and keypoints by key.
@@ -42,11 +43,11 @@ class ParsedTarget:
         TransformError: the target is no dict, holds targets in inner dicts, or a target is not valid.
     """
 
-    def __init__(self, target: Any, size: Size, box_format: str, mask_fill: int) -> None:
+    def __init__(self, target: Any, size: Size, format: TargetFormat) -> None:
         if not isinstance(target, Mapping):
             raise TransformError(f"labels must be dicts of boxes, masks or keypoints, not {target!r:.100}")
         self._target = target
-        self._group = Group(target, size, box_format, mask_fill)
+        self._group = Group(target, size, format)
         if self._group.groups:
             raise TransformError(
                 f"boxes, masks and keypoints must be in the dict itself, not in its {[*self._group.groups]}"
@@ -80,7 +81,7 @@ class ParsedTarget:
             return False
         if key in self.fields:
             return self.fields[key].count is not None
-        return has_rows(key, self._target[key], self.count)
+        return self._group.has_rows(key, self._target[key], self.count)
 
     def rebuild(self, keep: Keep, rebuild_field: Callable[[Any, Field, Keep], Any]) -> dict[Any, Any]:
         """The dict with the instances `keep`, (K,), and with new fields.

@@ -7,7 +7,7 @@ import functools
 import itertools
 import numbers
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, tv_tensor_kind
-from cuaug.targets.foreign_names import foreign_name_error
+from cuaug.targets.names import (
+    TargetFormat,
+    TargetNameError,
+    ambiguous_rows,
+    is_instance_field,
+    is_instance_name,
+    row_count,
+    unknown_geometry,
+)
 
-__all__ = ["Group", "has_rows", "holds_targets", "moves_with_image", "type_may_be_image", "type_may_hold_targets"]
+__all__ = ["Group", "holds_targets", "moves_with_image", "type_may_be_image", "type_may_hold_targets"]
 
 Keep = NDArray[np.bool_] | None
 
 _NAMES = frozenset({"boxes", "masks", "mask", "keypoints"})
 _NOT_MAPPINGS = frozenset({np.ndarray, torch.Tensor, int, float, str, list, tuple})
-#: Keys of values that describe the image, whatever their length.
-_IMAGE_KEYS = frozenset(
-    {"image_id", "size", "orig_size", "canvas_size", "format", "path"}
-    | {"img_shape", "ori_shape", "orig_shape", "pad_shape", "scale_factor", "image_size", "original_size", "img_size"}
-)
 
 
 class Group:
@@ -38,10 +41,9 @@ class Group:
     Args:
         container: the dict or tuple.
         size: (height, width) of the image.
-        box_format: for boxes without a format.
-        mask_fill: value of class masks beyond the image.
+        format: how to read the targets.
+        labels: the values that the format's `labels_getter` returned.
         path: the keys that lead to the container.
-        is_named: whether the container lies in a dict.
 
     Attributes:
         fields: the targets, by key or position.
@@ -49,57 +51,58 @@ class Group:
         boxes: the only `Boxes` among the fields, or None.
 
     Raises:
-        TransformError: a target is not valid, lies in a list or has the name of another library; or an image has no
-            name.
+        TransformError: a target is not valid, or lies in a list.
+        TargetNameError: a value may describe geometry, but its name does not say so.
     """
 
     def __init__(
         self,
         container: Any,
         size: tuple[int, int],
-        box_format: str,
-        mask_fill: int,
+        format: TargetFormat,
+        labels: Sequence[Any] = (),
         path: tuple[str, ...] = (),
-        is_named: bool = False,
     ) -> None:
-        self._container = container
+        self._container, self._format, self._labels, self._path = container, format, labels, path
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
-        format = _container_format(container, box_format)
-        is_mapping = _is_mapping(container)
-        is_named |= is_mapping
+        box_format = _container_format(container, format.box_format)
         for key, value in _items(container):
-            name = ".".join([*path, str(key)]) if is_mapping else ".".join(path) or "the target"
-            field = _parse_field(container, key, value, name, size, format, mask_fill)
+            name = self._name(key)
+            if format.passes(key, name):
+                continue
+            field = _parse_field(container, key, value, name, size, format, box_format)
             if field is not None:
                 self.fields[key] = field
-            elif is_mapping and (error := foreign_name_error(container, key, value)) is not None:
-                raise TransformError(f"{name} {error}")
+            elif (error := unknown_geometry(key, value, size)) is not None:
+                raise TargetNameError(f"{name} {error}")
             elif isinstance(value, list):
-                if moves_with_image(value):
-                    raise TransformError(
-                        f"{name} is a list with boxes, masks or keypoints, but only dicts and tuples may hold them; a "
-                        "list holds the targets of a batch. Rename targets that stay in place"
+                if moves_with_image(value, size, format):
+                    raise TargetNameError(
+                        f"{name} is a list with boxes, masks, keypoints or images, but only dicts and tuples may hold "
+                        "them; a list holds the targets of a batch. If they stay in place, list the name of the list "
+                        "in Compose(..., pass_through=(name,))"
                     )
             elif isinstance(value, tuple) or _is_mapping(value):
-                inner_path = (*path, str(key)) if path or key != 0 else ()
-                group = Group(value, size, box_format, mask_fill, inner_path, is_named)
+                group = Group(value, size, format, labels, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
                     self.groups[key] = group
-            elif not is_named:
-                _refuse_image(value, size, name)
         boxes = [field for field in self.fields.values() if isinstance(field, Boxes)]
         if len(boxes) > 1:
             names = [field.name for field in boxes]
             raise TransformError(f"boxes must be one set in each dict or tuple, not {names}")
         self.boxes = boxes[0] if boxes else None
         if self.fields:
-            self._check_counts(path)
+            self._check_counts()
 
-    def _check_counts(self, path: tuple[str, ...]) -> None:
-        """Check that boxes, masks, keypoints and labels have the same number of instances.
+    def _name(self, key: Any) -> str:
+        """The path of a value, for settings and errors."""
+        return ".".join([*self._path, str(key)] if _is_mapping(self._container) else self._path) or "the target"
 
-        A tv_tensors.Mask under another name may have any number.
+    def _check_counts(self) -> None:
+        """Check that boxes, masks, keypoints, labels and declared fields have the same number of instances.
+
+        A mask under another name may have any number.
         """
         counts: dict[str, int] = {}
         has_instances = False
@@ -108,9 +111,11 @@ class Group:
                 counts[field.name] = field.count
                 has_instances |= isinstance(field, Boxes) or key == "masks"
         if has_instances and _is_mapping(self._container):
-            labels = _row_count(self._container.get("labels"))
-            if labels is not None:
-                counts[".".join([*path, "labels"])] = labels
+            for key, value in self._container.items():
+                if key == "labels" or self._format.is_declared_instance(key, self._name(key)):
+                    rows = row_count(value)
+                    if rows is not None and not self._format.passes(key, self._name(key)):
+                        counts[self._name(key)] = rows
         if len(set(counts.values())) > 1:
             first, count = next(iter(counts.items()))
             other = next(name for name in counts if counts[name] != count)
@@ -118,6 +123,19 @@ class Group:
             raise TransformError(
                 f"{first} has {count} instances and {other} has {counts[other]}: a target needs equal counts{hint}"
             )
+
+    def has_rows(self, key: Any, value: Any, count: int) -> bool:
+        """Whether a value has one row for each of `count` instances; see `names.is_instance_field`."""
+        return is_instance_field(key, value, self._name(key), count, self._format, self._labels)
+
+    def _has_instances(self, key: Any, field: Field, keep: NDArray[np.bool_]) -> bool:
+        """Whether a target has one row for each instance, (K,)."""
+        if field.count != len(keep):
+            return False
+        name = self._name(key)
+        if keep.all() or key in _NAMES or field.is_typed or is_instance_name(key, name, self._format):
+            return True
+        raise ambiguous_rows(key, name, len(keep))
 
     def all_fields(self) -> list[tuple[Field, Group]]:
         """All fields, also of inner groups, each with its group."""
@@ -137,10 +155,10 @@ class Group:
         keep = kept_instances(self)
         if keep is not None and not keep.all():
             for key, value in new.items():
-                if key not in self.fields and has_rows(key, value, len(keep)):
+                if key not in self.fields and self.has_rows(key, value, len(keep)):
                     new[key] = _select_rows(value, keep)
         for key, field in self.fields.items():
-            has_instances = keep is not None and field.count == len(keep)
+            has_instances = keep is not None and self._has_instances(key, field, keep)
             new[key] = rebuild_field(field, keep if has_instances else None)
         for key, group in self.groups.items():
             new[key] = group.rebuild(rebuild_field, kept_instances)
@@ -155,26 +173,41 @@ class Group:
 
 
 def _parse_field(
-    container: Any, key: Any, value: Any, name: str, size: tuple[int, int], format: str, mask_fill: int
+    container: Any, key: Any, value: Any, name: str, size: tuple[int, int], format: TargetFormat, box_format: str
 ) -> Field | None:
     """The target of a value in a dict or tuple, by its type or else its name; None: the value is no target."""
     kind = tv_tensor_kind(type(value))
+    if kind in ("BoundingBoxes", "KeyPoints"):
+        _check_canvas(value, name, size)
     if kind == "BoundingBoxes":
         return Boxes(value, name, _parse_format(value.format, name))
     if kind == "KeyPoints":
         return Keypoints(value, name)
     if kind == "Mask":
         is_class_mask = _is_class_mask(container, key, value)
-        return Masks(value, name, size, dims=(2, 3), fill=mask_fill if is_class_mask else None)
-    if not _has_target_name(container, key, value):
+        return Masks(value, name, size, dims=(2, 3), fill=format.fill_of(key, name) if is_class_mask else None)
+    is_named_mask = format.is_mask(key, name)
+    if not _has_target_name(container, key, value) and not (is_named_mask and _may_be_target(value)):
         return None
+    if is_named_mask:
+        is_class_mask = np.ndim(value) == 2
+        return Masks(value, name, size, dims=(2, 3), fill=format.fill_of(key, name) if is_class_mask else None)
     if key == "boxes":
-        return Boxes(value, name, format)
+        return Boxes(value, name, box_format)
     if key == "keypoints":
         return Keypoints(value, name)
     if key == "masks":
         return Masks(value, name, size, dims=(3,), fill=None)
-    return Masks(value, name, size, dims=(2,), fill=mask_fill)
+    return Masks(value, name, size, dims=(2,), fill=format.fill_of(key, name))
+
+
+def _check_canvas(value: Any, name: str, size: tuple[int, int]) -> None:
+    canvas = tuple(value.canvas_size)
+    if canvas != size:
+        raise TransformError(
+            f"{name} must have the canvas_size of its image, {size[0]} x {size[1]}, not {canvas[0]} x {canvas[1]}: "
+            "they were made for another image, or for this one at another size"
+        )
 
 
 @functools.lru_cache(maxsize=256)
@@ -189,24 +222,6 @@ def type_may_be_image(type_: type) -> bool:
     return issubclass(type_, (np.ndarray, torch.Tensor)) or (pillow is not None and issubclass(type_, pillow.Image))
 
 
-def _refuse_image(value: Any, size: tuple[int, int], name: str) -> None:
-    """Raise for an image without a name: it is most likely a mask, and would stay while its image moves."""
-    if not type_may_be_image(type(value)):
-        return
-    height, width = size
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        if value.ndim not in (2, 3) or (height, width) not in (tuple(value.shape[:2]), tuple(value.shape[-2:])):
-            return
-        kind = "an array" if isinstance(value, np.ndarray) else "a tensor"
-        shown, mask = f"{kind} of its image's size, {height} x {width}, with shape {tuple(value.shape)}", "value"
-    else:
-        shown, mask = "a PIL image", "np.asarray(value)"
-    raise TransformError(
-        f"{name} is {shown}, without a name that says whether it moves with its image: pass a class mask as "
-        f'{{"mask": {mask}}}, and an image that stays in place in a dict under another name'
-    )
-
-
 def holds_targets(label: Any) -> bool:
     """Whether a label is a dict of instances: boxes, masks or keypoints, in a number that varies between images."""
     if not isinstance(label, Mapping):
@@ -218,25 +233,29 @@ def holds_targets(label: Any) -> bool:
     )
 
 
-def moves_with_image(value: Any) -> bool:
-    """Whether a value is or holds a target, at any depth."""
+def moves_with_image(value: Any, size: tuple[int, int] | None = None, format: TargetFormat | None = None) -> bool:
+    """Whether a value is or holds a target, or an image, at any depth; arrays are images if they have its size."""
+    format = format or TargetFormat()
     if isinstance(value, (list, tuple)):
         # Long lists of numbers are common: look at the set of types, not at each item, and at all inner lists at once.
         while True:
-            kinds = {kind for kind in set(map(type, value)) if type_may_hold_targets(kind)}
+            kinds = {kind for kind in set(map(type, value)) if type_may_hold_targets(kind) or type_may_be_image(kind)}
             if not kinds <= {list, tuple}:
-                return any(type(item) in kinds and moves_with_image(item) for item in value)
+                return any(type(item) in kinds and moves_with_image(item, size, format) for item in value)
             if not kinds:
                 return False
             value = [*itertools.chain.from_iterable(item for item in value if type(item) in kinds)]
     if _is_mapping(value):
         return any(
-            _has_target_name(value, key, item)
-            or foreign_name_error(value, key, item) is not None
-            or moves_with_image(item)
+            not format.passes(key, "")
+            and (
+                _has_target_name(value, key, item)
+                or unknown_geometry(key, item, size) is not None
+                or moves_with_image(item, size, format)
+            )
             for key, item in value.items()
         )
-    return tv_tensor_kind(type(value)) is not None
+    return tv_tensor_kind(type(value)) is not None or unknown_geometry(0, value, size) is not None
 
 
 def _is_mapping(value: Any) -> bool:
@@ -253,6 +272,11 @@ def _has_target_name(container: Any, key: Any, value: Any) -> bool:
     """Whether a value has a target's name, and is not for example a file name or a number."""
     if not isinstance(key, str) or key not in _NAMES or not _is_mapping(container):
         return False
+    return _may_be_target(value)
+
+
+def _may_be_target(value: Any) -> bool:
+    """Whether a value under a target's name may be one, and is not for example a file name or a number."""
     if isinstance(value, (np.ndarray, torch.Tensor)):  # first: isinstance of numbers.Number is slow
         return True
     return not isinstance(value, (str, bytes, numbers.Number, np.generic, Mapping, type(None)))
@@ -279,26 +303,6 @@ def _parse_format(format: Any, name: str) -> str:
             f"{name}: the format of boxes must be one of {', '.join(map(repr, BOX_FORMATS))}, not {format!r}"
         )
     return text
-
-
-def _row_count(value: Any) -> int | None:
-    """The rows of an array, tensor, list or plain tuple; None for other types."""
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        return len(value) if value.ndim else None
-    return len(value) if isinstance(value, list) or type(value) is tuple else None
-
-
-def has_rows(key: Any, value: Any, count: int) -> bool:
-    """Whether a value has one row for each of `count` instances. Tuples of numbers do not: they are mostly sizes."""
-    if key in _IMAGE_KEYS or _row_count(value) != count:
-        return False
-    return key == "labels" or type(value) is not tuple or not _is_size(value)
-
-
-def _is_size(value: tuple[Any, ...]) -> bool:
-    return bool(value) and all(
-        isinstance(item, numbers.Number) or (type(item) is tuple and _is_size(item)) for item in value
-    )
 
 
 def _select_rows(value: Any, keep: NDArray[np.bool_]) -> Any:

@@ -13,6 +13,7 @@ from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
 from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners
 from cuaug.targets.masks import MaskExecutor
+from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
 
 __all__ = ["Targets"]
@@ -27,10 +28,9 @@ class Targets:
     (K, P, 2), (P, 2), or with COCO's v as a third number. torchvision's `tv_tensors` are found by their type, also in
     tuples. Dicts and tuples may be nested. Lists with targets are refused, because a list holds the targets of a batch.
 
-    Other values pass unchanged. If a transform drops boxes, values in their dict with one row per box lose the same
-    rows. Two kinds of values are refused, because they would stay while their image moves: images without a name (PIL
-    images, and arrays of the image's size), and boxes, masks and polygons under the names of other libraries ("bbox",
-    "bboxes", "segmentation", ...).
+    Values that describe no geometry pass unchanged. Values that may are refused unless their name says that they move,
+    or is in `pass_through`: PIL images, arrays of the image's size, and boxes, keypoints, masks and polygons under the
+    names of other libraries. If a transform drops boxes, the instance fields in their dict lose the same rows.
 
     Coordinates are pixels from the image's upper left corner; the center of the first pixel is (0.5, 0.5). Targets are
     clipped to the image, on input too.
@@ -38,13 +38,13 @@ class Targets:
     Args:
         targets: N labels of any kind.
         heights, widths: (N,) image sizes in pixels.
-        box_format: "xyxy", "xywh" or "cxcywh", for boxes without a "format" in their dict.
-        mask_fill: value of class masks beyond the image. Instance masks are 0 there.
+        format: the fields of `TargetFormat`.
 
     `bool(targets)` is whether there is anything to move.
 
     Raises:
         TransformError: a target is not valid. The error names it.
+        TargetNameError: a value may describe geometry, but its name does not say so.
     """
 
     def __init__(
@@ -52,11 +52,10 @@ class Targets:
         targets: Sequence[Any],
         heights: ArrayLike,
         widths: ArrayLike,
-        *,
-        box_format: str = "xyxy",
-        mask_fill: int = 0,
+        **format: Any,
     ) -> None:
-        if box_format not in BOX_FORMATS:
+        target_format = TargetFormat(**format)
+        if (box_format := target_format.box_format) not in BOX_FORMATS:
             raise TransformError(f"box_format must be one of {', '.join(map(repr, BOX_FORMATS))}, not {box_format!r}")
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
         self._groups: list[Group | None] = [None] * len(targets)
@@ -66,13 +65,15 @@ class Targets:
         # Most labels are class numbers, of one or two types.
         kinds = {kind for kind in set(map(type, targets)) if type_may_hold_targets(kind) or type_may_be_image(kind)}
         for i, target in enumerate(targets) if kinds else ():
-            if type(target) not in kinds or (isinstance(target, list) and not moves_with_image(target)):
+            size = int(self._heights[i]), int(self._widths[i])
+            if type(target) not in kinds or (
+                isinstance(target, list) and not moves_with_image(target, size, target_format)
+            ):
                 continue
             if getattr(target, "ndim", 2) < 2:  # soft labels
                 continue
-            size = int(self._heights[i]), int(self._widths[i])
             try:
-                group = Group((target,), size, box_format, mask_fill)
+                group = Group((target,), size, target_format, _labels(target_format.labels_getter, target))
             except TransformError as error:
                 raise self._with_number(error, i) from None
             self._groups[i], self._fields[i] = group, group.all_fields()
@@ -85,7 +86,7 @@ class Targets:
         return any(self._fields.values())
 
     def _with_number(self, error: TransformError, i: int) -> TransformError:
-        return TransformError(f"{error} (target {i} of the batch)" if len(self._targets) > 1 else str(error))
+        return type(error)(f"{error} (target {i} of the batch)" if len(self._targets) > 1 else str(error))
 
     def _fields_of(self, kind: type[FieldT]) -> list[tuple[int, FieldT]]:
         """The fields of one class, each with its sample number."""
@@ -165,3 +166,17 @@ class Targets:
     def moved(self, tables: CompiledPlan) -> list[Any]:
         """The N moved targets, in new containers."""
         return [*map(self.mover(tables), range(len(self._groups)))]
+
+
+def _labels(labels_getter: Any, target: Any) -> tuple[Any, ...]:
+    """The values that a `labels_getter` returns for a sample, whose image does not exist yet."""
+    if not callable(labels_getter):
+        return ()
+    try:
+        labels = labels_getter((None, target))
+    except Exception as error:
+        raise TransformError(
+            f"labels_getter raised {type(error).__name__}: {error}; it is called with (None, target) and returns "
+            "values of the target, or None"
+        ) from error
+    return labels if isinstance(labels, tuple) else () if labels is None else (labels,)

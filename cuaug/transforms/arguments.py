@@ -30,6 +30,7 @@ __all__ = [
     "fill",
     "flag",
     "integer",
+    "names",
     "number",
     "number_or_bounds",
     "numbers",
@@ -144,6 +145,14 @@ def numbers(value: Any, convert: Callable[[Any], Any]) -> tuple[Any, ...]:
         return tuple(convert(item) for item in (value if several else (value,)))
     except (TypeError, ValueError, OverflowError):
         return ()
+
+
+def names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of values in targets; one name may stand alone."""
+    checked = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(item, str) and item for item in checked):
+        raise TransformError(f"{name} must be names, such as ('depth',), not {value!r:.200}")
+    return checked
 
 
 def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64]:

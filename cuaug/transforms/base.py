@@ -122,7 +122,7 @@ class BatchTransform(Transform):
     has_fill: bool = False
     #: Whether normalized images stay normalized, as they do when they are only mixed.
     keeps_range: bool = False
-    #: Whether `run` also gets the chain's `box_format` and `mask_fill`.
+    #: Whether `run` also gets the chain's `target_format`.
     reads_targets: bool = False
 
     def run(
@@ -162,7 +162,7 @@ class BatchTransform(Transform):
         check_params(self, params, n)
         step = trace.record(self, where, params, n)
         batch_targets = None if targets is None else targets[: n + self.partners]
-        options = target_format if self.reads_targets else {}
+        options = {"target_format": target_format} if self.reads_targets else {}
         result, new_targets = self.run(images[: n + self.partners], batch_targets, **step.params, **options)
         if not isinstance(result, torch.Tensor) or len(result) != n:
             is_tensor = isinstance(result, torch.Tensor)

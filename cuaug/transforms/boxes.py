@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,38 @@ __all__ = ["RandomIoUCrop", "SanitizeBoundingBoxes"]
 class SanitizeBoundingBoxes(Transform):
     """Drop boxes that are too small at this point of the chain.
 
-    The instance's labels, masks and keypoints are dropped with its box: the row of every array, tensor and list in the
-    boxes' dict that has one row per box. Images without targets pass unchanged.
+    The instance's masks, keypoints and labels are dropped with its box, and its rows in other values that are known to
+    have one per box: "area", "iscrowd", "scores" and more; docs/targets.md lists them, and
+    `Compose(..., instance_fields=...)` adds to them. Images without targets pass unchanged.
 
     Args:
         min_size: smallest width and height of a box, in pixels.
         min_area: smallest area of a box, in square pixels.
+        labels_getter: which values are labels, as in torchvision. "default": the known names. A name. A callable, which
+            takes (None, target) and returns a value of the target, a tuple of them, or None. None: labels and all other
+            values keep their rows.
         min_visibility: smallest share of a box's original area that is still inside the image (Albumentations).
+
+    Raises:
+        TransformError: a value has as many rows as there are boxes, a box is dropped, and nothing says whether the rows
+            belong to the boxes.
     """
 
-    def __init__(self, min_size: float = 1.0, min_area: float = 1.0, min_visibility: float = 0.0) -> None:
+    def __init__(
+        self,
+        min_size: float = 1.0,
+        min_area: float = 1.0,
+        labels_getter: str | Callable[[Any], Any] | None = "default",
+        min_visibility: float = 0.0,
+    ) -> None:
         self.min_size = arguments.number("min_size", min_size, 0)
         self.min_area = arguments.number("min_area", min_area, 0)
+        if not (labels_getter is None or isinstance(labels_getter, str) or callable(labels_getter)):
+            raise TransformError(
+                f'labels_getter must be "default", a name, a callable or None, not {labels_getter!r}; the share of the '
+                "original area is min_visibility=..."
+            )
+        self.labels_getter = labels_getter
         self.min_visibility = arguments.probability("min_visibility", min_visibility)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,14 @@ from cuaug.transforms.base import BatchTransform, Transform, Where, check_transf
 
 __all__ = ["Compose"]
 
-_TARGET_DEFAULTS = {"box_format": "xyxy", "mask_fill": 0}
+#: Settings of a chain that say how targets are read. Tuples of names add up over inner chains.
+_TARGET_DEFAULTS: dict[str, Any] = {
+    "box_format": "xyxy",
+    "mask_fill": 0,
+    "masks": (),
+    "pass_through": (),
+    "instance_fields": (),
+}
 
 
 class Compose(Transform):
@@ -47,12 +54,17 @@ class Compose(Transform):
         generator: a `torch.Generator` that seeds each call. None: torch's default generator, so `torch.manual_seed`
             and a DataLoader's worker seeds apply.
         box_format: "xyxy", "xywh" or "cxcywh", for targets without a "format".
-        mask_fill: value of class masks beyond the image. Instance masks are 0 there.
+        mask_fill: value of class masks beyond the image, or a dict of it by name. Instance masks are 0 there.
+        masks: names in targets that move as "mask", if (H, W), or "masks", if (K, H, W): `masks=("depth",)`.
+        pass_through: names in targets that stay in place, whatever they hold.
+        instance_fields: names in targets with one row per box, besides "labels" and other common ones.
 
-    `box_format` and `mask_fill` apply to the whole chain, including chains inside it.
+    A name is a key of a dict at any depth, or the keys of nested dicts joined by dots. The settings of targets apply to
+    the whole chain, including chains inside it.
 
     Raises:
-        TransformError: the type, shape or size of an argument is not supported.
+        TransformError: the type, shape or size of an argument is not supported, or a target has a name that does not
+            say whether it moves with its image.
     """
 
     #: Properties of the chain when it was last looked at.
@@ -64,14 +76,20 @@ class Compose(Transform):
         *,
         generator: Any = None,
         box_format: str = "xyxy",
-        mask_fill: int = 0,
+        mask_fill: float | Mapping[str, float] = 0,
+        masks: Sequence[str] = (),
+        pass_through: Sequence[str] = (),
+        instance_fields: Sequence[str] = (),
     ) -> None:
         self.transforms = check_transforms(transforms)
         self.generator = generator
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TransformError(f"generator must be a torch.Generator or None, not {generator!r}")
         self.box_format = arguments.one_of("box_format", box_format, BOX_FORMATS)
-        self.mask_fill = arguments.integer("mask_fill", mask_fill)
+        self.mask_fill = _checked_fill(mask_fill)
+        self.masks = arguments.names("masks", masks)
+        self.pass_through = arguments.names("pass_through", pass_through)
+        self.instance_fields = arguments.names("instance_fields", instance_fields)
         self._structure()
 
     def _structure(self) -> _Structure:
@@ -83,7 +101,7 @@ class Compose(Transform):
             if sum(leaf.views > 1 for leaf in leaves) > 1:
                 raise TransformError("transforms must hold at most one transform that makes several images of one")
             chains = [self, *(item for item in nested if isinstance(item, Compose))]
-            target_format = {name: _merge_setting(name, chains) for name in _TARGET_DEFAULTS}
+            target_format = _merge_settings(chains, nested)
             cached = self._cached = _Structure(nested, math.prod(views), target_format, [])
         return cached
 
@@ -118,7 +136,7 @@ class Compose(Transform):
 
     @property
     def target_format(self) -> dict[str, Any]:
-        """The keyword arguments of `Targets`: box_format and mask_fill."""
+        """The keyword arguments of `Targets`."""
         return self._structure().target_format
 
     def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
@@ -229,7 +247,7 @@ class Compose(Transform):
     def __repr__(self) -> str:
         inner = ",\n".join(textwrap.indent(repr(transform), "    ") for transform in self.transforms)
         settings = self.target_format.items()
-        shown = "".join(f", {name}={value!r}" for name, value in settings if value != _TARGET_DEFAULTS[name])
+        shown = "".join(f", {name}={value!r}" for name, value in settings if value != _TARGET_DEFAULTS.get(name, value))
         return f"Compose([\n{inner},\n]{shown})" if self.transforms else f"Compose([]{shown})"
 
 
@@ -255,15 +273,40 @@ def _flatten(transforms: Iterable[Any]) -> list[Any]:
     return nested
 
 
-def _merge_setting(name: str, chains: Iterable[Compose]) -> Any:
-    """The one value other than the default that a chain and its inner chains set."""
-    values = {getattr(chain, name) for chain in chains} - {_TARGET_DEFAULTS[name]}
-    if len(values) > 1:
-        one, other = sorted(values)[:2]
-        raise TransformError(
-            f"{name} must be the same for a chain and its inner chains, not both {one!r} and {other!r}"
-        )
-    return values.pop() if values else _TARGET_DEFAULTS[name]
+def _checked_fill(mask_fill: Any) -> float | dict[str, float]:
+    if isinstance(mask_fill, Mapping):
+        arguments.names("mask_fill", list(mask_fill))
+        return {name: _fill_number(f"mask_fill[{name!r}]", fill) for name, fill in mask_fill.items()}
+    return _fill_number("mask_fill", mask_fill)
+
+
+def _fill_number(name: str, fill: Any) -> float:
+    number = arguments.number(name, fill)
+    return int(number) if number == math.floor(number) else number
+
+
+def _merge_settings(chains: Sequence[Compose], nested: Sequence[Any]) -> dict[str, Any]:
+    """The settings of targets that a chain and its inner chains make together; see `TargetFormat`."""
+    settings: dict[str, Any] = {}
+    for name, default in _TARGET_DEFAULTS.items():
+        values = [value for chain in chains if (value := getattr(chain, name)) != default]
+        if isinstance(default, tuple):
+            settings[name] = tuple(dict.fromkeys(key for names in values for key in names))
+        else:
+            settings[name] = _one_setting(name, values, default, "a chain and its inner chains")
+    both = [key for key in settings["pass_through"] if key in settings["masks"] + settings["instance_fields"]]
+    if both:
+        raise TransformError(f"pass_through must not hold names of masks or instance_fields, but it holds {both[0]!r}")
+    getters = [item.labels_getter for item in nested if hasattr(item, "labels_getter")]
+    settings["labels_getter"] = _one_setting("labels_getter", getters, "default", "all SanitizeBoundingBoxes")
+    return settings
+
+
+def _one_setting(name: str, values: Sequence[Any], default: Any, owners: str) -> Any:
+    for value in values[1:]:
+        if value != values[0]:
+            raise TransformError(f"{name} must be the same for {owners}, not both {values[0]!r} and {value!r}")
+    return values[0] if values else default
 
 
 def _inline_chains(transforms: Sequence[Transform]) -> list[Transform]:

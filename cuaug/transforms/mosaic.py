@@ -6,7 +6,7 @@ number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,7 +103,7 @@ class Mosaic(BatchTransform):
         merged, parsed = None, None
         if targets is not None:
             merged = list(targets[: len(acts)])
-            parsed = _parse_targets(self, targets, size, params["box_format"], params["mask_fill"])
+            parsed = _parse_targets(self, targets, size, params["target_format"])
         for i, (does, top, left) in enumerate(zip(*(params[k].tolist() for k in ("acts", "top", "left")), strict=True)):
             if not does:
                 output[i] = source[i]
@@ -155,7 +155,7 @@ class CopyPaste(BatchTransform):
         if targets is None:
             raise TransformError("CopyPaste needs masks: call the chain with targets, or use labels with masks")
         acts, size = params["acts"], (int(images.shape[-2]), int(images.shape[-1]))
-        parsed = _parse_targets(self, targets, size, params["box_format"], params["mask_fill"])
+        parsed = _parse_targets(self, targets, size, params["target_format"])
         alpha, merged = np.zeros((len(acts), 1, *size), dtype=np.float32), list(targets[: len(acts)])
         for i in np.flatnonzero(acts).tolist():
             masks = parsed[i + 1].instance_masks
@@ -181,16 +181,17 @@ def _blur_edge(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 
 def _parse_targets(
-    transform: BatchTransform, targets: list[Any], size: tuple[int, int], box_format: str, mask_fill: int
+    transform: BatchTransform, targets: list[Any], size: tuple[int, int], target_format: Mapping[str, Any]
 ) -> list[ParsedTarget]:
     from cuaug.targets.merge import ParsedTarget
+    from cuaug.targets.names import TargetFormat
 
-    parsed = []
+    format, parsed = TargetFormat(**target_format), []
     for i, target in enumerate(targets):
         try:
-            parsed.append(ParsedTarget(target, size, box_format, mask_fill))
+            parsed.append(ParsedTarget(target, size, format))
         except TransformError as error:
-            raise TransformError(f"{type(transform).__name__}: {error} (target {i} of the batch)") from None
+            raise type(error)(f"{type(transform).__name__}: {error} (target {i} of the batch)") from None
     return parsed
 
 

@@ -171,7 +171,7 @@ def test_min_visibility_is_relative_to_the_original_box():
 
     def kept(min_visibility: float) -> list[int]:
         crops = T.Compose([T.CenterCrop((16, 8)), T.Resize((40, 40)), T.CenterCrop((20, 40))])
-        chain = T.Compose([crops, T.SanitizeBoundingBoxes(0, 0, min_visibility)])
+        chain = T.Compose([crops, T.SanitizeBoundingBoxes(0, 0, min_visibility=min_visibility)])
         return chain(image, {"boxes": boxes, "labels": labels})[1]["labels"].tolist()
 
     # They keep 4 of 8, 4 of 4 and 2 of 4 pixels along x, and again along y.
@@ -216,7 +216,7 @@ def test_invalid_arguments_of_sanitize_bounding_boxes(arguments, message):
         T.RandomIoUCrop(),
         T.RandomIoUCrop(0.1, 0.9, 0.2, 3, [0.5, 2], 9),
         T.SanitizeBoundingBoxes(),
-        T.SanitizeBoundingBoxes(2, 3, 0.5),
+        T.SanitizeBoundingBoxes(2, 3, "names", 0.5),
     ],
 )
 def test_repr_and_pickle(transform):

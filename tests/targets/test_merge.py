@@ -192,11 +192,11 @@ def test_boxes_of_different_formats_merge_into_the_first_format(formats, kind):
 def test_tuples_with_one_item_per_instance_merge_like_lists(transform):
     x, targets = painted(5, 20, 30, 7)
     for target in targets:
-        target["pairs"] = tuple((name, color) for name, color in zip(target["names"], target["labels"], strict=True))
+        target["category"] = tuple((name, color) for name, color in zip(target["names"], target["labels"], strict=True))
         target["scale"] = (2, 3, 5, 7, 11, 13)
     for target in transform(x, targets)[1]:
-        assert isinstance(target["pairs"], tuple) and len(target["boxes"]) > 0
-        assert target["pairs"] == tuple(zip(target["names"], target["labels"], strict=True))
+        assert isinstance(target["category"], tuple) and len(target["boxes"]) > 0
+        assert target["category"] == tuple(zip(target["names"], target["labels"], strict=True))
         assert target["scale"] == (2, 3, 5, 7, 11, 13)
 
 

@@ -93,9 +93,33 @@ def test_formats_round_trip(seed, format, dtype):
         np.testing.assert_allclose(got, boxes, rtol=0, atol=32 * np.finfo(dtype).eps)
 
 
-def test_integer_boxes_become_float():
-    got = moved({"boxes": np.array([[1, 2, 11, 8]])})["boxes"]
-    assert got.dtype == np.float32 and got.tolist() == [[19, 2, 29, 8]]
+@pytest.mark.parametrize("dtype", [np.int16, np.int64, np.uint8, torch.int32, torch.int64])
+def test_integers_keep_their_dtype(dtype):
+    """As torchvision's do; they are rounded to nearest. Lists of integers become floats."""
+
+    def shrink(plan: Plan) -> None:
+        plan.resize(H // 2, W // 2)
+
+    for name in ("boxes", "keypoints"):
+        rows = [[2, 4, 11, 8], [3, 6, 30, 20]] if name == "boxes" else [[11, 8], [30, 20]]
+        value = torch.tensor(rows, dtype=dtype) if isinstance(dtype, torch.dtype) else np.array(rows, dtype)
+        got = moved({name: value}, shrink)[name]
+        assert got.dtype == dtype and type(got) is type(value)
+        want = np.asarray(rows) / 2
+        np.testing.assert_array_equal(np.asarray(got), np.rint(want))
+        assert moved({name: rows}, shrink)[name] == want.tolist(), "lists hold numbers, and no dtype"
+
+
+def test_integers_that_cannot_hold_a_moved_coordinate():
+    with pytest.raises(TransformError, match=r"boxes must be .* not of dtype uint8, which cannot hold .* 310"):
+        moved({"boxes": np.array([[1, 2, 11, 8]], np.uint8)}, lambda plan: plan.pad(299, 0, 0, 0))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64])
+def test_empty_and_lost_boxes_of_any_dtype(dtype):
+    got = moved({"boxes": np.zeros((0, 4), dtype), "keypoints": np.array([[3, 6, 2]], dtype)}, crop)
+    assert got["boxes"].shape == (0, 4) and got["boxes"].dtype == dtype
+    assert got["keypoints"].tolist() == [[0, 0, 0]] and got["keypoints"].dtype == dtype
 
 
 def test_boxes_are_clipped_to_the_image():
@@ -166,9 +190,9 @@ def test_keypoints_outside_the_input_image_are_invisible():
 
 def test_other_values_pass_unchanged():
     mark = object()
-    target = {"boxes": np.array(BOXES["xyxy"]), "labels": [1, 2], "mark": mark, "mask": "masks/1.png", "size": (H, W)}
+    target = {"boxes": np.array(BOXES["xyxy"]), "labels": [1, 2], "mark": mark, "mask": None, "size": (H, W)}
     got = moved(target)
-    assert got["mark"] is mark and got["mask"] == "masks/1.png" and got["labels"] is target["labels"]
+    assert got["mark"] is mark and got["mask"] is None and got["labels"] is target["labels"]
     assert list(got) == list(target) and got is not target
 
 
@@ -199,12 +223,9 @@ def test_labels_without_targets(label):
 )
 def test_an_image_without_a_name_is_refused(image, shown):
     """It is most likely a mask or the second image of a pair (VOCSegmentation), and would not move."""
-    for label in (image, (image, 3), ((image, 3), 4)):
-        with pytest.raises(TransformError, match=shown + r'.*"mask".*another name'):
+    for label in (image, (image, 3), ((image, 3), 4), {"pair": (1, image)}):
+        with pytest.raises(TransformError, match=shown + r'.*"mask".*"images".*pass_through'):
             moved(label)
-    other = {"clean": image, "pair": (1, image)}
-    assert moved(other)["clean"] is image, "an image with another name passes"
-    assert moved(other)["pair"][1] is image
     with pytest.raises(TransformError, match=shown):
         T.RandomHorizontalFlip(1)(np.zeros((H, W, 3), np.uint8), image)
 
@@ -252,13 +273,14 @@ def test_dropping_a_box_drops_its_row_in_all_instance_fields():
         "orig_size": torch.tensor([H, W]),
         "three": [1, 2, 3],
         "word": "ab",
+        "camera": [7.0, 8.0],
     }
-    got = moved(target, drop_first)
+    got = moved(target, drop_first, instance_fields=("colors",), pass_through=("camera",))
     assert got["boxes"].tolist() == BOXES["xyxy"][1:] and got["masks"].shape == (1, H, W) and (got["masks"] == 1).all()
     assert got["keypoints"].shape == (1, 2, 3) and got["labels"].tolist() == [5] and got["names"] == ["b"]
     assert got["scores"].tolist() == [0.25] and got["three"] == [1, 2, 3] and got["word"] == "ab"
     assert got["colors"] == ((1, 2),)
-    for unchanged in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input"):
+    for unchanged in ("mask", "image_id", "orig_size", "pair", "img_shape", "letterbox", "input", "camera"):
         assert len(got[unchanged]) == len(target[unchanged])
 
 
@@ -302,7 +324,7 @@ def test_tv_tensors(tv_tensors, format):
         assert isinstance(m, tv.Mask) and m.shape == (2, H, W - 2) and m.dtype == torch.bool
         assert isinstance(p, tv.KeyPoints) and p.canvas_size == (H, W - 2) and p.tolist() == [[[29, 2]], [[27, 4]]]
         assert rest.tolist() == [1, 2]
-        got = moved(target, drop_first)
+        got = moved(target, drop_first, labels_getter=lambda sample: labels)
         b, m, p, rest = got.values() if isinstance(got, dict) else got
         assert b.shape == (1, 4) and m.shape == (1, H, W) and p.shape == (1, 1, 2) and rest.tolist() == [2]
     alone = moved(boxes, turn)
@@ -333,6 +355,17 @@ def test_mask_fill_of_tv_masks(tv_tensors):
         got = chain(torch.zeros(1, 3, H, W), [{"classes": mask}])[1][0]["classes"]
         assert isinstance(got, tv.Mask) and got.shape == (*mask.shape[:-2], 50, 70)
         assert got[..., 2:42, 3:63].eq(1).all() and got.ne(1).sum() == got.eq(255).sum() == 50 * 70 - 40 * 60
+
+
+def test_another_canvas_size_is_refused(tv_tensors):
+    """Boxes of another image, or of this image at another size, as torchvision's own transforms would move them."""
+    boxes = tv.BoundingBoxes(torch.tensor(BOXES["xyxy"]), format="xyxy", canvas_size=(W, H))
+    points = tv.KeyPoints(torch.ones(1, 2), canvas_size=(2 * H, 2 * W))
+    for target, canvas in (({"b": boxes}, f"{W} x {H}"), (points, f"{2 * H} x {2 * W}")):
+        with pytest.raises(TransformError, match=rf"must have the canvas_size of its image, {H} x {W}, not {canvas}"):
+            moved(target)
+    with pytest.raises(TransformError, match=r"m must be \(H, W\) or \(K, H, W\) numbers, of its image's"):
+        moved({"m": tv.Mask(torch.zeros(1, W, H))})
 
 
 def test_rotated_tv_boxes_are_refused(tv_tensors):
