@@ -305,7 +305,7 @@ Other differences:
 | `MixUp`, `CutMix` | mix with the next sample; `MixUp` takes uint8 too | mix with the previous sample of the batch |
 | `CopyPaste` boxes | end after the last pixel of the mask | reference scripts: end at it |
 | `CopyPaste(blending=True)` | a soft edge | reference scripts: a hard edge, two pixels wider |
-| `labels_getter` of `SanitizeBoundingBoxes` | a callable gets (None, target); known fields such as `area` follow too | gets the sample; other fields keep their rows |
+| `labels_getter` of `SanitizeBoundingBoxes` | known fields such as `area` follow, too | other fields keep all rows |
 | `labels_getter` of `MixUp`, `CutMix` | none: the label itself is mixed | an argument |
 | `fill`, `dtype` | images only; class masks use `mask_fill`, instance masks 0 | dicts by type |
 | `AugMix` of uint8 | rounds the mean | truncates it: darker by half a level on average |
