@@ -10,6 +10,7 @@
 | `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
 | `Hdf5` | datasets of an HDF5 file | `cuaug[hdf5]` |
+| `DataFrame` | a pandas DataFrame with a column of paths | |
 | `FromDataset` | a torch Dataset, or any object with len() and items by index | |
 | `Remote` | URLs: http, https, s3, gs and others | `cuaug[remote]` |
 | `ChecksumSource` | another source, and verifies its bytes | |
@@ -23,6 +24,7 @@ from __future__ import annotations
 from cuaug.sources.checked import ChecksumSource
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
+from cuaug.sources.data_frame import DataFrame
 from cuaug.sources.files import Files
 from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
@@ -38,6 +40,7 @@ __all__ = [
     "ChecksumSource",
     "Coco",
     "Csv",
+    "DataFrame",
     "Files",
     "FromDataset",
     "Hdf5",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from cuaug.errors import DecodeError, LoaderError
 
 __all__ = [
+    "Classes",
     "Decoder",
     "Decoders",
     "LabelColumns",
@@ -25,11 +27,17 @@ __all__ = [
     "decode_npy",
     "decode_text",
     "decoder_for",
+    "encode_text",
     "parse_label_fields",
     "to_label_sequence",
 ]
 
 _NPY_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+log = logging.getLogger("cuaug")
+
+#: The argument `classes` of sources: class names in label order; "auto", or None to keep labels that are text.
+Classes: TypeAlias = Sequence[str] | Literal["auto"] | None
 
 Decoder = Callable[[bytes], Any]
 Decoders = Mapping[str, Decoder]
@@ -72,6 +80,44 @@ def to_label_sequence(labels: Iterable[Any]) -> Sequence[Any]:
     if isinstance(labels, (Sequence, np.ndarray, torch.Tensor)):
         return labels  # type: ignore[return-value]
     return np.asarray(labels) if hasattr(labels, "__array__") else list(labels)  # type: ignore[return-value]
+
+
+def encode_text(labels: Sequence[Any], classes: Classes) -> tuple[Any, list[str] | None]:
+    """Turns labels that are class names into class numbers.
+
+    Text is class names if its strings repeat: if there are at most two different ones for three samples. Other text,
+    such as captions, stays text.
+
+    Args:
+        classes: the class names in label order; "auto": the sorted strings, if the labels are class names; None: text
+            stays text.
+
+    Returns:
+        (labels, class names): int64 numbers and names; or the labels as they are, and `classes` if given.
+
+    Raises:
+        LoaderError: a label is not in `classes`.
+    """
+    if classes is None:
+        return labels, None
+    if isinstance(classes, str) and classes != "auto":
+        raise LoaderError(f"classes must be a list of names, 'auto' or None, not {classes!r}")
+    values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "UO" else labels
+    if not len(values) or isinstance(values, (range, np.ndarray, torch.Tensor)) or set(map(type, values)) != {str}:
+        return labels, None if classes == "auto" else list(classes)
+    names = sorted(set(values)) if classes == "auto" else list(classes)
+    if classes == "auto" and 3 * len(names) > 2 * len(values):
+        log.warning(
+            "labels are text with %d different strings for %d samples, such as %.60r, and stay text; if they are "
+            "classes, give classes=[...], else classes=None",
+            *(len(names), len(values), names[0]),
+        )
+        return values, None
+    numbers = {name: number for number, name in enumerate(names)}
+    if unknown := set(values) - numbers.keys():
+        i = next(i for i, value in enumerate(values) if value in unknown)
+        raise LoaderError(f"labels: entry {i} is {values[i]!r:.100}, which is not in classes, {names!r:.200}")
+    return np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values)), names
 
 
 def decode_field(name: str, data: bytes, decode: Decoder) -> Any:

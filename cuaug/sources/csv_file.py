@@ -9,10 +9,8 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from cuaug.errors import LoaderError
-from cuaug.sources._labels import LabelColumns
+from cuaug.sources._labels import Classes, LabelColumns, encode_text
 from cuaug.sources._text import PathResolver, open_text, parse_number, to_number_array
 from cuaug.sources._urls import is_url
 from cuaug.sources.files import EXTENSIONS, Files
@@ -25,9 +23,9 @@ Column = str | int
 class Csv(Files):
     """Files named in a table, with labels from other columns.
 
-    A column of numbers gives int64, or float64 if any value has a fraction. A single label column of strings gives
-    class numbers, and `classes` holds the sorted strings. Several label columns give dict labels {column name: value},
-    in which strings stay strings.
+    A column of numbers gives int64, or float64 if any value has a fraction. A single label column of strings that
+    repeat gives class numbers, as in `Files`, and `classes` holds their names. Several label columns give dict labels
+    {column name: value}, in which strings stay strings.
 
     Args:
         path: the table.
@@ -38,7 +36,9 @@ class Csv(Files):
         header: whether the first line holds column names.
         delimiter: separator of columns; None: a tab for .tsv files, else a comma.
         types: {column: function that converts its strings}, to override the types above: {"id": str}.
-        class_column: the column in a list of label columns whose strings become class numbers.
+        class_column: the column whose strings become class numbers, also in a list of label columns.
+        classes: class names in label order, such as another table's `classes`; "auto": the sorted strings; None: text
+            stays text.
         allow_outside: accept paths that lead out of `root`: absolute paths and "..".
 
     Raises:
@@ -58,6 +58,7 @@ class Csv(Files):
         delimiter: str | None = None,
         types: Mapping[Column, Callable[[str], Any]] | None = None,
         class_column: Column | None = None,
+        classes: Classes = "auto",
         allow_outside: bool = False,
     ) -> None:
         path = os.fspath(path)
@@ -74,17 +75,18 @@ class Csv(Files):
         resolve = PathResolver(path, root, allow_outside=allow_outside)
         table.check_image_column(image, resolve)
 
-        classes: list[str] | None = None
+        names = None if classes == "auto" or classes is None else list(classes)
         columns: dict[str, Any] = {}
         for column in label_columns:
             values = table.cells(column) if column == class_column else table.convert(column, types.get(column))
-            if column == class_column or (is_single and column not in types and isinstance(values, list)):
-                classes = sorted(set(values))
-                class_number = {name: i for i, name in enumerate(classes)}
-                values = np.fromiter((class_number[value] for value in values), dtype=np.int64, count=len(values))
+            if column == class_column:
+                values, names = encode_text(values, names or sorted(set(values)))
+            elif is_single and column not in types and class_column is None:
+                values, names = encode_text(values, classes)
             columns[table.name(column)] = values
         labels = None if not columns else next(iter(columns.values())) if is_single else LabelColumns(columns)
-        super().__init__(list(map(resolve, table.paths(image))), labels, classes)
+        super().__init__(list(map(resolve, table.paths(image))), labels, None)
+        self.classes = names
 
 
 class _Table:

@@ -14,7 +14,7 @@ from cuaug.errors import LoaderError
 from cuaug.limits import DEFAULT_MAX_BYTES
 from cuaug.sources import _urls
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._labels import to_label_sequence
+from cuaug.sources._labels import Classes, encode_text, to_label_sequence
 from cuaug.sources._repr import ReprMixin
 
 __all__ = ["EXTENSIONS", "Files", "images_below", "is_pattern", "split_pairs"]
@@ -42,8 +42,10 @@ class Files(ReprMixin):
     Args:
         paths: the files. http, https, s3 and gs URLs are read through fsspec (`pip install "cuaug[remote]"`); `Remote`
             reads other protocols.
-        labels: one per path, in the same order; None: each file's index, as in DALI's reader.
-        classes: names of the labels 0, 1, ..., if any.
+        labels: one per path, in the same order; None: each file's index, as in DALI's reader. Text that repeats is
+            class names, and becomes class numbers.
+        classes: names of the labels 0, 1, ...; "auto": the sorted class names, if labels are text and there are at
+            most two different ones for three files; None: text stays text, such as captions.
 
     Attributes:
         max_bytes: limit on the size of one URL's file. `Loader(max_bytes=)` limits local files.
@@ -59,18 +61,18 @@ class Files(ReprMixin):
         self,
         paths: Iterable[str | os.PathLike[str]],
         labels: Iterable[Any] | None = None,
-        classes: Sequence[str] | None = None,
+        classes: Classes = "auto",
     ) -> None:
         if isinstance(paths, (str, bytes, set, frozenset)) or not isinstance(paths, Iterable):
             raise LoaderError(f"paths must be a list of files, not {paths!r:.200}; open_source takes a folder")
         entries: list[Any] = list(paths)
         self.paths: list[str] = entries if set(map(type, entries)) <= {str} else _to_strings(entries)
-        self.labels = range(len(self.paths)) if labels is None else to_label_sequence(labels)
-        self.classes = None if classes is None else list(classes)
         if not self.paths:
             raise LoaderError("paths is empty: there is nothing to load")
-        if len(self.labels) != len(self.paths):
-            raise LoaderError(f"labels has {len(self.labels)} entries for {len(self.paths)} paths: give one per path")
+        given: Sequence[Any] = range(len(self.paths)) if labels is None else to_label_sequence(labels)
+        if len(given) != len(self.paths):
+            raise LoaderError(f"labels has {len(given)} entries for {len(self.paths)} paths: give one per path")
+        self.labels, self.classes = encode_text(given, classes)
         self._has_urls = _any_is_url(self.paths)
         if self._has_urls:
             self._check_urls()

@@ -15,7 +15,7 @@ from torch.utils.data import ConcatDataset, Subset
 
 from cuaug.errors import LoaderError
 from cuaug.sources._fingerprint import cache_key, cached_method, fingerprint, relative_paths
-from cuaug.sources._labels import parse_label_fields
+from cuaug.sources._labels import Classes, encode_text, parse_label_fields
 from cuaug.sources._per_process import PerProcess
 from cuaug.sources._repr import ReprMixin
 from cuaug.sources._subset_concat import leaf_datasets
@@ -40,6 +40,10 @@ class FromDataset(ReprMixin):
     Face's returns bytes after `dataset.cast_column("image", datasets.Image(decode=False))`. A PIL image is used as
     NumPy sees it: to apply its EXIF orientation, as for files, the Dataset calls `PIL.ImageOps.exif_transpose`.
 
+    Class names come from the Dataset's `classes`, from a `ClassLabel` of Hugging Face's `features`, or from text that
+    repeats, as in `Files`, where all labels are known: in `targets`, in `samples`, or in a column of text. Labels that
+    are class names become class numbers.
+
     Several loader threads call `dataset[i]` at once. Use `lock=True` for a Dataset that keeps an open file, as many
     written for worker processes do.
 
@@ -50,9 +54,10 @@ class FromDataset(ReprMixin):
             index.
         tensor_layout: layout of tensors, "CHW" or "HWC".
         lock: let only one thread at a time call the Dataset.
+        classes: class names in label order; "auto": as above; None: labels that are text stay text.
 
     Attributes:
-        classes: the Dataset's classes, or None.
+        classes: the class names, or None.
 
     An OSError from the Dataset damages one sample, and so does a PIL image with 32-bit channels. Any other exception
     ends the iteration.
@@ -69,6 +74,7 @@ class FromDataset(ReprMixin):
         label: str | Sequence[str] | None = "label",
         tensor_layout: str = "CHW",
         lock: bool = False,
+        classes: Classes = "auto",
     ) -> None:
         if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
             raise LoaderError(
@@ -93,8 +99,10 @@ class FromDataset(ReprMixin):
         self._image = image
         self._fields, self._is_dict = parse_label_fields(label)
         self._lock: PerProcess[Any] = PerProcess(threading.Lock if lock else contextlib.nullcontext)
-        classes = getattr(dataset, "classes", None)
-        self.classes = list(classes) if isinstance(classes, (list, tuple)) else None
+        field = self._fields[0] if len(self._fields) == 1 and not self._is_dict else None
+        self.classes = _class_names(dataset, field) if classes == "auto" else None if classes is None else list(classes)
+        names = [] if classes is None or self.classes is None else self.classes
+        self._class_numbers = {name: number for number, name in enumerate(names) if isinstance(name, str)}
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -110,6 +118,8 @@ class FromDataset(ReprMixin):
                 label = label[0] if len(label) == 1 else label or index
             else:
                 image, label = item, index
+            if self._class_numbers and isinstance(label, str):
+                label = self._class_number(label, index)
             return self._convert_image(image, index), label  # PIL reads the file here, under the lock
 
     def path(self, index: int) -> str:
@@ -136,6 +146,15 @@ class FromDataset(ReprMixin):
         paths = [path for pairs in samples for path, _ in pairs or ()]
         options = [self._image, self.tensor_layout]
         return cache_key(paths, *options) if paths else fingerprint("cache_key", *options)
+
+    def _class_number(self, label: str, index: int) -> int:
+        number = self._class_numbers.get(label)
+        if number is None:
+            raise LoaderError(
+                f"item {index} of {self._name} has the label {label!r:.100}, which is not in its classes, "
+                f"{self.classes!r:.200}: give FromDataset(dataset, classes=[...]), or classes=None to keep text"
+            )
+        return number
 
     def _split_dict(self, item: Mapping[str, Any], index: int) -> tuple[Any, Any]:
         missing = [name for name in (self._image, *self._fields) if name not in item]
@@ -190,6 +209,35 @@ class FromDataset(ReprMixin):
             other = "HWC" if self.tensor_layout == "CHW" else "CHW"
             return f'; if its tensors have that layout: FromDataset(..., tensor_layout="{other}")'
         return ""
+
+
+def _class_names(dataset: Any, field: str | None) -> list[str] | None:
+    """The class names that all innermost Datasets have in common.
+
+    Args:
+        field: the label's key in items that are dicts.
+    """
+    leaves = list(leaf_datasets(dataset))
+    found = [_own_class_names(leaf, field) for leaf in leaves]
+    return found[0] if found.count(found[0]) == len(found) else None
+
+
+def _own_class_names(dataset: Any, field: str | None) -> list[str] | None:
+    classes = getattr(dataset, "classes", None)
+    if isinstance(classes, (list, tuple)):
+        return list(classes)
+    features = getattr(dataset, "features", None)
+    if field is not None and isinstance(features, Mapping) and field in features:
+        if isinstance(names := getattr(features[field], "names", None), (list, tuple)):
+            return list(names)
+        if getattr(features[field], "dtype", None) in ("string", "large_string") and hasattr(dataset, "unique"):
+            names = dataset.unique(field)
+            return sorted(names) if all(names) and 3 * len(names) <= 2 * len(dataset) else None
+    samples, targets = _samples(dataset), getattr(dataset, "targets", None)
+    labels = targets if samples is None else [label for _, label in samples]
+    if not isinstance(labels, (list, tuple)) or len(labels) != len(dataset):
+        return None
+    return encode_text(labels, "auto")[1]
 
 
 def _describe(image: Any) -> str:

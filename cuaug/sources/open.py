@@ -14,6 +14,7 @@ from cuaug.sources._subset_concat import ConcatSource, SubsetSource, leaf_datase
 from cuaug.sources._urls import is_url
 from cuaug.sources.coco import Coco
 from cuaug.sources.csv_file import Csv
+from cuaug.sources.data_frame import DataFrame, is_data_frame
 from cuaug.sources.files import Files, is_pattern, split_pairs
 from cuaug.sources.from_dataset import FromDataset
 from cuaug.sources.hdf5 import Hdf5
@@ -69,6 +70,7 @@ def open_source(files: Loadable) -> Source:
               directory with data.mdb (`Lmdb`), .h5 or .hdf5 (`Hdf5`), .tfrecord (`TFRecord`), .json (`Coco`); a pattern
               or list of shards works too
             - paths or URLs, (path or URL, label) pairs, or a mapping from paths or URLs to labels
+            - a pandas DataFrame with the columns "path" and "label" (`DataFrame` takes others)
             - a torch Dataset, or any object that is no sequence but has len() and items by index (`FromDataset`)
             - a source
             - a torch Subset (also from random_split) or ConcatDataset of sources, read as the sources are
@@ -80,6 +82,8 @@ def open_source(files: Loadable) -> Source:
         return _open_path(os.fspath(files))
     if isinstance(files, Source):
         return files
+    if is_data_frame(files):
+        return DataFrame(files)
     if any(isinstance(leaf, Source) and not hasattr(leaf, "__getitem__") for leaf in leaf_datasets(files)):
         return _open_composite(files)
     if isinstance(files, IterableDataset) or _is_dataset(files):  # FromDataset refuses an IterableDataset
@@ -146,7 +150,7 @@ def _open_path(path: str) -> Source:
 
 def _refuse_packed(path: str) -> None:
     for extensions, remedy in _UNPACK.items():
-        if path.lower().endswith(extensions) and not os.path.isdir(path):
+        if path.lower().endswith(extensions) and "::" not in path and not os.path.isdir(path):
             raise LoaderError(f"files: {path!r} is packed, and no source reads it: {remedy}")
 
 

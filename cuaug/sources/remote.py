@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from cuaug.errors import LoaderError
 from cuaug.sources import _urls
+from cuaug.sources._labels import Classes
 from cuaug.sources.files import EXTENSIONS, Files, split_pairs
 
 __all__ = ["Remote"]
@@ -26,7 +27,7 @@ class Remote(Files):
     Args:
         urls: URLs of images, or (URL, label) pairs.
         labels: one per URL, unless `urls` holds pairs; None: each URL's index.
-        classes: names of the labels 0, 1, ..., if any.
+        classes: as for `Files`.
         storage_options: for fsspec's file system, such as {"anon": True} for s3. They must pickle if this is to pickle.
         protocols: protocols that the URLs, and each link of a chain (::), may have. Allow only those that the author
             of the URLs may use. None: http, https, s3 and gs, and no chains. fsspec's "reference" is never allowed: it
@@ -41,7 +42,7 @@ class Remote(Files):
         self,
         urls: Iterable[Any],
         labels: Iterable[Any] | None = None,
-        classes: Sequence[str] | None = None,
+        classes: Classes = "auto",
         *,
         storage_options: Mapping[str, Any] | None = None,
         protocols: Sequence[str] | None = None,

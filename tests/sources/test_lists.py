@@ -306,7 +306,7 @@ def test_a_named_column_may_look_like_a_file(tmp_path):
 def test_paths_in_another_column_are_noticed(tmp_path):
     """Kaggle's tables begin with a number."""
     path = table(tmp_path, "id,breed,file name\n7,pug,a.jpg\n8,akita,none.jpg\n")
-    assert read(Csv(path))[0] == (str(tmp_path / "7"), 1), "neither column names a file: no way to tell"
+    assert read(Csv(path))[0] == (str(tmp_path / "7"), "pug"), "neither column names a file: no way to tell"
     (tmp_path / "a.jpg").write_bytes(png(1))
     with pytest.raises(
         LoaderError,
@@ -314,14 +314,14 @@ def test_paths_in_another_column_are_noticed(tmp_path):
         r"Csv\(..., image='file name', label=...\)",
     ):
         Csv(path)
-    assert read(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), 1)
+    assert read(Csv(path, "file name", "breed"))[0] == (str(tmp_path / "a.jpg"), "pug")
     without = table(tmp_path, "7,a.jpg\n")
     with pytest.raises(LoaderError, match=r"column 0 names no file, '7', but column 1 does, .*image=1,"):
         Csv(without, header=False)
     (tmp_path / "7").write_bytes(png(1))
-    assert read(Csv(without, header=False)) == [(str(tmp_path / "7"), 0)]
+    assert read(Csv(without, header=False)) == [(str(tmp_path / "7"), "a.jpg")]
     masks = table(tmp_path, "image,mask\nlost.jpg,a.jpg\n")
-    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), 0)], "on_error handles a missing image"
+    assert read(Csv(masks)) == [(str(tmp_path / "lost.jpg"), "a.jpg")], "on_error handles a missing image"
 
 
 def test_a_missing_table(tmp_path):
@@ -342,7 +342,7 @@ def test_any_table_is_read_back(tmp_path_factory, rows, delimiter):
         csv.writer(file, delimiter=delimiter).writerows([("p", "s", "n"), *rows])
     source = Csv(path, "p", ["s", "n"], root="/r", delimiter=delimiter)
     assert read(source) == [(f"/r/{name}", {"s": text, "n": n}) for name, text, n in rows]
-    one = Csv(path, "p", "s", root="/r", delimiter=delimiter)
+    one = Csv(path, "p", "s", root="/r", delimiter=delimiter, class_column="s")
     assert [one.classes[label] for _, label in read(one)] == [text for _, text, _ in rows]
 
 

@@ -85,6 +85,11 @@ def open_files(folder: Path) -> sources.Files:
     return sources.Files([str(folder / path) for path, _ in pairs], [int(label) for _, label in pairs])
 
 
+def open_data_frame(folder: Path) -> sources.DataFrame:
+    pandas = pytest.importorskip("pandas")
+    return sources.DataFrame(pandas.read_csv(folder / "table.csv"), root=folder)
+
+
 def write_class_folders(folder: Path, content: list[Sample]) -> None:
     for sample in content:
         path = folder / f"{sample.label:02d}" / f"{sample.name}.png"
@@ -327,6 +332,7 @@ KINDS: dict[str, Kind] = {
         lambda folder: sources.Csv(folder / "table.csv", "path", ["label", "name"]),
         label=lambda sample: {"label": sample.label, "name": f"no {sample.name}"},
     ),
+    "data frame": Kind(write_files, open_data_frame),
     "tar": Kind(write_shards, lambda folder: sources.TarShards(folder / "train-{0..1}.tar")),
     "tfrecord": Kind(write_tfrecords, lambda folder: sources.TFRecord(folder / "train-*.tfrecord")),
     "lmdb": Kind(write_lmdb, open_lmdb),
