@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from typing import Any
 
@@ -18,6 +19,8 @@ from cuaug.sources._repr import ReprMixin
 from cuaug.sources._text import PathResolver
 
 __all__ = ["Coco"]
+
+log = logging.getLogger("cuaug")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -62,8 +65,8 @@ class Coco(ReprMixin):
         max_bytes: limit on all masks of one image together, one byte per pixel and instance; also on one URL.
 
     Raises:
-        LoaderError: the file cannot be read or is no COCO file, refers to missing images or categories, or holds a box
-            of negative size or a number that is not finite; or a file name leads out of `images`.
+        LoaderError: the file cannot be read or is no COCO file, or refers to missing images or categories; or a file
+            name leads out of `images`.
     """
 
     max_pixels = DEFAULT_MAX_PIXELS
@@ -86,7 +89,7 @@ class Coco(ReprMixin):
         try:
             self.categories = {c["id"]: c["name"] for c in sorted(data["categories"], key=lambda c: c["id"])}
             self.classes = list(self.categories.values()) if contiguous else None
-            self._store(data["images"], data["annotations"], keep_crowds, keep_empty)
+            self._store(data["images"], data["annotations"], keep_crowds, keep_empty, path)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise LoaderError(f"{path!r} is no COCO instances file: {type(error).__name__}: {error}") from error
         if len(self) == 0:
@@ -103,7 +106,7 @@ class Coco(ReprMixin):
         """The file alone, with the images where COCO's layout has them."""
         return cls(None, annotations)
 
-    def _store(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool) -> None:
+    def _store(self, images: list[Any], annotations: list[Any], keep_crowds: bool, keep_empty: bool, path: str) -> None:
         image_index = {image["id"]: i for i, image in enumerate(images)}
         if len(image_index) != len(images):
             raise ValueError("two images have the same id")
@@ -123,7 +126,7 @@ class Coco(ReprMixin):
         self._store_images([images[i] for i in kept.tolist()])
         with np.errstate(over="ignore"):  # overflow becomes infinite, which is refused below
             self._columns = _columns(annotations, np.array([*self.categories]) if self.contiguous else None)
-        self._check_columns(annotations)
+        self._invalid = self._find_invalid(path, annotations)
         # As bytes: every forked process would end up with its own copy of a million lists.
         segments = [a.get("segmentation") or [] for a in annotations] if self.masks else []
         packed = [json.dumps(segment, separators=(",", ":")).encode() for segment in segments]
@@ -144,20 +147,29 @@ class Coco(ReprMixin):
             raise ValueError(f"masks need the size of {sizeless!r}, but its height or width is 0 or null")
         self._ids = np.array([image["id"] for image in images], dtype=np.int64)
 
-    def _check_columns(self, annotations: list[Any]) -> None:
-        """Refuses boxes, keypoints and areas that are not finite: they would end an epoch hours later."""
+    def _find_invalid(self, path: str, annotations: list[Any]) -> dict[int, str]:
+        """What is invalid, by image. It costs that image alone, when it is read; the log tells now."""
         x0, y0, x1, y1 = self._columns["boxes"].T
         valid = {"bbox": np.isfinite(self._columns["boxes"]).all(axis=1) & (x0 <= x1) & (y0 <= y1)}
         if "keypoints" in self._columns:
             valid["keypoints"] = np.isfinite(self._columns["keypoints"]).all(axis=(1, 2))
         valid["area"] = np.isfinite(self._columns["area"])
+        invalid: dict[int, str] = {}
         for field, is_valid in valid.items():
-            if not is_valid.all():
-                k = int(np.argmin(is_valid))
-                raise ValueError(
-                    f"annotation {annotations[k]['id']}, of {self._names[self._image_of(k)]!r}, has the {field} "
-                    f"{annotations[k].get(field)!r:.100}: numbers must be finite, and box sizes 0 or more"
+            for k in np.flatnonzero(~is_valid).tolist():
+                invalid.setdefault(
+                    self._image_of(k),
+                    f"annotation {annotations[k]['id']} has the {field} {annotations[k].get(field)!r:.100}: numbers "
+                    "must be finite, and box sizes 0 or more",
                 )
+        if invalid:
+            first = next(iter(invalid))
+            log.warning(
+                "%r: %d of %d images have invalid annotations, and raise a DecodeError when they are read; the first "
+                "is %r: %s",
+                path, len(invalid), len(self), self._names[first], invalid[first],
+            )  # fmt: skip
+        return invalid
 
     def __len__(self) -> int:
         return len(self._names)
@@ -166,7 +178,8 @@ class Coco(ReprMixin):
         """Returns (path, label); for a URL, (bytes, label).
 
         Raises:
-            DecodeError: a segmentation makes no mask, or masks or a URL exceed their limits.
+            DecodeError: a box has a negative size, a number is not finite, a segmentation makes no mask, or masks or a
+                URL exceed their limits.
             OSError: the URL cannot be fetched.
         """
         path, label = self.path(index), self.label(index)
@@ -184,6 +197,8 @@ class Coco(ReprMixin):
 
     def label(self, index: int) -> dict[str, Any]:
         """The label alone, as `read` returns it."""
+        if index in self._invalid:
+            raise DecodeError(self._invalid[index])
         rows = slice(self._begin[index], self._begin[index + 1])
         label: dict[str, Any] = {name: values[rows].copy() for name, values in self._columns.items()}
         label["image_id"] = int(self._ids[index])
