@@ -57,14 +57,14 @@ def resize(
 def crop(image: ImageT, top: int, left: int, height: int, width: int) -> ImageT:
     """Crops height x width pixels from (top, left) on.
 
-    The window must lie in the image.
+    Parts of the window outside the image are 0.
     """
     window = _window(top, left, height, width)
-    return apply(image, lambda plan: plan.crop(*window))
+    return apply(image, lambda plan: plan.window(*window))
 
 
 def _window(top: int, left: int, height: int, width: int) -> tuple[int, int, int, int]:
-    y, x = (arguments.integer(name, place, 0, MAX_SIDE) for name, place in (("top", top), ("left", left)))
+    y, x = (arguments.integer(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
     h, w = (arguments.integer(name, side, 1, MAX_SIDE) for name, side in (("height", height), ("width", width)))
     return y, x, h, w
 
@@ -79,7 +79,7 @@ def resized_crop(
     interpolation: arguments.Interpolation = "bilinear",
     antialias: bool | None = True,
 ) -> ImageT:
-    """Crops a window and resizes it to `size`.
+    """Crops a window, as `crop`, and resizes it to `size`.
 
     Sampling stops at the window's edge.
     """
@@ -87,7 +87,7 @@ def resized_crop(
     filter, smooth = arguments.resize_filter(interpolation, antialias)
 
     def write(plan: Plan) -> None:
-        plan.crop(*window)
+        plan.window(*window)
         plan.resize(h, w, filter=filter, antialias=smooth)
 
     return apply(image, write)
@@ -103,12 +103,12 @@ def vertical_flip(image: ImageT) -> ImageT:
     return apply(image, lambda plan: plan.flip(vertical=True))
 
 
-def center_crop(image: ImageT, output_size: int | Sequence[int]) -> ImageT:
+def center_crop(image: ImageT, output_size: int | Sequence[int], fill: float | Sequence[float] | None = 0) -> ImageT:
     """Crops the middle to (height, width), or one number for both.
 
-    Smaller images are padded with 0 first.
+    Smaller images are padded with `fill` first.
     """
-    transform = CenterCrop(output_size)
+    transform = CenterCrop(output_size, fill)
     return apply(image, lambda plan: transform.write(plan, None))
 
 
@@ -267,9 +267,9 @@ def pad(
     fill: float | Sequence[float] | None = 0,
     padding_mode: str = "constant",
 ) -> ImageT:
-    """Adds pixels on the sides; see `Pad`.
+    """Adds pixels on the sides, or cuts them off; see `Pad`.
 
-    `padding` is one number, (left/right, top/bottom) or (left, top, right, bottom), 0 or more each.
+    `padding` is one number, (left/right, top/bottom) or (left, top, right, bottom).
     """
     sides, border, color = arguments.padding(padding), arguments.border(padding_mode), arguments.fill("fill", fill)
     return apply(image, lambda plan: plan.pad(*sides, border=border, fill=color))

@@ -157,6 +157,25 @@ class Plan:
             raise spatial.crop_error(table, chosen, window)
         self._move_points(chosen, lambda: shift(-window[1], -window[0]))
 
+    def window(
+        self,
+        top: ArrayLike,
+        left: ArrayLike,
+        height: ArrayLike,
+        width: ArrayLike,
+        *,
+        fill: ArrayLike = 0.0,
+        where: Where = None,
+    ) -> None:
+        """Crops as `crop`, from a window that may leave the image; beyond it lies `fill`."""
+        top, left, height, width = (np.asarray(number, dtype=np.int64) for number in (top, left, height, width))
+        heights, widths = self.sizes
+        above, before = np.maximum(-top, 0), np.maximum(-left, 0)
+        below, after = np.maximum(top + height - heights, 0), np.maximum(left + width - widths, 0)
+        if any(side.any() for side in (above, before, below, after)):
+            self.pad(before, above, after, below, fill=fill, where=where)
+        self.crop(top + above, left + before, height, width, where)
+
     def flip(self, *, vertical: bool = False, where: Where = None) -> None:
         """Mirrors left and right, or with `vertical` top and bottom."""
         chosen, table = self._choose(where), self._table
@@ -188,12 +207,14 @@ class Plan:
         fill: ArrayLike = 0.0,
         where: Where = None,
     ) -> None:
-        """Adds pixels, 0 or more, on each side; `fill` may be per channel."""
+        """Adds pixels on each side; a negative number cuts pixels off first. `fill` may be per channel."""
         self.check_channels("fill", fill)
         chosen = self._choose(where)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
         if sides.min(initial=0) < 0:
-            raise TransformError("padding must be 0 or more on every side; to cut pixels off, use a crop")
+            above, before, height, width = spatial.uncut_window(self.sizes, chosen, np.maximum(-sides, 0))
+            self.crop(above, before, height, width, where)
+            sides = np.maximum(sides, 0)
         grows = (sides > 0).any(axis=0)
         chosen, sides = chosen[grows], np.ascontiguousarray(sides[:, grows])
         spatial.pad(self._table, chosen, sides, border, fill)

@@ -11,7 +11,16 @@ from cuaug.plan.displacement_field import DisplacementField
 from cuaug.plan.layout import Border, Neighbourhood
 from cuaug.plan.pass_table import POINTWISE, POSITIONAL, Indices, PassTable
 
-__all__ = ["AFTER_POSITIONAL", "AFTER_RESAMPLING", "MAX_SIDE", "add_field", "crop_error", "pad", "size_error"]
+__all__ = [
+    "AFTER_POSITIONAL",
+    "AFTER_RESAMPLING",
+    "MAX_SIDE",
+    "add_field",
+    "crop_error",
+    "pad",
+    "size_error",
+    "uncut_window",
+]
 
 #: The longest side of an image, in pixels: kernels/planner/geometry.h.
 MAX_SIDE = 2**31 - 1
@@ -35,6 +44,26 @@ def crop_error(table: PassTable, chosen: Indices, window: Indices) -> TransformE
         f"crop of {height} x {width} at row {top}, column {left} does not fit "
         f"an image of {image_height} x {image_width} (height x width{which})"
     )
+
+
+def uncut_window(sizes: tuple[Indices, Indices], chosen: Indices, sides: Indices) -> Indices:
+    """(4, N) top, left, height and width of what is left of the images.
+
+    Args:
+        sizes: (N,) heights and widths.
+        sides: (4, n) pixels to cut off the chosen samples: top, left, bottom and right.
+    """
+    height, width = sizes
+    result = np.stack([np.zeros_like(height), np.zeros_like(width), height, width])
+    result[:, chosen] += [sides[0], sides[1], -sides[0] - sides[2], -sides[1] - sides[3]]
+    if (empty := (result[2:] < 1).any(axis=0)).any():
+        worst = int(empty.argmax())
+        cut = ", ".join(map(str, sides[:, chosen == worst][:, 0].tolist()))
+        raise TransformError(
+            f"padding cuts {cut} pixels (top, left, bottom, right) off an image of {height[worst]} x {width[worst]}: "
+            "at least one row and column must be left"
+        )
+    return result
 
 
 def pad(table: PassTable, chosen: Indices, sides: Indices, border: Border, fill: ArrayLike) -> None:

@@ -181,12 +181,12 @@ def size(name: str, value: int | Sequence[int]) -> tuple[int, int]:
 
 
 def padding(value: int | Sequence[int]) -> tuple[int, int, int, int]:
-    """(left, top, right, bottom) from one number, (left/right, top/bottom), or all four."""
+    """(left, top, right, bottom) from one number, (left/right, top/bottom), or all four; negative ones cut off."""
     sides = numbers(value, to_int)
-    if len(sides) not in (1, 2, 4) or not 0 <= min(sides) <= max(sides) <= MAX_SIDE:
+    if len(sides) not in (1, 2, 4) or not -MAX_SIDE <= min(sides) <= max(sides) <= MAX_SIDE:
         raise TransformError(
             "padding must be one integer, (left/right, top/bottom) or (left, top, right, bottom),"
-            f"{_range_text(0, MAX_SIDE)} each, not {value!r}"
+            f"{_range_text(-MAX_SIDE, MAX_SIDE)} each, not {value!r}"
         )
     left, top, right, bottom = (sides * 4)[:4]
     return left, top, right, bottom

@@ -34,21 +34,25 @@ Sizes = NDArray[np.int64]
 class CenterCrop(Transform):
     """Crop the image at its center.
 
-    Images smaller than `size` are padded with 0 first.
+    Images smaller than `size` are padded first.
 
     Args:
         size: (height, width) in pixels, or one number for both.
+        fill: value of the padding: a number or one per channel, in image units. An addition to torchvision.
     """
 
-    def __init__(self, size: int | Sequence[int]) -> None:
+    def __init__(self, size: int | Sequence[int], fill: float | Sequence[float] | None = 0) -> None:
         self.size = arguments.size("size", size)
+        self.fill = fill
+        self._fill = arguments.fill("fill", fill)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         height, width = self.size
         h, w = plan.sizes
         down, across = np.maximum(height - h, 0), np.maximum(width - w, 0)
         if down.any() or across.any():
-            plan.pad(across // 2, down // 2, (across + 1) // 2, (down + 1) // 2, where=where)
+            sides = across // 2, down // 2, (across + 1) // 2, (down + 1) // 2
+            plan.pad(*sides, fill=self._fill, where=where)
             h, w = np.maximum(h, height), np.maximum(w, width)
         # Halves round to the even side, as Python's round() does in torchvision.
         top, left = np.rint((h - height) / 2.0), np.rint((w - width) / 2.0)
@@ -60,7 +64,7 @@ class RandomCrop(Transform):
 
     Args:
         size: (height, width) in pixels, or one number for both.
-        padding: pixels to add first: one number, (left/right, top/bottom), or (left, top, right, bottom).
+        padding: pixels to add first, as for `Pad`.
         pad_if_needed: pad both sides of an image that is smaller than `size`, each by the missing pixels.
         fill: value of the padding: a number or one per channel, in image units.
         padding_mode: as for `Pad`.
@@ -230,7 +234,8 @@ class Pad(Transform):
     """Pad the image on all sides.
 
     Args:
-        padding: pixels to add: one number, (left/right, top/bottom), or (left, top, right, bottom).
+        padding: pixels to add: one number, (left/right, top/bottom), or (left, top, right, bottom). Negative numbers
+            cut pixels off, before others are added.
         fill: value of the padding: a number or one per channel, in image units.
         padding_mode: "constant", "edge", "reflect" (without repeating the edge pixel), "symmetric" (repeating it) or
             "wrap".

@@ -259,6 +259,30 @@ def test_pad_equals_opencv(image, left, top, right, bottom, border):
     assert_same(got, reference.pad(image, left, top, right, bottom, border.name.lower(), (10, 20, 30)))
 
 
+@given(images(sizes(2000)), st.data())
+def test_a_window_beyond_the_image_shows_the_fill(image, data):
+    h, w, _ = image.shape
+    top, left = (data.draw(st.integers(-90, side + 90)) for side in (h, w))
+    height, width = data.draw(small_sides), data.draw(small_sides)
+    plan = plan_for(image)
+    plan.window(top, left, height, width, fill=(10, 20, 30))
+    canvas = reference.pad(image, 130, 130, 130, 130, "constant", (10, 20, 30))
+    want = reference.crop(canvas, top + 130, left + 130, height, width)
+    assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
+
+
+@given(images(sizes(2000)), st.tuples(*[st.integers(-20, 20)] * 4), BORDERS)
+def test_negative_padding_cuts_off(image, sides, border):
+    left, top, right, bottom = sides
+    h, w, _ = image.shape
+    cut = image[max(-top, 0) : h - max(-bottom, 0), max(-left, 0) : w - max(-right, 0)]
+    assume(h > max(-top, 0) + max(-bottom, 0) and w > max(-left, 0) + max(-right, 0))
+    plan = plan_for(image)
+    plan.pad(*sides, border=border, fill=7)
+    want = reference.pad(cut, *(max(side, 0) for side in sides), border.name.lower(), 7)
+    assert_same(run_one(plan, image, Type.UINT8, only_regions=True), want)
+
+
 few = st.integers(1, 9)
 
 
@@ -365,8 +389,9 @@ def test_invalid_arguments_are_refused():
     plan = plan_for(WIDE)
     with pytest.raises(TransformError, match=r"crop of 5 x 3 at row 0, column 2 does not fit an image of 4 x 941"):
         plan.crop(0, 2, 5, 3)
-    with pytest.raises(TransformError, match="0 or more"):
-        plan.pad(0, -1, 0, 0)
+    message = r"padding cuts 2, 0, 2, 0 pixels \(top, left, bottom, right\) off an image of 4 x 941: at least"
+    with pytest.raises(TransformError, match=message):
+        plan.pad(3, -2, 0, -2)
     for filter in (Filter.BOX, Filter.HAMMING, Filter.LANCZOS):
         with pytest.raises(TransformError, match=f"antialias must be True for {filter.name}"):
             plan.resize(3, 3, filter=filter, antialias=False)

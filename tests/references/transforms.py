@@ -27,14 +27,14 @@ def resize(filter: str = "bilinear", antialias: bool = True) -> Reference:
     return run
 
 
-def center_crop(height: int, width: int) -> Reference:
+def center_crop(height: int, width: int, fill: Any = 0.0) -> Reference:
     """torchvision's center_crop: padding, smaller half first, then a crop at round((h - height) / 2)."""
 
     def run(image: Image) -> Image:
         h, w, _ = image.shape
         left, right = max((width - w) // 2, 0), max((width - w + 1) // 2, 0)
         top, bottom = max((height - h) // 2, 0), max((height - h + 1) // 2, 0)
-        image = np.pad(image, ((top, bottom), (left, right), (0, 0)))
+        image = sampling.pad(image, left, top, right, bottom, "constant", fill)
         h, w, _ = image.shape
         return sampling.crop(image, round((h - height) / 2.0), round((w - width) / 2.0), height, width)
 

@@ -292,7 +292,7 @@ Other differences:
 | `TrivialAugmentWide`, middle one of 31 shifts | 16 pixels | 15: float32 has 15.999999 |
 | `Solarize` of a policy, threshold at a whole level | inverts that level | may not: its threshold may be 1e-5 higher |
 | `RandomRotation(expand=True)` | rotates about the image center | rotates about `center`, which may cut the image |
-| `functional.crop` | the window must lie in the image | pads with 0 |
+| `functional.crop` left of or above the whole image | 0, of the size asked for | a larger image |
 | "nearest" resizing | OpenCV's pixels | tensors: float32 scale (below); PIL: "nearest-exact" |
 | "nearest-exact", where a center lies between two pixels | the second pixel | either, by rounding |
 | "box", "hamming" of tensors | as of PIL images | refuses |

@@ -73,6 +73,8 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.CenterCrop(10), center_crop(10, 10)),
         (T.CenterCrop((11, 50)), center_crop(11, 50)),
         (T.CenterCrop([61]), center_crop(61, 61)),
+        (T.CenterCrop((9, 64), fill=114), center_crop(9, 64, 114)),
+        (T.CenterCrop(40, (1, 2, 3)), center_crop(40, 40, (1, 2, 3))),
     ],
     "Pad": [
         (T.Pad(3), pad(3, 3, 3, 3)),
@@ -81,11 +83,17 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
         (T.Pad((1, 2, 3, 4), padding_mode="edge"), pad(1, 2, 3, 4, "edge")),
         (T.Pad(6, 0, "reflect"), pad(6, 6, 6, 6, "reflect")),
         (T.Pad(6, padding_mode="symmetric"), pad(6, 6, 6, 6, "symmetric")),
+        (T.Pad(-2), lambda image: image[2:-2, 2:-2]),
+        (T.Pad((-3, 1, 4, -5), fill=9), lambda image: pad(0, 1, 4, 0, fill=9)(image[:-5, 3:])),
     ],
     "RandomCrop": [
         (T.RandomCrop(12), random_crop(12, 12)),
         (T.RandomCrop((13, 9), 4, fill=9), random_crop(13, 9, fill=9)),
         (T.RandomCrop(18, (5, 1), padding_mode="reflect"), random_crop(18, 18, "reflect")),
+        (
+            T.RandomCrop(18, (-2, 3), fill=9),
+            lambda image, sides, top, left: random_crop(18, 18, fill=9)(image[:, 2:-2], [0, 3, 0, 3], top, left),
+        ),
         (T.RandomCrop((50, 7), pad_if_needed=True, fill=(5, 6, 7)), random_crop(50, 7, fill=(5, 6, 7))),
     ],
     "RandomResizedCrop": [
