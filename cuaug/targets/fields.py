@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
 
-__all__ = ["Boxes", "Field", "Keypoints", "Masks", "UserArray", "from_corners", "to_corners", "tv_tensor_kind"]
+__all__ = [
+    "Boxes",
+    "Field",
+    "Keypoints",
+    "Masks",
+    "UserArray",
+    "from_corners",
+    "to_corners",
+    "tv_tensor_kind",
+    "with_dtype",
+]
 
 Array = NDArray[Any]
 Size = tuple[int, int]  # (height, width)
@@ -66,6 +76,14 @@ class UserArray:
             return array
         is_list_of_arrays = bool(len(value)) and isinstance(value[0], np.ndarray)
         return type(value)(array if is_list_of_arrays else array.tolist())
+
+
+def with_dtype(mask: Any, dtype: torch.dtype) -> Any:
+    """A mask of any type as a torch dtype; PIL images and lists have none and stay as they are."""
+    if not isinstance(mask, (torch.Tensor, np.ndarray)):
+        return mask
+    own = UserArray(mask)
+    return own.like(torch.from_numpy(own.array).to(dtype).numpy(), own.array.shape[-2:])
 
 
 class Field:

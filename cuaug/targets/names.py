@@ -77,6 +77,7 @@ class TargetFormat(NamedTuple):
         pass_through: names that stay in place.
         instance_fields: further names of values with one row per box.
         labels_getter: the argument of `SanitizeBoundingBoxes`.
+        mask_dtype: torch dtype that `ToDtype` asks for masks; None: their own.
 
     A name is the key of a dict at any depth, or the path of keys joined by dots.
     """
@@ -87,6 +88,7 @@ class TargetFormat(NamedTuple):
     pass_through: tuple[str, ...] = ()
     instance_fields: tuple[str, ...] = ()
     labels_getter: Any = "default"
+    mask_dtype: Any = None
 
     def is_mask(self, key: Any, path: str) -> bool:
         return _is_in(self.masks, key, path)

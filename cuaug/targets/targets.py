@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cuaug.errors import TransformError
 from cuaug.plan import BOX_FORMATS, BoxesKeypoints, CompiledPlan, Plan
-from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners
+from cuaug.targets.fields import Boxes, Field, Keypoints, Masks, from_corners, to_corners, with_dtype
 from cuaug.targets.masks import MaskExecutor
 from cuaug.targets.names import TargetFormat
 from cuaug.targets.parse import Group, moves_with_image, type_may_be_image, type_may_hold_targets
@@ -60,6 +60,7 @@ class Targets:
         self._heights, self._widths = (np.asarray(sides, dtype=np.int64) for sides in (heights, widths))
         self._groups: list[Group | None] = [None] * len(targets)
         self._targets = targets
+        self._mask_dtype = target_format.mask_dtype
         #: Fields by sample number, for samples that may have any.
         self._fields: dict[int, list[tuple[Field, Group]]] = {}
         # Most labels are class numbers, of one or two types.
@@ -152,7 +153,8 @@ class Targets:
             def rebuild_field(field: Field, keep: NDArray[np.bool_] | None) -> Any:
                 if isinstance(field, Masks):
                     assert masks is not None
-                    return field.rebuild(masks.run(i, field.planes), keep, size)
+                    moved = field.rebuild(masks.run(i, field.planes), keep, size)
+                    return moved if self._mask_dtype is None else with_dtype(moved, self._mask_dtype)
                 rows = self._rows[id(field)]
                 if isinstance(field, Keypoints):
                     return field.rebuild(points.keypoints[rows], points.visible[rows], keep, size)

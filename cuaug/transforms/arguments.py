@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal
 
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from cuaug.errors import TransformError
 from cuaug.plan import MAX_SIDE, Border, Filter
 from cuaug.plan.layout import ANTIALIASED_FILTERS
+from cuaug.transforms.by_type import by_kind
 
 __all__ = [
     "MAX_SIDE",
+    "Fill",
     "Interpolation",
     "InterpolationMode",
     "NamedEnum",
@@ -30,6 +32,7 @@ __all__ = [
     "fill",
     "flag",
     "integer",
+    "mask_fill",
     "names",
     "number",
     "number_or_bounds",
@@ -73,6 +76,9 @@ Interpolation = (
     | int
     | Enum
 )
+
+#: Argument type of `fill`: a number, one per channel, or a dict of these by type.
+Fill = float | Sequence[float] | Mapping[Any, Any] | None
 
 _FILTERS = {mode.value: Filter[mode.name] for mode in InterpolationMode}
 _PIL_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box", 5: "hamming"}
@@ -200,10 +206,17 @@ def channel_values(name: str, value: float | Sequence[float]) -> tuple[float, ..
     return values
 
 
-def fill(name: str, value: float | Sequence[float] | None) -> float | tuple[float, ...]:
-    """A number, or one per channel, in the image's units; None is 0."""
+def fill(name: str, value: Fill) -> float | tuple[float, ...]:
+    """A number, or one per channel, in the image's units; None is 0. Of a dict by type, the image's value."""
+    value = by_kind(name, value)["image"] if isinstance(value, Mapping) else value
     values = (0.0,) if value is None else channel_values(name, value)
     return values if len(values) == 3 else values[0]
+
+
+def mask_fill(value: Any) -> float | None:
+    """The value of class masks that a `fill` by type asks for; None: it asks for none."""
+    kinds = by_kind("fill", value) if isinstance(value, Mapping) else {}
+    return number("fill of masks", 0.0 if kinds["mask"] is None else kinds["mask"]) if "mask" in kinds else None
 
 
 def probability(name: str, value: float) -> float:

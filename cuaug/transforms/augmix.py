@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ class AugMix(BatchTransform):
         alpha: float = 1.0,
         all_ops: bool = True,
         interpolation: arguments.Interpolation = "bilinear",
-        fill: float | Sequence[float] | None = None,
+        fill: arguments.Fill = None,
     ) -> None:
         self.severity = arguments.integer("severity", severity, 1, policies.AUGMIX_LEVELS)
         self.mixture_width = arguments.integer("mixture_width", mixture_width, 1)

@@ -14,7 +14,7 @@ Differences from torchvision:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class PolicyTransform(Transform):
     #: Whether magnitudes are TrivialAugmentWide's.
     _wide = False
 
-    def __init__(self, interpolation: arguments.Interpolation, fill: float | Sequence[float] | None) -> None:
+    def __init__(self, interpolation: arguments.Interpolation, fill: arguments.Fill) -> None:
         self.interpolation = interpolation
         self.fill = fill
         self.warp_options: dict[str, Any] = {
@@ -173,7 +173,7 @@ class AutoAugment(PolicyTransform):
         self,
         policy: AutoAugmentPolicy = AutoAugmentPolicy.IMAGENET,
         interpolation: arguments.Interpolation = "nearest",
-        fill: float | Sequence[float] | None = None,
+        fill: arguments.Fill = None,
     ) -> None:
         super().__init__(interpolation, fill)
         allowed = [member.value for member in AutoAugmentPolicy]
@@ -204,7 +204,7 @@ class RandAugment(PolicyTransform):
         magnitude: int = 9,
         num_magnitude_bins: int = 31,
         interpolation: arguments.Interpolation = "nearest",
-        fill: float | Sequence[float] | None = None,
+        fill: arguments.Fill = None,
     ) -> None:
         super().__init__(interpolation, fill)
         self.num_ops = arguments.integer("num_ops", num_ops, 0)
@@ -231,7 +231,7 @@ class TrivialAugmentWide(PolicyTransform):
         self,
         num_magnitude_bins: int = 31,
         interpolation: arguments.Interpolation = "nearest",
-        fill: float | Sequence[float] | None = None,
+        fill: arguments.Fill = None,
     ) -> None:
         super().__init__(interpolation, fill)
         self.num_magnitude_bins = arguments.integer("num_magnitude_bins", num_magnitude_bins, 2)

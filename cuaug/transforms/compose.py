@@ -54,7 +54,8 @@ class Compose(Transform):
         generator: a `torch.Generator` that seeds each call. None: torch's default generator, so `torch.manual_seed`
             and a DataLoader's worker seeds apply.
         box_format: "xyxy", "xywh" or "cxcywh", for targets without a "format".
-        mask_fill: value of class masks beyond the image, or a dict of it by name. Instance masks are 0 there.
+        mask_fill: value of class masks beyond the image, or a dict of it by name. Instance masks are 0 there. A mask's
+            value in a transform's `fill` by type, `fill={tv_tensors.Image: 114, tv_tensors.Mask: 255}`, sets it too.
         masks: names in targets that move as "mask", if (H, W), or "masks", if (K, H, W): `masks=("depth",)`.
         pass_through: names in targets that stay in place, whatever they hold.
         instance_fields: names in targets with one row per box, besides "labels" and other common ones.
@@ -293,10 +294,15 @@ def _merge_settings(chains: Sequence[Compose], nested: Sequence[Any]) -> dict[st
         if isinstance(default, tuple):
             settings[name] = tuple(dict.fromkeys(key for names in values for key in names))
         else:
-            settings[name] = _one_setting(name, values, default, "a chain and its inner chains")
+            if name == "mask_fill":
+                asked = [arguments.mask_fill(getattr(item, "fill", None)) for item in nested]
+                values += [_fill_number(name, fill) for fill in asked if fill is not None]
+            settings[name] = _one_setting(name, values, default, "a chain, its inner chains and every `fill` by type")
     both = [key for key in settings["pass_through"] if key in settings["masks"] + settings["instance_fields"]]
     if both:
         raise TransformError(f"pass_through must not hold names of masks or instance_fields, but it holds {both[0]!r}")
+    dtypes = [item.mask_dtype for item in nested if getattr(item, "mask_dtype", None) is not None]
+    settings["mask_dtype"] = _one_setting("dtype of masks", dtypes, None, "all ToDtype")
     getters = [item.labels_getter for item in nested if hasattr(item, "labels_getter")]
     settings["labels_getter"] = _one_setting("labels_getter", getters, "default", "all SanitizeBoundingBoxes")
     return settings

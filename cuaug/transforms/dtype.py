@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from cuaug.interop import type_of
 from cuaug.plan import Plan, Type
 from cuaug.transforms import arguments
 from cuaug.transforms.base import Transform, Where
+from cuaug.transforms.by_type import by_kind
 
 __all__ = ["Normalize", "ToDtype"]
 
@@ -20,20 +21,42 @@ class ToDtype(Transform):
     """Convert the images to a dtype, optionally scaling the values.
 
     Args:
-        dtype: torch.uint8, float16, bfloat16 or float32.
+        dtype: torch.uint8, float16, bfloat16 or float32; or a dict by type, as torchvision's: the images' dtype, the
+            masks' (any dtype), and None for "others", which keep theirs.
         scale: also map uint8 [0, 255] to float [0, 1], or back.
     """
 
-    def __init__(self, dtype: torch.dtype, scale: bool = False) -> None:
+    def __init__(self, dtype: torch.dtype | Mapping[Any, torch.dtype | None], scale: bool = False) -> None:
         self.dtype = dtype
         self.scale = scale
-        self._type = type_of(dtype)
+        #: The dtype of masks, which a chain takes over; None: their own.
+        self.mask_dtype = None
+        images = self._by_type(dtype) if isinstance(dtype, Mapping) else dtype
+        self._type = None if images is None and isinstance(dtype, Mapping) else type_of(images)
+
+    def _by_type(self, dtypes: Mapping[Any, Any]) -> Any:
+        kinds = by_kind("dtype", dtypes)
+        for kind in ("boxes", "keypoints"):
+            if kinds.get(kind) is not None:
+                raise TransformError(f"dtype of {kind} must be None, not {kinds[kind]}: they keep their dtype")
+        if dtypes.get("others") is not None:
+            raise TransformError(
+                f'dtype["others"] must be None, not {dtypes["others"]}: give images a key, such as torch.Tensor'
+            )
+        self.mask_dtype = kinds.get("mask")
+        if not isinstance(self.mask_dtype, (torch.dtype, type(None))):
+            raise TransformError(f"dtype of masks must be a torch.dtype or None, not {self.mask_dtype!r}")
+        return kinds["image"]
 
     def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
+        if self._type is None:
+            return is_float, normalized
         to_float = self._type != Type.UINT8  # from float to float, values stay as they are, whatever `scale`
         return to_float, to_float and (normalized if is_float else not self.scale)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        if self._type is None:
+            return
         if where is not None:
             raise TransformError(
                 "dtype belongs to the whole batch: move ToDtype out of RandomApply, or before or after MultiView. "

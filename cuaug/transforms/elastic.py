@@ -58,7 +58,7 @@ class ElasticTransform(Warp):
         alpha: float | Sequence[float] = 50.0,
         sigma: float | Sequence[float] = 5.0,
         interpolation: arguments.Interpolation = "bilinear",
-        fill: float | Sequence[float] | None = 0,
+        fill: arguments.Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         super().__init__(interpolation, fill, padding_mode)
@@ -158,7 +158,7 @@ class GridDistortion(Warp, RandomTransform):
         distort_limit: float | Sequence[float] = (-0.3, 0.3),
         interpolation: arguments.Interpolation = "bilinear",
         normalized: bool = True,
-        fill: float | Sequence[float] | None = 0,
+        fill: arguments.Fill = 0,
         padding_mode: str = "constant",
         p: float = 0.5,
     ) -> None:

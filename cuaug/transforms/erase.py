@@ -80,7 +80,7 @@ class RandomMask(RandomTransform):
         p: probability, per sample.
     """
 
-    def __init__(self, ratio: float = 0.5, fill: float | Sequence[float] = 0, p: float = 1.0) -> None:
+    def __init__(self, ratio: float = 0.5, fill: arguments.Fill = 0, p: float = 1.0) -> None:
         self.ratio = arguments.probability("ratio", ratio)
         self.fill = fill
         self.p = arguments.probability("p", p)
@@ -110,7 +110,7 @@ class CoarseDropout(RandomTransform):
         num_holes_range: Sequence[int] = (1, 2),
         hole_height_range: Sequence[float] = (0.1, 0.2),
         hole_width_range: Sequence[float] = (0.1, 0.2),
-        fill: float | Sequence[float] = 0,
+        fill: arguments.Fill = 0,
         p: float = 0.5,
     ) -> None:
         self.num_holes_range = num_holes_range
@@ -174,7 +174,7 @@ class GridMask(RandomTransform):
         tile: float | Sequence[float] = (96, 224),
         ratio: float | Sequence[float] = 0.5,
         angle: float | Sequence[float] = 0.0,
-        fill: float | Sequence[float] = 0,
+        fill: arguments.Fill = 0,
         p: float = 0.5,
     ) -> None:
         self.tile, self.ratio, self.angle, self.fill = tile, ratio, angle, fill

@@ -41,7 +41,7 @@ class CenterCrop(Transform):
         fill: value of the padding: a number or one per channel, in image units. An addition to torchvision.
     """
 
-    def __init__(self, size: int | Sequence[int], fill: float | Sequence[float] | None = 0) -> None:
+    def __init__(self, size: int | Sequence[int], fill: arguments.Fill = 0) -> None:
         self.size = arguments.size("size", size)
         self.fill = fill
         self._fill = arguments.fill("fill", fill)
@@ -78,7 +78,7 @@ class RandomCrop(Transform):
         size: int | Sequence[int],
         padding: int | Sequence[int] | None = None,
         pad_if_needed: bool = False,
-        fill: float | Sequence[float] = 0,
+        fill: arguments.Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         self.size = arguments.size("size", size)
@@ -241,9 +241,7 @@ class Pad(Transform):
             "wrap".
     """
 
-    def __init__(
-        self, padding: int | Sequence[int], fill: float | Sequence[float] = 0, padding_mode: str = "constant"
-    ) -> None:
+    def __init__(self, padding: int | Sequence[int], fill: arguments.Fill = 0, padding_mode: str = "constant") -> None:
         self.padding = padding
         self.fill = fill
         self.padding_mode = padding_mode
@@ -264,9 +262,7 @@ class RandomZoomOut(RandomTransform):
         p: probability, per sample.
     """
 
-    def __init__(
-        self, fill: float | Sequence[float] | None = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5
-    ) -> None:
+    def __init__(self, fill: arguments.Fill = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
         self.fill = fill
         self.side_range = arguments.bounds("side_range", side_range, low=1.0)
         self.p = arguments.probability("p", p)

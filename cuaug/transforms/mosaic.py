@@ -62,13 +62,14 @@ class Mosaic(BatchTransform):
         output_size: int | Sequence[int] | None = None,
         start_ratio_range: Sequence[float] = (0.3, 0.7),
         min_bbox_size: float = 0.0,
-        fill: float | Sequence[float] = 0.0,
+        fill: arguments.Fill = 0.0,
         p: float = 1.0,
     ) -> None:
         self.output_size = None if output_size is None else arguments.size("output_size", output_size)
         self.start_ratio_range = arguments.bounds("start_ratio_range", start_ratio_range, low=-1.0, high=1.0)
         self.min_bbox_size = arguments.number("min_bbox_size", min_bbox_size, 0)
-        self.fill = arguments.fill("fill", fill)
+        self.fill = fill
+        self._fill = arguments.fill("fill", fill)
         self.p = arguments.probability("p", p)
 
     def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
@@ -92,7 +93,7 @@ class Mosaic(BatchTransform):
                 "unchanged; or p must be 1"
             )
         # Rounded and saturated, as the fill of Pad.
-        color = self.fill if images.is_floating_point() else np.clip(np.floor(np.add(self.fill, 0.5)), 0, 255)
+        color = self._fill if images.is_floating_point() else np.clip(np.floor(np.add(self._fill, 0.5)), 0, 255)
         fill = torch.tensor(color, dtype=images.dtype, device=images.device).reshape(-1, 1, 1)
         if len(fill) not in (1, images.shape[1]):
             raise TransformError(f"fill must be a number or one per channel, {images.shape[1]}, not {self.fill!r}")

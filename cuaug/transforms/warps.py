@@ -27,9 +27,7 @@ Sizes = NDArray[np.int64]
 class Warp(Transform):
     """Base class of warps. `warp_options` are keyword arguments of `Plan.warp`."""
 
-    def __init__(
-        self, interpolation: arguments.Interpolation, fill: float | Sequence[float] | None, padding_mode: str
-    ) -> None:
+    def __init__(self, interpolation: arguments.Interpolation, fill: arguments.Fill, padding_mode: str) -> None:
         self.interpolation = interpolation
         self.fill = fill
         self.padding_mode = padding_mode
@@ -65,7 +63,7 @@ class RandomRotation(Warp):
         interpolation: arguments.Interpolation = "nearest",
         expand: bool = False,
         center: Sequence[float] | None = None,
-        fill: float | Sequence[float] | None = 0,
+        fill: arguments.Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         super().__init__(interpolation, fill, padding_mode)
@@ -105,7 +103,7 @@ class RandomAffine(Warp):
         scale: Sequence[float] | None = None,
         shear: float | Sequence[float] | None = None,
         interpolation: arguments.Interpolation = "nearest",
-        fill: float | Sequence[float] | None = 0,
+        fill: arguments.Fill = 0,
         center: Sequence[float] | None = None,
         padding_mode: str = "constant",
     ) -> None:
@@ -159,7 +157,7 @@ class RandomPerspective(Warp, RandomTransform):
         distortion_scale: float = 0.5,
         p: float = 0.5,
         interpolation: arguments.Interpolation = "bilinear",
-        fill: float | Sequence[float] | None = 0,
+        fill: arguments.Fill = 0,
         padding_mode: str = "constant",
     ) -> None:
         super().__init__(interpolation, fill, padding_mode)

@@ -307,7 +307,8 @@ Other differences:
 | `CopyPaste(blending=True)` | a soft edge | reference scripts: a hard edge, two pixels wider |
 | `labels_getter` of `SanitizeBoundingBoxes` | known fields such as `area` follow, too | other fields keep all rows |
 | `labels_getter` of `MixUp`, `CutMix` | none: the label itself is mixed | an argument |
-| `fill`, `dtype` | images only; class masks use `mask_fill`, instance masks 0 | dicts by type |
+| `fill` without a dict | images only; class masks use `mask_fill`, instance masks 0 | masks too |
+| masks' value in a `fill` dict | one for the whole chain | per transform |
 | `AugMix` of uint8 | rounds the mean | truncates it: darker by half a level on average |
 
 - Contrast and saturation: torchvision's truncated gray is half a level lower on average. That moves results by half of
