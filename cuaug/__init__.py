@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cuaug.commands import prepare
     from cuaug.decode_options import DecodeOptions
     from cuaug.decoding import decode
+    from cuaug.drawing import show
     from cuaug.loader import Loader
     from cuaug.sampling import ShardSampler, WeightedSampler
 
@@ -45,6 +46,7 @@ __all__ = [
     "decode",
     "functional",
     "prepare",
+    "show",
     "sources",
     "transforms",
 ]
@@ -66,6 +68,7 @@ _MODULE_OF = {
     "WeightedSampler": "cuaug.sampling",
     "collate": "cuaug.batch",
     "decode": "cuaug.decoding",
+    "show": "cuaug.drawing",
 }
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from cuaug.errors import LoaderError
 from cuaug.targets import holds_targets
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 __all__ = ["Batch", "collate", "each_tensor", "empty_labels"]
 
@@ -37,6 +40,7 @@ class Batch(_Pair):
         params(): the applied transforms and parameters of each sample, as in `Compose.trace`; empty lists on copies.
         to(device): a copy of the batch on a device.
         copy_into(images, labels): copies the batch into the static inputs of a CUDA graph.
+        normalization: (mean, std) of the chain's last Normalize, which `show` undoes; None if there is none.
     """
 
     # Set on the instance; None on a copy that other code builds from the two elements alone.
@@ -44,6 +48,7 @@ class Batch(_Pair):
     valid: torch.Tensor = None  # type: ignore[assignment]
     epoch: int = None  # type: ignore[assignment]
     params: Callable[[], list[list[dict[str, Any]]]] = None  # type: ignore[assignment]
+    normalization: tuple[Sequence[float], Sequence[float]] | None = None
 
     def __new__(
         cls,
@@ -70,7 +75,21 @@ class Batch(_Pair):
         """
         fields = (*self, self.indices, self.valid)
         images, labels, indices, valid = (_to_device(field, device, non_blocking) for field in fields)
-        return Batch(images, labels, indices, valid, self.epoch, self.params)
+        moved = Batch(images, labels, indices, valid, self.epoch, self.params)
+        moved.normalization = self.normalization
+        return moved
+
+    def show(self, **options: Any) -> Image:
+        """Draw the batch as a grid of pictures, with boxes, masks, keypoints and labels; see `cuaug.show`."""
+        from cuaug.drawing import show  # imports PIL
+
+        return show(self, **options)
+
+    def _repr_html_(self) -> str:
+        """A notebook's view: the pictures, and a line about them."""
+        from cuaug.drawing import to_html
+
+        return to_html(self)
 
     def copy_into(self, images: Any, labels: torch.Tensor | None = None) -> None:
         """Copies the batch into existing tensors, such as the static inputs of a CUDA graph.
@@ -113,7 +132,10 @@ class Batch(_Pair):
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
         images = f"{len(tensors)} of their own sizes" if isinstance(self.images, list) else shapes
         images += f" {tensors[0].dtype} on {tensors[0].device}" if tensors else ""
-        return f"Batch(images: {images}, epoch={self.epoch}, indices={self.indices}, valid={self.valid})"
+        labels = self.labels
+        is_tensor = isinstance(labels, torch.Tensor)
+        shown = f"{tuple(labels.shape)} {labels.dtype}" if is_tensor else type(labels).__name__
+        return f"Batch(images: {images}, labels: {shown}, epoch={self.epoch})"
 
 
 def each_tensor(images: Any) -> tuple[torch.Tensor, ...]:

@@ -386,6 +386,13 @@ class Loader:
     def __repr__(self) -> str:
         return f"Loader({len(self.source)} samples, batch_size={self.batch_size}, {self._runtime})"
 
+    def _repr_html_(self) -> str:
+        """A notebook's view: settings without pictures, since loading some would begin an epoch."""
+        from cuaug.drawing import to_table  # imports PIL
+
+        names = ("source", "transforms", "batch_size", "last_batch", "seed", "device", "threads", "prefetch")
+        return to_table({name: getattr(self, name) for name in names})
+
     def __reduce__(self) -> Any:
         raise TypeError("a Loader owns threads and does not pickle: make it in the process that iterates over it")
 

@@ -9,37 +9,27 @@ import os
 import runpy
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 import cuaug
 from cuaug import transforms as T
 from cuaug.codec import CpuDecoder, MessageLog, read_header
+from cuaug.drawing import Cell, grid, shrink, to_pixels
 from cuaug.errors import CuaugError, DecodeError, LoaderError, TransformError
 from cuaug.sampling.rng import hash_seed
 from cuaug.sources.files import EXTENSIONS, images_below
+from cuaug.transforms.normalization import normalization_of
 
 __all__ = ["Cell", "chain_of", "draw", "grid", "preview", "to_image"]
 
-_BACKGROUND = (119, 119, 119)  # half the lightness of white
-_GAP = 6
 _VIEWS_PER_ROW = 5  # FiveCrop's views; TenCrop's second five are mirrored
 _MAX_ROWS = 64  # more rows make an image of hundreds of megabytes that no viewer opens
-_HALF_A_LEVEL = 0.5 / 255.0
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One image of a grid and its caption."""
-
-    image: Image.Image
-    caption: str = ""
 
 
 def preview(options: argparse.Namespace, out: TextIO, errors: TextIO) -> int:
@@ -128,7 +118,7 @@ def _row(path: str, number: int, chain: T.Compose, columns: int, seed: int, side
             cells.append(Cell(image, f"{image.width} x {image.height} {note}".rstrip()))
     except TransformError as error:
         raise TransformError(f"{path}: {error}") from error
-    return [Cell(_shrink(cell.image, side), cell.caption) for cell in cells]
+    return [Cell(shrink(cell.image, side), cell.caption) for cell in cells]
 
 
 def _decode(path: str) -> NDArray[np.uint8]:
@@ -176,66 +166,5 @@ def to_image(result: NDArray[Any], chain: T.Transform) -> tuple[Image.Image, str
     if not isinstance(result, np.ndarray) or result.ndim != 3 or result.shape[-1] not in (1, 3):
         kind = f"an array of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
         raise TransformError(f"the chain returns {kind}, not an image (H, W, 1 or 3)")
-    note = ""
-    if result.dtype != np.uint8:
-        values, last = result.astype(np.float64), _last_normalize(chain)
-        is_undone = last is not None and len(last.mean) in (1, values.shape[-1])
-        if last is not None and is_undone:
-            values = values * last.std + last.mean
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        if low < -_HALF_A_LEVEL or high > 1.0 + _HALF_A_LEVEL:
-            note = f"{'clipped' if is_undone else 'stretched'} from {_short(low)} ... {_short(high)}"
-            values = values if is_undone else (values - low) / (high - low or 1.0)
-        result = np.rint(np.nan_to_num(values).clip(0.0, 1.0) * 255.0).astype(np.uint8)
-    return Image.fromarray(np.repeat(result, 3 // result.shape[-1], axis=-1)), note
-
-
-def _short(value: float) -> str:
-    return f"{round(value, 3) + 0.0:g}"
-
-
-def _last_normalize(chain: T.Transform) -> T.Normalize | None:
-    """The last `Normalize` that all samples pass."""
-    if isinstance(chain, T.Compose):
-        return next(filter(None, map(_last_normalize, reversed(chain.transforms))), None)
-    return chain if isinstance(chain, T.Normalize) else None
-
-
-def _shrink(image: Image.Image, side: int) -> Image.Image:
-    """Shrinks an image to at most `side` pixels in height and width."""
-    scale = min(1.0, side / max(image.size))
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    return image if scale == 1.0 else image.resize(size, Image.Resampling.LANCZOS)
-
-
-def grid(rows: Sequence[Sequence[Cell]], side: int) -> Image.Image:
-    """Cells in columns of `side` pixels on gray; each row is as high as its highest image."""
-    rows = [[Cell(_shrink(cell.image, side), cell.caption) for cell in row] for row in rows]
-    font = ImageFont.load_default()
-    texts = [[_wrap(cell.caption, font, side) for cell in row] for row in rows]
-    line_height = sum(font.getmetrics()) if isinstance(font, ImageFont.FreeTypeFont) else 11
-    heights = [max(cell.image.height for cell in row) for row in rows]
-    caption_heights = [max(len(lines) for lines in row) * line_height for row in texts]
-    width = _GAP + max(map(len, rows)) * (side + _GAP)
-    canvas = Image.new("RGB", (width, _GAP + sum(heights) + sum(caption_heights) + _GAP * len(rows)), _BACKGROUND)
-    pen, top = ImageDraw.Draw(canvas), _GAP
-    for row, captions, height, caption_height in zip(rows, texts, heights, caption_heights, strict=True):
-        for i, cell in enumerate(row):
-            left = _GAP + i * (side + _GAP)
-            image = cell.image
-            canvas.paste(image, (left + (side - image.width) // 2, top + (height - image.height) // 2))
-            for k, text in enumerate(captions[i]):
-                pen.text((left, top + height + k * line_height), text, fill="white", font=font)
-        top += height + caption_height + _GAP
-    return canvas
-
-
-def _wrap(text: str, font: Any, width: int) -> list[str]:
-    """Lines of whole words, at most `width` pixels wide unless one word is wider."""
-    lines: list[str] = []
-    for word in text.split():
-        if lines and font.getlength(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+    pixels, note = to_pixels(result, normalization_of(chain))
+    return Image.fromarray(pixels), note

@@ -17,6 +17,7 @@ from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.execute import run_segments
+from cuaug.transforms.normalization import normalization_of
 
 __all__ = ["Images", "Samples"]
 
@@ -175,7 +176,7 @@ class Samples:
             images, labels = images._replace(tensors=stacks), mixed_labels or labels
         positions = positions[positions < self.own]
         collated = config.collate(labels[: max(len(positions), 1)])
-        return Batch(
+        batch = Batch(
             images.first(len(positions)).batch_images,
             collated if len(positions) else empty_labels(collated),
             torch.from_numpy(self.indices[positions]),
@@ -183,6 +184,8 @@ class Samples:
             self.epoch.number,
             functools.partial(_params, traces[: len(positions)], self._trace_rows[positions], later),
         )
+        batch.normalization = normalization_of(chain)
+        return batch
 
 
 def _params(traces: list[_PlanTrace | None], rows: NDArray[np.int64], later: Trace) -> list[list[dict[str, Any]]]:

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 CODE = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(), re.DOTALL)
-VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED, DECODE = range(11)
+VIEWS, SIZES, MASKS, PAIRS, RESOLUTIONS, CROPS, AUGMIX, CLIP, REPEATED, KILLED, DECODE, SHOW = range(12)
 COUNT, H, W = 14, 120, 160
 
 
@@ -47,7 +47,7 @@ def run(tmp_path, monkeypatch):
 
 def test_two_views_show_the_same_image_and_differ(run):
     names = run(VIEWS)
-    assert len(CODE) == 11 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
+    assert len(CODE) == 12 and names["one"].shape == names["other"].shape == (4, 3, 96, 96)
     batches = list(names["loader"])
     assert len(batches) == COUNT // 4 and len(torch.cat([batch.indices for batch in batches]).unique()) == 12
     assert all((batch.images[:, 0] - batch.images[:, 1]).abs().amax((1, 2, 3)).min() > 0.1 for batch in batches)
@@ -162,3 +162,8 @@ def test_decoding_without_a_loader(run):
     assert torch.equal(names["corner"], names["image"][:, :64, :48])
     expected = next(iter(names["cuaug"].Loader(names["paths"], names["chain"], batch_size=COUNT))).images
     assert torch.equal(names["batch"], expected)
+
+
+def test_a_batch_is_drawn(run):
+    run(VIEWS, SHOW)
+    assert Image.open("batch.png").size[0] > 4 * 96

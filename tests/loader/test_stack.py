@@ -85,7 +85,8 @@ def test_methods_of_a_batch_of_lists(tmp_path):
     for others in (again.images, into, batch.to("cpu").images):
         assert all(map(torch.equal, batch.images, others)) and type(others) is list
     assert again.params() == [[], [], []] and len(batch.params()) == 3
-    assert repr(batch).startswith("Batch(images: 3 of their own sizes torch.uint8 on cpu, epoch=0")
+    shown = "Batch(images: 3 of their own sizes torch.uint8 on cpu, labels: (3,) torch.int64, epoch=0)"
+    assert repr(batch) == shown
     with pytest.raises(LoaderError, match="images has 1 tensor\\(s\\), but the batch has 3"):
         batch.copy_into(into[0])
 
