@@ -34,6 +34,7 @@ cpu.py, cuda.py    `CpuDecoder`, `CudaDecoder`
 _nvimgcodec_c.py   nvImageCodec on the CPU, through its C interface
 _nvimgcodec.py     nvImageCodec on GPUs, through its Python interface
 _pillow.py         decoding with Pillow
+masks.py           masks as class numbers, with Pillow
 tiff.py, avif.py, jpeg2000.py, boxes.py    limits on file structure
 jpeg_crop.py       regions of JPEGs, decoded from a smaller JPEG; the JPEG index
 exif.py            EXIF orientation of pixels and regions
@@ -51,6 +52,7 @@ from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
 from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
 from cuaug.codec.jpeg_crop import JpegIndex
+from cuaug.codec.masks import decode_mask, mask_array
 from cuaug.codec.messages import MessageLog
 from cuaug.codec.sniff import file_format
 
@@ -65,9 +67,11 @@ __all__ = [
     "MessageLog",
     "Region",
     "codec_version",
+    "decode_mask",
     "file_format",
     "gpu_decodes",
     "load_codec",
+    "mask_array",
     "nv",
     "read_header",
     "read_jpeg_headers",

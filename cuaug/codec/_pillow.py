@@ -13,7 +13,7 @@ from PIL import Image, UnidentifiedImageError
 
 from cuaug.errors import DecodeError
 
-__all__ = ["FORMATS", "pillow_decode", "pillow_open", "pillow_orientation", "to_rgb8"]
+__all__ = ["FORMATS", "error_message", "pillow_decode", "pillow_open", "pillow_orientation", "to_rgb8"]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "PPM", "JPEG2000", "GIF", "AVIF")
 """Formats that Pillow may open, by its names; JPEG includes MPO.
@@ -41,7 +41,7 @@ def pillow_open(data: bytes) -> Any:
     except UnidentifiedImageError as error:  # its own message names a BytesIO object
         raise DecodeError(_describe_unknown(data)) from error
     except Exception as error:  # Pillow's parsers raise any exception type on a damaged file
-        raise DecodeError(_message(error)) from error
+        raise DecodeError(error_message(error)) from error
 
 
 def pillow_orientation(image: Any) -> int:
@@ -93,7 +93,7 @@ def pillow_decode(
     except DecodeError:
         raise
     except Exception as error:
-        raise DecodeError(_message(error)) from error
+        raise DecodeError(error_message(error)) from error
 
 
 def to_rgb8(image: Any) -> NDArray[np.uint8]:
@@ -141,7 +141,8 @@ def _guess_format(head: bytes) -> str | None:
     return None
 
 
-def _message(error: Exception) -> str:
+def error_message(error: Exception) -> str:
+    """Pillow's reason, in one line."""
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         text += "; Pillow opens this file, and PIL.Image.MAX_IMAGE_PIXELS is its limit, beside max_pixels"

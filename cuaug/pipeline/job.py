@@ -34,6 +34,7 @@ from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
+from cuaug.targets.names import TargetFormat
 from cuaug.transforms.execute import typed_segment
 
 __all__ = ["Job"]
@@ -252,7 +253,23 @@ class Job:
             self._items[positions.start : positions.stop] = reader.parse(indices, data, task_labels, clock, errors)
             for i in list(errors):
                 self.add_error(positions[i], errors.pop(i))  # no variable keeps it: its traceback has this frame
+            if reader.labels.may_read(task_labels):
+                self._read_labels(positions)
             clock.count("begun", len(positions))
+
+    def _read_labels(self, positions: range) -> None:
+        """Reads the masks that labels name by path."""
+        labels, format = self._samples.labels, TargetFormat(**self.config.transforms.target_format)
+        for k in positions:
+            if self._items[k] is None:
+                continue
+            try:
+                labels[k] = self.config.reader.labels.read(labels[k], format)
+            except DecodeError as error:
+                self._items[k] = None
+                self.add_error(k, error.with_traceback(None))
+            except TargetNameError as error:
+                raise TransformError(f"{self._name_at(k)}: {error}") from None
 
     # --- planning ---------------------------------------------------------------------------------------------------
 

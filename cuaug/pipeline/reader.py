@@ -18,6 +18,7 @@ from cuaug.codec import CpuDecoder, DecodedImage, EncodedImage, read_header, rea
 from cuaug.devices.cpu import CpuExecutor
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_bytes
+from cuaug.pipeline.label_reader import LabelReader
 from cuaug.plan import CompiledPlan, Layout, Plan, Type
 from cuaug.profiling.recorder import Clock
 from cuaug.sources import Source, optional_method
@@ -84,6 +85,9 @@ class Reader:
 
     Args:
         opened: whether nvImageCodec opens JPEGs at once, as a GPU needs; else it opens them when it decodes them.
+
+    Attributes:
+        labels: reads the files that labels name.
     """
 
     def __init__(
@@ -101,6 +105,7 @@ class Reader:
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
         self._max_bytes = max_bytes
+        self.labels = LabelReader(max_pixels=max_pixels, max_bytes=max_bytes)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
         has_path = optional_method(source, "path") is not None

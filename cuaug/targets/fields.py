@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cuaug.codec import mask_array
 from cuaug.errors import TransformError
 
 __all__ = [
@@ -42,10 +43,10 @@ def tv_tensor_kind(type_: type) -> str | None:
 
 
 class UserArray:
-    """A user's array, tensor or list of numbers, as a NumPy array.
+    """A user's array, tensor, list of numbers or PIL mask, as a NumPy array.
 
     Raises:
-        TypeError, ValueError: the value is no array, tensor or list, or does not hold numbers.
+        TypeError, ValueError: the value is none of these, or does not hold numbers.
     """
 
     def __init__(self, value: Any) -> None:
@@ -56,6 +57,8 @@ class UserArray:
             self.array = (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
         elif isinstance(value, (np.ndarray, list, tuple)):
             self.array = np.asarray(value)
+        elif hasattr(value, "getpixel"):
+            self.array = mask_array(value)
         else:
             raise TypeError(f"of type {type(value).__module__}.{type(value).__qualname__}")
         if self.array.dtype.kind not in "biuf":
@@ -74,6 +77,8 @@ class UserArray:
             return sys.modules["torchvision.tv_tensors"].wrap(tensor, like=value, **options)
         if isinstance(value, np.ndarray):
             return array
+        if hasattr(value, "getpixel"):
+            return _pil_mask(array, value)
         is_list_of_arrays = bool(len(value)) and isinstance(value[0], np.ndarray)
         return type(value)(array if is_list_of_arrays else array.tolist())
 
@@ -84,6 +89,17 @@ def with_dtype(mask: Any, dtype: torch.dtype) -> Any:
         return mask
     own = UserArray(mask)
     return own.like(torch.from_numpy(own.array).to(dtype).numpy(), own.array.shape[-2:])
+
+
+def _pil_mask(array: Array, original: Any) -> Any:
+    """A PIL image of the mode, palette and information of the original."""
+    from PIL import Image
+
+    image = Image.fromarray(np.ascontiguousarray(array))
+    if original.mode == "P":
+        image.putpalette(original.getpalette())
+    image.info = dict(original.info)
+    return image
 
 
 class Field:

@@ -6,6 +6,7 @@ import copy
 import functools
 import itertools
 import numbers
+import os
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -27,7 +28,16 @@ from cuaug.targets.names import (
     unknown_geometry,
 )
 
-__all__ = ["Group", "holds_targets", "moves_with_image", "type_may_be_image", "type_may_hold_targets"]
+__all__ = [
+    "Group",
+    "holds_targets",
+    "is_mapping",
+    "items_of",
+    "moves_with_image",
+    "rebuild_container",
+    "type_may_be_image",
+    "type_may_hold_targets",
+]
 
 Keep = NDArray[np.bool_] | None
 
@@ -67,7 +77,7 @@ class Group:
         self.fields: dict[Any, Field] = {}
         self.groups: dict[Any, Group] = {}
         box_format = _container_format(container, format.box_format)
-        for key, value in _items(container):
+        for key, value in items_of(container):
             name = self._name(key)
             if format.passes(key, name):
                 continue
@@ -83,7 +93,7 @@ class Group:
                         "them; a list holds the targets of a batch. If they stay in place, list the name of the list "
                         "in Compose(..., pass_through=(name,))"
                     )
-            elif isinstance(value, tuple) or _is_mapping(value):
+            elif isinstance(value, tuple) or is_mapping(value):
                 group = Group(value, size, format, labels, (*path, str(key)) if path or key != 0 else ())
                 if group.fields or group.groups:
                     self.groups[key] = group
@@ -97,7 +107,7 @@ class Group:
 
     def _name(self, key: Any) -> str:
         """The path of a value, for settings and errors."""
-        return ".".join([*self._path, str(key)] if _is_mapping(self._container) else self._path) or "the target"
+        return ".".join([*self._path, str(key)] if is_mapping(self._container) else self._path) or "the target"
 
     def _check_counts(self) -> None:
         """Check that boxes, masks, keypoints, labels and declared fields have the same number of instances.
@@ -110,7 +120,7 @@ class Group:
             if field.count is not None and (key in _NAMES or isinstance(field, Boxes)):
                 counts[field.name] = field.count
                 has_instances |= isinstance(field, Boxes) or key == "masks"
-        if has_instances and _is_mapping(self._container):
+        if has_instances and is_mapping(self._container):
             for key, value in self._container.items():
                 if key == "labels" or self._format.is_declared_instance(key, self._name(key)):
                     rows = row_count(value)
@@ -151,7 +161,7 @@ class Group:
             rebuild_field: takes a field and the instances to keep, (K,); None: all.
             kept_instances: takes a group and returns the instances to keep, (K,); None: all.
         """
-        new = dict(_items(self._container))
+        new = dict(items_of(self._container))
         keep = kept_instances(self)
         if keep is not None and not keep.all():
             for key, value in new.items():
@@ -162,14 +172,7 @@ class Group:
             new[key] = rebuild_field(field, keep if has_instances else None)
         for key, group in self.groups.items():
             new[key] = group.rebuild(rebuild_field, kept_instances)
-        if _is_mapping(self._container):
-            if type(self._container) is dict:
-                return new
-            result = copy.copy(self._container) if isinstance(self._container, MutableMapping) else {}
-            result.update(new)
-            return result
-        values = new.values()
-        return type(self._container)(*values) if hasattr(self._container, "_fields") else tuple(values)
+        return rebuild_container(self._container, new)
 
 
 def _parse_field(
@@ -187,10 +190,16 @@ def _parse_field(
         is_class_mask = _is_class_mask(container, key, value)
         return Masks(value, name, size, dims=(2, 3), fill=format.fill_of(key, name) if is_class_mask else None)
     is_named_mask = format.is_mask(key, name)
+    if (is_named_mask or key in ("mask", "masks")) and isinstance(value, (str, bytes, os.PathLike)):
+        only_mask = '"mask" and names in masks=...'
+        raise TransformError(
+            f"{name} is a file, {value!r:.100}, and only a Loader reads files, under {only_mask}: pass an array, a "
+            "tensor or a PIL image"
+        )
     if not _has_target_name(container, key, value) and not (is_named_mask and _may_be_target(value)):
         return None
     if is_named_mask:
-        is_class_mask = np.ndim(value) == 2
+        is_class_mask = (np.ndim(value) if isinstance(value, (list, tuple)) else getattr(value, "ndim", 2)) == 2
         return Masks(value, name, size, dims=(2, 3), fill=format.fill_of(key, name) if is_class_mask else None)
     if key == "boxes":
         return Boxes(value, name, box_format)
@@ -245,7 +254,7 @@ def moves_with_image(value: Any, size: tuple[int, int] | None = None, format: Ta
             if not kinds:
                 return False
             value = [*itertools.chain.from_iterable(item for item in value if type(item) in kinds)]
-    if _is_mapping(value):
+    if is_mapping(value):
         return any(
             not format.passes(key, "")
             and (
@@ -258,19 +267,32 @@ def moves_with_image(value: Any, size: tuple[int, int] | None = None, format: Ta
     return tv_tensor_kind(type(value)) is not None or unknown_geometry(0, value, size) is not None
 
 
-def _is_mapping(value: Any) -> bool:
+def is_mapping(value: Any) -> bool:
     # The type first: isinstance of an abstract class takes a microsecond.
     type_ = type(value)
     return type_ is dict or (type_ not in _NOT_MAPPINGS and isinstance(value, Mapping))
 
 
-def _items(container: Any) -> Any:
-    return container.items() if _is_mapping(container) else enumerate(container)
+def rebuild_container(container: Any, new: dict[Any, Any]) -> Any:
+    """A dict or tuple of the container's type, with these values by key or position."""
+    if is_mapping(container):
+        if type(container) is dict:
+            return new
+        result = copy.copy(container) if isinstance(container, MutableMapping) else {}
+        result.update(new)
+        return result
+    values = new.values()
+    return type(container)(*values) if hasattr(container, "_fields") else tuple(values)
+
+
+def items_of(container: Any) -> Any:
+    """(key, value) of a dict, (position, value) of a tuple."""
+    return container.items() if is_mapping(container) else enumerate(container)
 
 
 def _has_target_name(container: Any, key: Any, value: Any) -> bool:
     """Whether a value has a target's name, and is not for example a file name or a number."""
-    if not isinstance(key, str) or key not in _NAMES or not _is_mapping(container):
+    if not isinstance(key, str) or key not in _NAMES or not is_mapping(container):
         return False
     return _may_be_target(value)
 
@@ -286,12 +308,12 @@ def _is_class_mask(container: Any, key: Any, mask: torch.Tensor) -> bool:
     """Whether a tv_tensors.Mask is a class mask: (H, W), or torchvision's (1, H, W) of an image of classes."""
     if mask.shape[:-2] != (1,):
         return mask.ndim == 2
-    has_boxes = any(tv_tensor_kind(type(value)) == "BoundingBoxes" or k == "boxes" for k, value in _items(container))
+    has_boxes = any(tv_tensor_kind(type(value)) == "BoundingBoxes" or k == "boxes" for k, value in items_of(container))
     return key != "masks" and not has_boxes
 
 
 def _container_format(container: Any, default: str) -> str:
-    if _is_mapping(container) and "boxes" in container and container.get("format") is not None:
+    if is_mapping(container) and "boxes" in container and container.get("format") is not None:
         return _parse_format(container["format"], "format")
     return default
 
