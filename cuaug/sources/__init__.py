@@ -6,6 +6,7 @@
 | `ListFile` | a text file, "path label" per line | |
 | `Csv` | a table with a column of paths | |
 | `Coco` | COCO annotation files: boxes, masks, keypoints | |
+| `Pairs` | a folder of images and one of masks, paired by name | |
 | `TarShards` | tar files in WebDataset's layout | |
 | `TFRecord` | tf.train.Example messages | `cuaug[tfrecord]` |
 | `Lmdb` | an LMDB environment | `cuaug[lmdb]` |
@@ -31,6 +32,7 @@ from cuaug.sources.hdf5 import Hdf5
 from cuaug.sources.list_file import ListFile
 from cuaug.sources.lmdb_environment import Lmdb
 from cuaug.sources.open import open_source
+from cuaug.sources.pairs import Pairs
 from cuaug.sources.remote import Remote
 from cuaug.sources.source import Source, optional_method
 from cuaug.sources.tar_shards import TarShards
@@ -46,6 +48,7 @@ __all__ = [
     "Hdf5",
     "ListFile",
     "Lmdb",
+    "Pairs",
     "Remote",
     "Source",
     "TFRecord",
