@@ -30,7 +30,16 @@ from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
 from cuaug.plan import Layout, Type
 
-__all__ = ["InputImages", "disable_compile", "dtype_of", "empty", "open_images", "type_of"]
+__all__ = [
+    "InputImages",
+    "disable_compile",
+    "dtype_of",
+    "empty",
+    "is_image",
+    "is_typed_image",
+    "open_images",
+    "type_of",
+]
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -109,6 +118,31 @@ class InputImages:
     target_type: Type | None
     is_double: bool
     finish: Callable[[torch.Tensor], Any]
+
+
+def is_typed_image(value: Any) -> bool:
+    """Whether the type says that a value is an image: a PIL image, or torchvision's Image or Video."""
+    pillow = sys.modules.get("PIL.Image")  # imported already if the user has a PIL image
+    if pillow is not None and isinstance(value, pillow.Image):
+        return True
+    return isinstance(value, torch.Tensor) and _tv_tensor_kind(type(value)) in ("Image", "Video")
+
+
+def is_image(value: Any) -> bool:
+    """Whether a value is a PIL image, an array, or a tensor that is no target of torchvision's."""
+    if isinstance(value, torch.Tensor):
+        return _tv_tensor_kind(type(value)) in (None, "Image", "Video")
+    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__") or is_typed_image(value)
+
+
+@functools.lru_cache(maxsize=64)
+def _tv_tensor_kind(type_: type) -> str | None:
+    """The class of torchvision's tv_tensors that a type is or derives from; None: it is none."""
+    module = sys.modules.get("torchvision.tv_tensors")  # a tv_tensor exists only if this was imported
+    if module is None or not issubclass(type_, torch.Tensor):
+        return None
+    kinds = ("Image", "Video", "BoundingBoxes", "KeyPoints", "Mask")
+    return next((kind for kind in kinds if issubclass(type_, getattr(module, kind, ()))), None)
 
 
 def open_images(images: Any) -> InputImages:

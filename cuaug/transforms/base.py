@@ -80,7 +80,7 @@ class Transform:
         return is_float, normalized
 
     def __call__(self, image: Any, *target: Any) -> Any:
-        """Transform an image or a batch, and its target if there is one; see `Compose`."""
+        """Transform an image or a batch, and its targets if there are any; see `Compose`."""
         return Transform._chain([self])(image, *target)
 
     def __repr__(self) -> str:

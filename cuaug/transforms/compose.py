@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 import operator
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from cuaug.errors import TransformError
@@ -21,6 +20,7 @@ from cuaug.plan.trace import is_recorded_step
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms import arguments
 from cuaug.transforms.base import BatchTransform, Transform, Where, check_transforms
+from cuaug.transforms.inputs import Inputs
 
 __all__ = ["Compose"]
 
@@ -44,10 +44,12 @@ class Compose(Transform):
     Each image of a batch has its own draws. Pixels are not rounded between transforms. On the CPU the images share the
     threads of `torch.set_num_threads`. Transforms that mix images (`MixUp`, ...) take batches only.
 
-    Targets: an optional second argument holds the image's target, or a list of the batch's N targets. The result is
-    then (image, target). Boxes, masks and keypoints move with their image; `cuaug.targets.Targets` says where they are
-    found. Labels of a batch may also be one tensor or array, (N,) or (N, C). They come back as one: unchanged, or from
-    `MixUp` and `CutMix` as float32 (N, num_classes).
+    Targets: further arguments hold the image's targets, or lists of the batch's N targets. The result is then the tuple
+    (image, *targets). One argument may also be a tuple or a list of these, or a dict. The result has its form. In a
+    dict, the image is under "image", or else the only value that can be one; the other values are the target. Boxes,
+    masks and keypoints move with their image; `cuaug.targets.Targets` says where they are found. Labels of a batch may
+    also be one tensor or array, (N,) or (N, C). They come back as one: unchanged, or from `MixUp` and `CutMix` as
+    float32 (N, num_classes).
 
     Args:
         transforms: the transforms, in order. This attribute may be edited later.
@@ -145,7 +147,7 @@ class Compose(Transform):
             transform.plan(plan, rng, where)
 
     def __call__(self, image: Any, *target: Any) -> Any:
-        return self._run(image, target, Trace())
+        return self._run((image, *target))[0]
 
     def trace(self, image: Any, *target: Any) -> tuple[Any, list[Any]]:
         """Transform an image or batch, and return the parameters too.
@@ -155,11 +157,9 @@ class Compose(Transform):
             {"step", "transform", "params"} of Python numbers and lists: one dict per transform that acted, in order.
             Steps inside `MultiView` also have a "view". A batch has a list of such lists.
         """
-        trace = Trace()
-        result = self._run(image, target, trace)
-        if np.ndim(image) == 4:
-            return result, trace.params(len(image))
-        return result, trace.params(1)[0]
+        result, inputs, trace = self._run((image, *target))
+        params = trace.params(inputs.count)
+        return result, params if inputs.is_batch else params[0]
 
     def replay(self, params: Sequence[Any], image: Any, *target: Any) -> Any:
         """Apply recorded parameters to an image or batch. Nothing is drawn.
@@ -171,17 +171,7 @@ class Compose(Transform):
         Raises:
             TransformError: the parameters belong to another chain or another number of images, or have another type.
         """
-        is_batch = np.ndim(image) == 4
-        recorded: Sequence[Any] = params if is_batch else [params]
-        if not all(isinstance(steps, Sequence) and all(map(is_recorded_step, steps)) for steps in recorded):
-            raise TransformError(
-                "params must be the second result of trace: a list of steps for an image, a list of such lists for a "
-                "batch"
-            )
-        if is_batch and len(recorded) != len(image):
-            raise TransformError(f"params are for {len(recorded)} images, but the batch has {len(image)} images")
-        trace = Trace(Replay(recorded))
-        result = self._run(image, target, trace)
+        result, _, trace = self._run((image, *target), lambda inputs: _replay(params, inputs))
         trace.check_end()
         return result
 
@@ -202,33 +192,23 @@ class Compose(Transform):
         return f"{len(self.transforms)} transforms, {text}"
 
     @disable_compile
-    def _run(self, image: Any, target: tuple[Any, ...], trace: Trace) -> Any:
+    def _run(
+        self, arguments: tuple[Any, ...], make_trace: Callable[[Inputs], Trace] = lambda inputs: Trace()
+    ) -> tuple[Any, Inputs, Trace]:
         # Only calls need a device. A Loader's planning does not import one.
         from cuaug.apply import draw_seed
-        from cuaug.transforms.execute import restack_labels, run_chain, split_labels
+        from cuaug.transforms.execute import run_chain
 
-        if len(target) > 1:
-            raise TransformError(f"target must be one argument; a chain takes an image and a target, not {len(target)}")
-        is_batch = getattr(image, "ndim", 3) == 4
-        for segment in () if is_batch else self.segments:
+        inputs = Inputs(arguments, self.target_format["pass_through"] + self.target_format["masks"])
+        for segment in () if inputs.is_batch else self.segments:
             if isinstance(segment, BatchTransform) and segment.partners:
                 raise TransformError(
                     f"{segment!r} mixes the images of a batch: use it in a Loader or call it on (N, C, H, W)"
                 )
-        labels = split_labels(target[0]) if is_batch and target else None
-        if is_batch and target and labels is None and not isinstance(target[0], list):
-            raise TransformError(
-                f"target of a batch must be a list of N targets, not {type(target[0])}; labels may also be a tensor or "
-                "array, (N,) or (N, C)"
-            )
-        targets = (labels or target[0] if is_batch else [target[0]]) if target else None
+        trace = make_trace(inputs)
         seed, epoch = draw_seed(self.generator)
-        result, targets = run_chain(self.segments, image, targets, self.target_format, seed, epoch, trace)
-        if targets is None:
-            return result
-        if labels:
-            return result, restack_labels(target[0], labels, targets)
-        return result, targets if is_batch else targets[0]
+        image, targets = run_chain(self.segments, inputs.image, inputs.targets, self.target_format, seed, epoch, trace)
+        return inputs.result(image, targets), inputs, trace
 
     def __getstate__(self) -> dict[str, Any]:
         # A generator does not pickle into a spawned worker. Its state does, as bytes: torch shares tensors by handle.
@@ -253,6 +233,18 @@ class Compose(Transform):
 
 
 Transform._chain = Compose
+
+
+def _replay(params: Sequence[Any], inputs: Inputs) -> Trace:
+    """A trace that replays the parameters of these images."""
+    recorded: Sequence[Any] = params if inputs.is_batch else [params]
+    if not all(isinstance(steps, Sequence) and all(map(is_recorded_step, steps)) for steps in recorded):
+        raise TransformError(
+            "params must be the second result of trace: a list of steps for an image, a list of such lists for a batch"
+        )
+    if len(recorded) != inputs.count:
+        raise TransformError(f"params are for {len(recorded)} images, but the batch has {inputs.count} images")
+    return Trace(Replay(recorded))
 
 
 class _Structure(NamedTuple):

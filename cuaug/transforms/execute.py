@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,10 +13,9 @@ from cuaug.errors import TransformError
 from cuaug.interop import InputImages, dtype_of, open_images
 from cuaug.plan import Trace, Type
 from cuaug.sampling.rng import SampleRNG
-from cuaug.targets.parse import moves_with_image
 from cuaug.transforms.base import BatchTransform, Transform
 
-__all__ = ["restack_labels", "run_chain", "run_segments", "split_labels", "typed_segment"]
+__all__ = ["run_chain", "run_segments", "typed_segment"]
 
 Segments = Sequence[Transform]
 TargetFormat = Mapping[str, Any]
@@ -34,8 +32,6 @@ def run_chain(
 ) -> tuple[Any, list[Any] | None]:
     """Run a chain on N images and their targets, which draw as samples 0 ... N - 1 of the epoch."""
     opened = open_images(images)
-    if targets is not None and len(targets) != len(opened.images):
-        raise TransformError(f"targets must be one per image: {len(opened.images)}, not {len(targets)}")
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
     stacks, targets = _run_planned(segments[0], opened, targets, target_format, rng, trace)
     if len(segments) > 1:
@@ -43,31 +39,6 @@ def run_chain(
         stacks, targets = run_segments(segments, stacks, targets, target_format, rng, trace, is_float=is_float)
     finished = [opened.finish(stack) for stack in stacks]
     return finished[0] if len(stacks) == 1 else tuple(finished), targets
-
-
-def split_labels(labels: Any) -> list[Any] | None:
-    """The rows of a batch's labels that are one tensor or array, (N,) or (N, C); None: they are not.
-
-    Arrays with more axes may be masks or boxes, which would stay in place.
-    """
-    if not isinstance(labels, (torch.Tensor, np.ndarray)) or labels.ndim not in (1, 2) or moves_with_image(labels):
-        return None
-    return list(labels.cpu() if isinstance(labels, torch.Tensor) else labels)
-
-
-def restack_labels(original: Any, rows: list[Any], labels: list[Any]) -> Any:
-    """One tensor or array, like `original`, of the labels that the chain made of its rows."""
-    if all(map(operator.is_, rows, labels)):
-        return original
-    try:
-        if isinstance(original, torch.Tensor):
-            return torch.stack([torch.as_tensor(label, device="cpu") for label in labels]).to(original.device)
-        return np.stack(labels)
-    except (TypeError, ValueError, RuntimeError):
-        kinds = ", ".join(sorted({f"{type(label).__name__}{tuple(getattr(label, 'shape', ()))}" for label in labels}))
-        raise TransformError(
-            f"labels come out of the chain as {kinds}, which do not make one tensor or array: pass them as a list"
-        ) from None
 
 
 def typed_segment(segments: Segments) -> int:

@@ -127,13 +127,17 @@ def test_transforms_after_a_batch_transform_move_targets():
 @pytest.mark.parametrize(
     ("images", "targets", "message"),
     [
-        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "targets must be one per image: 2, not 1"),
+        (np.zeros((2, 9, 9, 3), np.uint8), ([{}],), "target must be one per image: 2, not 1"),
         (
             np.zeros((2, 9, 9, 3), np.uint8),
             ({},),
             "target of a batch must be a list of N targets, not .*dict",
         ),
-        (np.zeros((9, 9, 3), np.uint8), (1, 2), "target must be one argument; .* not 2"),
+        (
+            np.zeros((2, 9, 9, 3), np.uint8),
+            ([1, 2], 3),
+            r"target\[1\] of a batch must be a list of N targets, not .*int",
+        ),
         (np.zeros((2, 9, 9, 3), np.uint8), ([3, {"boxes": [[1]]}],), r"boxes .* \(1, 1\) \(target 1 of the batch\)"),
     ],
 )
