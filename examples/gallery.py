@@ -33,6 +33,8 @@ CASES = {
         "T.ScaleJitter((144, 112), (0.4, 1.0))",
         "T.CenterCrop(100)",
         "T.RandomCrop(100)",
+        "T.RandomRelativeCrop((0.4, 0.9))",
+        "T.FixedSizeCrop((100, 180), fill=114)",
         "T.FiveCrop((60, 80))",
         "T.TenCrop((60, 80))",
         "T.RandomResizedCrop((112, 144))",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
-from cuaug.apply import ImageT, apply
+from cuaug.apply import ImageT, apply, run_plan
 from cuaug.errors import TransformError
+from cuaug.interop import disable_compile, open_images
 from cuaug.plan import MAX_SIDE, Plan, operations
 from cuaug.plan.filters import MEDIAN_SIZES
 from cuaug.transforms import (
@@ -108,15 +112,22 @@ def gaussian_noise(image: ImageT, mean: float = 0.0, sigma: float = 0.1, clip: b
     return GaussianNoise(arguments.number("mean", mean), arguments.number("sigma", sigma, 0), clip)(image)
 
 
-def erase(
-    image: ImageT, top: int, left: int, height: int, width: int, value: float | Sequence[float] | None = 0
-) -> ImageT:
-    """Fills a rectangle with `value`, a number or one per channel.
+def erase(image: ImageT, top: int, left: int, height: int, width: int, value: Any = 0, inplace: bool = False) -> ImageT:
+    """Fills a rectangle with `value`.
 
     Parts of the rectangle outside the image are ignored.
+
+    Args:
+        value: a number, one per channel, or a tensor or array (C, height, width), in the image's units; an axis may
+            have length 1. It is rounded for uint8 images.
+        inplace: must be False, torchvision's default: inputs are never written to.
     """
+    if arguments.flag("inplace", inplace):
+        raise TransformError("inplace must be False: functions never write to their input; use the returned image")
     y, x = (arguments.integer(name, place, -MAX_SIDE, MAX_SIDE) for name, place in (("top", top), ("left", left)))
     h, w = (arguments.integer(name, side, 0, MAX_SIDE) for name, side in (("height", height), ("width", width)))
+    if np.ndim(value) == 3:
+        return _paste(image, y, x, h, w, arguments.array("value", value))
     color = arguments.fill("value", value)
 
     def write(plan: Plan) -> None:
@@ -124,3 +135,21 @@ def erase(
         plan.append(operations.erase(len(plan), (y, x, y + h, x + w), color))
 
     return apply(image, write)
+
+
+@disable_compile
+def _paste(image: Any, top: int, left: int, height: int, width: int, patch: NDArray[np.float64]) -> Any:
+    """The image with a patch (C, height, width) at (top, left); axes of length 1 are repeated."""
+    inputs = open_images(image)
+    (result,), _ = run_plan(inputs, lambda plan: None)
+    shape = (result.shape[1], height, width)
+    if any(length not in (1, side) for length, side in zip(patch.shape, shape, strict=True)):
+        raise TransformError(f"value must be (C, height, width), {shape} here, not {patch.shape}")
+    bottom, right = np.minimum([top + height, left + width], result.shape[-2:])
+    y, x = max(top, 0), max(left, 0)
+    if bottom > y and right > x:
+        part = np.broadcast_to(patch, shape)[:, y - top : bottom - top, x - left : right - left]
+        if result.dtype == torch.uint8:
+            part = np.clip(np.floor(part + 0.5), 0, 255)
+        result[..., y:bottom, x:right] = torch.from_numpy(part.copy()).to(result)
+    return inputs.finish(result)

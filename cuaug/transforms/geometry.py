@@ -18,9 +18,11 @@ from cuaug.transforms.base import RandomTransform, Transform, Where
 __all__ = [
     "D4",
     "CenterCrop",
+    "FixedSizeCrop",
     "Pad",
     "RandomCrop",
     "RandomHorizontalFlip",
+    "RandomRelativeCrop",
     "RandomResizedCrop",
     "RandomRot90",
     "RandomVerticalFlip",
@@ -109,6 +111,70 @@ class RandomCrop(Transform):
         if self._sides or self.pad_if_needed:
             plan.pad(*params["sides"].T, border=self._border, fill=self._fill, where=where)
         plan.crop(params["top"], params["left"], *self.size, where=where)
+
+
+class RandomRelativeCrop(Transform):
+    """Crop a share of the image's height and width at a random location.
+
+    Args:
+        scale_height, scale_width: the crop's share of each side, above 0 and at most 1; or (lower, upper) to draw from.
+            None: `scale_height`, with a draw of its own.
+    """
+
+    def __init__(
+        self, scale_height: float | Sequence[float], scale_width: float | Sequence[float] | None = None
+    ) -> None:
+        self.scale_height, self.scale_width = scale_height, scale_width
+        widths = scale_height if scale_width is None else scale_width
+        self._shares = [
+            arguments.number_or_bounds(name, value, low=1e-6, high=1.0)
+            for name, value in (("scale_height", scale_height), ("scale_width", widths))
+        ]
+
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        height, width = (
+            np.maximum(np.rint(side * rng.uniform(None, *share)), 1).astype(np.int64)
+            for side, share in zip((heights, widths), self._shares, strict=True)
+        )
+        top, left = rng.integers(0, heights - height), rng.integers(0, widths - width)
+        return {"top": top, "left": left, "height": height, "width": width}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        plan.crop(**params, where=where)
+
+
+class FixedSizeCrop(Transform):
+    """Crop a random window, and pad below and to the right where the image is smaller.
+
+    As in torchvision's detection references, which use it after `ScaleJitter` (Ghiasi et al. 2021). Boxes outside the
+    crop remain, empty, until `SanitizeBoundingBoxes`.
+
+    Args:
+        size: (height, width) of the result in pixels, or one number for both.
+        fill, padding_mode: as for `Pad`.
+    """
+
+    def __init__(self, size: int | Sequence[int], fill: arguments.Fill = 0, padding_mode: str = "constant") -> None:
+        self.size = arguments.size("size", size)
+        self.fill = fill
+        self.padding_mode = padding_mode
+        self._fill = arguments.fill("fill", fill)
+        self._border = arguments.border(padding_mode)
+
+    def make_params(self, rng: SampleRNG, heights: Sizes, widths: Sizes) -> dict[str, Any]:
+        position = rng.uniform()  # one draw for both axes, as there
+        top, left = (
+            np.floor(np.maximum(side - own, 0) * position).astype(np.int64)
+            for side, own in zip((heights, widths), self.size, strict=True)
+        )
+        return {"top": top, "left": left}
+
+    def write(self, plan: Plan, where: Where, **params: Any) -> None:
+        heights, widths = plan.sizes
+        height, width = np.minimum(heights, self.size[0]), np.minimum(widths, self.size[1])
+        plan.crop(params["top"], params["left"], height, width, where)
+        below, after = self.size[0] - height, self.size[1] - width
+        plan.pad(0, 0, after, below, border=self._border, fill=self._fill, where=where)
 
 
 class RandomResizedCrop(Transform):

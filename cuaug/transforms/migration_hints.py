@@ -14,6 +14,7 @@ TRANSFORMS = {
     "ConvertBoundingBoxFormat": 'Compose(..., box_format=...) or "format" beside the boxes sets their format',
     "ConvertImageDtype": "ToDtype(dtype, scale=True) is the same",
     "Identity": "Compose([]) changes nothing",
+    "LargeScaleJitter": "ScaleJitter(target_size), then FixedSizeCrop(size)",
     "LinearTransformation": "Lambda(function) takes any function of a batch of images",
     "PILToTensor": _LOADER_TENSORS,
     "RGB": "Grayscale(3) for images of one channel; a Loader's images have three",

@@ -53,6 +53,19 @@ def random_crop(height: int, width: int, border: str = "constant", fill: Any = 0
     return run
 
 
+def cut(image: Image, top: int, left: int, height: int, width: int) -> Image:
+    return sampling.crop(image, int(top), int(left), int(height), int(width))
+
+
+def fixed_size(height: int, width: int, border: str = "constant", fill: Any = 0.0) -> Reference:
+    def run(image: Image, top: int, left: int) -> Image:
+        image = image[int(top) : int(top) + height, int(left) : int(left) + width]
+        h, w, _ = image.shape
+        return sampling.pad(image, 0, 0, width - w, height - h, border, fill)
+
+    return run
+
+
 def resized_crop(height: int, width: int, filter: str = "bilinear", antialias: bool = True) -> Reference:
     def run(image: Image, top: float, left: float, **window: float) -> Image:
         h, w = int(window["height"]), int(window["width"])

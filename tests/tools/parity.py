@@ -54,7 +54,16 @@ DRAWN = {"gaussian_noise": "GaussianNoise"}
 #: Transforms that move whole pixels, or give whole levels.
 EXACT = {
     *("CenterCrop", "Pad", "RandomCrop", "RandomHorizontalFlip", "RandomVerticalFlip", "Rot90", "RandomRot90", "D4"),
-    *("RandomZoomOut", "RandomChannelPermutation", "LUT", "RandomPosterize", "RandomSolarize", "RandomInvert"),
+    *(
+        "RandomZoomOut",
+        "RandomRelativeCrop",
+        "FixedSizeCrop",
+        "RandomChannelPermutation",
+        "LUT",
+        "RandomPosterize",
+        "RandomSolarize",
+        "RandomInvert",
+    ),
     *("RandomEqualize", "SaltAndPepper", "CoarseDropout", "GridMask", "RandomMask", "MedianBlur", "JPEG"),
 }
 #: Transforms that change no pixels themselves.

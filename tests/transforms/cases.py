@@ -17,10 +17,12 @@ from tests.references.transforms import (
     center_crop,
     clahe,
     coarse,
+    cut,
     distort,
     downscale,
     elastic,
     erasing,
+    fixed_size,
     gaussian,
     gaussian_blur,
     grid,
@@ -95,6 +97,15 @@ CASES: dict[str, list[tuple[T.Transform, Reference]]] = {
             lambda image, sides, top, left: random_crop(18, 18, fill=9)(image[:, 2:-2], [0, 3, 0, 3], top, left),
         ),
         (T.RandomCrop((50, 7), pad_if_needed=True, fill=(5, 6, 7)), random_crop(50, 7, fill=(5, 6, 7))),
+    ],
+    "RandomRelativeCrop": [
+        (T.RandomRelativeCrop(0.5), cut),
+        (T.RandomRelativeCrop((0.2, 1.0), (0.7, 0.8)), cut),
+    ],
+    "FixedSizeCrop": [
+        (T.FixedSizeCrop(16), fixed_size(16, 16)),
+        (T.FixedSizeCrop((40, 12), (1, 2, 3)), fixed_size(40, 12, fill=(1, 2, 3))),
+        (T.FixedSizeCrop((9, 50), padding_mode="reflect"), fixed_size(9, 50, "reflect")),
     ],
     "RandomResizedCrop": [
         (T.RandomResizedCrop(16), resized_crop(16, 16)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 
@@ -106,6 +107,7 @@ FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("median_blur", {"kernel_size": 4}, "kernel_size must be one of 3, 5 and 7, not 4"),
     *[("jpeg", {"quality": v}, f"quality must be an integer from 1 to 100, not {v!r}") for v in (None, 0, 50.9, "x")],
     ("erase", {"top": None, "left": 0, "height": 1, "width": 1}, "top must be an integer .* not None"),
+    ("erase", {"top": 0, "left": 0, "height": 1, "width": 1, "inplace": True}, "inplace must be False"),
     ("erase", {"top": 0, "left": 0, "height": -1, "width": 1},
      "height must be an integer from 0 to 2147483647, not -1"),
     ("posterize", {"bits": 9}, "bits must be an integer from 0 to 8, not 9"),
@@ -159,11 +161,40 @@ def test_antialias_may_be_none():
 def test_erasing_three_values_needs_three_channels():
     with pytest.raises(TransformError, match="value has 3 entries, one per channel, but the images have 1"):
         F.erase(IMAGE[..., 0], 0, 0, 1, 1, (1, 2, 3))
+    with pytest.raises(TransformError, match=r"value must be \(C, height, width\), \(1, 1, 2\) here, not \(3, 1, 1\)"):
+        F.erase(IMAGE[..., 0], 0, 0, 1, 2, torch.zeros(3, 1, 1))
 
 
 def test_a_huge_clip_limit_equals_no_limit():
     image = np.random.default_rng(0).integers(0, 256, (40, 40), dtype=np.uint8)
     np.testing.assert_array_equal(F.clahe(image, 1e30), F.clahe(image, 0))
+
+
+@pytest.mark.parametrize("place", [(2, 3), (-2, 3), (4, -3), (8, 30), (-9, 0)])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (3, 1, 1), (1, 5, 7), (1, 1, 7)])
+def test_erase_pastes_a_tensor(place, shape):
+    patch = np.random.default_rng(0).uniform(-20, 270, shape)
+    canvas = np.pad(IMAGE, ((40, 40), (40, 40), (0, 0)))
+    whole = np.broadcast_to(patch, (3, 5, 7)).transpose(1, 2, 0)
+    y, x = place[0] + 40, place[1] + 40
+    canvas[y : y + 5, x : x + 7] = np.clip(np.floor(whole + 0.5), 0, 255)
+    want = canvas[40:-40, 40:-40]
+    before = IMAGE.copy()
+    np.testing.assert_array_equal(F.erase(IMAGE, *place, 5, 7, patch), want)
+    np.testing.assert_array_equal(IMAGE, before)
+    batch = torch.from_numpy(IMAGE.transpose(2, 0, 1)[None].repeat(2, 0))
+    got = F.erase(batch, *place, 5, 7, torch.from_numpy(patch))
+    np.testing.assert_array_equal(got.numpy(), want.transpose(2, 0, 1)[None].repeat(2, 0))
+
+
+def test_erase_pastes_into_floats_and_pil_images():
+    image, patch = torch.zeros(1, 6, 6, dtype=torch.float16), torch.rand(1, 2, 3)
+    got = F.erase(image, 1, 2, 2, 3, patch)
+    assert (
+        got.dtype == torch.float16 and torch.equal(got[:, 1:3, 2:5], patch.half()) and got.sum() == patch.half().sum()
+    )
+    pasted = F.erase(PIL.Image.fromarray(IMAGE), 0, 0, 2, 2, torch.full((3, 2, 2), 9.0))
+    assert isinstance(pasted, PIL.Image.Image) and (np.asarray(pasted)[:2, :2] == 9).all()
 
 
 def test_erase_clips_the_rectangle_to_the_image():

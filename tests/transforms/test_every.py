@@ -71,7 +71,14 @@ RANDOM = [
     T.Compose([T.RandomHorizontalFlip()]),
 ]
 #: Transforms that give each image its own size.
-RESIZING = [T.RandomResize(9, 14), T.RandomShortestSize([9, 14]), T.ScaleJitter(20), T.RandomZoomOut(p=0.9), T.D4()]
+RESIZING = [
+    T.RandomResize(9, 14),
+    T.RandomShortestSize([9, 14]),
+    T.ScaleJitter(20),
+    T.RandomRelativeCrop((0.3, 0.9)),
+    T.RandomZoomOut(p=0.9),
+    T.D4(),
+]
 _LISTED = {type(t).__name__ for t in RANDOM + RESIZING}
 RANDOM += [cases[0][0] for name, cases in CASES.items() if name.startswith("Random") and name not in _LISTED]
 
@@ -275,6 +282,9 @@ def test_where_selects_samples(transform):
         (lambda: T.Pad(1, fill=(1, 2)), r"fill .* not \(1, 2\)"),
         (lambda: T.Pad(1, padding_mode="mirror"), "padding_mode must be one of 'constant', .*, not 'mirror'"),
         (lambda: T.RandomCrop(4, padding="1"), "padding .* not '1'"),
+        *[(lambda v=v: T.RandomRelativeCrop(v), f"scale_height must be .* not {v}") for v in (0, 1.5, -0.1, 24)],
+        (lambda: T.RandomRelativeCrop(0.5, (0.9, 0.5)), r"scale_width must be .* not \(0.9, 0.5\)"),
+        (lambda: T.FixedSizeCrop(0), "size must be .* not 0"),
         (lambda: T.RandomResizedCrop(4, scale=0.5), "scale must be .* not 0.5"),
         (lambda: T.RandomResizedCrop(4, scale=(0.9, 0.5)), r"scale .* not \(0.9, 0.5\)"),
         (lambda: T.RandomResizedCrop(4, ratio=(0, 1)), r"ratio .* not \(0, 1\)"),
