@@ -9,8 +9,8 @@ import torch
 
 from cuaug import devices
 from cuaug.errors import TransformError
-from cuaug.interop import InputImages, disable_compile, dtype_of, empty, open_images
-from cuaug.plan import Layout, Plan, Trace, Type
+from cuaug.interop import InputImages, disable_compile, dtype_of, empty, open_images, to_uint16
+from cuaug.plan import Layout, Plan, Trace, Type, is_rgb_or_gray
 from cuaug.targets import Targets
 
 __all__ = ["apply", "draw_seed", "run_plan"]
@@ -38,7 +38,7 @@ def apply(images: Any, write: Callable[[Plan], None], *, views: int = 1) -> Any:
 
     Args:
         images: any input of `cuaug.interop`.
-        write: fills a plan with `views` consecutive rows per image.
+        write: fills a plan with `views` consecutive rows per image; it is called once per group of channels.
 
     Raises:
         TransformError: unsupported images, or images of one batch that end up with different sizes.
@@ -71,24 +71,31 @@ def run_plan(
     """
     n, height, width, _ = inputs.images.shape
     source_type = Type.UINT8 if inputs.images.dtype == torch.uint8 else Type.FLOAT32
-    plan = Plan(
-        [height] * n * views,
-        [width] * n * views,
-        source_type=source_type,
-        channels=inputs.channels,
-        views=views,
-        trace=trace,
-        normalized=normalized,
-    )
-    plan.target_type = inputs.target_type
-    moving = None
-    if targets is not None:
-        moving = Targets(targets, [height] * n, [width] * n, **(target_format or {}))
-        moving.attach(plan)
-    write(plan)
-    to_double = inputs.is_double and plan.target_type is None and target_type is None
+    moving = None if targets is None else Targets(targets, [height] * n, [width] * n, **(target_format or {}))
+
+    def make_plan(group: int) -> Plan:
+        plan = Plan(
+            [height] * n * views,
+            [width] * n * views,
+            source_type=source_type,
+            channels=inputs.channels,
+            group=group,
+            views=views,
+            trace=trace.again() if group and trace is not None else trace,
+            normalized=normalized,
+        )
+        plan.target_type = inputs.target_type
+        if moving is not None:
+            moving.attach(plan)
+        write(plan)
+        return plan
+
+    plan, *others = map(make_plan, range(len(inputs.groups)))
+    keeps_dtype = plan.target_type is None and target_type is None and not (inputs.is_uint16 and plan.normalized)
     target_type = plan.result_type() if target_type is None else target_type
     layout = inputs.layout if target_type == Type.UINT8 else inputs.float_layout
+    if not is_rgb_or_gray(plan.channels):
+        layout = Layout.CHW  # each group writes planes of its own
     compiled = devices.fuse_luts(plan.compile(target_type, layout))
 
     sizes = compiled.sizes()
@@ -98,6 +105,11 @@ def run_plan(
     stacks = devices.OutputStacks.from_sizes(sizes, views, plan.channels, layout)
     outputs = [empty(shape, dtype_of(compiled.target_type), inputs.images.device) for shape in stacks.shapes]
     devices.run(compiled, inputs.images, outputs, stacks)
-    outputs = [stack.double() for stack in outputs] if to_double else outputs
+    for number, (other, images) in enumerate(zip(others, inputs.groups[1:], strict=True), 1):
+        devices.run(devices.fuse_luts(other.compile(target_type, layout)), images, outputs, stacks, 3 * number)
+    if keeps_dtype and inputs.is_uint16:
+        outputs = [to_uint16(stack) for stack in outputs]
+    elif keeps_dtype and inputs.is_double:
+        outputs = [stack.double() for stack in outputs]
     outputs = [stack.movedim(-1, -3) for stack in outputs] if layout == Layout.HWC else outputs
     return outputs, moving.moved(compiled) if moving else targets

@@ -2,14 +2,16 @@
 
 A result has the kind, device and axes of its input:
 
-    input                 axes                             dtype              result
-    torch tensor          (C, H, W), (N, C, H, W)          uint8, any float   tensor; a channels-last batch stays so
-    NumPy or CuPy array   (H, W), (H, W, C), (N, H, W, C)  uint8, any float   array; bfloat16 only as a tensor
-    PIL image             gray (1, L, I;16) or colour      uint8              PIL image; float results are a tensor
+    input                 axes                             dtype                      result
+    torch tensor          (C, H, W), (N, C, H, W)          uint8, uint16, any float   tensor; channels-last stays so
+    NumPy or CuPy array   (H, W), (H, W, C), (N, H, W, C)  uint8, uint16, any float   array; no bfloat16
+    PIL image             1, L, LA, RGB, RGBA, I;16        uint8, uint16              PIL image; float results are a
+                                                                                      tensor
 
-C is 1 or 3. Tensors are on the CPU or a CUDA device; gradients are refused. Float images are in [0, 1], and kernels
-compute in float32. PIL images of 16 bits lose the lower 8. Other PIL modes become RGB, except "I" and "F": these have
-no fixed range and are refused.
+C is 1 to 16. Tensors are on the CPU or a CUDA device; gradients are refused. Float images are in [0, 1], and kernels
+compute in float32. uint16 images are scaled to [0, 1] and back; they stay floats where the chain normalizes them or
+asks for a dtype. PIL images with a palette become RGB, or RGBA where it is transparent. Other PIL modes are refused:
+"I" and "F" have no fixed range, and a conversion of CMYK or YCbCr is the user's choice.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from cuaug._runtime.huge_pages import pages
 from cuaug._runtime.intraop import threads_for
 from cuaug._runtime.native import BEST_ISA, library
 from cuaug.errors import TransformError
-from cuaug.plan import Layout, Type
+from cuaug.plan import MAX_CHANNELS, Layout, Type, count_groups
 
 __all__ = [
+    "UINT16_MAX",
     "InputImages",
     "disable_compile",
     "dtype_of",
@@ -38,8 +41,13 @@ __all__ = [
     "is_image",
     "is_typed_image",
     "open_images",
+    "split_channels",
+    "to_uint16",
     "type_of",
 ]
+
+#: White of uint16 images.
+UINT16_MAX = 65535.0
 
 _TYPES = {
     torch.uint8: Type.UINT8,
@@ -101,23 +109,30 @@ class InputImages:
     """A stack of images ready for the kernels, and how to return the result.
 
     Attributes:
-        images: (N, H, W, 3) uint8 or float32, contiguous, on the input's device.
-        channels: 1 or 3, as in the input; gray images are spread to three equal channels.
+        groups: each group of three channels, (N, H, W, 3) uint8 or float32, contiguous, on the input's device.
+        channels: 1 to 16, as in the input; gray images are spread to three equal channels.
         layout: memory layout of a uint8 result.
         float_layout: memory layout of a float result.
-        target_type: type of the result unless the chain asks for another; None for uint8 and float64 input.
+        target_type: type of the result unless the chain asks for another; None for uint8, uint16 and float64 input.
         is_double: the input is float64. The result, computed in float32, becomes float64 unless the chain asks for a
             type.
+        is_uint16: the input is uint16, here scaled to [0, 1]. The result becomes uint16 in the same way.
         finish: makes the result from a tensor (N, C, H, W) in that layout.
     """
 
-    images: torch.Tensor
+    groups: list[torch.Tensor]
     channels: int
     layout: Layout
     float_layout: Layout
     target_type: Type | None
     is_double: bool
+    is_uint16: bool
     finish: Callable[[torch.Tensor], Any]
+
+    @property
+    def images(self) -> torch.Tensor:
+        """The first group: all channels of RGB and gray images."""
+        return self.groups[0]
 
 
 def is_typed_image(value: Any) -> bool:
@@ -189,14 +204,18 @@ def _open_tensor(tensor: torch.Tensor) -> InputImages:
     if tensor.requires_grad and torch.is_grad_enabled():
         raise TransformError("image: no gradient flows through transforms: pass image.detach(), or use torch.no_grad()")
     tensor = tensor.detach()
-    if tensor.ndim not in (3, 4) or tensor.shape[-3] not in (1, 3):
-        shape = tuple(tensor.shape)
-        raise TransformError(f"image: a tensor must be (C, H, W) or (N, C, H, W) with 1 or 3 channels, not {shape}")
+    if tensor.ndim not in (3, 4) or not 0 < tensor.shape[-3] <= MAX_CHANNELS:
+        raise TransformError(
+            f"image: a tensor must be (C, H, W) or (N, C, H, W) with 1 to {MAX_CHANNELS} channels, not "
+            f"{tuple(tensor.shape)}"
+        )
     is_batch = tensor.ndim == 4
     stack = tensor if is_batch else tensor[None]
     last = is_batch and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
     def finish(result: torch.Tensor) -> torch.Tensor:
+        if last and result.ndim == 4:
+            result = result.contiguous(memory_format=torch.channels_last)  # groups of channels are written as planes
         return result if is_batch else result[0]
 
     layout = Layout.HWC if last else Layout.CHW
@@ -207,17 +226,17 @@ def _open_array(
     array: Any, to_torch: Callable[[Any], torch.Tensor], from_torch: Callable[[torch.Tensor], Any]
 ) -> InputImages:
     shape, dtype = tuple(array.shape), array.dtype
-    if dtype != np.uint8 and not (dtype.kind == "f" and dtype.itemsize <= 8):
-        raise TransformError(f"image: its dtype must be uint8 or floating point, not {dtype}")
-    if len(shape) not in (2, 3, 4) or (len(shape) > 2 and shape[-1] not in (1, 3)):
+    if dtype not in (np.uint8, np.uint16) and not (dtype.kind == "f" and dtype.itemsize <= 8):
+        raise TransformError(f"image: its dtype must be uint8, uint16 or floating point, not {dtype}")
+    if len(shape) not in (2, 3, 4) or (len(shape) > 2 and not 0 < shape[-1] <= MAX_CHANNELS):
         raise TransformError(
-            f"image: an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 or 3 channels, not {shape}"
+            f"image: an array must be (H, W), (H, W, C) or (N, H, W, C) with 1 to {MAX_CHANNELS} channels, not {shape}"
         )
     tensor = to_torch(array)
     stack = tensor[None, :, :, None] if len(shape) == 2 else tensor if len(shape) == 4 else tensor[None]
 
     def finish(result: torch.Tensor) -> Any:
-        result = result.movedim(-3, -1) if result.ndim > 3 else result
+        result = result.movedim(-3, -1).contiguous() if result.ndim > 3 else result
         if len(shape) == 2 and result.shape[-1] == 1:
             result = result[..., 0]
         return from_torch(result if len(shape) == 4 else result[0])
@@ -249,12 +268,15 @@ def _open_pil(image: Any) -> InputImages:
         raise TransformError(
             f"image: a PIL image of mode {image.mode!r} has no fixed range: pass an array scaled as you need"
         )
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
-    if image.mode == "La":
-        image = image.convert("LA")  # Pillow converts La to no other mode
-    mode = "L" if image.mode in ("1", "L") else "RGB"
-    pixels = torch.from_numpy(np.array(image if image.mode == mode else image.convert(mode)))
+    if image.mode in ("P", "PA"):
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+    kept = {"1": "L", "La": "LA", "RGBa": "RGBA", "RGBX": "RGB"}.get(image.mode, image.mode)
+    if kept.startswith("I;16"):
+        pixels = torch.from_numpy(np.asarray(image).astype(np.uint16))
+    elif kept in ("L", "LA", "RGB", "RGBA"):
+        pixels = torch.from_numpy(np.array(image if image.mode == kept else image.convert(kept)))
+    else:
+        raise TransformError(f"image: a PIL image of mode {image.mode!r} must be converted first: image.convert('RGB')")
 
     def finish(result: torch.Tensor) -> Any:
         result = result[0]
@@ -262,11 +284,11 @@ def _open_pil(image: Any) -> InputImages:
             return tuple(finish(view[None]) for view in result)
         if result.ndim != 3:  # not an image: the output of a Lambda
             return result
-        if result.dtype != torch.uint8:
+        if result.is_floating_point():
             return result.contiguous()  # PIL has no float RGB
         return Image.fromarray(result[0].numpy() if len(result) == 1 else result.permute(1, 2, 0).numpy())
 
-    stack = pixels[None, :, :, None] if mode == "L" else pixels[None]
+    stack = pixels[None, :, :, None] if pixels.ndim == 2 else pixels[None]
     return _make_input(stack, Layout.HWC, Layout.CHW, pixels, finish)
 
 
@@ -278,9 +300,9 @@ def _make_input(
     finish: Callable[[torch.Tensor], Any],
 ) -> InputImages:
     """`stack` is (N, H, W, C) with any strides."""
-    is_uint8 = original.dtype == torch.uint8
-    if not is_uint8 and not original.dtype.is_floating_point:
-        raise TransformError(f"image: its dtype must be uint8 or floating point, not {original.dtype}")
+    is_uint8, is_uint16 = original.dtype == torch.uint8, original.dtype == torch.uint16
+    if not is_uint8 and not is_uint16 and not original.dtype.is_floating_point:
+        raise TransformError(f"image: its dtype must be uint8, uint16 or floating point, not {original.dtype}")
     if 0 in stack.shape:
         raise TransformError(f"image: images of shape {tuple(original.shape)} have no pixels")
     channels = stack.shape[-1]
@@ -288,9 +310,27 @@ def _make_input(
         stack = stack.expand(-1, -1, -1, 3)
     if not is_uint8:
         stack = stack.to(torch.float32)
+    if is_uint16:
+        stack = stack / UINT16_MAX
     is_double = original.dtype == torch.float64
-    target_type = None if is_uint8 or is_double else _TYPES.get(original.dtype, Type.FLOAT32)
-    return InputImages(_pack(stack), channels, layout, float_layout, target_type, is_double, finish)
+    target_type = None if is_uint8 or is_uint16 or is_double else _TYPES.get(original.dtype, Type.FLOAT32)
+    groups = [_pack(group) for group in split_channels(stack)]
+    return InputImages(groups, channels, layout, float_layout, target_type, is_double, is_uint16, finish)
+
+
+def split_channels(stack: torch.Tensor) -> list[torch.Tensor]:
+    """(N, H, W, C) in groups of three channels; the last group repeats its last channel to have three."""
+    channels = stack.shape[-1]
+    if channels == 3:
+        return [stack]
+    last = torch.arange(3 * count_groups(channels)).clamp_(max=channels - 1).to(stack.device)
+    return list(stack[..., last].split(3, dim=-1))
+
+
+def to_uint16(images: torch.Tensor) -> torch.Tensor:
+    """Floats in [0, 1] as uint16, rounded and saturated."""
+    # Not at once: torch converts a float to uint16 on fewer devices.
+    return (images * UINT16_MAX).round_().clamp_(0, UINT16_MAX).to(torch.int32).to(torch.uint16)
 
 
 def _pack(stack: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,13 @@ from cuaug.plan import CompiledPlan
 __all__ = ["CpuExecutor", "OutputStacks", "first_size_mismatch", "fuse_luts", "run"]
 
 
-def run(compiled: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Tensor], stacks: OutputStacks) -> None:
+def run(
+    compiled: CompiledPlan,
+    images: torch.Tensor,
+    targets: Sequence[torch.Tensor],
+    stacks: OutputStacks,
+    channel: int = 0,
+) -> None:
     """Runs a plan on the device of its images.
 
     On CUDA the launches are queued on torch's current stream.
@@ -32,8 +38,9 @@ def run(compiled: CompiledPlan, images: torch.Tensor, targets: Sequence[torch.Te
     Args:
         images: (N, H, W, 3) uint8 or float32.
         targets: tensors of the shapes of `stacks`, on the same device.
+        channel: the first channel to write; others than 0 need the layout CHW.
     """
-    views, addresses = stacks.count, stacks.addresses(targets)
+    views, addresses = stacks.count, stacks.addresses(targets, channel)
     if images.is_cuda:
         from cuaug.devices.cuda import CudaExecutor  # only here: it imports CuPy and makes a CUDA context
 

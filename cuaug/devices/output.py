@@ -65,8 +65,13 @@ class OutputStacks:
             shapes.append((n, *image(height, width)) if views == 1 else (n, len(numbers), *image(height, width)))
         return cls(shapes, list(by_size.values()))
 
-    def addresses(self, stacks: Sequence[torch.Tensor]) -> NDArray[np.uint64]:
-        """(N * views,) address of each row's image in contiguous tensors of these shapes."""
+    def addresses(self, stacks: Sequence[torch.Tensor], channel: int = 0) -> NDArray[np.uint64]:
+        """(N * views,) address of each row's image in contiguous tensors of these shapes, from a channel on.
+
+        channel: 0, or another one where the layout is CHW.
+        """
+        if channel:
+            stacks = [stack.flatten(-2)[..., channel:, :] for stack in stacks]
         if self.views is None:
             return np.array([image.data_ptr() for image in stacks], dtype=np.uint64)
         result = np.empty((self.shapes[0][0], self.count), dtype=np.uint64)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from cuaug.apply import ImageT, apply
 from cuaug.errors import TransformError
-from cuaug.plan import Plan, operations
+from cuaug.plan import Plan, is_rgb_or_gray, operations
 from cuaug.transforms import (
     CLAHE,
     LUT,
@@ -119,6 +119,8 @@ def permute_channels(image: ImageT, permutation: Sequence[int]) -> ImageT:
     def write(plan: Plan) -> None:
         if sorted(order) != list(range(plan.channels)):
             raise TransformError(f"permutation must be an order of 0 ... {plan.channels - 1}, not {permutation!r}")
+        if not is_rgb_or_gray(plan.channels):
+            raise TransformError(f"image: it has {plan.channels} channels, but 1 or 3 are permuted: index its channels")
         if plan.channels == 3:
             plan.append(operations.permutation(len(plan), order))
 
@@ -156,7 +158,7 @@ def matrix(image: ImageT, values: ArrayLike) -> ImageT:
 
 
 def lut(image: ImageT, table: ArrayLike) -> ImageT:
-    """Maps each uint8 level by a look-up table, (256,) or (3, 256); see `LUT`."""
+    """Maps each uint8 level by a look-up table, (256,) or (C, 256); see `LUT`."""
     transform = LUT(table)
     return apply(image, lambda plan: transform.write(plan, None))
 

@@ -131,8 +131,8 @@ def erase(image: ImageT, top: int, left: int, height: int, width: int, value: An
     color = arguments.fill("value", value)
 
     def write(plan: Plan) -> None:
-        plan.check_channels("value", color)
-        plan.append(operations.erase(len(plan), (y, x, y + h, x + w), color))
+        values = plan.of_channels("value", color)
+        plan.append(operations.erase(len(plan), (y, x, y + h, x + w), values))
 
     return apply(image, write)
 

@@ -5,6 +5,7 @@ spatial.py, filters.py  its padding and fields; its filters
 pass_table.py           its rows, one per sample and pass, which the library edits
 geometry.py             windows and regions, computed by the library
 boxes_keypoints.py      boxes and keypoints that move with the pixels
+channels.py             images of other channels than RGB and gray, in groups of three
 displacement_field.py   the same for warps by a displacement field
 linear.py               products of small matrices, the same bits on every processor
 operations.py           point operations as rows of numbers
@@ -16,6 +17,7 @@ layout.py               NumPy mirrors of the structs in kernels/plan.h
 from cuaug.plan import operations
 from cuaug.plan.boxes_keypoints import BOX_FORMATS, BoxesKeypoints
 from cuaug.plan.builder import Plan
+from cuaug.plan.channels import MAX_CHANNELS, count_groups, is_rgb_or_gray
 from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.layout import Border, Filter, Layout, Type
 from cuaug.plan.spatial import MAX_SIDE
@@ -23,6 +25,7 @@ from cuaug.plan.trace import Replay, Trace, Where
 
 __all__ = [
     "BOX_FORMATS",
+    "MAX_CHANNELS",
     "MAX_SIDE",
     "Border",
     "BoxesKeypoints",
@@ -34,5 +37,7 @@ __all__ = [
     "Trace",
     "Type",
     "Where",
+    "count_groups",
+    "is_rgb_or_gray",
     "operations",
 ]

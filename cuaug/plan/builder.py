@@ -34,6 +34,7 @@ from cuaug._runtime.native import address, library
 from cuaug.errors import TransformError
 from cuaug.plan import filters, operations, spatial
 from cuaug.plan.boxes_keypoints import BoxesKeypoints, mirror, scaling, shift, swap
+from cuaug.plan.channels import group_operations, group_size, group_values, is_rgb_or_gray
 from cuaug.plan.compiled_plan import CompiledPlan
 from cuaug.plan.displacement_field import DisplacementField
 from cuaug.plan.layout import ANTIALIASED_FILTERS, WARP_FILTERS, Border, Filter, Layout, Type
@@ -52,7 +53,8 @@ class Plan:
     Args:
         heights, widths: (N,) source sizes in pixels.
         source_type: `Type.UINT8`, or `Type.FLOAT32` for images in [0, 1].
-        channels: 3, or 1 for gray images. Kernels read gray as three equal channels.
+        channels: 1 to `MAX_CHANNELS`. Kernels read gray as three equal channels, and more than three in groups.
+        group: the group of channels that this plan is for; see `cuaug.plan.channels`.
         views: consecutive rows that belong to one image; the batch has N / views images.
         trace: records the parameters of each step.
         normalized: float images are not in [0, 1], so they cannot become uint8.
@@ -70,6 +72,7 @@ class Plan:
         *,
         source_type: Type = Type.UINT8,
         channels: int = 3,
+        group: int = 0,
         views: int = 1,
         trace: Trace | None = None,
         normalized: bool = False,
@@ -77,6 +80,7 @@ class Plan:
         sizes = np.empty((2, np.size(heights)), dtype=np.int64)
         sizes[0], sizes[1] = heights, widths
         self.channels, self.views = channels, views
+        self._group = group
         self.is_float = source_type != Type.UINT8
         self.target_type: Type | None = None
         self.points: BoxesKeypoints | None = None
@@ -104,14 +108,22 @@ class Plan:
         return height, width
 
     @property
+    def normalized(self) -> bool:
+        """The images are float, but not in [0, 1]."""
+        return self._normalized
+
+    @property
     def passes(self) -> int:
         """Number of passes so far."""
         return self._table.passes
 
-    def check_channels(self, name: str, values: ArrayLike) -> None:
-        """Raises a TransformError if `values` has three channels but the images are gray."""
-        if self.channels == 1 and np.shape(values)[:1] == (3,):
-            raise TransformError(f"{name} has 3 entries, one per channel, but the images have 1 channel here")
+    def of_channels(self, name: str, values: ArrayLike) -> NDArray[np.float64]:
+        """`values`, one for all channels or one per channel, as the kernels take them: one, or three.
+
+        Raises:
+            TransformError: another number of entries than the images have channels.
+        """
+        return group_values(name, values, self.channels, self._group)
 
     def _choose(self, where: Where) -> Indices:
         """Numbers of the samples to act on, after their pending conversion to float."""
@@ -208,7 +220,7 @@ class Plan:
         where: Where = None,
     ) -> None:
         """Adds pixels on each side; a negative number cuts pixels off first. `fill` may be per channel."""
-        self.check_channels("fill", fill)
+        fill = self.of_channels("fill", fill)
         chosen = self._choose(where)
         sides = self._table.per_sample(chosen, top, left, bottom, right)
         if sides.min(initial=0) < 0:
@@ -269,7 +281,7 @@ class Plan:
             nodes: (rows, columns), numbers or (N,): how many of the first R and C a sample uses to span its image; None
                 for all.
         """
-        self.check_channels("fill", fill)
+        fill = self.of_channels("fill", fill)
         if filter not in WARP_FILTERS:
             raise TransformError(f"filter of a warp must be NEAREST, BILINEAR or BICUBIC, not {filter.name}")
         chosen, table = self._choose(where), self._table
@@ -347,26 +359,34 @@ class Plan:
         """Encodes as baseline 4:2:0 JPEG and decodes; quality 1 to 100, or (N,)."""
         if self._normalized:
             raise TransformError("normalized images are not in [0, 1]: they cannot be encoded as JPEG")
+        if not is_rgb_or_gray(self.channels):
+            raise TransformError(f"image: it has {self.channels} channels, but a JPEG has 1 or 3")
         filters.jpeg(self._table, self._choose(where), quality, self.limit / 255.0)
 
     # --- point operations -------------------------------------------------------------------------------------------
     def append(self, ops: NDArray[Any], where: Where = None) -> None:
-        """Adds a point operation: `OP` rows, (N,) or one for all samples."""
+        """Adds a point operation: `OP` rows, (N,) or one for all samples.
+
+        Raises:
+            TransformError: it mixes colors, and the images are neither RGB nor gray.
+        """
+        if not is_rgb_or_gray(self.channels):
+            ops = group_operations(ops, self.channels, self._group)
         chosen = self._choose(where)
         if len(ops) not in (1, len(self)):
             raise ValueError(f"ops has one row, or one for each of the {len(self)} samples, not {len(ops)}")
         self._table.append(chosen, ops, self.limit)
 
     def lut(self, table: ArrayLike, where: Where = None) -> None:
-        """Looks uint8 levels up in a table, (256,), (3, 256) or (N, 3, 256)."""
+        """Looks uint8 levels up in a table, (256,), (C, 256), or (N, 3, 256) of RGB images."""
         values = np.asarray(table, dtype=np.float32)
         per_sample = values.ndim == 3
-        if values.shape not in ((256,), (3, 256), (len(self), 3, 256)):
+        if values.shape[-1:] != (256,) or values.shape not in ((256,), (len(values), 256), (len(self), 3, 256)):
             raise TransformError(
-                f"a look-up table must be (256,), (3, 256) or ({len(self)}, 3, 256), not {values.shape}"
+                f"a look-up table must be (256,), (C, 256) or ({len(self)}, 3, 256), not {values.shape}"
             )
-        if not per_sample:
-            self.check_channels("the look-up table", values)
+        if not per_sample and values.ndim == 2:
+            values = values[self.of_channels("the look-up table", np.arange(len(values))).astype(np.int64)]
         tables = np.broadcast_to(values, (len(self) if per_sample else 1, 3, 256)) * np.float32(self.limit / 255.0)
         number = self._table.add_luts(tables) + (self._all if per_sample else 0)
         self.append(operations.look_up(len(self), self.limit, number), where)
@@ -394,9 +414,7 @@ class Plan:
 
     def normalize(self, mean: ArrayLike, std: ArrayLike, where: Where = None) -> None:
         """Computes (v - mean) / std of images scaled to [0, 1]."""
-        mean, std = np.asarray(mean, dtype=np.float64), np.asarray(std, dtype=np.float64)
-        self.check_channels("mean", mean)
-        self.check_channels("std", std)
+        mean, std = self.of_channels("mean", mean), self.of_channels("std", std)
         if where is not None:
             self.to_float()  # all samples, also those that are not normalized
         factor = 1.0 / std if self.is_float else 1.0 / (255.0 * std)
@@ -422,5 +440,5 @@ class Plan:
             self.to_float()
         self._choose(None)  # scales the samples that still hold uint8 levels
 
-        rows, ops, luts, words = self._table.finish(target_type, layout, self.channels)
+        rows, ops, luts, words = self._table.finish(target_type, layout, group_size(self.channels, self._group))
         return CompiledPlan(rows, ops, luts, words, target_type)

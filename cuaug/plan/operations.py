@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, OpCode, view_as
+from cuaug.plan.layout import OP, POINT_OPERATIONS, RAW_OP, Measure, OpCode, view_as
 
 __all__ = [
     "LUMA",
     "MEASURES",
+    "MIXING",
     "POSITIONAL",
     "autocontrast",
     "brightness",
@@ -51,6 +52,12 @@ Ops = NDArray[Any]
 LUMA = np.array([0.2989, 0.587, 0.114])
 #: Operations that depend on the position of a pixel: no later geometry may share their pass.
 POSITIONAL = tuple(OpCode[operation.name] for operation in POINT_OPERATIONS if operation.positional)
+#: Operations whose result for a channel depends on the others, directly or through a statistic.
+MIXING = {
+    int(OpCode[operation.name])
+    for operation in POINT_OPERATIONS
+    if not operation.per_channel or operation.measures == Measure.GRAY_SUM
+}
 #: Operations that need a statistic of the whole image first.
 MEASURES = {OpCode[operation.name]: operation.measures for operation in POINT_OPERATIONS if operation.measures}
 

@@ -52,6 +52,10 @@ class Trace:
         self.first = first
         self._replay = replay
 
+    def again(self) -> Trace:
+        """A trace for planning the same chain once more, for other channels of the same images."""
+        return Trace(self._replay, first=self.first)
+
     @property
     def next(self) -> int:
         """Number of the next step."""

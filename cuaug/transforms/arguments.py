@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cuaug.errors import TransformError
-from cuaug.plan import MAX_SIDE, Border, Filter
+from cuaug.plan import MAX_CHANNELS, MAX_SIDE, Border, Filter
 from cuaug.plan.layout import ANTIALIASED_FILTERS
 from cuaug.transforms.by_type import by_kind
 
@@ -32,6 +32,7 @@ __all__ = [
     "fill",
     "flag",
     "integer",
+    "look_up_table",
     "mask_fill",
     "names",
     "number",
@@ -161,9 +162,10 @@ def names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
     return checked
 
 
-def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64]:
-    """An array of finite numbers, of one of the shapes; of any shape if none is given."""
-    expected = f"{name} must be finite numbers" + (f" of shape {' or '.join(map(str, shapes))}" if shapes else "")
+def array(name: str, value: Any, *shapes: tuple[int, ...], shape_text: str = "") -> NDArray[np.float64]:
+    """An array of finite numbers, of one of the shapes; of any shape if none is given, or one the caller checks."""
+    shape_text = shape_text or " or ".join(map(str, shapes))
+    expected = f"{name} must be finite numbers" + (f" of shape {shape_text}" if shape_text else "")
     try:
         result = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: a tensor that requires a gradient
@@ -174,6 +176,15 @@ def array(name: str, value: Any, *shapes: tuple[int, ...]) -> NDArray[np.float64
         place = tuple(np.argwhere(~np.isfinite(result))[0].tolist())
         raise TransformError(f"{expected}, not {result[place]}{f' at {place}' if place else ''}")
     return result
+
+
+def look_up_table(name: str, value: Any) -> NDArray[np.float32]:
+    """A table of 256 levels for all channels, (256,), or one per channel, (C, 256)."""
+    text = "(256,) or (C, 256)"
+    table = array(name, value, shape_text=text).astype(np.float32)
+    if table.shape != (256,) and not (table.ndim == 2 and table.shape[1] == 256 and 1 <= len(table) <= MAX_CHANNELS):
+        raise TransformError(f"{name} must be finite numbers of shape {text}, not {table.shape}")
+    return table
 
 
 def size(name: str, value: int | Sequence[int]) -> tuple[int, int]:
@@ -199,10 +210,10 @@ def padding(value: int | Sequence[int]) -> tuple[int, int, int, int]:
 
 
 def channel_values(name: str, value: float | Sequence[float]) -> tuple[float, ...]:
-    """One number for all channels, or three."""
+    """One number for all channels, or one per channel."""
     values = numbers(value, float)
-    if len(values) not in (1, 3) or not all(map(math.isfinite, values)):
-        raise TransformError(f"{name} must be a number or a sequence of 3, not {value!r}")
+    if not 1 <= len(values) <= MAX_CHANNELS or not all(map(math.isfinite, values)):
+        raise TransformError(f"{name} must be a number or a sequence of one per channel, not {value!r}")
     return values
 
 
@@ -210,7 +221,7 @@ def fill(name: str, value: Fill) -> float | tuple[float, ...]:
     """A number, or one per channel, in the image's units; None is 0. Of a dict by type, the image's value."""
     value = by_kind(name, value)["image"] if isinstance(value, Mapping) else value
     values = (0.0,) if value is None else channel_values(name, value)
-    return values if len(values) == 3 else values[0]
+    return values if len(values) > 1 else values[0]
 
 
 def mask_fill(value: Any) -> float | None:

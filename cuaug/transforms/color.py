@@ -133,7 +133,7 @@ class RandomGrayscale(RandomTransform):
 
 
 def _make_gray(plan: Plan, where: Where) -> None:
-    if plan.channels == 3:
+    if plan.channels != 1:
         plan.append(operations.grayscale(len(plan)), where)
 
 
@@ -143,11 +143,11 @@ class LUT(Transform):
     Values between levels, such as a resize makes, take the nearest level's entry.
 
     Args:
-        table: (256,) for all channels, or (3, 256). Entries are uint8 levels, and may be fractions.
+        table: (256,) for all channels, or (C, 256). Entries are uint8 levels, and may be fractions.
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table = arguments.array("table", table, (256,), (3, 256)).astype(np.float32)
+        self.table = arguments.look_up_table("table", table)
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         plan.lut(self.table, where)

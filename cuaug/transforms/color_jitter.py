@@ -104,7 +104,7 @@ class RandomChannelPermutation(Transform):
         return {"permutation": rng.permutation(3)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        if plan.channels == 3:
+        if plan.channels != 1:
             plan.append(operations.permutation(len(plan), params["permutation"]), where)
 
 
@@ -148,7 +148,7 @@ class RandomPhotometricDistort(Transform):
             ("contrast", contrast & ~contrast_first),
         ):
             plan.append(jitter_operations(plan, name, params[name]), samples)
-        if plan.channels == 3:
+        if plan.channels != 1:
             plan.append(operations.permutation(len(plan), params["permutation"]), permute)
 
 

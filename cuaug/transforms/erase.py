@@ -63,8 +63,8 @@ class RandomErasing(RandomTransform):
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
         rectangle, keys = params["rectangle"], params["keys"]
         if self._color is not None:
-            plan.check_channels("value", self._color)
-            plan.append(operations.erase(len(plan), rectangle, self._color), where)
+            color = plan.of_channels("value", self._color)
+            plan.append(operations.erase(len(plan), rectangle, color), where)
         else:
             mean, std = (0.0, 1.0) if plan.is_float else (127.5, 63.75)
             plan.append(operations.erase_with_noise(len(plan), rectangle, keys, mean, std), where)
@@ -90,8 +90,8 @@ class RandomMask(RandomTransform):
         return {"keys": rng.keys()}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.check_channels("fill", self._fill)
-        plan.append(operations.mask(len(plan), self.ratio, params["keys"], self._fill), where)
+        fill = plan.of_channels("fill", self._fill)
+        plan.append(operations.mask(len(plan), self.ratio, params["keys"], fill), where)
 
 
 class CoarseDropout(RandomTransform):
@@ -151,10 +151,10 @@ class CoarseDropout(RandomTransform):
         return {"count": count, "rectangles": np.stack([top, left, bottom, right], axis=2)}
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.check_channels("fill", self._fill)
+        fill = plan.of_channels("fill", self._fill)
         for number in range(self._counts[1]):
             acts = params["count"] > number
-            ops = operations.erase(len(plan), params["rectangles"][:, number], self._fill)
+            ops = operations.erase(len(plan), params["rectangles"][:, number], fill)
             plan.append(ops, acts if where is None else acts & where)
 
 
@@ -193,5 +193,5 @@ class GridMask(RandomTransform):
         }
 
     def write(self, plan: Plan, where: Where, **params: Any) -> None:
-        plan.check_channels("fill", self._fill)
-        plan.append(operations.grid(len(plan), **params, fill=self._fill), where)
+        fill = plan.of_channels("fill", self._fill)
+        plan.append(operations.grid(len(plan), **params, fill=fill), where)

@@ -11,7 +11,7 @@ import torch
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
 from cuaug.interop import InputImages, dtype_of, open_images
-from cuaug.plan import Trace, Type
+from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.base import BatchTransform, Transform
 
@@ -118,10 +118,17 @@ def _run_planned(
     target_type: Type | None = None,
     normalized: bool = False,
 ) -> tuple[list[torch.Tensor], list[Any] | None]:
-    view_rng = rng.of(np.repeat(rng.indices, segment.views))
+    counts: Mapping[str, int] = {}
+
+    def write(plan: Plan) -> None:
+        nonlocal counts
+        view_rng = rng.of(np.repeat(rng.indices, segment.views))  # each group of channels takes the same draws
+        segment.plan(plan, view_rng)
+        counts = view_rng.counts
+
     result = run_plan(
         opened,
-        lambda plan: segment.plan(plan, view_rng),
+        write,
         targets,
         target_format=target_format,
         views=segment.views,
@@ -129,7 +136,7 @@ def _run_planned(
         target_type=target_type,
         normalized=normalized,
     )
-    rng.skip(view_rng.counts)
+    rng.skip(counts)
     return result
 
 

@@ -18,11 +18,11 @@ IMAGE = np.zeros((8, 9, 3), np.uint8)
 SQUARE = [(0, 0), (9, 0), (9, 9), (0, 9)]
 
 TRANSFORMS = [
-    (lambda: T.Normalize(NAN, 1), "mean must be a number or a sequence of 3, not nan"),
+    (lambda: T.Normalize(NAN, 1), "mean must be a number or a sequence of one per channel, not nan"),
     *[(lambda v=v: T.Normalize(0, v), f"std .* not {v!r}") for v in (NAN, INF, None, "x")],
     *[(lambda v=v: T.GaussianBlur(3, v), f"sigma .* not {v}") for v in (INF, NAN)],
     (lambda: T.RandomRotation(1, center=(NAN, 0)), r"center must be two numbers, \(x, y\), not \(nan, 0\)"),
-    *[(lambda v=v: T.Pad(1, v), f"fill must be a number or a sequence of 3, not {v}") for v in (NAN, INF)],
+    *[(lambda v=v: T.Pad(1, v), f"fill must be a number or a sequence .*, not {v}") for v in (NAN, INF)],
     (lambda: T.RandomErasing(value=NAN), "value .* not nan"),
     *[(lambda v=v: T.Resize(8, max_size=v), f"max_size must be an integer .* not {v!r}")
       for v in (NAN, 20.7, "x", LONG)],
@@ -39,7 +39,7 @@ TRANSFORMS = [
     *[(lambda v=v: T.Resize(8, antialias=v), f"antialias must be True or False, not {v!r}") for v in (1, "warn", 0.0)],
     (lambda: T.RandomResizedCrop(8, antialias="warn"), "antialias must be True or False, not 'warn'"),
     (lambda: T.TenCrop(8, None), "vertical_flip must be True or False, not None"),
-    (lambda: T.LUT("abc"), r"table must be finite numbers of shape \(256,\) or \(3, 256\), not 'abc'"),
+    (lambda: T.LUT("abc"), r"table must be finite numbers of shape \(256,\) or \(C, 256\), not 'abc'"),
     (lambda: T.LUT(np.full(256, NAN)), r"table must be finite numbers .*, not nan at \(0,\)"),
     (lambda: T.LUT(torch.zeros(256, requires_grad=True)), "table must be finite numbers .*, not tensor"),
     (lambda: T.RandomShortestSize(2**70), "min_size must be one or several lengths from 1 to 2147483647, not 1180"),
@@ -97,7 +97,7 @@ FUNCTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("matrix", {"values": "x"}, "values must be finite numbers .* not 'x'"),
     ("lut", {"table": "a"}, "table must be finite numbers .* not 'a'"),
     ("normalize", {"mean": 0, "std": 0}, "std must be above 0"),
-    ("normalize", {"mean": [1, 2], "std": 1}, r"mean must be a number or a sequence of 3, not \[1, 2\]"),
+    ("normalize", {"mean": [0] * 17, "std": 1}, r"mean must be a number or a sequence of one per channel, not \[0, 0"),
     ("gaussian_blur", {"kernel_size": 3, "sigma": NAN}, "sigma must be a number above 0, .* not nan"),
     ("gaussian_noise", {"sigma": -1}, "sigma must be a number of at least 0, not -1"),
     ("motion_blur", {"kernel_size": (3, 7), "angle": 0}, r"kernel_size must be an integer of at least 3, not \(3, 7\)"),
