@@ -277,7 +277,7 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
         (lambda: np.zeros((0, H, W, 3), np.uint8), "have no pixels"),
         (lambda: np.zeros((H, 0), np.uint8), "have no pixels"),
         (lambda: Image.new("RGB", (0, 4)), "have no pixels"),
-        (lambda: [[1, 2], [3, 4]], "a NumPy or CuPy array or a PIL image, not builtins.list"),
+        (lambda: [[1, 2], [3, 4]], "none of the 2 values is an image"),
         (lambda: "cat.jpg", "not builtins.str"),
         (lambda: None, "not builtins.NoneType"),
     ],

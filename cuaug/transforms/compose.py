@@ -38,8 +38,8 @@ class Compose(Transform):
     """Compose several transforms into one chain.
 
     Images: a torch tensor (C, H, W) or (N, C, H, W), on CPU or CUDA; a NumPy or CuPy array (H, W), (H, W, C) or
-    (N, H, W, C); or a PIL image. C is 1 to 16. Values are uint8, uint16, or floats in [0, 1]. The result has the type, the
-    device and the axes of the input. A PIL image becomes a float tensor (C, H, W) after `ToDtype` or `Normalize`.
+    (N, H, W, C); or a PIL image. C is 1 to 16. Values are uint8, uint16 or floats in [0, 1]. The result has the type,
+    the device and the axes of the input. A PIL image becomes a float tensor (C, H, W) after `ToDtype` or `Normalize`.
 
     Each image of a batch has its own draws. Pixels are not rounded between transforms. On the CPU the images share the
     threads of `torch.set_num_threads`. Transforms that mix images (`MixUp`, ...) take batches only.

@@ -85,7 +85,7 @@ def test_masks_of_a_chain_have_one_fill():
         ({"image": 1}, "fill must have types as keys, torch.Tensor or .* or \"others\", not 'image'"),
         ({int: 1}, "fill must have types as keys, .* not <class 'int'>"),
         ({Image: 1, torch.Tensor: 2}, "fill must have one value for all types of image, not 1, 2"),
-        ({Image: "red"}, "fill must be a number or a sequence of 3, not 'red'"),
+        ({Image: "red"}, "fill must be a number or a sequence of one per channel, not 'red'"),
     ],
 )
 def test_other_dicts_are_refused(fill, message):
