@@ -42,8 +42,8 @@ class ElasticTransform(Warp):
     its standard deviation along each axis.
 
     Args:
-        alpha: strength, a number or (x, y). x moves by alpha / height of half the width, y by alpha / width of half the
-            height, times noise whose standard deviation inside the image is 0.163 / sigma.
+        alpha: strength, a number or (x, y): moves by alpha / 2 pixels times noise, whose standard deviation inside the
+            image is 0.163 / sigma. As torchvision 0.29; 0.20 moved x by width / height of that, y by height / width.
         sigma: standard deviation of the Gaussian in pixels, at least 1: a number or (x, y).
         interpolation: "nearest", "bilinear" or "bicubic".
         fill: value beyond the image: a number or one per channel, in image units.
@@ -86,8 +86,8 @@ class ElasticTransform(Warp):
         move_y, move_x = _matmul(_matmul(down, np.ascontiguousarray(noise)), across.swapaxes(1, 2))
         deviation = self._interpolated_deviation(heights, rows, self.sigma[1])
         deviation = deviation * self._interpolated_deviation(widths, columns, self.sigma[0])
-        move_y *= (self.alpha[1] / widths * heights / 2.0 / deviation)[:, None, None]
-        move_x *= (self.alpha[0] / heights * widths / 2.0 / deviation)[:, None, None]
+        move_y *= (self.alpha[1] / 2.0 / deviation)[:, None, None]
+        move_x *= (self.alpha[0] / 2.0 / deviation)[:, None, None]
         return {"field": np.stack([move_y, move_x], axis=-1), "rows": rows, "columns": columns}
 
     def _cosines(self, lengths: Sizes, sigma: float) -> tuple[Sizes, NDArray[np.float64]]:
