@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cuaug._runtime.fork import renew_after_fork
 from cuaug.apply import draw_seed
 from cuaug.arguments import integer, one_of
-from cuaug.codec import MessageLog, read_header
+from cuaug.codec import MessageLog, read_header, thread_decoder
 from cuaug.decode_options import DecodeOptions
 from cuaug.device import resolve_device
 from cuaug.devices import first_size_mismatch
@@ -23,7 +23,7 @@ from cuaug.errors import DecodeError, LoaderError, TransformError
 from cuaug.limits import check_bytes
 from cuaug.pipeline.buffer_pool import SeparateBuffers
 from cuaug.pipeline.config import BatchConfig, choose
-from cuaug.pipeline.cpu import CpuPipeline, thread_decoder
+from cuaug.pipeline.cpu import CpuPipeline
 from cuaug.pipeline.pipeline import Pipeline
 from cuaug.pipeline.reader import Reader
 from cuaug.plan import Layout, Plan, Where

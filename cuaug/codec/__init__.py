@@ -47,7 +47,7 @@ from __future__ import annotations
 from cuaug.codec._nvimgcodec import gpu_decodes, nv
 from cuaug.codec._nvimgcodec_c import codec_version, load_codec
 from cuaug.codec._pillow import to_rgb8
-from cuaug.codec.cpu import CpuDecoder, DecodeResult
+from cuaug.codec.cpu import CpuDecoder, DecodeResult, thread_decoder
 from cuaug.codec.cuda import CudaDecoder
 from cuaug.codec.exif import Region
 from cuaug.codec.image import DecodedImage, EncodedImage, EncodedJpeg, read_header, read_jpeg_headers, read_other_header
@@ -76,5 +76,6 @@ __all__ = [
     "read_header",
     "read_jpeg_headers",
     "read_other_header",
+    "thread_decoder",
     "to_rgb8",
 ]

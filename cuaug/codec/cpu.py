@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -16,8 +17,9 @@ from cuaug.codec.image import MIN_CROP_SIDE, DecodedImage, EncodedImage
 from cuaug.codec.jpeg_crop import JpegIndex
 from cuaug.errors import DecodeError
 
-__all__ = ["CpuDecoder", "DecodeResult"]
+__all__ = ["CpuDecoder", "DecodeResult", "thread_decoder"]
 
+_per_thread = threading.local()
 _MAX_KEPT_BYTES = 64 << 20
 _SHRINK_AFTER = 256
 _CROP_MARGIN = 80
@@ -200,3 +202,11 @@ class _Slot:
         self._small_uses = 0
         self.memory = pages(capacity)
         self.address = address(self.memory)
+
+
+def thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
+    """The calling thread's decoder: sharing one between threads corrupts the heap."""
+    decoders: dict[bool, CpuDecoder] = _per_thread.__dict__.setdefault("decoders", {})
+    if fancy_upsampling not in decoders:
+        decoders[fancy_upsampling] = CpuDecoder(fancy_upsampling=fancy_upsampling)
+    return decoders[fancy_upsampling]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -11,7 +10,16 @@ from numpy.typing import NDArray
 
 from cuaug._runtime.cpu_limits import own_memory
 from cuaug._runtime.native import address
-from cuaug.codec import CpuDecoder, DecodedImage, DecodeResult, EncodedImage, JpegIndex, Region, load_codec
+from cuaug.codec import (
+    CpuDecoder,
+    DecodedImage,
+    DecodeResult,
+    EncodedImage,
+    JpegIndex,
+    Region,
+    load_codec,
+    thread_decoder,
+)
 from cuaug.devices import CpuExecutor
 from cuaug.errors import DecodeError
 from cuaug.interop import dtype_of
@@ -25,9 +33,8 @@ from cuaug.pipeline.samples import Images
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 
-__all__ = ["CpuPipeline", "thread_decoder"]
+__all__ = ["CpuPipeline"]
 
-_per_thread = threading.local()
 # Buffers besides the prefetched batches': the consumer's batch, the one that it released last, and a spare.
 _EXTRA_BUFFERS = 3
 _INDEX_MEMORY_DIVISOR = 64  # the JPEG index may take 1/64 of the available memory
@@ -39,14 +46,6 @@ def _samples_per_task(items: Sequence[Item]) -> int:
     """Fewer samples if images are large: at an epoch's end a thread waits for the last task of another."""
     pixels = sum(item.height * item.width for item in items)
     return max(1, min(SAMPLES_PER_TASK, _PIXELS_PER_TASK * len(items) // pixels))
-
-
-def thread_decoder(fancy_upsampling: bool) -> CpuDecoder:
-    """The calling thread's decoder: sharing one between threads corrupts the heap."""
-    decoders: dict[bool, CpuDecoder] = _per_thread.__dict__.setdefault("decoders", {})
-    if fancy_upsampling not in decoders:
-        decoders[fancy_upsampling] = CpuDecoder(fancy_upsampling=fancy_upsampling)
-    return decoders[fancy_upsampling]
 
 
 class CpuPipeline(Pipeline):

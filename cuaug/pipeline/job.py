@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from cuaug.batch import Batch
 from cuaug.errors import DecodeError, LoaderError, TransformError, without_frames
 from cuaug.pipeline.config import SAMPLES_PER_TASK, BatchConfig, samples_per_read
+from cuaug.pipeline.pictures import PictureExecutor
 from cuaug.pipeline.planning import Planned, UnfitSamplesError, plan_samples
 from cuaug.pipeline.reader import Item
 from cuaug.pipeline.samples import Images, Samples
@@ -34,8 +35,10 @@ from cuaug.pipeline.thread_pool import POLL_SECONDS, ThreadPool
 from cuaug.profiling.recorder import Recorder
 from cuaug.sampling import Epoch, RankSlice
 from cuaug.targets import TargetNameError
+from cuaug.targets.label_files import put_pictures
 from cuaug.targets.names import TargetFormat
 from cuaug.transforms.execute import typed_segment
+from cuaug.transforms.pictures import refuse_pictures
 
 __all__ = ["Job"]
 
@@ -258,17 +261,25 @@ class Job:
             clock.count("begun", len(positions))
 
     def _read_labels(self, positions: range) -> None:
-        """Reads the masks that labels name by path."""
-        labels, format = self._samples.labels, TargetFormat(**self.config.transforms.target_format)
+        """Reads the masks and further pictures that labels name."""
+        config, samples = self.config, self._samples
+        format = TargetFormat(**config.transforms.target_format)
         for k in positions:
-            if self._items[k] is None:
+            item = self._items[k]
+            if item is None:
                 continue
             try:
-                labels[k] = self.config.reader.labels.read(labels[k], format)
+                label, pictures = config.reader.labels.split(samples.labels[k], format)
+                if pictures:
+                    refuse_pictures(config.transforms.segments)
+                    self._check_cache()
+                    size = item.height, item.width
+                    samples.pictures[k] = config.reader.labels.decode(pictures, size, config.fancy_upsampling)
+                samples.labels[k] = label
             except DecodeError as error:
                 self._items[k] = None
                 self.add_error(k, error.with_traceback(None))
-            except TargetNameError as error:
+            except TransformError as error:
                 raise TransformError(f"{self._name_at(k)}: {error}") from None
 
     # --- planning ---------------------------------------------------------------------------------------------------
@@ -292,7 +303,7 @@ class Job:
             self.finish_run(None, positions)
             return
         items = [cast(Item, self._items[k]) for k in positions.tolist()]
-        if planned.targets:
+        if planned.targets or self._samples.pictures:
             self._move_targets(positions, planned, lambda: self._run(positions, items, planned))
         else:
             self._run(positions, items, planned)
@@ -316,14 +327,10 @@ class Job:
         return planned
 
     def _move_targets(self, positions: NDArray[np.int64], planned: Planned, then: Callable[[], None]) -> None:
-        """Moves boxes, masks and keypoints of the samples' labels with their images."""
-        cache = self.config.reader.decoded
-        if cache is not None and cache.short_side is not None:
-            raise LoaderError(
-                f"cache: short_side={cache.short_side} scales images down, but not their boxes, masks and keypoints; "
-                "use a DecodedCache without short_side"
-            )
-        moved = planned.targets.mover(planned.tables)
+        """Moves boxes, masks and keypoints of the samples' labels, and their further pictures, with their images."""
+        self._check_cache()
+        moved, samples = planned.targets.mover(planned.tables), self._samples
+        run_picture = PictureExecutor(planned, self.config.layout).run if samples.pictures else None
 
         def move(rows: range) -> None:
             with self._recorder.at(batch=self.number) as clock:
@@ -334,7 +341,11 @@ class Job:
                     k = int(positions[i])
                     clock.at("targets", int(self.indices[k]))
                     try:
-                        self._samples.labels[k] = moved(i)
+                        label = moved(i)
+                        if run_picture is not None:
+                            pictures = samples.pictures.pop(k, {})
+                            label = put_pictures(label, {path: run_picture(i, p) for path, p in pictures.items()})
+                        samples.labels[k] = label
                     except MemoryError as error:
                         self.add_error(k, DecodeError(f"not enough memory for its targets: {error}"))
                     except TargetNameError as error:
@@ -343,6 +354,15 @@ class Job:
                         self.add_error(k, DecodeError(str(error)))
 
         self._submit_tasks(len(positions), move, then)
+
+    def _check_cache(self) -> None:
+        """Refuses a cache of smaller images, in whose plan targets and further pictures would have the wrong size."""
+        cache = self.config.reader.decoded
+        if cache is not None and cache.short_side is not None:
+            raise LoaderError(
+                f"cache: short_side={cache.short_side} scales images down, but not their boxes, masks, keypoints "
+                "and further pictures; use a DecodedCache without short_side"
+            )
 
     # --- running, filling, finishing --------------------------------------------------------------------------------
 

@@ -1,19 +1,29 @@
-"""Reads the files that labels name: masks."""
+"""Reads the files that labels name: masks, and further pictures of a sample."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from cuaug.codec import decode_mask, mask_array
+from cuaug.codec import (
+    DecodedImage,
+    EncodedImage,
+    decode_mask,
+    mask_array,
+    read_header,
+    thread_decoder,
+    to_rgb8,
+)
 from cuaug.errors import DecodeError, LoaderError
 from cuaug.limits import check_pixels
 from cuaug.sources._bytes import error_reason, is_fd_limit_error, read_bytes
-from cuaug.targets.label_files import is_file, is_pil, read_masks
+from cuaug.targets.label_files import KeyPath, is_file, is_pil, read_masks, take_pictures
 from cuaug.targets.names import TargetFormat, TargetNameError
 
 __all__ = ["LabelReader"]
@@ -24,56 +34,99 @@ _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp", ".
 
 
 class LabelReader:
-    """Reads the masks that labels name by path, as class numbers.
+    """Reads the masks that labels name by path, as class numbers, and further pictures, as RGB.
 
     Args:
+        apply_exif: whether pictures are rotated by their EXIF orientation; masks never are.
         max_pixels, max_bytes: limits on each file, as for the images.
     """
 
-    def __init__(self, *, max_pixels: int, max_bytes: int) -> None:
-        self._max_pixels, self._max_bytes = max_pixels, max_bytes
+    def __init__(self, *, apply_exif: bool, max_pixels: int, max_bytes: int) -> None:
+        self._apply_exif, self._max_pixels, self._max_bytes = apply_exif, max_pixels, max_bytes
 
     def may_read(self, labels: Iterable[Any]) -> bool:
         """Whether any of these labels may name files."""
         return not _PLAIN_TYPES.issuperset(map(type, labels))
 
-    def read(self, label: Any, format: TargetFormat) -> Any:
-        """The label with arrays in place of mask files and PIL masks; the label itself if it names none.
+    def split(self, label: Any, format: TargetFormat) -> tuple[Any, dict[KeyPath, Any]]:
+        """Reads the masks of a label, and takes its further pictures out.
+
+        Returns:
+            The label, with arrays in place of mask files and PIL masks, and without its pictures; the label itself if
+            it has none. And the pictures, as they are.
 
         Raises:
             DecodeError: a file cannot be read, or is no mask. The error names it.
+            TransformError: a value under "images" is no picture.
             TargetNameError: the label is the path of an image, which has no name that says what it is.
             LoaderError: too many files are open.
         """
         if type(label) in _PLAIN_TYPES:
-            return label
+            return label, {}
         for value in label if isinstance(label, tuple) else (label,):
             _refuse_image_path(value)
-        return read_masks(label, format, self._mask_values)
+        return take_pictures(read_masks(label, format, self._mask_values), format)
+
+    def decode(
+        self, pictures: Mapping[KeyPath, Any], size: tuple[int, int], fancy_upsampling: bool
+    ) -> dict[KeyPath, NDArray[np.uint8]]:
+        """Decodes further pictures to (H, W, 3) uint8 each.
+
+        Args:
+            size: (height, width) of the sample's image, which its pictures share.
+
+        Raises:
+            DecodeError: a picture cannot be read, or has another size. The error names it.
+            LoaderError: too many files are open.
+        """
+        return {path: self._decode(path, value, size, fancy_upsampling) for path, value in pictures.items()}
+
+    def _decode(self, path: KeyPath, picture: Any, size: tuple[int, int], fancy_upsampling: bool) -> NDArray[np.uint8]:
+        with self._named(".".join(map(str, path)), picture):
+            item: EncodedImage | DecodedImage
+            if is_file(picture):
+                item = read_header(self._bytes(picture), apply_exif=self._apply_exif, max_pixels=self._max_pixels)
+            else:
+                array = to_rgb8(picture) if is_pil(picture) else np.asarray(picture)
+                channels_first = isinstance(picture, torch.Tensor) and picture.ndim == 3
+                item = DecodedImage(np.moveaxis(array, 0, -1) if channels_first else array, max_pixels=self._max_pixels)
+            if (item.height, item.width) != size:
+                raise DecodeError(
+                    f"it must have the size of its image, {size[0]} x {size[1]}, not {item.height} x {item.width} "
+                    "(height x width): the same crop would show other places"
+                )
+            return thread_decoder(fancy_upsampling).decode(item).copy()  # the decoder reuses its memory
 
     def _mask_values(self, value: Any) -> Any:
         mask = self._read_mask(value)
         return mask.astype(np.int32) if mask.dtype == np.uint16 else mask  # torch computes little with uint16
 
     def _read_mask(self, value: Any) -> Any:
-        path = os.fsdecode(value) if isinstance(value, (str, os.PathLike)) else None
-        try:
+        with self._named("its mask", value):
             if is_pil(value):
                 check_pixels(value.height, value.width, self._max_pixels)
                 return mask_array(value)
-            assert is_file(value)
-            data = value if path is None else read_bytes(path, self._max_bytes)
-            return decode_mask(data, self._max_pixels, path or "a mask")
+            return decode_mask(self._bytes(value), self._max_pixels, "a mask" if type(value) is bytes else str(value))
+
+    def _bytes(self, value: Any) -> bytes:
+        return value if type(value) is bytes else read_bytes(os.fsdecode(value), self._max_bytes)
+
+    @contextlib.contextmanager
+    def _named(self, name: str, value: Any) -> Iterator[None]:
+        """Turns errors into a DecodeError of that name, and of the file."""
+        path = os.fsdecode(value) if isinstance(value, (str, os.PathLike)) else None
+        try:
+            yield
         except ValueError as error:  # a DecodeError, or a mode of PIL
-            raise DecodeError(f"its mask: {getattr(error, 'cause', error)}", path=path) from error
+            raise DecodeError(f"{name}: {getattr(error, 'cause', error)}", path=path) from error
         except MemoryError as error:
-            raise DecodeError(f"not enough memory for its mask: {error}", path=path) from error
+            raise DecodeError(f"{name}: not enough memory: {error}", path=path) from error
         except OSError as error:
             if is_fd_limit_error(error):
                 raise LoaderError(
-                    f"cannot open the mask {path!r}: {error_reason(error)}; close files, or raise the limit (ulimit -n)"
+                    f"cannot open {path!r}: {error_reason(error)}; close files, or raise the limit (ulimit -n)"
                 ) from error
-            raise DecodeError(f"its mask: {error_reason(error)}", path=path) from error
+            raise DecodeError(f"{name}: {error_reason(error)}", path=path) from error
 
 
 def _refuse_image_path(label: Any) -> None:

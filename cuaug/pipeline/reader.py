@@ -105,7 +105,7 @@ class Reader:
         self._encoded = encoded
         self._apply_exif, self._max_pixels, self._opened = apply_exif, max_pixels, opened
         self._max_bytes = max_bytes
-        self.labels = LabelReader(max_pixels=max_pixels, max_bytes=max_bytes)
+        self.labels = LabelReader(apply_exif=apply_exif, max_pixels=max_pixels, max_bytes=max_bytes)
         self._picture_size = optional_method(source, "picture_size")
         self._encoded_size = optional_method(source, "encoded_size")
         has_path = optional_method(source, "path") is not None

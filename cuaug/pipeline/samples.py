@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from cuaug.batch import Batch, empty_labels
 from cuaug.pipeline.config import BatchConfig
+from cuaug.pipeline.pictures import PictureArrays
 from cuaug.pipeline.planning import Planned, size_mismatch
 from cuaug.plan import Layout, Trace
 from cuaug.sampling import Epoch, RankSlice
@@ -114,6 +115,7 @@ class Samples:
         keys: (n,) random keys.
         valid: (n,) False for padding and replacements.
         labels: n labels; None until they are read.
+        pictures: the samples' further pictures, by position, until they have moved.
     """
 
     def __init__(self, epoch: Epoch, rank_slice: RankSlice, partners: int) -> None:
@@ -124,6 +126,7 @@ class Samples:
         self.keys = epoch.keys(self.order_positions)
         self.valid = np.concatenate([rank_slice.valid, np.zeros(partners, dtype=bool)])
         self.labels: list[Any] = [None] * len(self.indices)
+        self.pictures: dict[int, PictureArrays] = {}
         # Each sample's plan trace, and its row there.
         self._traces: list[_PlanTrace | None] = [None] * len(self.indices)
         self._trace_rows = np.zeros(len(self.indices), dtype=np.int64)

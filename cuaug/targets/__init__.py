@@ -1,11 +1,12 @@
 """Boxes, masks and keypoints, moved by the plan that moves their images.
 
-targets.py    `Targets`: the targets of a batch
-parse.py      finds targets in a sample's label
-names.py      the names that move, stay, belong to instances, or are refused
-fields.py     boxes, keypoints and masks of one sample, from and to the user's arrays
-masks.py      masks through the kernels
-merge.py      merges targets of several images, for mosaics and pasted instances
+targets.py       `Targets`: the targets of a batch
+parse.py         finds targets in a sample's label
+names.py         the names that move, stay, belong to instances, or are refused
+fields.py        boxes, keypoints and masks of one sample, from and to the user's arrays
+label_files.py   masks and further pictures in labels, which a Loader reads
+masks.py         masks through the kernels
+merge.py         merges targets of several images, for mosaics and pasted instances
 """
 
 from cuaug.targets.names import TargetNameError

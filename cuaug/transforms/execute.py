@@ -14,6 +14,7 @@ from cuaug.interop import InputImages, dtype_of, open_images
 from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.base import BatchTransform, Transform
+from cuaug.transforms.pictures import Pictures, refuse_pictures
 
 __all__ = ["run_chain", "run_segments", "typed_segment"]
 
@@ -30,15 +31,28 @@ def run_chain(
     epoch: int,
     trace: Trace,
 ) -> tuple[Any, list[Any] | None]:
-    """Run a chain on N images and their targets, which draw as samples 0 ... N - 1 of the epoch."""
+    """Run a chain on N images and their targets, which draw as samples 0 ... N - 1 of the epoch.
+
+    Each further picture in the targets is planned anew, for its own channels and dtype. The same random numbers and the
+    same boxes give the same parameters.
+    """
     opened = open_images(images)
+    pictures = Pictures(targets or (), target_format)
+    if pictures.paths:
+        refuse_pictures(segments)
+    given = None if targets is None else pictures.targets
     rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
-    stacks, targets = _run_planned(segments[0], opened, targets, target_format, rng, trace)
+    stacks, moved = _run_planned(segments[0], opened, given, target_format, rng, trace)
     if len(segments) > 1:
         is_float = opened.images.is_floating_point()
-        stacks, targets = run_segments(segments, stacks, targets, target_format, rng, trace, is_float=is_float)
+        stacks, moved = run_segments(segments, stacks, moved, target_format, rng, trace, is_float=is_float)
+    for path in pictures.paths:
+        other = pictures.open(path, *opened.images.shape[1:3])
+        rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
+        (stack,), _ = _run_planned(segments[0], other, given, target_format, rng, trace.again())
+        moved = pictures.put(moved or (), path, other.finish(stack))
     finished = [opened.finish(stack) for stack in stacks]
-    return finished[0] if len(stacks) == 1 else tuple(finished), targets
+    return finished[0] if len(stacks) == 1 else tuple(finished), moved
 
 
 def typed_segment(segments: Segments) -> int:
