@@ -8,6 +8,9 @@ A result has the kind, device and axes of its input:
     PIL image             1, L, LA, RGB, RGBA, I;16        uint8, uint16              PIL image; float results are a
                                                                                       tensor
 
+Clips have one more axis: tensors (N, T, C, H, W) and arrays (N, T, H, W, C) hold N clips of T frames, a
+tv_tensors.Video (T, C, H, W) holds one. A tv_tensors.Image or Video stays one.
+
 C is 1 to 16. Tensors are on the CPU or a CUDA device; gradients are refused. Float images are in [0, 1], and kernels
 compute in float32. uint16 images are scaled to [0, 1] and back; they stay floats where the chain normalizes them or
 asks for a dtype. PIL images with a palette become RGB, or RGBA where it is transparent. Other PIL modes are refused:
@@ -20,7 +23,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -35,9 +38,11 @@ from cuaug.plan import MAX_CHANNELS, Layout, Type, count_groups
 __all__ = [
     "UINT16_MAX",
     "InputImages",
+    "count_images",
     "disable_compile",
     "dtype_of",
     "empty",
+    "is_clip",
     "is_image",
     "is_typed_image",
     "open_images",
@@ -118,6 +123,7 @@ class InputImages:
             type.
         is_uint16: the input is uint16, here scaled to [0, 1]. The result becomes uint16 in the same way.
         finish: makes the result from a tensor (N, C, H, W) in that layout.
+        frames: the number of consecutive images that make a clip; they share their draws.
     """
 
     groups: list[torch.Tensor]
@@ -128,6 +134,7 @@ class InputImages:
     is_double: bool
     is_uint16: bool
     finish: Callable[[torch.Tensor], Any]
+    frames: int = 1
 
     @property
     def images(self) -> torch.Tensor:
@@ -160,14 +167,35 @@ def _tv_tensor_kind(type_: type) -> str | None:
     return next((kind for kind in kinds if issubclass(type_, getattr(module, kind, ()))), None)
 
 
+def is_clip(value: Any) -> bool:
+    """Whether a value is one clip, a tv_tensors.Video of 4 axes, or several clips, with 5 axes."""
+    return getattr(value, "ndim", 0) == 5 or _is_video(value)
+
+
+def count_images(value: Any) -> int | None:
+    """The number of images or clips in a batch of them; None: one image or clip."""
+    ndim = getattr(value, "ndim", 0)
+    return len(value) if ndim == 5 or (ndim == 4 and not _is_video(value)) else None
+
+
+def _is_video(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and _tv_tensor_kind(type(value)) == "Video"
+
+
 def open_images(images: Any) -> InputImages:
     """Converts images to a stack; packed RGB is not copied.
 
     Raises:
         TransformError: not an image, or a shape or dtype that the table above lacks.
     """
+    if is_clip(images):
+        return _open_clips(images)
     if isinstance(images, torch.Tensor):
-        return _open_tensor(images)
+        kind = _tv_tensor_kind(type(images))
+        if kind not in (None, "Image", "Video"):
+            raise TransformError(f"image: a tv_tensors.{kind} is a target: pass it after its image")
+        opened = _open_tensor(images)
+        return opened if kind is None else _keep_tv_tensor(opened, images)
     if isinstance(images, np.ndarray):
         return _open_array(images, _from_numpy, _to_numpy)
     if hasattr(images, "__cuda_array_interface__"):
@@ -179,6 +207,35 @@ def open_images(images: Any) -> InputImages:
         f"image must be a torch tensor, a NumPy or CuPy array or a PIL image, not {type(images).__module__}."
         f"{type(images).__qualname__}"
     )
+
+
+def _open_clips(clips: Any) -> InputImages:
+    """Opens all frames of all clips as a stack, clip by clip."""
+    shape = clips.shape
+    frames = clips.as_subclass(torch.Tensor) if isinstance(clips, torch.Tensor) else clips
+    opened = open_images(frames.reshape(-1, *shape[-3:]))
+    inner = opened.finish
+
+    def finish(result: torch.Tensor) -> Any:
+        made = inner(result)
+        if len(shape) == 5:
+            made = made.reshape(shape[0], -1, *made.shape[1:])
+        return made.swapaxes(-5, -4) if result.ndim == 5 else made  # views before frames
+
+    opened = replace(opened, frames=shape[-4], finish=finish)
+    return _keep_tv_tensor(opened, clips) if _is_video(clips) else opened
+
+
+def _keep_tv_tensor(opened: InputImages, original: torch.Tensor) -> InputImages:
+    """Results become tv_tensors of the class of the input, as in torchvision."""
+    inner, least = opened.finish, 4 if _is_video(original) else 3
+
+    def finish(result: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = inner(result)
+        # The output of a Lambda may be no image.
+        return made.as_subclass(type(original)) if made.ndim >= least else made
+
+    return replace(opened, finish=finish)
 
 
 def _from_numpy(array: np.ndarray) -> torch.Tensor:

@@ -115,8 +115,10 @@ CASES = {
         "T.MultiView([T.RandomResizedCrop((56, 72))] * 4)",
     ],
 }
-#: Base classes, and transforms that change nothing without targets.
-HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"}
+#: Base classes, and transforms that change nothing without targets or clips.
+HIDDEN = {"BatchTransform", "RandomTransform", "Transform", "CopyPaste", "RandomIoUCrop", "SanitizeBoundingBoxes"} | {
+    "UniformTemporalSubsample"
+}
 DRAWS = 4
 HEIGHT, WIDTH = 112, 144
 _QUALITY = 70

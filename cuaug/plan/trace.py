@@ -45,11 +45,15 @@ class Trace:
     Args:
         replay: steps that take the place of the drawn ones.
         first: number of the first step.
+
+    Attributes:
+        frames: consecutive rows of images that are the frames of one clip, with the same parameters.
     """
 
     def __init__(self, replay: Replay | None = None, *, first: int = 0) -> None:
         self.steps: list[Step] = []
         self.first = first
+        self.frames = 1
         self._replay = replay
 
     def again(self) -> Trace:
@@ -73,7 +77,7 @@ class Trace:
         """Adds the next step, of `count` rows: the drawn one, or the one to replay."""
         step = Step(type(transform).__name__, where, params, views, per_view)
         if self._replay is not None:
-            step = self._replay.replace(self.next, step, count)
+            step = self._replay.replace(self.next, step, count, self.frames)
         self.steps.append(step)
         return step
 
@@ -82,6 +86,8 @@ class Trace:
 
         A step is {"step", "transform", "params"}; steps of `MultiView` also have "view".
         """
+        if self.frames > 1:
+            return self._of_first_frames(count)
         images: list[list[dict[str, Any]]] = [[] for _ in range(count)]
         for number, step in enumerate(self.steps, self.first):
             views = step.views if step.per_view else 1
@@ -93,6 +99,15 @@ class Trace:
                 params = {name: values[k] for name, values in columns.items()}
                 images[image].append({"step": number, **which, "transform": step.transform, "params": params})
         return images
+
+    def _of_first_frames(self, count: int) -> list[list[dict[str, Any]]]:
+        single = Trace(first=self.first)
+        for step in self.steps:
+            rows = np.arange(count * step.views) % step.views
+            rows += np.repeat(np.arange(count) * self.frames * step.views, step.views)
+            params = {name: values[rows] for name, values in step.params.items()}
+            single.steps.append(step._replace(where=None if step.where is None else step.where[rows], params=params))
+        return single.params(count)
 
     def check_end(self) -> None:
         """Raises a TransformError if the replay has more steps than the chain."""
@@ -114,7 +129,7 @@ class Replay:
                 self._steps.setdefault(step["step"], []).append((image, step))
         self._last = max(self._steps, default=-1)
 
-    def replace(self, number: int, drawn: Step, count: int) -> Step:
+    def replace(self, number: int, drawn: Step, count: int, frames: int = 1) -> Step:
         """The recorded step of this number, with the dtypes and shapes of the drawn one.
 
         Raises:
@@ -135,9 +150,11 @@ class Replay:
                     f"params: step {number} of image {image} is recorded for {views}, but here are {drawn.views} views "
                     f"that draw {'separately' if drawn.per_view else 'together'}: {_OTHER_CHAIN}"
                 )
-            where[_rows(image, step, drawn.views)] = True
+            where[_rows(image, step, drawn.views, frames)] = True
         for name, values in drawn.params.items():
-            rows = {k: step["params"][name] for image, step in recorded for k in _rows(image, step, drawn.views)}
+            rows = {
+                k: step["params"][name] for image, step in recorded for k in _rows(image, step, drawn.views, frames)
+            }
             params[name] = _with_rows(values, rows, f"step {number}: {name} of {drawn.transform}")
         # A step with a `where` stays one even if it acts on all: Normalize chooses its operations by that.
         acts_on_all = drawn.where is None and bool(where.all())
@@ -176,10 +193,11 @@ def is_recorded_step(step: Any) -> bool:
     return all(isinstance(number, int) for number in numbers) and isinstance(step["params"], Mapping)
 
 
-def _rows(image: int, step: Mapping[str, Any], views: int) -> range:
-    """The plan's rows that a recorded step of an image fills."""
+def _rows(image: int, step: Mapping[str, Any], views: int, frames: int) -> list[int]:
+    """The plan's rows that a recorded step of an image, or of a clip's frames, fills."""
     first, count = (step["view"], 1) if "view" in step else (0, views)
-    return range(image * views + first, image * views + first + count)
+    starts = range(image * frames * views + first, (image + 1) * frames * views, views)
+    return [start + view for start in starts for view in range(count)]
 
 
 def _with_rows(values: NDArray[Any], rows: Mapping[int, Any], name: str) -> NDArray[Any]:

@@ -55,15 +55,17 @@ class SampleRNG:
         epoch: any integer; taken modulo 2**64.
         indices: (N,) integers, the samples' indices in their source.
         position: position of the first draws.
+        is_clip: the samples are the frames of clips; those of one clip have the same index.
 
     Every method that draws returns one row per sample and advances by its number of columns, whatever the values are.
     So a sample's numbers do not depend on its neighbors.
     """
 
-    def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0) -> None:
+    def __init__(self, seed: int, epoch: int, indices: ArrayLike, *, position: int = 0, is_clip: bool = False) -> None:
         self.indices: NDArray[np.int64] = np.ascontiguousarray(indices, dtype=np.int64)
         self._seed = hash_seed(seed, epoch)
         self._key = self._seed & 0xFFFFFFFF, self._seed >> 32
+        self.is_clip = is_clip
         self._position = position
         self._draw = 0
         self._counts: dict[str, int] = {}  # transforms so far, by class

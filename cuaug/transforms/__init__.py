@@ -17,7 +17,8 @@ dtype.py                      dtype and value range
 blur.py, noise.py, erase.py   filters; noise; masking
 auto.py, augmix.py            automatic augmentation, with the tables of policies.py
 mixes.py, mosaic.py           transforms of several samples
-boxes.py, views.py            detection transforms; several views of an image
+boxes.py, views.py, clips.py  detection transforms; several views of an image; frames of clips
+inputs.py                     the arguments of a call
 arguments.py                  argument checks
 matrices.py, illuminants.py   warp matrices; illuminant colors
 migration_hints.py            replacements for missing torchvision names
@@ -38,6 +39,7 @@ from cuaug.transforms.blur import (
     RandomAdjustSharpness,
 )
 from cuaug.transforms.boxes import RandomIoUCrop, SanitizeBoundingBoxes
+from cuaug.transforms.clips import UniformTemporalSubsample
 from cuaug.transforms.color import (
     CLAHE,
     LUT,
@@ -170,6 +172,7 @@ __all__ = [
     "ToDtype",
     "Transform",
     "TrivialAugmentWide",
+    "UniformTemporalSubsample",
 ]
 
 if not TYPE_CHECKING:  # a type checker would accept any name

@@ -71,6 +71,14 @@ class Transform:
         """The `BatchTransform` that runs this transform; None: the plan runs it."""
         return None
 
+    def select_frames(self, clips: Any) -> Any:
+        """The frames of clips, (..., T, C, H, W), that this transform and those it holds keep."""
+        inner = getattr(self, "transforms", ())
+        for transform in inner if isinstance(inner, (list, tuple)) else ():
+            if isinstance(transform, Transform):
+                clips = transform.select_frames(clips)
+        return clips
+
     def range_after(self, is_float: bool, normalized: bool) -> tuple[bool, bool]:
         """Whether images are floats after this transform and those it holds, and whether they leave [0, 1]."""
         inner = getattr(self, "transforms", ())

@@ -10,7 +10,7 @@ import torch
 
 from cuaug.apply import run_plan
 from cuaug.errors import TransformError
-from cuaug.interop import InputImages, dtype_of, open_images
+from cuaug.interop import InputImages, dtype_of, is_clip, open_images
 from cuaug.plan import Plan, Trace, Type
 from cuaug.sampling.rng import SampleRNG
 from cuaug.transforms.base import BatchTransform, Transform
@@ -31,17 +31,23 @@ def run_chain(
     epoch: int,
     trace: Trace,
 ) -> tuple[Any, list[Any] | None]:
-    """Run a chain on N images and their targets, which draw as samples 0 ... N - 1 of the epoch.
+    """Run a chain on N images or clips and their targets, which draw as samples 0 ... N - 1 of the epoch.
 
     Each further picture in the targets is planned anew, for its own channels and dtype. The same random numbers and the
     same boxes give the same parameters.
     """
+    if is_clip(images):
+        images = _select_frames(segments, images)
     opened = open_images(images)
+    frames = trace.frames = opened.frames
     pictures = Pictures(targets or (), target_format)
     if pictures.paths:
         refuse_pictures(segments)
-    given = None if targets is None else pictures.targets
-    rng = SampleRNG(seed, epoch, np.arange(len(opened.images)))
+        if is_clip(images):
+            raise TransformError("images: further pictures belong to images, not to clips: pass several clips as one")
+    # All frames of a clip draw as one sample, and each takes a copy of its target.
+    given = None if targets is None else [target for target in pictures.targets for _ in range(frames)]
+    rng = SampleRNG(seed, epoch, np.arange(len(opened.images)) // frames, is_clip=is_clip(images))
     stacks, moved = _run_planned(segments[0], opened, given, target_format, rng, trace)
     if len(segments) > 1:
         is_float = opened.images.is_floating_point()
@@ -52,7 +58,21 @@ def run_chain(
         (stack,), _ = _run_planned(segments[0], other, given, target_format, rng, trace.again())
         moved = pictures.put(moved or (), path, other.finish(stack))
     finished = [opened.finish(stack) for stack in stacks]
+    moved = None if moved is None else moved[::frames]
     return finished[0] if len(stacks) == 1 else tuple(finished), moved
+
+
+def _select_frames(segments: Segments, clips: Any) -> Any:
+    """The frames that `UniformTemporalSubsample` keeps.
+
+    Raises:
+        TransformError: the chain mixes images.
+    """
+    for segment in segments:
+        if isinstance(segment, BatchTransform) and segment.partners:
+            raise TransformError(f"{segment!r} mixes images, not clips: apply it to the images of a batch")
+        clips = segment.select_frames(clips)
+    return clips
 
 
 def typed_segment(segments: Segments) -> int:

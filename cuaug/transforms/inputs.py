@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from cuaug.errors import TransformError
-from cuaug.interop import is_image, is_typed_image
+from cuaug.interop import count_images, is_image, is_typed_image
 from cuaug.targets.parse import moves_with_image
 
 __all__ = ["Inputs"]
@@ -32,9 +32,9 @@ class Inputs:
         targets: further names in a dict that are no image.
 
     Attributes:
-        image: the image or batch.
-        is_batch: whether it holds several images, each with its own target.
-        count: the number of its images.
+        image: the image, batch, clip or batch of clips.
+        is_batch: whether it holds several images or clips, each with its own target.
+        count: the number of its images or clips.
         targets: one target per image, or None.
 
     Raises:
@@ -53,8 +53,8 @@ class Inputs:
             self._key = 0 if arguments is self._container else _find_in_sequence(self._container)
             self._others = [place for place in range(len(self._container)) if place != self._key]
         self.image = self._container[self._key]
-        self.is_batch = getattr(self.image, "ndim", 3) == 4
-        self.count = len(self.image) if self.is_batch else 1
+        count = count_images(self.image)
+        self.is_batch, self.count = count is not None, 1 if count is None else count
         self._columns = [self._split(key) for key in self._others] if self.is_batch else []
         self.targets = self._targets()
 

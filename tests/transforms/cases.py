@@ -50,8 +50,10 @@ from tests.references.transforms import (
 BASES = {"AutoAugmentPolicy", "BatchTransform", "InterpolationMode", "RandomTransform", "Transform"}
 WRAPPERS = {"Compose", "MultiView", "RandomApply", "RandomChoice", "RandomOrder", "SomeOf"}
 #: Transforms of whole batches or with several output images. Their tests: test_segments.py, test_mixes.py,
-#: test_augmix.py, and tests/targets/test_merge.py.
-MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"}
+#: test_augmix.py, test_clips.py, and tests/targets/test_merge.py.
+MULTI_IMAGE = {"AugMix", "CopyPaste", "CutMix", "FiveCrop", "Lambda", "MixUp", "Mosaic", "TenCrop"} | {
+    "UniformTemporalSubsample"
+}
 
 #: Transforms of targets. Their tests: tests/targets/test_boxes.py.
 TARGET_TRANSFORMS = {"RandomIoUCrop", "SanitizeBoundingBoxes"}

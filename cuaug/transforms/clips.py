@@ -1,0 +1,52 @@
+"""Transforms of clips: several frames that share their draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from cuaug.errors import TransformError
+from cuaug.plan import Plan
+from cuaug.sampling.rng import SampleRNG
+from cuaug.transforms import arguments
+from cuaug.transforms.base import Transform, Where
+
+__all__ = ["UniformTemporalSubsample"]
+
+
+class UniformTemporalSubsample(Transform):
+    """Keep frames at equal distances of each clip.
+
+    Clips are a tensor (N, T, C, H, W), an array (N, T, H, W, C) or a tv_tensors.Video. It acts first, wherever it
+    stands in the chain: dropped frames cost nothing. Frame k is number floor(k (T - 1) / (num_samples - 1)), as in
+    torchvision; frames repeat where num_samples is above T.
+
+    Args:
+        num_samples: number of frames of the result.
+
+    Raises:
+        TransformError: the input is no clip, or the transform is in a container that decides per sample.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self.num_samples = arguments.integer("num_samples", num_samples, 1)
+
+    def select_frames(self, clips: Any) -> Any:
+        is_tensor = isinstance(clips, torch.Tensor)
+        axis = -4 if is_tensor else 1
+        # As torchvision: float32, so that the truncated numbers agree.
+        numbers = torch.linspace(0, clips.shape[axis] - 1, self.num_samples).long()
+        if not is_tensor:
+            return clips[:, numbers.numpy()]
+        frames = clips.as_subclass(torch.Tensor).index_select(axis, numbers.to(clips.device))
+        return frames.as_subclass(type(clips))
+
+    def plan(self, plan: Plan, rng: SampleRNG, where: Where = None) -> None:
+        if not rng.is_clip:
+            raise TransformError(
+                "image: UniformTemporalSubsample needs clips, a tensor (N, T, C, H, W) or a tv_tensors.Video; a Loader "
+                "loads images"
+            )
+        if where is not None:
+            raise TransformError("UniformTemporalSubsample acts on all clips: put it into the chain")

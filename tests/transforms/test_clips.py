@@ -1,0 +1,126 @@
+"""Clips: all frames of one share their draws, as in torchvision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cuaug import Loader, TransformError
+from cuaug import functional as F
+from cuaug import transforms as T
+
+FRAME = torch.randint(0, 256, (3, 24, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+#: (N, T, C, H, W), of one frame.
+CLIPS = FRAME.expand(4, 5, 3, 24, 32)
+CHAIN = T.Compose(
+    [
+        T.RandomResizedCrop((16, 20)),
+        T.RandomHorizontalFlip(),
+        T.ColorJitter(0.4, 0.4, 0.4, 0.1),
+        T.RandomApply([T.RandomRotation(20)]),
+        T.RandAugment(),
+        T.ElasticTransform(),
+        T.RandomErasing(1.0, value="random"),
+        T.GaussianNoise(),
+    ]
+)
+
+
+def test_the_frames_of_a_clip_share_their_draws():
+    torch.manual_seed(0)
+    made = CHAIN(CLIPS)
+    assert made.shape == (4, 5, 3, 16, 20)
+    assert (made == made[:, :1]).all(), "within a clip"
+    assert all(not torch.equal(made[0], made[k]) for k in range(1, 4)), "each clip has its own"
+
+
+def test_a_clip_draws_as_an_image_of_a_batch():
+    torch.manual_seed(7)
+    images = CHAIN(CLIPS[:, 0])
+    torch.manual_seed(7)
+    clips = CHAIN(CLIPS)
+    assert torch.equal(clips[:, 0], images) and torch.equal(clips[:, 4], images)
+
+
+def test_arrays_and_floats():
+    array = CLIPS.movedim(2, -1).numpy()
+    torch.manual_seed(1)
+    made = CHAIN(array)
+    torch.manual_seed(1)
+    assert np.array_equal(made, CHAIN(CLIPS).movedim(2, -1).numpy()) and isinstance(made, np.ndarray)
+    assert CHAIN(CLIPS.float() / 255).dtype == torch.float32
+    assert T.Compose([T.ToDtype(torch.float32, scale=True)])(CLIPS).shape == CLIPS.shape
+
+
+def test_segments_and_functions_of_frames():
+    shapes = []
+
+    def double(frames):
+        shapes.append(tuple(frames.shape))
+        return frames
+
+    chain = T.Compose([T.RandomCrop(12), T.Lambda(double), T.RandomHorizontalFlip(), T.ColorJitter(0.3)])
+    made = chain(CLIPS)
+    assert shapes == [(20, 3, 12, 12)] and made.shape == (4, 5, 3, 12, 12) and (made == made[:, :1]).all()
+    assert F.horizontal_flip(CLIPS).equal(CLIPS.flip(-1))
+
+
+def test_views_come_before_frames():
+    chain = T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(8)])
+    made = chain(CLIPS)
+    assert made.shape == (4, 2, 5, 3, 8, 8)
+    assert (made == made[:, :, :1]).all() and not torch.equal(made[:, 0], made[:, 1])
+
+
+def test_a_clip_has_one_target():
+    boxes = [{"boxes": [[2.0, 3.0, 9.0, 8.0]], "labels": [k]} for k in range(4)]
+    torch.manual_seed(0)
+    chain = T.Compose([T.RandomHorizontalFlip(), T.RandomIoUCrop(), T.Resize((9, 9)), T.SanitizeBoundingBoxes()])
+    made, moved, names = chain(CLIPS, boxes, [*"abcd"])
+    assert made.shape[:3] == (4, 5, 3) and len(moved) == 4 and names == [*"abcd"]
+    assert all(target["labels"] in ([k], []) for k, target in enumerate(moved))
+    mask = np.arange(24 * 32, dtype=np.int32).reshape(24, 32)
+    flipped, target = T.RandomHorizontalFlip(1)(CLIPS[:1], [{"mask": mask}])
+    assert torch.equal(flipped, CLIPS[:1].flip(-1)) and np.array_equal(target[0]["mask"], mask[:, ::-1])
+
+
+def test_trace_and_replay():
+    torch.manual_seed(2)
+    made, params = CHAIN.trace(CLIPS)
+    assert len(params) == 4
+    assert torch.equal(CHAIN.replay(params, CLIPS), made)
+    assert torch.equal(CHAIN.replay(params, CLIPS[:, 0]), made[:, 0]), "as for images"
+    views = T.Compose([T.RandomHorizontalFlip(), T.MultiView([T.RandomResizedCrop(8), T.RandomResizedCrop(8)])])
+    made, params = views.trace(CLIPS)
+    assert torch.equal(views.replay(params, CLIPS), made)
+
+
+@pytest.mark.parametrize(("frames", "count"), [(5, 3), (5, 5), (2, 6), (30, 7), (9, 1)])
+def test_uniform_temporal_subsample(frames, count):
+    """Against the formula, in integers."""
+    clip = torch.arange(frames, dtype=torch.uint8)[None, :, None, None, None].expand(1, frames, 3, 4, 4)
+    expected = [k * (frames - 1) // (count - 1) for k in range(count)] if count > 1 else [0]
+    made = T.UniformTemporalSubsample(count)(clip)
+    assert made.shape == (1, count, 3, 4, 4) and made[0, :, 0, 0, 0].tolist() == expected
+    array = T.Compose([T.CenterCrop(2), T.UniformTemporalSubsample(count)])(clip.movedim(2, -1).numpy())
+    assert array.shape == (1, count, 2, 2, 3) and array[0, :, 0, 0, 0].tolist() == expected
+
+
+def test_what_takes_no_clips_is_refused(tmp_path):
+    subsample = T.UniformTemporalSubsample(2)
+    with pytest.raises(TransformError, match="UniformTemporalSubsample needs clips"):
+        subsample(CLIPS[0])
+    with pytest.raises(TransformError, match="acts on all clips"):
+        T.RandomApply([subsample], 1.0)(CLIPS)
+    with pytest.raises(TransformError, match="mixes images, not clips"):
+        T.Compose([T.MixUp(num_classes=3)])(CLIPS, [0, 1, 2, 0])
+    with pytest.raises(TransformError, match="target must be one per image: 4, not 5"):
+        CHAIN(CLIPS, [1] * 5)
+    Image.fromarray(FRAME.permute(1, 2, 0).numpy()).save(tmp_path / "1.png")
+    with (
+        Loader([str(tmp_path / "1.png")], [subsample], batch_size=1, device="cpu") as loader,
+        pytest.raises(TransformError, match="a Loader loads images"),
+    ):
+        next(iter(loader))
