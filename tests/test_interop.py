@@ -258,7 +258,7 @@ def test_rgb_to_grayscale_changes_the_channels_of_every_kind():
             r"a tensor must be \(C, H, W\) or \(N, C, H, W\) with 1 to 16 channels, not \(9, 12\)",
         ),
         (lambda: torch.zeros(17, H, W), r"not \(17, 9, 12\)"),
-        (lambda: torch.zeros(2, 2, 3, H, W), r"not \(2, 2, 3, 9, 12\)"),
+        (lambda: torch.zeros(2, 2, 2, 3, H, W), r"not \(2, 2, 2, 3, 9, 12\)"),
         (lambda: torch.zeros(3, H, W, dtype=torch.int32), "uint8, uint16 or floating point, not torch.int32"),
         (lambda: torch.zeros(3, H, W, dtype=torch.bool), "not torch.bool"),
         (lambda: torch.zeros(3, H, W, dtype=torch.complex64), "not torch.complex64"),
