@@ -41,7 +41,7 @@ class Compose(Transform):
     (N, H, W, C); or a PIL image. C is 1 to 16. Values are uint8, uint16 or floats in [0, 1]. The result has the type,
     the device and the axes of the input. A PIL image becomes a float tensor (C, H, W) after `ToDtype` or `Normalize`.
 
-    Clips are a tensor (N, T, C, H, W), an array (N, T, H, W, C) or a tv_tensors.Video (T, C, H, W). All frames of a clip
+    Clips: a tensor (N, T, C, H, W), an array (N, T, H, W, C) or a tv_tensors.Video (T, C, H, W). All frames of a clip
     have the same draws.
 
     Each image of a batch has its own draws. Pixels are not rounded between transforms. On the CPU the images share the
